@@ -75,9 +75,7 @@ class MemberAssembly(Protocol):
     def moves(self, core: CoreContext) -> Moves:
         """Build what moves messages among queues."""
 
-    def build(
-        self, links: LinkContext, connections: Connections, upstreams: Upstreams, renew: RenewQueue
-    ) -> None:
+    def build(self, links: LinkContext, connections: Connections, upstreams: Upstreams, renew: RenewQueue) -> None:
         """Build the parts of the member: those of the broker exist, and its nodes are not recovered.
 
         *renew*: replaces a replicated queue by an empty one without bindings.
@@ -139,9 +137,7 @@ class Broker:
         self.resolver = Resolver(nodes, core.users, access, self.addresses, auto_create)
         self.returns = Returns(core, self.resolver, assembly.moves(core))
         self.subscriptions = Subscriptions(core.users, nodes, self.resolver)
-        self.transactions = Transactions(
-            core, self.returns, members, transaction_limits, ordered=members.shares_queues
-        )
+        self.transactions = Transactions(core, self.returns, members, transaction_limits, ordered=members.shares_queues)
         core.events.connection_closed.append(self.transactions.connection_closed)
         self.sender_credit = SenderCredit(store, members)
         self.links = LinkContext(
@@ -162,9 +158,7 @@ class Broker:
         self.remote.register(handlers)
         self.review = AccessReview(self.links, self.connections, self.endpoints, self.remote.link_routes)
         core.events.connection_opened.append(self.review.connection_opened)
-        self.drivers = BrokerDrivers(
-            self.links, self.connections, self.link_opener, self.link_endpoints, self.remote
-        )
+        self.drivers = BrokerDrivers(self.links, self.connections, self.link_opener, self.link_endpoints, self.remote)
         self.steps = CoreSteps(core, members, store.became_durable)
 
         renew = partial(nodes.renew_queue, renewed=removal.replaced)

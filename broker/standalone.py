@@ -70,9 +70,7 @@ class StandaloneAssembly:
     def moves(self, core: CoreContext) -> Moves:
         return LocalMoves(core)
 
-    def build(
-        self, links: object, connections: object, upstreams: object, renew: RenewQueue
-    ) -> None:
+    def build(self, links: object, connections: object, upstreams: object, renew: RenewQueue) -> None:
         """Do nothing: a standalone broker has no parts of a member to build."""
 
     def attach(self, in_doubt: object) -> None:

@@ -282,9 +282,7 @@ class FederatedQueues:
 
         self._core.store.create_queue(notes_name(name), lambda row: self._core.post(noted, row), {NOTES_OF: name})
 
-    def _made(
-        self, notes: QueueRow, said: Mapping[str, str], done: Done, row: QueueRow | Exception
-    ) -> None:
+    def _made(self, notes: QueueRow, said: Mapping[str, str], done: Done, row: QueueRow | Exception) -> None:
         if isinstance(row, QueueRow) and row.arguments.get(FOLLOWS) != said:  # somebody was faster
             is_followed = FOLLOWS in row.arguments
             row = StoreError(f"queue {row.name!r}", "it is there already", "choose another name")

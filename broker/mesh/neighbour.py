@@ -56,9 +56,7 @@ class Mesh(Protocol):
 class Neighbour:
     """A connection with another broker."""
 
-    def __init__(
-        self, network: Mesh, core: CoreContext, name: str, connection: ConnectionEnd, cost: int
-    ) -> None:
+    def __init__(self, network: Mesh, core: CoreContext, name: str, connection: ConnectionEnd, cost: int) -> None:
         self.name = name
         self.connection = connection
         self.cost = cost
@@ -128,9 +126,7 @@ class Neighbour:
         if sends:
             lane = self.priority_links[number] = PriorityLink(self.ended)
             return lane
-        sender = self.senders[number] = TransitSender(
-            self._core, self._network.me, self._network.place_of, self.ended
-        )
+        sender = self.senders[number] = TransitSender(self._core, self._network.me, self._network.place_of, self.ended)
         return sender
 
     def _look(self) -> None:

@@ -311,9 +311,7 @@ def _queues_at(exchange: Exchange, key: str, content: bytes, container: str) -> 
 
 
 def _route(bindings: list[Binding]) -> Route:
-    free = dict.fromkeys(
-        binding.queue for binding in bindings if binding.condition is None and not binding.not_from
-    )
+    free = dict.fromkeys(binding.queue for binding in bindings if binding.condition is None and not binding.not_from)
     asking = [binding for binding in bindings if binding.queue not in free]
     asking.sort(key=lambda one: 0 if one.condition is None else one.condition.most_steps(1))  # the light ones first
     return Route(tuple(free), tuple(asking))

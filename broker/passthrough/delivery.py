@@ -76,9 +76,7 @@ class TransitDelivery(ForwardedDelivery):
 
     __slots__ = ("targets", "trace")
 
-    def __init__(
-        self, sender: SenderPort, delivery: Delivery, size_bytes: int, said: Hop, *, settled: bool
-    ) -> None:
+    def __init__(self, sender: SenderPort, delivery: Delivery, size_bytes: int, said: Hop, *, settled: bool) -> None:
         super().__init__(sender, delivery, size_bytes, settled=settled)
         self.trace = said.trace
         """The brokers that the message has passed."""

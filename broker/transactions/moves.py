@@ -98,9 +98,7 @@ def placed(targets: Sequence[Queue], ids: Mapping[Queue, int], content: bytes) -
     ]
 
 
-def shown(
-    queue: Queue, failures: int, reason: str, targets: Sequence[Queue], content: bytes, now_us: int
-) -> bytes:
+def shown(queue: Queue, failures: int, reason: str, targets: Sequence[Queue], content: bytes, now_us: int) -> bytes:
     """Return the content on *targets* of a message that leaves *queue* for that reason, or by an operator's hand."""
     if not targets:
         return content

@@ -25,9 +25,9 @@ from ..messages.entry import Entry
 from ..messages.message_times import may_have_times, stamped, times_of
 from ..nodes.replication_port import Kept, Moved, Work
 from ..queues.queue import Queue, own, shared
-from .context import TransactionContext
+from .context import Claimant, TransactionContext
 from .moves import WHY
-from .staging import FailingTransaction, StagingArea
+from .staging import StagingArea
 from .taken_messages import Taken, TakenMessages
 from .work import LocalWork
 
@@ -38,7 +38,7 @@ class ReplicatedWork:
     """The work of a transaction on a member of a cluster."""
 
     def __init__(
-        self, context: TransactionContext, staging: StagingArea, taken: TakenMessages, owner: FailingTransaction
+        self, context: TransactionContext, staging: StagingArea, taken: TakenMessages, owner: Claimant
     ) -> None:
         self._context = context
         self._core = context.core

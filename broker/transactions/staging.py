@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
@@ -20,7 +20,7 @@ from ..messages.entry import Entry
 from ..messages.message_times import TimedEntry, Times, may_have_times, stamped, times_of
 from ..queues.limits import QueueLimits, Staged
 from ..queues.queue import Queue
-from .context import Controller, TransactionContext
+from .context import Claimant, Controller, TransactionContext
 
 ROLLBACK = "amqp:transaction:rollback"
 UNKNOWN_ID = "amqp:transaction:unknown-id"
@@ -30,15 +30,6 @@ NO_ROOM = "amqp:resource-limit-exceeded"
 
 CAN_FAIL = (StoreError, DiskError)
 """Errors that the store raises without having written anything; other errors end the broker."""
-
-
-class FailingTransaction(Protocol):
-    """A transaction, as its parts see it."""
-
-    failure: tuple[str, str] | None
-
-    def fail(self, why: str, refusal: str = "") -> None:
-        """Make the transaction fail; *refusal*: the AMQP error of the message that is being staged."""
 
 
 class Post(NamedTuple):
@@ -59,7 +50,7 @@ class Post(NamedTuple):
 class StagingArea:
     """The messages that a transaction enqueues, stored by a transaction of the store or held here."""
 
-    def __init__(self, context: TransactionContext, controller: Controller, owner: FailingTransaction) -> None:
+    def __init__(self, context: TransactionContext, controller: Controller, owner: Claimant) -> None:
         self.controller = controller
         self.inner: StoreTransaction | None = None
         """The store's part, once there is one."""

@@ -9,9 +9,9 @@ from ...amqp.native.proton_ffi import ACCEPTED, REJECTED
 from ...channel.ports import Fragment, Outcome
 from ...store.contract.dequeue_reason import Why
 from ..queues.queue import Queue
-from .context import TransactionContext
+from .context import Claimant, TransactionContext
 from .moves import WHY
-from .staging import FailingTransaction, StagingArea
+from .staging import StagingArea
 from .taken_messages import Taken, TakenMessages, is_off
 
 
@@ -45,16 +45,8 @@ class TransactionWork(Protocol):
         """Forget the work: it is done, or will never be."""
 
 
-class MakeWork(Protocol):
-    """Makes the work of a transaction."""
-
-    def __call__(
-        self,
-        context: TransactionContext,
-        staging: StagingArea,
-        taken: TakenMessages,
-        owner: FailingTransaction,
-    ) -> TransactionWork: ...
+MakeWork = Callable[[TransactionContext, StagingArea, TakenMessages, Claimant], TransactionWork]
+"""Makes the work of a transaction."""
 
 
 class LocalWork:
@@ -63,7 +55,7 @@ class LocalWork:
     operations = 0
 
     def __init__(
-        self, context: TransactionContext, staging: StagingArea, taken: TakenMessages, owner: FailingTransaction
+        self, context: TransactionContext, staging: StagingArea, taken: TakenMessages, owner: Claimant
     ) -> None:
         self._staging = staging
         self._owner = owner

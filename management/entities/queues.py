@@ -32,13 +32,7 @@ class QueueType(Named):
     name = "queue"
     meaning = "A queue. What is made on first use, or for one link, is listed as well."
 
-    def __init__(
-        self,
-        nodes: NodeRegistry,
-        resolver: Resolver,
-        connections: Connections,
-        users: UserAccounts,
-    ) -> None:
+    def __init__(self, nodes: NodeRegistry, resolver: Resolver, connections: Connections, users: UserAccounts) -> None:
         self._nodes = nodes
         self._resolver = resolver
         self._connections = connections

@@ -45,9 +45,7 @@ class BrokerType(One):
     name = "broker"
     meaning = "The broker. There is one, called `broker`."
 
-    def __init__(
-        self, core: CoreContext, nodes: NodeRegistry, connections: Connections, reload: Reload | None
-    ) -> None:
+    def __init__(self, core: CoreContext, nodes: NodeRegistry, connections: Connections, reload: Reload | None) -> None:
         self._reload = reload
         meaning = (
             "Read the files of users, access rules, certificates and revoked ones again, and close what is not allowed "
@@ -77,7 +75,6 @@ class BrokerType(One):
             ),
             () if reload is None else (Operation("RELOAD", (), meaning, self._do_reload),),
         )  # fmt: skip
-
 
     def _do_reload(self, call: Call) -> None:
         call.check(MANAGE, "")
@@ -198,9 +195,7 @@ class TransactionType(Type):
         )  # fmt: skip
 
     def all(self) -> list[Any]:
-        in_doubt = [
-            Known(one.xid.hex(), one.state.value, len(one.operations)) for one in self._transactions.in_doubt()
-        ]
+        in_doubt = [Known(one.xid.hex(), one.state.value, len(one.operations)) for one in self._transactions.in_doubt()]
         return [*in_doubt, *self._open()]
 
     def _open(self) -> Iterator[Known]:

@@ -45,14 +45,7 @@ def reporter(types: Mapping[str, Type]) -> Callable[[Report], Report]:
 
 
 def query(
-    members: Members,
-    call: Call,
-    types: Mapping[str, Type],
-    names: list[str],
-    offset: int,
-    most: int,
-    *,
-    internal: bool,
+    members: Members, call: Call, types: Mapping[str, Type], names: list[str], offset: int, most: int, *, internal: bool
 ) -> None:
     """Ask all members. Raises `Refusal`."""
     if not members.shares_queues:

@@ -137,9 +137,7 @@ def _sections(content: bytes, whole: bool, body_bytes: int) -> dict[str, bytes]:
 
 def _properties(values: list[Any]) -> bytes:
     """Return the properties that are set, by AMQP's names, with their types."""
-    return encode.value(
-        {name: value for name, value in zip(_PROPERTIES, values, strict=False) if value is not None}
-    )
+    return encode.value({name: value for name, value in zip(_PROPERTIES, values, strict=False) if value is not None})
 
 
 def _body(content: bytes, body: Sequence[sections.Section], most_bytes: int) -> bytes:
