@@ -48,11 +48,9 @@ class BrowsedQueue(ContentsView, Protocol):
 
     def load(self, page: Page, then: Callable[[list[Loaded]], None]) -> None:
         """Load the contents of a page of the backlog."""
-        ...
 
     def entries_of(self, page: Page, contents: Sequence[Loaded]) -> tuple[list[Entry], int]:
         """Return the messages of a page, as far as *contents* go, and how many places of the page these are."""
-        ...
 
 
 class SubscribedQueue(QueueState, Dispatchable, Protocol):
