@@ -19,7 +19,7 @@ from .dead_letters import Returns
 from .replicated import ReplicatedWork
 from .transaction import ROLLBACK, TIMEOUT, UNKNOWN_ID, ClientTransaction
 from .transaction_state import TransactionEvent, TransactionState
-from .work import LocalWork, MakeWork
+from .work import LocalWork
 
 
 class ConnectionTransactions(Controller):
@@ -63,9 +63,9 @@ class Transactions:
         most = self.limits.per_connection
         if len(controller.transactions) >= most:
             raise StoreError("declare", f"a connection may have {most} transactions")
-        make_work: MakeWork = ReplicatedWork if self.are_ordered else LocalWork
+        kind = ReplicatedWork if self.are_ordered else LocalWork
         txn_id = self._start + next(self._ids).to_bytes(8)
-        transaction = ClientTransaction(self._context, controller, txn_id, make_work)
+        transaction = ClientTransaction(self._context, controller, txn_id, kind)
         if xid:
             transaction.staging.inner = self._core.store.transactions.begin(self._core.clock.wall_us(), xid=xid)
             self.by_xid[xid] = transaction

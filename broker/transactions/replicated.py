@@ -130,6 +130,11 @@ class ReplicatedWork:
             raise StoreError("transaction", GONE)
 
     def submit(self, began: Callable[[], None], is_safe: Callable[[], None], is_refused: Callable[[], None]) -> bool:
+        """Multicast the work on replicated queues; return False if there is none.
+
+        *began* is called before the members can have applied the work, *is_safe* when they have, and *is_refused* if
+        they refuse it. Raise `StoreError` if the work can't be done together.
+        """
         work = self._work()
         if not any(work):
             return False

@@ -23,7 +23,7 @@ from ..messages.entry import Entry
 from ..queues.queue import Queue
 from .context import AcquiringLink, Controller, TransactionContext
 from .dead_letters import Found
-from .replicated import GONE
+from .replicated import GONE, ReplicatedWork
 from .staging import CAN_FAIL as CAN_FAIL
 from .staging import ROLLBACK as ROLLBACK
 from .staging import TIMEOUT as TIMEOUT
@@ -32,13 +32,15 @@ from .staging import StagingArea
 from .taken_messages import Taken, TakenMessages
 from .transaction_state import DECIDED, OPEN, TABLE, WITH_CLIENT, TransactionAction, TransactionEvent, TransactionState
 from .transactional_acquisition import Acquisition
-from .work import MakeWork
+from .work import LocalWork
 
 
 class ClientTransaction:
     """A client's transaction, created by `Transactions`."""
 
-    def __init__(self, context: TransactionContext, controller: Controller, id: bytes, make_work: MakeWork) -> None:
+    def __init__(
+        self, context: TransactionContext, controller: Controller, id: bytes, kind: type[LocalWork | ReplicatedWork]
+    ) -> None:
         self.id = id
         self.since_us = context.core.clock.wall_us()
         self.state = TransactionState.OPEN
@@ -53,7 +55,7 @@ class ClientTransaction:
         self.staging = StagingArea(context, controller, self)
         self.acquisition = Acquisition(context, self)
         self.taken = TakenMessages(context, self.acquisition, self)
-        self.work = make_work(context, self.staging, self.taken, self)
+        self.work = kind(context, self.staging, self.taken, self)
         self._refusal = ""
         """The AMQP error of the message that made it fail, until it is reported."""
         self._context = context

@@ -1,9 +1,8 @@
-"""The work of a transaction: staged with this broker's store, or gathered for the members of a cluster. Core only."""
+"""The work of a transaction of this broker alone; `ReplicatedWork` has the same methods. Core only."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from ...amqp.native.proton_ffi import ACCEPTED, REJECTED
 from ...channel.ports import Fragment, Outcome
@@ -15,44 +14,11 @@ from .staging import StagingArea
 from .taken_messages import Taken, TakenMessages, is_off
 
 
-class TransactionWork(Protocol):
-    """Adds operations to a transaction."""
-
-    @property
-    def operations(self) -> int:
-        """Return the number of operations besides those in the staging area."""
-
-    def stage(self, queues: Sequence[Queue], fragments: Sequence[Fragment]) -> None:
-        """Enqueue complete messages, each on all of *queues*."""
-
-    def take_off(self, queue: Queue, outcomes: Sequence[Outcome]) -> None:
-        """Dequeue messages from *queue*, as far as they leave it for good."""
-
-    def move(self, taken: Taken, targets: Sequence[Queue], content: bytes) -> None:
-        """Move a message to *targets*, with *content* there."""
-
-    def check(self) -> None:
-        """Raise `StoreError` if the work can't be done any more."""
-
-    def submit(self, began: Callable[[], None], is_safe: Callable[[], None], is_refused: Callable[[], None]) -> bool:
-        """Multicast the work on replicated queues; return False if there is none, and the store does all of it.
-
-        *began* is called before the members can have applied the work, *is_safe* when they have, and *is_refused* if
-        they refuse it. Raise `StoreError` if the work can't be done together.
-        """
-
-    def drop(self) -> None:
-        """Forget the work: it is done, or will never be."""
-
-
-MakeWork = Callable[[TransactionContext, StagingArea, TakenMessages, Claimant], TransactionWork]
-"""Makes the work of a transaction."""
-
-
 class LocalWork:
     """The work of a transaction of this broker alone: its store does it with the commit."""
 
     operations = 0
+    """The number of operations besides those in the staging area."""
 
     def __init__(
         self, context: TransactionContext, staging: StagingArea, taken: TakenMessages, owner: Claimant
@@ -61,9 +27,11 @@ class LocalWork:
         self._owner = owner
 
     def stage(self, queues: Sequence[Queue], fragments: Sequence[Fragment]) -> None:
+        """Enqueue complete messages, each on all of *queues*."""
         self._staging.stage_all(queues, fragments)
 
     def take_off(self, queue: Queue, outcomes: Sequence[Outcome]) -> None:
+        """Dequeue messages from *queue*, as far as they leave it for good."""
         off = [one for one in outcomes if one.tag.message_id and is_off(queue, one.state)]
         for state, why in ((ACCEPTED, Why.ACCEPTED), (REJECTED, Why.REJECTED)):
             ids = [one.tag.message_id for one in off if one.state == state]
@@ -71,6 +39,7 @@ class LocalWork:
                 self._staging.dequeue(ids, queue.queue_id, why)
 
     def move(self, taken: Taken, targets: Sequence[Queue], content: bytes) -> None:
+        """Move a message to *targets*, with *content* there."""
         message_id = taken.entry.message_id
         if message_id:
             self._staging.dequeue([message_id], taken.queue.queue_id, WHY[taken.why_moved()])
@@ -83,6 +52,7 @@ class LocalWork:
         """Do nothing: the store checks its part."""
 
     def submit(self, began: Callable[[], None], is_safe: Callable[[], None], is_refused: Callable[[], None]) -> bool:
+        """Return False: no part of the work is for other members."""
         return False
 
     def drop(self) -> None:
