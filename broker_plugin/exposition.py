@@ -54,11 +54,7 @@ def _info(label: str, text: str) -> Samples:
 def _appended(metrics: JournalMetrics) -> Samples:
     return Samples(
         ("kind",),
-        [
-            (("user",), metrics.user_bytes),
-            (("relocated",), metrics.relocated_bytes),
-            (("log",), metrics.log_bytes),
-        ],
+        [(("user",), metrics.user_bytes), (("relocated",), metrics.relocated_bytes), (("log",), metrics.log_bytes)],
     )
 
 

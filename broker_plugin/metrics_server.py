@@ -211,7 +211,6 @@ class MetricsServer:
             return _judge(start, self._health.why_not_ready())
         return _say(start, "404 Not Found", "text/plain", _PATHS)
 
-
     def _is_for_us(self, host: str) -> bool:
         """Return whether a request may name *host*. A request without a name is allowed: no browser sends one."""
         if not self._hosts or not host:

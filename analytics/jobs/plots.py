@@ -210,7 +210,7 @@ def lifetimes(rows: Rows) -> Any:
     ticks = duration_ticks(min(stays), max(stays))
     traces = []
     if len(times) < LEAST_TIMES:
-        names = list(top)[: MOST_BARS]
+        names = list(top)[:MOST_BARS]
         for number, what in enumerate(("p50_us", "p99_us")):
             values = [max(max(row[what] for row in top[name]), 1) / 1e6 for name in names]
             traces.append(go.Scatter(

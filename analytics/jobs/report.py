@@ -164,12 +164,8 @@ def _table(table: pa.Table, made: datetime) -> str:
     if _AT_END in table.schema.names:  # beside the age at the end of the log
         shown = [_with_age(row, made) for row in shown]
     names = list(shown[0])
-    heads = "".join(
-        f'<th{_class(name, shown)} title="{escape(name)}">{escape(_head(name))}</th>' for name in names
-    )
-    rows = "".join(
-        "<tr>" + "".join(_cell(value, name) for name, value in row.items()) + "</tr>" for row in shown
-    )
+    heads = "".join(f'<th{_class(name, shown)} title="{escape(name)}">{escape(_head(name))}</th>' for name in names)
+    rows = "".join("<tr>" + "".join(_cell(value, name) for name, value in row.items()) + "</tr>" for row in shown)
     cut = f"<p>The first {MOST_ROWS} of {table.num_rows:,} rows; --json and --csv write all.</p>"
     more = cut if table.num_rows > MOST_ROWS else ""
     return f'<div class="rows"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>{more}'

@@ -1,11 +1,11 @@
 """The input of jobs: the views of one journal as DataFrames, all as of one point in time.
 
-    from cairnmq.analytics.jobs.table import JOBS
-    from cairnmq.analytics.jobs.views import Views
-    from cairnmq.analytics.spark.session import session
+from cairnmq.analytics.jobs.table import JOBS
+from cairnmq.analytics.jobs.views import Views
+from cairnmq.analytics.spark.session import session
 
-    spark = session()
-    JOBS["depth"].run(spark, Views(spark, "./data")).show()
+spark = session()
+JOBS["depth"].run(spark, Views(spark, "./data")).show()
 """
 
 from __future__ import annotations

@@ -71,9 +71,7 @@ class RecordTables(NamedTuple):
         return self._replace(**fields)
 
 
-def gather(
-    log: Log, pieces: Iterable[LogPiece], how: ScanOptions, ids: tuple[int, int] | None = None
-) -> RecordTables:
+def gather(log: Log, pieces: Iterable[LogPiece], how: ScanOptions, ids: tuple[int, int] | None = None) -> RecordTables:
     """The records of *pieces*.
 
     *ids*: of messages only those in this range matter. What transactions, queues and openings of the log say is there

@@ -65,9 +65,7 @@ class Damaged:
 class Window:
     """Whole blocks that follow one another, and the buffer that they stand in."""
 
-    def __init__(
-        self, data: Bytes, lsn: int, blocks: Longs, counts: Longs, incarnations: Longs, end_lsn: int
-    ) -> None:
+    def __init__(self, data: Bytes, lsn: int, blocks: Longs, counts: Longs, incarnations: Longs, end_lsn: int) -> None:
         """*blocks*: the LSNs of the blocks, which end at *end_lsn*; *lsn*: that of the first byte of *data*."""
         self.end_lsn = end_lsn
         self.data = data

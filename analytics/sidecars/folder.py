@@ -31,9 +31,7 @@ HELD_S = 3600.0
 class Folder:
     """One process at a time may change it; any may read."""
 
-    def __init__(
-        self, path: str, log_uuid: UUID | None, *, create: bool = False, passes_others: bool = False
-    ) -> None:
+    def __init__(self, path: str, log_uuid: UUID | None, *, create: bool = False, passes_others: bool = False) -> None:
         """Look at what is there. Raises `ForeignStore` if sidecars of another log than *log_uuid* are.
 
         Without that they may be of any log, but of one. *passes_others*: they are remarks.

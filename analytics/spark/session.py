@@ -1,9 +1,9 @@
 """A Spark session that can read journals, and a journal as a DataFrame.
 
-    from cairnmq.analytics.spark.session import journal, session
+from cairnmq.analytics.spark.session import journal, session
 
-    spark = session()
-    journal(spark, "./data").groupBy("type").count().show()
+spark = session()
+journal(spark, "./data").groupBy("type").count().show()
 """
 
 from __future__ import annotations

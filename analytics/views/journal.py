@@ -73,11 +73,7 @@ class Journal:
             yield batch
 
     def messages(
-        self,
-        reading: ReadOptions | None = None,
-        columns: list[str] | None = None,
-        *,
-        ids: tuple[int, int] = (0, NEVER),
+        self, reading: ReadOptions | None = None, columns: list[str] | None = None, *, ids: tuple[int, int] = (0, NEVER)
     ) -> pa.Table:
         """One row per message, see `views.MESSAGES`, and what *columns* name of `payload` and `amqp_columns` too.
 

@@ -21,6 +21,7 @@ from uuid import uuid4
 from ...amqp.codec import encode
 from ...amqp.codec.types import Symbol, Ulong
 from ...amqp.links.attach import ABSENT, SOURCE, TARGET, UNSETTLED, Attach, End
+from ...base.callbacks import ignore
 from ...base.errors import CairnError, StoreError
 from ...channel.ports import ABORTED, MORE, AttachedEnd, Delivery, Error, Fragment, OutwardEnd, TerminalEnd
 from ...store.contract.wiring_rows import QueueRow
@@ -124,7 +125,7 @@ class FederatedQueues:
         nodes = self._nodes
         for name, row in [*nodes.copies.items()]:
             if NOTES_OF in row.arguments and row.arguments[NOTES_OF] not in nodes.copies:
-                self._core.post(self._drop, row, _nothing)  # its copy was taken over, or deleted
+                self._core.post(self._drop, row, ignore)  # its copy was taken over, or deleted
             elif FOLLOWS in row.arguments:
                 notes = nodes.copies.get(notes_name(name))
                 self._recover(row, notes, nodes.copied.pop(name), nodes.copied.get(notes_name(name), ()))
@@ -351,7 +352,7 @@ class FederatedQueues:
                 self._core.users.copy_went(row.arguments)
                 log.warning("queue %s: taken over as of LSN %d of %s", row.name, copy.place, copy.line)
                 if (notes := self._nodes.copies.get(notes_name(row.name))) is not None:
-                    self._drop(notes, _nothing)
+                    self._drop(notes, ignore)
             done(error)
 
         def change() -> None:
@@ -376,7 +377,7 @@ class FederatedQueues:
                 del self.by_name[following.name]
                 self._core.users.copy_went(following.row.arguments)
                 if notes is not None:
-                    self._drop(notes, _nothing)
+                    self._drop(notes, ignore)
             done(error)
 
         self._drop(following.row, gone)
@@ -388,11 +389,7 @@ class FederatedQueues:
             if error is None:
                 self._nodes.copies.pop(row.name, None)
                 lsn = self._core.store.purge(row.id, self._core.clock.wall_us(), is_final=True)
-                self._core.commits.when_durable(lsn, self._core.store.finish_destroy_queue, row.id, _nothing)
+                self._core.commits.when_durable(lsn, self._core.store.finish_destroy_queue, row.id, ignore)
             done(error)
 
         self._core.store.begin_destroy_queue(row.id, lambda error: self._core.post(gone, error))
-
-
-def _nothing(error: Exception | None) -> None:
-    """Ignore the result; failures are logged."""

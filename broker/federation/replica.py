@@ -279,4 +279,3 @@ def _others(sources: Iterable[int], keep: Keep) -> list[int]:
 def notes_name(name: str) -> str:
     """Return the name of the queue of notes of the federated queue *name*."""
     return f"$follows:{name}"
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...base.callbacks import ignore
 from ...channel.ports import DriverEnd
 from ..kernel.context import CoreContext
 from ..nodes.registry import NodeRegistry
@@ -34,7 +35,7 @@ class LinkContext:
     def sender_closed(self, driver: DriverEnd, queue: Queue) -> bool:
         """End the lifetime of a queue that depends on a link that is closed; return whether it may."""
         if queue.maker is driver and not queue.is_deleted:
-            self.nodes.delete_queue(queue, _ignore, "it went with what it was made for")
+            self.nodes.delete_queue(queue, ignore, "it went with what it was made for")
             return True
         if queue.policy.auto_delete:
             self.core.schedule_dispatch(queue)
@@ -46,7 +47,3 @@ class LinkContext:
         queue.order.not_consuming()
         if not self.sender_closed(driver, queue):
             self.subscriptions.channel_closed(driver, queue, for_good=for_good)
-
-
-def _ignore(result: object) -> None:
-    """Ignore the result; failures are logged."""

@@ -15,6 +15,7 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from ...base.callbacks import ignore
 from ...store.contract.dequeue_reason import Why
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
@@ -108,12 +109,8 @@ class LateSelection:
             return None
 
     def _drop(self, entries: list[Entry]) -> None:
-        self._queue.order.drop(entries, Why.NOT_RECORDED, _nothing)
+        self._queue.order.drop(entries, Why.NOT_RECORDED, ignore)
 
     def _go_on(self) -> None:
         self._is_put_off = False
         self._core.schedule_dispatch(self._queue)
-
-
-def _nothing() -> None:
-    """Ignore the result for a message that no subscriber selects."""

@@ -65,9 +65,7 @@ def is_cycle(deaths: Sequence[dict[Any, Any]], queue: str, target: str, reason: 
     if before is None:
         return False
     since = _number(before.get("last-time"))
-    return not any(
-        death.get("reason") in by_clients and _number(death.get("last-time")) >= since for death in deaths
-    )
+    return not any(death.get("reason") in by_clients and _number(death.get("last-time")) >= since for death in deaths)
 
 
 def _number(of: object) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from ...amqp.codec import decode
 from ...amqp.codec.types import Described
+from ...base.callbacks import ignore
 from ..queues.queue import Queue
 from .registry import NodeRegistry
 
@@ -52,8 +53,4 @@ def check(nodes: NodeRegistry, queue: Queue) -> None:
     """Delete *queue* if the lifetime that its policy sets is over."""
     queue.was_filled = queue.was_filled or queue.messages > 0
     if queue.order.deletes() and not queue.is_deleting and is_over(queue):
-        nodes.delete_queue(queue, _ignore, "it is not needed any more")
-
-
-def _ignore(result: object) -> None:
-    """Ignore the result; failures are logged."""
+        nodes.delete_queue(queue, ignore, "it is not needed any more")

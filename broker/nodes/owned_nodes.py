@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...base.callbacks import ignore
 from ...channel.ports import Open
 from ..kernel.context import CoreContext
 from ..queues.queue import Queue
@@ -47,11 +48,7 @@ class OwnedNodes:
         """Delete the nodes that belong to a connection."""
         for node in list(self._by_connection.get(connection, ())):
             if isinstance(node, Queue):
-                self._nodes.delete_queue(node, _ignore, "it went with its connection")
+                self._nodes.delete_queue(node, ignore, "it went with its connection")
             else:
-                self._nodes.delete_exchange(node, _ignore, "it went with its connection")
+                self._nodes.delete_exchange(node, ignore, "it went with its connection")
         self._by_connection.pop(connection, None)
-
-
-def _ignore(result: object) -> None:
-    """Ignore the result; failures are logged."""

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from ...base.callbacks import ignore
 from ...base.errors import CairnError, StoreError
 from ...store.contract.interface import MessageStore
 from ...store.contract.wiring_rows import BindingRow, ExchangeRow, QueueRow
@@ -340,7 +341,7 @@ class NodeRegistry:
     def maker_closed(self, driver: object, exchange: Exchange) -> None:
         """Delete *exchange* if it was made for the link of *driver*, which is closed."""
         if exchange.maker is driver and not exchange.is_deleted:
-            self.delete_exchange(exchange, _ignore, "it went with what it was made for")
+            self.delete_exchange(exchange, ignore, "it went with what it was made for")
 
     def _drop_exchange(self, exchange: Exchange, why: str, done: Done[None], error: Exception | None) -> None:
         if error is None and not exchange.is_deleted:
@@ -444,10 +445,6 @@ def _check_steps(exchange: Exchange, binding: Binding) -> None:
             f"{MOST_BOUND_STEPS}",
             "use fewer LIKE patterns, or a subscription",
         )
-
-
-def _ignore(result: object) -> None:
-    """Ignore a result that the log reports."""
 
 
 def _binding(queue: Queue, key: str, arguments: Arguments) -> Binding:

@@ -159,8 +159,11 @@ class Subscriptions:
         exchange = self._nodes.exchanges.get(_topic(queue))
         if exchange is not None:
             self._nodes.maker_closed(driver, exchange)
-        if SUBSCRIPTION in queue.arguments and not queue.consumers and not queue.is_deleting and (
-            for_good or not queue.queue_id
+        if (
+            SUBSCRIPTION in queue.arguments
+            and not queue.consumers
+            and not queue.is_deleting
+            and (for_good or not queue.queue_id)
         ):
             self._nodes.delete_queue(queue, _ignore, "it was unsubscribed")
 
@@ -210,9 +213,7 @@ class Subscriptions:
             lambda error: self._bound(error, queue, asked, wish, terminal),
         )
 
-    def _bound(
-        self, error: object, queue: Queue, asked: _Asked, wish: Open, terminal: TerminalEnd
-    ) -> None:
+    def _bound(self, error: object, queue: Queue, asked: _Asked, wish: Open, terminal: TerminalEnd) -> None:
         exchange = asked.place.exchange
         if isinstance(error, CairnError) or exchange.is_deleted:
             if not queue.messages:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from ...amqp.codec import sections
 from ...amqp.codec.primitives import Malformed
+from ...base.callbacks import ignore
 from ...base.errors import CairnError, StoreError
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
@@ -56,7 +57,7 @@ class Deduplication:
         if isinstance(made, Exception):  # they are remembered as long as the broker runs: the log says why
             return
         if self._queue.is_deleted:
-            self._internal_queues.drop_queue(made.name, _ignore)
+            self._internal_queues.drop_queue(made.name, ignore)
         else:
             self._kept_on = made.queue_id
             self._keep_all()
@@ -171,7 +172,7 @@ def make_memory(
 
 def drop_memory(queues: InternalQueues, name: str) -> None:
     """Delete the queue that records the ids of queue *name*, which was not created or is deleted."""
-    queues.drop_queue(PREFIX + name, _ignore)
+    queues.drop_queue(PREFIX + name, ignore)
 
 
 def forget_orphans(queues: InternalQueues) -> None:
@@ -179,11 +180,7 @@ def forget_orphans(queues: InternalQueues) -> None:
     for kept in [name for name in queues.queues if name.startswith(PREFIX)]:
         owner = queues.queues.get(kept.removeprefix(PREFIX))
         if owner is None or not owner.policy.duplicate_window:
-            queues.drop_queue(kept, _ignore)
-
-
-def _ignore(result: object) -> None:
-    """Ignore the result of a request; its error is in the log."""
+            queues.drop_queue(kept, ignore)
 
 
 def _first_bytes(entry: Entry) -> bytes:

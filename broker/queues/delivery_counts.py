@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ...base.callbacks import ignore
 from ...base.errors import CairnError, StoreError
 from ...store.contract.interface import MessageStore
 from ...store.journaled.store import JournalStore
@@ -117,7 +118,7 @@ class DeliveryCounts:
     def end(self) -> None:
         """Delete the records of a queue that is deleted."""
         self._records, self._recalled, self._failed, self._over = {}, {}, {}, []
-        self._internal_queues.drop_queue(place_name(self._queue.name), _ignore)
+        self._internal_queues.drop_queue(place_name(self._queue.name), ignore)
 
     # ---- the start ------------------------------------------------------------------------------------------------
 
@@ -214,7 +215,7 @@ class DeliveryCounts:
             self._failed.clear()
             self._not_before_s = self._core.clock.monotonic_s() + RETRY_S
         elif self._queue.is_deleted:
-            self._internal_queues.drop_queue(made.name, _ignore)
+            self._internal_queues.drop_queue(made.name, ignore)
         else:
             self._write()
 
@@ -231,7 +232,7 @@ def recall_counts(core: CoreContext, queues: InternalQueues, counting: Mapping[s
         if counts is not None and kept.arguments == ours:
             counts.recall(kept)
         else:
-            core.post(queues.drop_queue, kept.name, _ignore)
+            core.post(queues.drop_queue, kept.name, ignore)
 
 
 def place_name(name: str) -> str:
@@ -245,7 +246,3 @@ def place_name(name: str) -> str:
 def _whose(store: MessageStore) -> dict[str, Any]:
     """Return the arguments of a queue of records: the log that the ids refer to, if the store has one."""
     return {LOG: str(store.journal.pool.log_uuid)} if isinstance(store, JournalStore) else {}
-
-
-def _ignore(result: object) -> None:
-    """Ignore the result of a request; its error is in the log."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 
+from ...base.callbacks import ignore
 from ..kernel.context import CoreContext
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..messages.backlog import Page
@@ -121,7 +122,7 @@ class Expiry:
 
     def _expire(self, entry: Entry) -> None:
         if self._queue.order.limits_events:
-            self._dead_letter(entry, EXPIRY, _nobody_waits)
+            self._dead_letter(entry, EXPIRY, ignore)
             return
         self._moving += 1
         self._dead_letter(entry, EXPIRY, self._expired)
@@ -234,7 +235,3 @@ class Expiry:
         if self._is_behind:
             self._is_behind = False
             self.walk()
-
-
-def _nobody_waits(lsn: int) -> None:
-    """Ignore the end of a removal that the cluster orders."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from ...base.callbacks import ignore
 from ...base.errors import CairnError
 from ...store.contract.interface import PurgesInSlices
 from ..kernel.context import CoreContext
@@ -49,7 +50,7 @@ class QueuePurges:
             forget = self._core.store.finish_destroy_queue
 
             def purged(lsn: int) -> None:
-                self._core.commits.when_durable(lsn, forget, queue.queue_id, _ignore)
+                self._core.commits.when_durable(lsn, forget, queue.queue_id, ignore)
 
             self._go_on(self._cut(queue.queue_id, is_final=True), "", purged)
 
@@ -69,7 +70,3 @@ class QueuePurges:
                 background.put_off(partial(self._go_on, purging, user, then, lsn), user)
                 return
         then(lsn)
-
-
-def _ignore(result: object) -> None:
-    """Ignore the result; failures are logged."""

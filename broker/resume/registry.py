@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ...amqp.links.resume_state import UNKNOWN
+from ...base.callbacks import ignore
 from ...base.errors import CairnError
 from ...channel.ports import Kept, Open, TerminalEnd
 from ..links.context import LinkContext
@@ -58,7 +59,7 @@ class LinkEndpoints:
                 continue
             source_id = queue.arguments[LINK].get(FROM, 0)
             if source_id and source_id not in by_id:
-                self._core.post(self._nodes.delete_queue, queue, _ignore, "the queue it is about is gone")
+                self._core.post(self._nodes.delete_queue, queue, ignore, "the queue it is about is gone")
                 continue
             end = self._add(queue, by_id.get(source_id))
             end.wait()
@@ -211,7 +212,7 @@ class LinkEndpoints:
         """Delete the endpoint and its unsettled deliveries."""
         if self._by_name.get(end.queue.name) is not end:
             return
-        self._nodes.delete_queue(end.queue, _ignore, "its link was closed")
+        self._nodes.delete_queue(end.queue, ignore, "its link was closed")
         self._remove(end)
         end.ended()
 
@@ -232,7 +233,3 @@ def _digest(wish: Open) -> str:
     direction = "to" if wish.to_client else "from"
     whose = json.dumps([wish.user, wish.container, wish.link_name, direction])
     return hashlib.sha256(whose.encode()).hexdigest()
-
-
-def _ignore(result: object) -> None:
-    """Ignore the result; failures are logged."""

@@ -18,6 +18,7 @@ from typing import Any
 
 from ...amqp.links.resume_state import UNKNOWN
 from ...amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
+from ...base.callbacks import ignore
 from ...base.errors import CairnError, StoreError
 from ...channel.ports import NOT_ACQUIRED, Claims, Delivery, Kept, Outcome, Resumable
 from ..kernel.loader import report_unreadable
@@ -171,7 +172,7 @@ class ReceiverEndpoint(LinkEndpoint):
         if not entry.gone:
             entry.previously_delivered = True
             if self._was_lost and self.source.failed(entry):
-                self._returns.bury(self.source, entry, TOO_OFTEN, _nobody_waits)
+                self._returns.bury(self.source, entry, TOO_OFTEN, ignore)
             else:
                 self.source.give_back(entry)
         self.release(entry)
@@ -305,7 +306,3 @@ class FilteredResumableConsumer(ResumableConsumer, FilteredConsumer):
     def look(self) -> None:
         if not self.is_stolen:  # what it had asked to be read may still come
             super().look()
-
-
-def _nobody_waits(lsn: int) -> None:
-    """Ignore the result for messages that the broker moves on its own account."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ...amqp.codec.primitives import Malformed
+from ...base.callbacks import ignore
 from ...base.errors import CairnError
 from ..kernel.context import CoreContext
 from ..messages import death_history
@@ -168,7 +169,7 @@ class Returns:
                 raise found
             targets = self._targets(queue, found, content, reason)
             _check_fan_out(queue, targets)
-            moved = self._moves.move(Move(queue, entry, reason, targets, content), lambda: then(0), _nothing)
+            moved = self._moves.move(Move(queue, entry, reason, targets, content), lambda: then(0), ignore)
             _count(queue, reason)
             if moved is None:
                 return
@@ -194,7 +195,7 @@ class Returns:
         if not targets:
             return None
         _check_fan_out(queue, targets)
-        return self._moves.move(Move(queue, entry, "", targets, content), _nothing, refused) or 0
+        return self._moves.move(Move(queue, entry, "", targets, content), ignore, refused) or 0
 
     def _targets(self, queue: Queue, found: AddressTarget | Exception, content: bytes, reason: str = "") -> list[Queue]:
         """The queues that get a message which leaves *queue* for that reason."""
@@ -240,7 +241,3 @@ def _count(queue: Queue, reason: str) -> None:
         queue.expired += 1
     else:
         queue.dead_lettered += 1
-
-
-def _nothing() -> None:
-    """Ignore the result for moves that no caller awaits."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...base.callbacks import ignore
 from ...store.contract.dequeue_reason import Why
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
@@ -46,10 +47,10 @@ class LocalOrder:
     def drop_free(self, entries: Sequence[Entry], why: Why, take_out: Callable[[Entry], bool]) -> None:
         out = [entry for entry in entries if not (entry.gone or self._queue.is_held(entry))]
         if out:
-            self.drop(out, why, _nothing)
+            self.drop(out, why, ignore)
 
     def drop_returned(self, entry: Entry, why: Why) -> bool:
-        self.drop([entry], why, _nothing)
+        self.drop([entry], why, ignore)
         return True
 
     def dead_letter(self, entry: Entry, why: Why, then: Callable[[int], None]) -> None:
@@ -93,7 +94,3 @@ class LocalOrder:
 
     def deleted(self) -> None:
         """No other broker wants to know."""
-
-
-def _nothing() -> None:
-    """Ignore the result, which no caller awaits."""

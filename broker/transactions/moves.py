@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from ...amqp.codec import header, sections
 from ...amqp.codec.primitives import Malformed
+from ...base.callbacks import ignore
 from ...base.errors import CairnError
 from ...store.contract.dequeue_reason import Why
 from ..kernel.commit_queue import Shown
@@ -76,7 +77,7 @@ class LocalMoves:
                 raise
             ids = transaction.message_ids
         queue.count_dequeued([entry])
-        self._core.commits.show(lsn, placed(targets, dict(zip(lasting, ids, strict=True)), content), _nothing)
+        self._core.commits.show(lsn, placed(targets, dict(zip(lasting, ids, strict=True)), content), ignore)
         return lsn
 
 
@@ -118,7 +119,3 @@ def _with_obituary(queue: Queue, failures: int, reason: str, content: bytes, now
     )
     entries = death_history.extended(death_history.read(content), queue.name, reason, now_ms)
     return sections.annotated(content, entries, without=(ENQUEUED, DELIVERY_TIME, DELIVERY_DELAY))
-
-
-def _nothing() -> None:
-    """Ignore the result for moves that no caller awaits."""

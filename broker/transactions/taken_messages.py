@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from ...amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED
+from ...base.callbacks import ignore
 from ...channel.ports import Outcome
 from ..messages.death_history import REJECTION, TOO_OFTEN
 from ..messages.entry import Entry
@@ -179,20 +180,12 @@ class TakenMessages:
         if returns.spares(queue):
             queue.give_back(entry)
         elif queue.failed(entry):
-            returns.bury(queue, entry, TOO_OFTEN, _nobody_waits)
+            returns.bury(queue, entry, TOO_OFTEN, ignore)
         else:
-            queue.order.requeue(entry, True, _nothing)
+            queue.order.requeue(entry, True, ignore)
         self._core.schedule_dispatch(queue)
 
 
 def is_off(queue: Queue, state: int) -> bool:
     """Return whether a message with the outcome *state* leaves its queue without being moved to another."""
     return state == ACCEPTED or (state == REJECTED and not queue.policy.dead_letter_address)
-
-
-def _nobody_waits(lsn: int) -> None:
-    """Ignore the result for messages that the broker moves on its own account."""
-
-
-def _nothing() -> None:
-    """Ignore the result for deliveries that no caller awaits."""

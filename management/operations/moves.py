@@ -246,7 +246,3 @@ class _Mover:
     def failure(self, condition: str, description: str) -> None:
         """End the move: the queue was deleted."""
         self._end()
-
-
-def _nothing() -> None:
-    """Ignore the result, which no caller awaits."""

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...base.callbacks import ignore
 from ...broker.kernel.commit_queue import CommitQueue
 from ...broker.kernel.memory_budget import ENTRY_BYTES
 from ...broker.messages.entry import Entry
@@ -73,7 +74,7 @@ class Receiver:
             (one.delivery, one.state, one.tag) for _, one in provisional if one.delivery is not None and one.state
         ]
         if settle:
-            self.terminal.settle_in(settle, _nothing)
+            self.terminal.settle_in(settle, ignore)
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         self._is_closed = True
@@ -96,8 +97,4 @@ def put(
             log.warning("queue %s: a response of management is dropped for lack of room", queue.name, extra=about)
         elif queue.limits is None or queue.limits.look_at(content, len(content)) == "":
             entry = Entry(0, next(queue.positions), content, size_bytes)
-            commits.show(0, [(queue, [entry])], _nothing)
-
-
-def _nothing() -> None:
-    """Ignore the result, which no caller awaits."""
+            commits.show(0, [(queue, [entry])], ignore)
