@@ -169,7 +169,7 @@ class TakenMessages:
         if entry.gone:
             return
         if taken.is_acquired and not taken.is_final:
-            self._acquisition.recall(taken.consumer, queue, (entry,), failed=not returns.spares(queue))
+            self._acquisition.recall(taken.consumer, queue.locked, (entry,), failed=not returns.spares(queue))
             return
         if not taken.is_final:
             taken.consumer.unsettled[entry] = None

@@ -19,7 +19,6 @@ from ...base.errors import CairnError, StoreError
 from ...channel.ports import Delivery, Outcome, TerminalEnd
 from ...store.contract.transaction import Dequeue, Enqueue, StoreTransaction, TxState
 from ..kernel.memory_budget import ENTRY_BYTES
-from ..messages.entry import Entry
 from ..queues.queue import Queue
 from .context import AcquiringLink, Controller, TransactionContext
 from .dead_letters import Found
@@ -58,6 +57,9 @@ class ClientTransaction:
         self.work = kind(context, self.staging, self.taken, self)
         self._refusal = ""
         """The AMQP error of the message that made it fail, until it is reported."""
+        acquisition = self.acquisition
+        self.has_acquired, self.recalls, self.lose = acquisition.has_acquired, acquisition.recalls, acquisition.lose
+        self.forget, self.left = acquisition.forget, self.taken.left
         self._context = context
         self._core = context.core
 
@@ -196,21 +198,6 @@ class ClientTransaction:
         for outcome in fresh:
             if not self.recalls(outcome.tag):
                 self.taken.untake(Taken(consumer, queue, outcome))
-
-    def has_acquired(self, entry: Entry) -> bool:
-        return self.acquisition.has_acquired(entry)
-
-    def recalls(self, entry: Entry) -> bool:
-        return self.acquisition.recalls(entry)
-
-    def lose(self, entry: Entry, *, lost: bool) -> bool:
-        return self.acquisition.lose(entry, lost=lost)
-
-    def forget(self, entry: Entry) -> None:
-        self.acquisition.forget(entry)
-
-    def left(self, entry: Entry) -> None:
-        self.taken.left(entry)
 
     # ---- moving ---------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,6 @@ from functools import partial
 from ...amqp.native.proton_ffi import MODIFIED, RELEASED
 from ...channel.ports import Outcome
 from ..messages.entry import Entry
-from ..queues.queue import Queue
 from .context import AcquiringLink, Claimant, TransactionContext
 
 
@@ -87,16 +86,18 @@ class Acquisition:
         self._recalled.pop(entry, None)
         self._context.settled((entry,))
 
-    def recall(self, consumer: AcquiringLink, queue: Queue, entries: Iterable[Entry], *, failed: bool) -> None:
-        """Recall *entries* from *consumer* after the transaction has failed."""
+    def recall(
+        self, consumer: AcquiringLink, locked: dict[Entry, None], entries: Iterable[Entry], *, failed: bool
+    ) -> None:
+        """Recall *entries* from *consumer* after the transaction has failed; *locked*: those of their queue."""
         entries = [entry for entry in entries if not entry.gone]
         for entry in entries:
             self._recalled[entry] = failed
             self._context.taken[entry] = self._owner
-            queue.locked[entry] = None
+            locked[entry] = None
             consumer.unsettled.pop(entry, None)
         if entries:
-            consumer.terminal.recall({*entries}, partial(self._back, consumer, queue, entries))
+            consumer.terminal.recall({*entries}, partial(self._back, consumer, locked, entries))
 
     def recall_all(self) -> None:
         """Recall all messages without an outcome after the transaction has failed."""
@@ -106,13 +107,13 @@ class Acquisition:
         for entry, consumer in acquired.items():
             by_consumer.setdefault(consumer, []).append(entry)
         for consumer, entries in by_consumer.items():
-            self.recall(consumer, consumer.queue, entries, failed=False)
+            self.recall(consumer, consumer.queue.locked, entries, failed=False)
 
-    def _back(self, consumer: AcquiringLink, queue: Queue, entries: Sequence[Entry]) -> None:
+    def _back(self, consumer: AcquiringLink, locked: dict[Entry, None], entries: Sequence[Entry]) -> None:
         """Return messages that the worker has recalled."""
         outcomes: list[Outcome] = []
         for entry in entries:
-            queue.locked.pop(entry, None)
+            locked.pop(entry, None)
             if entry not in self._recalled:
                 continue
             failed = self._recalled.pop(entry)
