@@ -27,6 +27,10 @@ dist: setup
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(RUN)mkdocs build --strict --quiet
 
+# man pages of all commands, in build/man
+man: setup
+	$(RUN)python scripts/man_pages.py build/man
+
 lint: setup
 	$(RUN)ruff check .
 	$(RUN)mypy

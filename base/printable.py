@@ -1,6 +1,9 @@
-"""Text that comes from outside, made safe for a terminal and for a log with one record per line."""
+"""Text that comes from outside, made safe for a terminal, a spreadsheet, and a log with one record per line."""
 
 from __future__ import annotations
+
+FORMULA = ("=", "+", "-", "@", "\t", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""The first characters of texts that a spreadsheet may evaluate."""
 
 
 def printable(text: str) -> str:

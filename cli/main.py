@@ -6,40 +6,66 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..base.errors import CairnError
 from ..base.printable import printable
 from ..base.private_files import tighten_umask
+from .common.color import COLOR, set_color
 from .common.signals import status_of
 from .common.statuses import UNREADABLE, WrongCall
 
+
+class _Entry(NamedTuple):
+    """A command before it is imported."""
+
+    subject: str
+    text: str
+    """The short help."""
+    modules: tuple[str, ...]
+    """The first one defines the command, the others add to it."""
+    example: str = ""
+    """Arguments of a call; empty if the help of the command has examples."""
+
+
+_CTL = ("manage.ctl", "manage.ctl_nodes", "manage.ctl_clients", "manage.ctl_connectors", "manage.ctl_federation")
 COMMANDS = {
-    "broker": ("run.broker",),
-    "config": ("run.config",),
-    "perftest": ("test.perftest",),
-    "dump": ("store.dump",),
-    "load": ("store.load",),
-    "trace": ("history.trace",),
-    "as-of": ("history.as_of",),
-    "replay": ("history.replay",),
-    "verify": ("store.verify",),
-    "stat": ("store.stat",),
-    "explain": ("history.explain",),
-    "calibrate": ("test.calibrate",),
-    "sql": ("analyze.sql",),
-    "analyze": ("analyze.analyze",),
-    "export": ("analyze.export",),
-    "backup": ("store.backup",),
-    "restore": ("store.backup",),
-    "salvage": ("store.salvage",),
-    "users": ("manage.users",),
-    "ctl": ("manage.ctl", "manage.ctl_nodes", "manage.ctl_clients", "manage.ctl_connectors", "manage.ctl_federation"),
-    "cluster-lab": ("test.cluster_lab",),
+    "broker": _Entry("Run", "Run a broker", ("run.broker",)),
+    "config": _Entry("Run", "Check and show the configuration", ("run.config",)),
+    "users": _Entry("Run", "Manage the users file", ("manage.users",)),
+    "ctl": _Entry("Manage", "Manage a running broker", _CTL),
+    "completion": _Entry("Manage", "Print a shell completion script", ("manage.completion",)),
+    "stat": _Entry("Store", "Show the disk usage of a store", ("store.stat",), "stat ./data"),
+    "explain": _Entry("Store", "Explain the size of a store", ("history.explain",), "explain space ./data"),
+    "verify": _Entry("Store", "Verify a store", ("store.verify",), "verify ./data"),
+    "dump": _Entry("Store", "Print journal records", ("store.dump",), "dump ./data --json --since 10m"),
+    "load": _Entry("Store", "Make a store from a dump", ("store.load",), "load ./copy dump.jsonl"),
+    "backup": _Entry("Store", "Back up a store", ("store.backup",), "backup ./data ./backup"),
+    "restore": _Entry("Store", "Restore a backup", ("store.backup",), "restore ./backup ./data"),
+    "salvage": _Entry(
+        "Store", "Recover messages from a damaged store", ("store.salvage",), "salvage ./damaged --to ./new"
+    ),
+    "trace": _Entry("History", "Show the lifetime of a message", ("history.trace",), "trace ./data 1088"),
+    "as-of": _Entry("History", "Show or restore queues at a point in time", ("history.as_of",), "as-of ./data 1h"),
+    "replay": _Entry(
+        "History", "Send recorded messages again", ("history.replay",), "replay ./data --from-time 1h --to amqp://host"
+    ),
+    "sql": _Entry("Analyze", "Query a journal in SQL", ("analyze.sql",), "sql ./data 'from queues'"),
+    "analyze": _Entry("Analyze", "Run Spark reports on a journal", ("analyze.analyze",), "analyze lifetimes ./data"),
+    "export": _Entry(
+        "Analyze", "Export records to Parquet, Delta or Iceberg", ("analyze.export",),
+        "export ./data ./tables --format parquet",
+    ),
+    "perftest": _Entry(
+        "Test", "Measure throughput, latency and durability", ("test.perftest",),
+        "perftest --npubs 4 --nsubs 4 --count 100000",
+    ),
+    "calibrate": _Entry("Test", "Measure a disk and suggest options", ("test.calibrate",), "calibrate ./data"),
+    "cluster-lab": _Entry("Test", "Run a cluster lab on this machine", ("test.cluster_lab",), "cluster-lab up 3"),
 }
-"""Command to the modules that make it; the first defines it, the others add to it."""
 
 
 @contextmanager
@@ -53,7 +79,7 @@ def _interruptible() -> Iterator[None]:
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command when it is called or listed: a start costs what the command needs."""
+    """A group that imports a command when it is called: a start costs what the command needs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -61,26 +87,49 @@ class LazyGroup(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        with _interruptible():  # help imports all commands
+        with _interruptible():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         with _interruptible():
             return super().invoke(ctx)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by their subjects."""
+        for subject in dict.fromkeys(entry.subject for entry in COMMANDS.values()):
+            with formatter.section(subject):
+                formatter.write_dl([(name, one.text) for name, one in COMMANDS.items() if one.subject == subject])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the names of commands without importing them."""
+        found = [CompletionItem(name, help=one.text) for name, one in COMMANDS.items() if name.startswith(incomplete)]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        first, *_ = [import_module(f".{name}", __package__) for name in COMMANDS[cmd_name]]
+        first, *_ = [import_module(f".{name}", __package__) for name in COMMANDS[cmd_name].modules]
         found = getattr(first, cmd_name.replace("-", "_"))
         assert isinstance(found, click.Command)
+        if COMMANDS[cmd_name].example:
+            found.epilog = f"\b\nExample:\n  cairnmq {COMMANDS[cmd_name].example}"
         return found
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="cairnmq")
+@click.option(
+    "--color", type=click.Choice(["auto", "always", "never"]), default="auto", envvar=COLOR, show_default=True,
+    expose_value=False, callback=set_color, help="Color the output; NO_COLOR stands for never.",
+)  # fmt: skip
 def cairnmq() -> None:
-    """CairnMQ: a durable AMQP 1.0 broker, and the tools beside it."""
+    """CairnMQ: a durable AMQP 1.0 broker, and its tools.
+
+    \b
+    Examples:
+      cairnmq broker --store-dir ./data
+      cairnmq ctl queues list
+    """
 
 
 def main() -> None:

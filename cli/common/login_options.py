@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import click
 
-from ...amqp.client.login import BrokerLogin
+if TYPE_CHECKING:
+    from ...amqp.client.login import BrokerLogin
 
 PASSWORD = "CAIRNMQ_PASSWORD"
 SCHEMES = ("amqp", "amqps")
@@ -36,6 +37,8 @@ def password_of(user: str) -> str:
 
 def login_of(url: str, user: str | None, ca: str | None, timeout_s: float = 10.0) -> BrokerLogin:
     """The broker of *url*, and the login there. Asks for a password if the environment has none."""
+    from ...amqp.client.login import BrokerLogin  # with SASL and TLS: help and completion do without
+
     _, parts = checked_url(url)
     if user is None and parts.username:
         user = unquote(parts.username)

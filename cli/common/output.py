@@ -23,6 +23,7 @@ from rich.progress import Progress as Bars
 
 from ...base.errors import CairnError, NotWhole
 from ...base.printable import printable, printable_json
+from .color import console_colors
 from .signals import remembered, status_of
 from .statuses import FOUND, UNREADABLE
 
@@ -124,7 +125,7 @@ class OutputConsole(Console):
 def console() -> Console:
     """For tables on standard output."""
     width = None if sys.stdout.isatty() else WIDTH_IN_PIPES
-    return OutputConsole(width=width, highlight=False, markup=False, emoji=False)
+    return OutputConsole(width=width, highlight=False, markup=False, emoji=False, **console_colors())
 
 
 @contextmanager

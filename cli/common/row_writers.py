@@ -18,16 +18,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ...base.disk.real import disk_error
-from ...base.printable import printable_json
+from ...base.printable import FORMULA, printable_json
 from ...base.private_files import open_private
 from .output import console, printable
 
 SHOWN = 1000
 """The maximum number of rows of a table, which must be complete before it is drawn."""
 
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""The first characters of texts that a spreadsheet may evaluate."""
 _BYTES = 64
 """So much of bytes is shown in a table."""
 
@@ -215,7 +212,7 @@ def _safe_cell(value: Any) -> Any:
     if not isinstance(value, str):
         return _cell(value)
     text = value if value.isprintable() else "".join(char if char in "\n\t" else printable(char) for char in value)
-    return "'" + text if text.startswith(_FORMULA) else text
+    return "'" + text if text.startswith(FORMULA) else text
 
 
 def _shown(value: Any) -> str:

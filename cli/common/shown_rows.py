@@ -8,6 +8,7 @@ import sys
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from .color import console_colors
 from .output import OutputConsole
 
 _WIDTH = 160
@@ -18,7 +19,8 @@ _STEPS = 200
 
 def console() -> Console:
     """For tables, and for text that is not marked up."""
-    return OutputConsole(highlight=False, soft_wrap=True, markup=False, width=None if sys.stdout.isatty() else _WIDTH)
+    width = None if sys.stdout.isatty() else _WIDTH
+    return OutputConsole(highlight=False, soft_wrap=True, markup=False, width=width, **console_colors())
 
 
 def line(value: object) -> None:

@@ -22,7 +22,7 @@ def explain() -> None:
     """Explain the size of a store, and how to reduce it. Nothing is written."""
 
 
-@explain.command("tail")
+@explain.command("tail", short_help="Show what pins the oldest part of the log")
 @store_argument
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="Show at most N messages.")
 @connect_options(_NAMES)
@@ -85,7 +85,7 @@ def _row(pin: Pin) -> list[str]:
     return [printable(pin.name), sizes, ages, printable(", ".join(more))]
 
 
-@explain.command("space")
+@explain.command("space", short_help="Show the disk usage by part and queue")
 @store_argument
 @click.option("--queues", "queues_shown", default=_QUEUES, show_default=True, type=click.IntRange(0),
               help="Show at most N queues, the largest first.")  # fmt: skip

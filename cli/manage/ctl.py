@@ -13,8 +13,9 @@ import click
 
 from ..common.login_options import PASSWORD, checked_url, login_of
 from ..common.units import Duration
+from .completion import NameOf
 from .ctl_client import ManagementClient, SilentMembers
-from .ctl_tables import Printer
+from .ctl_tables import OUTPUTS, Printer
 
 Command = Callable[..., Any]
 SINGLE_COLUMNS = {
@@ -53,7 +54,7 @@ class Tools:
         self.printer = printer
 
 
-_ASKS = ("--url", "--user", "--ca", "--timeout")
+_ASKS = ("--url", "--user", "--ca", "--timeout", "--output")
 """Options of `ctl` with a value; no command below it has options with these names."""
 
 
@@ -90,19 +91,28 @@ class _Group(click.Group):
 
 @click.group("ctl", cls=_Group)
 @click.option("--url", default="amqp://127.0.0.1:5672", show_default=True, envvar="CAIRNMQ_URL", help="The broker.")
-@click.option("--user", help=f"Log in as that; the password is {PASSWORD} in the environment, or asked for.")
-@click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="Whose certificates to trust, with amqps.")
-@click.option("--timeout", "timeout_s", default="10s", show_default=True, type=Duration(0.1), help="Of a request.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--user", help=f"User name. The password is in the variable {PASSWORD}, or asked for.")
+@click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="CA certificates to trust, with amqps (PEM).")
+@click.option("--timeout", "timeout_s", default="10s", show_default=True, type=Duration(0.1), help="Deadline.")
+@click.option("--output", type=click.Choice(OUTPUTS), default="table", show_default=True, help="Format of the output.")
+@click.option("--json", "as_json", is_flag=True, help="Short for --output json.")
 @click.pass_context
 def ctl(
-    context: click.Context, url: str, user: str | None, ca: str | None, timeout_s: float, as_json: bool
+    context: click.Context, url: str, user: str | None, ca: str | None, timeout_s: float, output: str, as_json: bool
 ) -> None:
-    """Look into a running broker, and change it."""
+    """Manage a running broker over AMQP.
+
+    These options may also follow the command.
+
+    \b
+    Examples:
+      cairnmq ctl queues list --output csv
+      cairnmq ctl --url amqps://mq.example.org --user anna queues peek orders
+    """
     checked_url(url)
     client = ManagementClient(lambda: login_of(url, user, ca, timeout_s), timeout_s)
     context.call_on_close(client.close)
-    context.obj = Tools(client, Printer(as_json=as_json))
+    context.obj = Tools(client, Printer("json" if as_json else output))
 
 
 def with_tools(command: Command) -> Command:
@@ -118,7 +128,7 @@ def value_of(option: str, text: str) -> tuple[str, Any]:
     """KEY=VALUE: a number, true or false where it looks like one, else a text; `=` in quotes stays a text."""
     key, sign, raw = text.partition("=")
     if not key or not sign:
-        raise click.UsageError(f"{option} {text}: say KEY=VALUE")
+        raise click.UsageError(f"{option} {text}: not KEY=VALUE")
     if raw in ("true", "false"):
         return key, raw == "true"
     try:
@@ -131,11 +141,11 @@ def arguments_option(command: Command) -> Command:
     return click.option(
         "-a", "--argument", "arguments", multiple=True, metavar="KEY=VALUE",
         callback=lambda context, option, texts: dict(value_of("--argument", text) for text in texts),
-        help="Any number of times.",
+        help="An argument; repeatable.",
     )(command)  # fmt: skip
 
 
-_CLUSTER = click.option("--cluster", is_flag=True, help="Of all members of the broker's cluster.")
+_CLUSTER = click.option("--cluster", is_flag=True, help="From all members of the cluster.")
 
 
 def list_all(
@@ -158,12 +168,12 @@ def group_of(type: str, plural: str, text: str) -> click.Group:
     def group() -> None: ...
 
     @group.command("list")
-    @click.option("--like", default="*", show_default=True, help="Of that name: a pattern.")
-    @click.option("--internal", is_flag=True, help="The broker's own, too.")
+    @click.option("--like", default="*", show_default=True, help="Name pattern.")
+    @click.option("--internal", is_flag=True, help="Include internal ones.")
     @_CLUSTER
     @with_tools
     def list_(tools: Tools, like: str, internal: bool, cluster: bool) -> None:
-        """A line for each."""
+        """List them, one per line."""
         if cluster:
             list_all(tools, type, COLUMNS[type], like=like, internal=internal)
             return
@@ -171,24 +181,36 @@ def group_of(type: str, plural: str, text: str) -> click.Group:
         tools.printer.rows(rows, COLUMNS[type])
 
     @group.command("show")
-    @click.argument("name")
+    @click.argument("name", type=NameOf(type))
     @with_tools
     def show(tools: Tools, name: str) -> None:
-        """All there is to know of one."""
+        """Show all attributes of one."""
         tools.printer.one(tools.client.ask("READ", type, name))
 
     return group
 
 
-def deleting(group: click.Group, type: str, name: str = "delete", text: str = "Take it away.") -> None:
-    """The group's command for that."""
+yes_option = click.option("-y", "--yes", "is_sure", is_flag=True, help="Don't ask for confirmation.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would change.")
+
+
+def confirm(question: str, is_sure: bool) -> None:
+    """Ask on a terminal; ends the command with status 1 unless the answer is yes. Scripts are not asked."""
+    if not is_sure and sys.stdin.isatty():
+        click.confirm(question, abort=True, err=True)
+
+
+def deleting(group: click.Group, type: str, name: str = "delete", text: str = "Delete it.") -> None:
+    """Add the command that deletes one."""
 
     @group.command(name, help=text)
-    @click.argument("name")
+    @click.argument("name", type=NameOf(type))
+    @yes_option
     @with_tools
-    def delete(tools: Tools, name: str) -> None:
+    def delete(tools: Tools, name: str, is_sure: bool) -> None:
+        confirm(f"Delete {type} {name}?", is_sure)
         tools.client.ask("DELETE", type, name)
-        tools.printer.done(f"{type} {name} is gone")
+        tools.printer.done(f"deleted {type} {name}")
 
 
 MEMBER_COLUMNS = ("node", "address", "state", "leader-of", "process", "incarnation", "this-one")
@@ -207,9 +229,9 @@ def show_cluster(tools: Tools) -> None:
 
 def for_singles() -> None:
     for type, text in (
-        ("broker", "The broker: version, uptime, what there is."),
-        ("store", "The store's figures."),
-        ("cluster", "The cluster, as this member sees it."),
+        ("broker", "Show version, uptime, totals and alarms."),
+        ("store", "Show the figures of the store."),
+        ("cluster", "Show the cluster as this member sees it."),
     ):
 
         def show(tools: Tools, cluster: bool, type: str = type) -> None:
@@ -229,6 +251,10 @@ for_singles()
 @ctl.command("reload")
 @with_tools
 def reload(tools: Tools) -> None:
-    """Read users, access rules, certificates and revocation lists again."""
+    """Reload users, rules, certificates and options.
+
+    Revocation lists are included. Of the options in the configuration file, a reload applies those that can change at
+    run time; `cairnmq config show` lists them.
+    """
     gone = tools.client.ask("RELOAD", "broker", "broker")["gone"]
-    tools.printer.done(f"reloaded; {gone} connections and links had to go")
+    tools.printer.done(f"reloaded; closed {gone} connections and links")

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from os import getpid
 from socket import gethostname
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...amqp.client.login import BrokerLogin
-from ...amqp.client.loop import Loop
-from ...amqp.client.management import Management
-from ...amqp.client.wire import Wire
 from ...amqp.codec.types import Array, Symbol
 from ...base.errors import CairnError
 from ...base.texts import bytes_words, text_in
+
+if TYPE_CHECKING:
+    from ...amqp.client.login import BrokerLogin
+    from ...amqp.client.management import Management
+    from ...amqp.client.wire import Wire
 
 PAGE_ROWS = 1000
 
@@ -98,6 +99,10 @@ class ManagementClient:
 
     def _connected(self) -> Management:
         if self._management is None:
+            from ...amqp.client.loop import Loop  # with numpy: help and completion do without
+            from ...amqp.client.management import Management
+            from ...amqp.client.wire import Wire
+
             self._wire = Wire(self._where(), f"cairnmq-ctl@{gethostname()}-{getpid()}")
             loop = Loop()
             loop.add(self._wire, [])

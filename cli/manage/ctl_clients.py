@@ -6,21 +6,21 @@ import click
 
 from .ctl import Tools, group_of, with_tools
 
-connections = group_of("connection", "connections", "Clients' connections.")
-sessions = group_of("session", "sessions", "Sessions of clients' connections.")
-links = group_of("link", "links", "Clients' links.")
-users = group_of("user", "users", "Users: what they have, against their quotas.")
-transactions = group_of("transaction", "transactions", "Transactions that are open, or in doubt.")
+connections = group_of("connection", "connections", "Manage connections of clients.")
+sessions = group_of("session", "sessions", "Show sessions of clients.")
+links = group_of("link", "links", "Manage links of clients.")
+users = group_of("user", "users", "Show users, their usage and quotas.")
+transactions = group_of("transaction", "transactions", "Manage open and in-doubt transactions.")
 
 
 def _closing(group: click.Group, type: str) -> None:
-    @group.command("close", help=f"Close a {type}, by its identity. What it has not settled goes back.")
+    @group.command("close", help=f"Close a {type} by its identity.\n\nUnsettled messages are requeued.")
     @click.argument("identity")
-    @click.option("--reason", help="For the client.")
+    @click.option("--reason", help="Reason for the client.")
     @with_tools
     def close(tools: Tools, identity: str, reason: str | None) -> None:
         tools.client.ask("DELETE", type, identity, {} if reason is None else {"reason": reason})
-        tools.printer.done(f"{type} {identity} is being closed")
+        tools.printer.done(f"closing {type} {identity}")
 
 
 _closing(connections, "connection")
@@ -33,10 +33,10 @@ def _ending(verb: str, operation: str, text: str, done: str, body: dict[str, boo
     @with_tools
     def end(tools: Tools, xid: str) -> None:
         tools.client.ask(operation, "transaction", xid, body)
-        tools.printer.done(f"transaction {xid} is {done}")
+        tools.printer.done(f"{done} transaction {xid}")
 
 
-_ending("commit", "DECIDE", "Commit one that is prepared, by an operator.", "committed", {"commit": True})
-_ending("rollback", "DECIDE", "Roll back one that is prepared, by an operator.", "rolled back", {"commit": False})
-_ending("cancel", "ROLLBACK", "Roll back one that is open, by an operator: its client hears it.", "rolled back")
-_ending("forget", "FORGET", "Let go of one that was decided on.", "forgotten")
+_ending("commit", "DECIDE", "Commit a prepared transaction.", "committed", {"commit": True})
+_ending("rollback", "DECIDE", "Roll back a prepared transaction.", "rolled back", {"commit": False})
+_ending("cancel", "ROLLBACK", "Roll back an open transaction.\n\nIts client is notified.", "rolled back")
+_ending("forget", "FORGET", "Forget a decided transaction.", "forgotten")

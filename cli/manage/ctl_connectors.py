@@ -6,14 +6,14 @@ import click
 
 from .ctl import Tools, deleting, group_of, with_tools
 
-connectors = group_of("connector", "connectors", "Connections that the broker keeps to other containers.")
-link_routes = group_of("link-route", "link-routes", "Addresses whose links go on to another container.")
-auto_links = group_of("auto-link", "auto-links", "Queues that are joined with addresses of another container.")
-routers = group_of("router", "routers", "Brokers that this one is joined with.")
+connectors = group_of("connector", "connectors", "Manage connections to other brokers.")
+link_routes = group_of("link-route", "link-routes", "Manage link routes.")
+auto_links = group_of("auto-link", "auto-links", "Manage bridges between queues and addresses.")
+routers = group_of("router", "routers", "Show connected brokers.")
 
-deleting(connectors, "connector")
-deleting(link_routes, "link-route")
-deleting(auto_links, "auto-link")
+deleting(connectors, "connector", text="Delete a connector.")
+deleting(link_routes, "link-route", text="Delete a link route.")
+deleting(auto_links, "auto-link", text="Delete an auto-link.")
 
 
 @connectors.command("create")
@@ -21,23 +21,25 @@ deleting(auto_links, "auto-link")
 @click.argument("url")
 @with_tools
 def create_connector(tools: Tools, name: str, url: str) -> None:
-    """Keep a connection to the container at URL, as --connect-to of the broker takes it. Files are names in the
-    broker's --secrets-dir."""
+    """Keep a connection to another container.
+
+    URL is as in --connect-to of the broker. Files in it are names in the broker's --secrets-dir.
+    """
     tools.client.ask("CREATE", "connector", name, {"url": url})
-    tools.printer.done(f"connector {name} is there")
+    tools.printer.done(f"created connector {name}")
 
 
 @link_routes.command("create")
 @click.argument("pattern")
 @click.argument("connector")
 @click.option("--direction", type=click.Choice(["both", "send", "receive"]), default="both", show_default=True)
-@click.option("--strip", default="", help="What to take off the beginning of addresses.")
+@click.option("--strip", default="", help="Prefix to remove from addresses.")
 @with_tools
 def create_link_route(tools: Tools, pattern: str, connector: str, direction: str, strip: str) -> None:
-    """Have links to addresses that fit a pattern go on over a connector."""
+    """Route links by address pattern."""
     body = {"connector": connector, "direction": direction, "strip": strip}
     tools.client.ask("CREATE", "link-route", pattern, body)
-    tools.printer.done(f"link route {pattern} is there")
+    tools.printer.done(f"created link route {pattern}")
 
 
 @auto_links.command("create")
@@ -45,10 +47,13 @@ def create_link_route(tools: Tools, pattern: str, connector: str, direction: str
 @click.argument("direction", type=click.Choice(["in", "out"]))
 @click.argument("address")
 @click.argument("connector")
-@click.option("--external", default="", help="The address at the other container, if it is another one.")
+@click.option("--external", default="", help="Address at the other container, if it differs.")
 @with_tools
 def create_auto_link(tools: Tools, name: str, direction: str, address: str, connector: str, external: str) -> None:
-    """Have messages come in to the queue ADDRESS from over a connector, or go out of it."""
+    """Bridge a queue over a connector.
+
+    in: messages come from the other container to the queue ADDRESS; out: they go there.
+    """
     body = {"direction": direction, "address": address, "connector": connector, "external": external}
     tools.client.ask("CREATE", "auto-link", name, body)
-    tools.printer.done(f"auto-link {name} is there")
+    tools.printer.done(f"created auto-link {name}")

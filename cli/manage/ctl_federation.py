@@ -6,44 +6,52 @@ from typing import Any
 
 import click
 
-from .ctl import Tools, arguments_option, deleting, group_of, with_tools
+from .ctl import Tools, arguments_option, confirm, deleting, group_of, with_tools, yes_option
 
-followings = group_of("following", "followings", "Queues that follow a queue of another site.")
-followers = group_of("follower", "followers", "Who follows the queues of this broker.")
+followings = group_of("following", "followings", "Manage federated queues (downstream).")
+followers = group_of("follower", "followers", "Show downstream sites of queues.")
 
-deleting(followings, "following", text="Follow no more, and drop what there is.")
+deleting(followings, "following", text="Delete a federated queue and its messages.")
 
 
 @followings.command("create")
 @click.argument("name")
 @click.argument("connector")
-@click.option("--source", default="", help="The queue there, if its name is another one.")
+@click.option("--source", default="", help="Queue at the other site, if its name differs.")
 @arguments_option
 @with_tools
 def create_following(tools: Tools, name: str, connector: str, source: str, arguments: dict[str, Any]) -> None:
-    """Have NAME follow the queue of that name at the broker that the connector leads to. Arguments are those that NAME
-    has when it is taken over."""
+    """Copy a queue of another site.
+
+    NAME follows the queue of that name at the broker of CONNECTOR. The arguments apply when NAME is promoted.
+    """
     body = {"connector": connector, "source": source or name, "arguments": arguments}
     tools.client.ask("CREATE", "following", name, body)
-    tools.printer.done(f"{name} follows {source or name} over {connector}")
+    tools.printer.done(f"created following {name} of {source or name} over {connector}")
 
 
 @followings.command("take-over")
 @click.argument("name")
-@click.option("--force", is_flag=True, help="Also if it has not got all that the source had when it was begun.")
+@click.option("--force", is_flag=True, help="Also if the first copy is incomplete.")
+@yes_option
 @with_tools
-def take_over(tools: Tools, name: str, force: bool) -> None:
-    """Follow no more: NAME is a queue as any other from now on. Nobody asks the source, which may be gone: see to it
-    that it serves nobody any more."""
+def take_over(tools: Tools, name: str, force: bool, is_sure: bool) -> None:
+    """Promote a federated queue to a normal queue.
+
+    The source is not contacted: fence it first, or both sites deliver the same messages.
+    """
+    confirm(f"Promote {name}? Its source must not serve clients any more.", is_sure)
     found = tools.client.ask("TAKE-OVER", "following", name, {"force": force})
-    told = f"queue {name} is taken over with {found['messages']} messages, as of LSN {found['place']} of its source"
-    tools.printer.done(f"{told}; the source was not asked: see to it that it serves nobody")
+    told = f"promoted queue {name} with {found['messages']} messages, as of LSN {found['place']} of its source"
+    tools.printer.done(f"{told}; the source was not contacted: make sure that it serves no clients")
 
 
 @followings.command("begin-anew")
 @click.argument("name")
+@yes_option
 @with_tools
-def begin_anew(tools: Tools, name: str) -> None:
-    """Drop what there is, and have all that the source has now."""
+def begin_anew(tools: Tools, name: str, is_sure: bool) -> None:
+    """Drop the copy and copy the source again."""
+    confirm(f"Drop the messages of {name} and copy its source again?", is_sure)
     tools.client.ask("BEGIN-ANEW", "following", name)
-    tools.printer.done(f"{name} begins anew")
+    tools.printer.done(f"copying {name} again")

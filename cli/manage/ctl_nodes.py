@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
 import click
 
-from .ctl import Tools, arguments_option, ctl, deleting, group_of, with_tools
+from .completion import NameOf
+from .ctl import (
+    Tools,
+    arguments_option,
+    confirm,
+    ctl,
+    deleting,
+    dry_run_option,
+    group_of,
+    with_tools,
+    yes_option,
+)
 from .ctl_client import readable
 
-queues = group_of("queue", "queues", "Queues.")
-exchanges = group_of("exchange", "exchanges", "Exchanges.")
-bindings = group_of("binding", "bindings", "Bindings, called exchange/queue/key, each in percent-encoding.")
-templates = group_of("template", "templates", "Arguments of queues made on first use, by patterns of their names.")
-deleting(exchanges, "exchange", text="Take it away, with its bindings.")
-deleting(bindings, "binding")
-deleting(templates, "template", text="Forget it. Queues that were made with it stay.")
-_TRANSIENT = click.option("--transient", is_flag=True, help="It does not outlast the broker.")
+queues = group_of("queue", "queues", "Manage queues.")
+exchanges = group_of("exchange", "exchanges", "Manage exchanges.")
+bindings = group_of("binding", "bindings", "Manage bindings.\n\nNames are EXCHANGE/QUEUE/KEY, percent-encoded.")
+templates = group_of(
+    "template", "templates", "Manage queue arguments by name pattern.\n\nThey apply to queues created on first use."
+)
+deleting(exchanges, "exchange", text="Delete an exchange and its bindings.")
+deleting(bindings, "binding", text="Delete a binding.")
+deleting(templates, "template", text="Delete it. Existing queues do not change.")
+_TRANSIENT = click.option("--transient", is_flag=True, help="Not durable.")
 MESSAGE_COLUMNS = ("position", "id", "size", "redelivered", "properties", "application-properties", "body")
 
 
@@ -28,66 +42,113 @@ MESSAGE_COLUMNS = ("position", "id", "size", "redelivered", "properties", "appli
 @arguments_option
 @with_tools
 def create_queue(tools: Tools, name: str, transient: bool, arguments: Mapping[str, Any]) -> None:
-    """Make a queue; its arguments are its policy, like max-messages=1000."""
+    """Create a queue.
+
+    \b
+    Example:
+      cairnmq ctl queues create orders -a max-messages=1000
+    """
     tools.client.ask("CREATE", "queue", name, {"durable": not transient, "arguments": arguments})
-    tools.printer.done(f"queue {name} is there")
+    tools.printer.done(f"created queue {name}")
 
 
 @queues.command("set")
-@click.argument("name")
+@click.argument("name", type=NameOf("queue"))
 @arguments_option
-@click.option("--unset", multiple=True, metavar="KEY", help="Take that argument away.")
+@click.option("--unset", multiple=True, metavar="KEY", help="Remove this argument.")
 @with_tools
 def set_arguments(tools: Tools, name: str, arguments: Mapping[str, Any], unset: tuple[str, ...]) -> None:
-    """Change some of a queue's arguments, like max-messages=1000 or paused=true."""
+    """Change arguments of a queue.
+
+    \b
+    Example:
+      cairnmq ctl queues set orders -a paused=true --unset max-messages
+    """
     changes = {**arguments, **dict.fromkeys(unset)}
     found = tools.client.ask("UPDATE", "queue", name, {"arguments": changes})
-    tools.printer.done(f"queue {name} is changed", found)
+    tools.printer.done(f"changed queue {name}", found)
+
+
+def _messages(tools: Tools, queue: str) -> int:
+    return int(tools.client.ask("READ", "queue", queue)["messages"])
 
 
 @queues.command("delete")
-@click.argument("name")
+@click.argument("name", type=NameOf("queue"))
 @click.option("--if-unused", is_flag=True, help="Only without consumers.")
 @click.option("--if-empty", is_flag=True, help="Only without messages.")
+@yes_option
+@dry_run_option
 @with_tools
-def delete_queue(tools: Tools, name: str, if_unused: bool, if_empty: bool) -> None:
-    """Take a queue away, with all that is on it."""
+def delete_queue(tools: Tools, name: str, if_unused: bool, if_empty: bool, is_sure: bool, dry_run: bool) -> None:
+    """Delete a queue and its messages."""
+    if _is_stopped(tools, f"delete queue {name} with {{}} messages", name, is_sure, dry_run):
+        return
     tools.client.ask("DELETE", "queue", name, {"if-unused": if_unused, "if-empty": if_empty})
-    tools.printer.done(f"queue {name} is gone")
+    tools.printer.done(f"deleted queue {name}")
+
+
+def _is_stopped(tools: Tools, change: str, queue: str, is_sure: bool, dry_run: bool) -> bool:
+    """Confirm *change*, whose {} is the number of messages of *queue*; true if a dry run ends with that."""
+    if dry_run:
+        count = _messages(tools, queue)
+        tools.printer.done(f"would {change.format(count)}", {"messages": count})
+    elif not is_sure and sys.stdin.isatty():
+        confirm(f"{change.format(_messages(tools, queue)).capitalize()}?", is_sure)
+    return dry_run
 
 
 @queues.command("purge")
-@click.argument("name")
+@click.argument("name", type=NameOf("queue"))
+@yes_option
+@dry_run_option
 @with_tools
-def purge(tools: Tools, name: str) -> None:
-    """Take all messages off a queue but those that consumers have."""
+def purge(tools: Tools, name: str, is_sure: bool, dry_run: bool) -> None:
+    """Remove the messages of a queue.
+
+    Messages that consumers have acquired stay.
+    """
+    if _is_stopped(tools, f"purge {{}} messages from queue {name}", name, is_sure, dry_run):
+        return
     found = tools.client.ask("PURGE", "queue", name)
-    tools.printer.done(f"{found['purged']} messages are gone from queue {name}", found)
+    tools.printer.done(f"purged {found['purged']} messages from queue {name}", found)
 
 
 @queues.command("move")
-@click.argument("name")
-@click.argument("to")
-@click.option("--count", type=click.IntRange(0), help="How many, from the first one on; all, by default.")
+@click.argument("name", type=NameOf("queue"))
+@click.argument("to", type=NameOf("queue"))
+@click.option("--count", type=click.IntRange(0), help="Messages to move, the oldest first.  [default: all]")
+@dry_run_option
 @with_tools
-def move(tools: Tools, name: str, to: str, count: int | None) -> None:
-    """Move a queue's messages to an address: another queue, or an exchange with a key."""
+def move(tools: Tools, name: str, to: str, count: int | None, dry_run: bool) -> None:
+    """Move messages to another address.
+
+    TO is a queue, or an exchange with a key.
+
+    \b
+    Example:
+      cairnmq ctl queues move orders.dead orders --count 10
+    """
+    if dry_run:
+        most = _messages(tools, name) if count is None else min(count, _messages(tools, name))
+        tools.printer.done(f"would move {most} messages from queue {name} to {to}", {"messages": most})
+        return
     found = tools.client.ask("MOVE", "queue", name, {"to": to} if count is None else {"to": to, "count": count})
-    tools.printer.done(f"{found['moved']} messages went from queue {name} to {to}", found)
+    tools.printer.done(f"moved {found['moved']} messages from queue {name} to {to}", found)
 
 
 @ctl.group("messages")
 def messages() -> None:
-    """Messages on queues."""
+    """Browse and move messages."""
 
 
 @messages.command("list")
-@click.argument("queue")
-@click.option("--count", default=20, show_default=True, type=click.IntRange(1), help="How many, at most.")
-@click.option("--body-bytes", default=64, show_default=True, type=click.IntRange(0, 65536), help="How much of a body.")
+@click.argument("queue", type=NameOf("queue"))
+@click.option("--count", default=20, show_default=True, type=click.IntRange(1), help="Number of messages.")
+@click.option("--body-bytes", default=64, show_default=True, type=click.IntRange(0, 65536), help="Bytes of each body.")
 @with_tools
 def list_messages(tools: Tools, queue: str, count: int, body_bytes: int) -> None:
-    """Look at a queue's first messages, and take none."""
+    """Browse the first messages of a queue."""
     found = tools.client.peek(queue, count, body_bytes)
     tools.printer.rows(found if tools.printer.as_json else map(readable, found), MESSAGE_COLUMNS)
 
@@ -103,38 +164,43 @@ messages.add_command(move, "move")
 @arguments_option
 @with_tools
 def create_exchange(tools: Tools, name: str, kind: str, transient: bool, arguments: Mapping[str, Any]) -> None:
-    """Make an exchange."""
+    """Create an exchange."""
     body = {"exchange-type": kind, "durable": not transient, "arguments": arguments}
     tools.client.ask("CREATE", "exchange", name, body)
-    tools.printer.done(f"exchange {name} is there")
+    tools.printer.done(f"created exchange {name}")
 
 
 @bindings.command("create")
-@click.argument("exchange")
-@click.argument("queue")
+@click.argument("exchange", type=NameOf("exchange"))
+@click.argument("queue", type=NameOf("queue"))
 @click.argument("key", default="")
 @arguments_option
 @with_tools
 def bind(tools: Tools, exchange: str, queue: str, key: str, arguments: Mapping[str, Any]) -> None:
-    """Have a queue get what an exchange has for a key."""
+    """Bind a queue to an exchange.
+
+    \b
+    Example:
+      cairnmq ctl bindings create amq.topic invoices "invoice.#"
+    """
     body = {"exchange": exchange, "queue": queue, "key": key, "arguments": arguments}
     found = tools.client.ask("CREATE", "binding", None, body)
-    tools.printer.done(f"binding {found['name']} is there")
+    tools.printer.done(f"created binding {found['name']}")
 
 
 exchanges.add_command(bind, "bind")
 
 
 @exchanges.command("unbind")
-@click.argument("exchange")
-@click.argument("queue")
+@click.argument("exchange", type=NameOf("exchange"))
+@click.argument("queue", type=NameOf("queue"))
 @click.argument("key", default="")
 @with_tools
 def unbind(tools: Tools, exchange: str, queue: str, key: str) -> None:
-    """Take a binding away."""
+    """Delete a binding."""
     name = "/".join(quote(part, safe="") for part in (exchange, queue, key))
     tools.client.ask("DELETE", "binding", name)
-    tools.printer.done(f"binding {name} is gone")
+    tools.printer.done(f"deleted binding {name}")
 
 
 @templates.command("create")
@@ -142,9 +208,9 @@ def unbind(tools: Tools, exchange: str, queue: str, key: str) -> None:
 @arguments_option
 @with_tools
 def create_template(tools: Tools, pattern: str, arguments: Mapping[str, Any]) -> None:
-    """Have queues that fit a pattern made with these arguments."""
+    """Set arguments of queues by name pattern."""
     tools.client.ask("CREATE", "template", pattern, {"arguments": arguments})
-    tools.printer.done(f"template {pattern} is there")
+    tools.printer.done(f"created template {pattern}")
 
 
 @templates.command("update")
@@ -152,6 +218,6 @@ def create_template(tools: Tools, pattern: str, arguments: Mapping[str, Any]) ->
 @arguments_option
 @with_tools
 def update_template(tools: Tools, pattern: str, arguments: Mapping[str, Any]) -> None:
-    """Other arguments, for queues that are made from now on."""
+    """Replace the arguments for new queues."""
     tools.client.ask("UPDATE", "template", pattern, {"arguments": arguments})
-    tools.printer.done(f"template {pattern} is changed")
+    tools.printer.done(f"changed template {pattern}")

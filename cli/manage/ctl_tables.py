@@ -1,61 +1,89 @@
-"""The output of `cairnmq ctl`: tables for people, one JSON document for programs."""
+"""The output of `cairnmq ctl`: tables for people, one JSON document or CSV for programs."""
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from ...base.printable import printable, printable_json
+from ...base.printable import FORMULA, printable, printable_json
+from ..common.color import console_colors
 from .ctl_client import plain
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 TIMES = ("since",)
 WIDTH_IN_PIPES = 200
 """The line width for output that is not a terminal, where lines are not folded at 80 columns."""
 
 
-class Printer:
-    """Prints in one of the two ways."""
+OUTPUTS = ("table", "json", "csv")
 
-    def __init__(self, *, as_json: bool) -> None:
-        self.as_json = as_json
-        width = None if sys.stdout.isatty() else WIDTH_IN_PIPES
-        self._console = Console(width=width, highlight=False, soft_wrap=False)
+
+class Printer:
+    """Prints in one of the formats."""
+
+    def __init__(self, output: str) -> None:
+        """*output*: one of `OUTPUTS`."""
+        self.as_json = output == "json"
+        self._as_csv = output == "csv"
 
     def rows(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
         """A table of these columns; in JSON a list of objects with all there is."""
         if self.as_json:
             self._json([plain(row) for row in rows])
             return
+        if self._as_csv:
+            self._csv(columns, ([_shown(column, row.get(column)) for column in columns] for row in rows))
+            return
+        from rich.table import Table
+        from rich.text import Text
+
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in columns:
             table.add_column(column, overflow="fold")
         for row in rows:
             table.add_row(*(Text(_shown(column, row.get(column))) for column in columns))
-        self._console.print(table)
+        self._print(table)
 
     def one(self, found: Mapping[str, Any]) -> None:
         """All there is of one thing."""
         if self.as_json:
             self._json(plain(found))
             return
+        if self._as_csv:
+            self._csv(("attribute", "value"), ([name, _shown(name, value)] for name, value in found.items()))
+            return
+        from rich.table import Table
+        from rich.text import Text
+
         table = Table(box=None, pad_edge=False, show_header=False)
         for name, value in found.items():
             table.add_row(Text(printable(name), style="bold"), Text(_shown(name, value)))
-        self._console.print(table)
+        self._print(table)
 
     def done(self, text: str, found: Mapping[str, Any] | None = None) -> None:
         """Something was done; in JSON an object, which may have more to it."""
         if self.as_json:
             self._json({"done": text, **plain(found or {})})
         else:
-            self._console.print(Text(printable(text)))
+            sys.stdout.write(f"{printable(text)}\n")
+
+    def _print(self, shown: RenderableType) -> None:
+        from rich.console import Console  # help and completion do without
+
+        width = None if sys.stdout.isatty() else WIDTH_IN_PIPES
+        Console(width=width, highlight=False, soft_wrap=False, **console_colors()).print(shown)
+
+    def _csv(self, columns: Sequence[str], rows: Iterable[list[str]]) -> None:
+        """Names come from clients: a text that a spreadsheet would evaluate gets an apostrophe."""
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([f"'{cell}" if cell.startswith(FORMULA) else cell for cell in row] for row in rows)
 
     def _json(self, value: Any) -> None:
         sys.stdout.write(printable_json(json.dumps(value, ensure_ascii=False, indent=2)) + "\n")

@@ -17,22 +17,26 @@ MAX_PASSWORD_BYTES = 1024
 
 @click.group("users")
 def users() -> None:
-    """Say who can log in to a broker with a password.
+    """Manage the users file of a broker.
 
-    Passwords are asked for, or read from standard input if that is no terminal; a file keeps only what proves them.
-    A broker that is started with the same --users-file takes changes at the next login.
+    Passwords are asked for, or read from standard input if it is not a terminal. The file holds SCRAM-SHA-256
+    verifiers only. A broker with the same --users-file applies changes at the next login.
+
+    \b
+    Example:
+      cairnmq users add anna --users-file ./users
     """
 
 
 _file = click.option(
-    "--users-file", "path", required=True, type=click.Path(dir_okay=False), help="The file that says so."
+    "--users-file", "path", required=True, type=click.Path(dir_okay=False), help="The users file."
 )
 _iterations = click.option(
     "--iterations",
     default=ITERATIONS,
     show_default=True,
     type=click.IntRange(FEWEST_ITERATIONS, MOST_ITERATIONS),
-    help="How much work a guess is, and a login.",
+    help="SCRAM iterations: cost of a login, and of a guess.",
 )
 
 
@@ -41,7 +45,7 @@ _iterations = click.option(
 @_file
 @_iterations
 def add(name: str, path: str, iterations: int) -> None:
-    """Add the user NAME; the file is made if it is not there."""
+    """Add a user; create the file if needed."""
     why = users_file.why_no_name(name)
     if why:
         raise CairnError(f"user {name!r}", why, "choose another name")
@@ -61,7 +65,7 @@ def add(name: str, path: str, iterations: int) -> None:
 @_file
 @_iterations
 def password(name: str, path: str, iterations: int) -> None:
-    """Give the user NAME another password."""
+    """Change the password of a user."""
     _known(users_file.read(path), name, path)
     kept = _new_password(name, iterations)
 
@@ -70,14 +74,17 @@ def password(name: str, path: str, iterations: int) -> None:
         accounts[name] = kept
 
     users_file.change(path, edit)
-    print(f"{name} has another password in {path}")
+    print(f"changed the password of {name} in {path}")
 
 
 @users.command()
 @click.argument("name")
 @_file
 def remove(name: str, path: str) -> None:
-    """Remove the user NAME. Connections they have stay until they end."""
+    """Remove a user.
+
+    Connections of the user stay open until `cairnmq ctl reload`.
+    """
     users_file.read(path)  # a file that is not there is not made
 
     def edit(accounts: dict[str, Credentials]) -> None:
@@ -91,7 +98,7 @@ def remove(name: str, path: str) -> None:
 @users.command("list")
 @_file
 def list_users(path: str) -> None:
-    """List the users of the file."""
+    """List users."""
     for name in users_file.read(path).accounts:
         print(name)
 
@@ -100,7 +107,10 @@ def list_users(path: str) -> None:
 @click.argument("name", required=False)
 @_file
 def check(name: str | None, path: str) -> None:
-    """Check that the file is whole and nobody else's to read; with NAME, that a password is theirs."""
+    """Check the file, or a password of NAME.
+
+    The file must be complete and readable by its owner only.
+    """
     found = users_file.read(path)
     mode = stat.S_IMODE(os.stat(path).st_mode)
     if mode & 0o077:
@@ -111,7 +121,8 @@ def check(name: str | None, path: str) -> None:
             raise CairnError(path, f"that is not the password of {name!r}")
         print(f"that is the password of {name}")
     else:
-        print(f"{path}: {len(found.accounts)} users, all of it is right")
+        count = len(found.accounts)
+        print(f"{path}: OK, {count} {'user' if count == 1 else 'users'}")
 
 
 def _known(found: users_file.Users | dict[str, Credentials], name: str, path: str) -> Credentials:

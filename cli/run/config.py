@@ -24,6 +24,10 @@ def config() -> None:
 
     Values come from the command line, environment variables (CAIRNMQ_*), a configuration file and defaults, in this
     order of precedence.
+
+    \b
+    Example:
+      cairnmq config show --changed
     """
 
 

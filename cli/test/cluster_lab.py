@@ -26,7 +26,7 @@ def cluster_lab(context: click.Context, name: str) -> None:
     context.obj = Lab(name)
 
 
-@cluster_lab.command()
+@cluster_lab.command(short_help="Start a lab")
 @click.argument("nodes", type=click.IntRange(1, MAX_NODES))
 @click.option("--token", "token_ms", default=TOKEN_MS, show_default=True, type=click.IntRange(100), help="In ms.")
 @click.option("--mtu", default=1500, show_default=True, type=click.IntRange(576, 9000), help="The MTU of the links.")
@@ -92,7 +92,7 @@ def resume(lab: Lab, node: int) -> None:
     lab.resume(node)
 
 
-@cluster_lab.command()
+@cluster_lab.command(short_help="Partition the nodes")
 @click.argument("sides", nargs=-1, required=True, metavar="SIDE...")
 @click.pass_obj
 def partition(lab: Lab, sides: tuple[str, ...]) -> None:
@@ -104,7 +104,7 @@ def partition(lab: Lab, sides: tuple[str, ...]) -> None:
     lab.partition(*parted)
 
 
-@cluster_lab.command()
+@cluster_lab.command(short_help="Drop all packets that a node sends")
 @_NODE
 @click.option("--in", "ingress", is_flag=True, help="Drop what the node receives instead of what it sends.")
 @click.pass_obj
@@ -120,7 +120,10 @@ def heal(lab: Lab) -> None:
     lab.heal()
 
 
-@cluster_lab.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@cluster_lab.command(
+    short_help="Run a command in the network of a node",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
 @_NODE
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj

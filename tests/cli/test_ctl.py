@@ -59,7 +59,7 @@ def send(running: BrokerProcess, address: str, *bodies: Any) -> None:
 
 
 def test_queues_come_are_looked_at_and_go(running: BrokerProcess) -> None:
-    assert ctl(running, "queues", "create", "orders", "-a", "max-messages=1000") == "queue orders is there\n"
+    assert ctl(running, "queues", "create", "orders", "-a", "max-messages=1000") == "created queue orders\n"
     send(running, "orders", "one", "two", {"three": b"\xff"})
     [line] = [line for line in ctl(running, "queues", "list").splitlines() if line.startswith("orders")]
     assert line.split()[:5] == ["orders", "yes", "3", "3", "0"]
@@ -72,9 +72,9 @@ def test_queues_come_are_looked_at_and_go(running: BrokerProcess) -> None:
     assert messages[0]["application-properties"] == {"n": 1}
     assert "three" in ctl(running, "queues", "peek", "orders")
     assert document(running, "queues", "move", "orders", "others", "--count", "1")["moved"] == 1
-    assert ctl(running, "queues", "purge", "orders") == "2 messages are gone from queue orders\n"
+    assert ctl(running, "queues", "purge", "orders") == "purged 2 messages from queue orders\n"
     assert "has 1 messages" in ctl(running, "queues", "delete", "others", "--if-empty", status=1)
-    assert ctl(running, "queues", "delete", "others") == "queue others is gone\n"
+    assert ctl(running, "queues", "delete", "others") == "deleted queue others\n"
     ctl(running, "queues", "delete", "orders")
 
 
@@ -89,7 +89,7 @@ def test_exchanges_bindings_and_templates(running: BrokerProcess) -> None:
     ctl(running, "queues", "create", "inbox", "--transient")
     ctl(running, "exchanges", "create", "news", "--type", "topic")
     bound = ctl(running, "exchanges", "bind", "news", "inbox", "eu.#", "-a", "x-selector=n = 1")
-    assert bound == "binding news/inbox/eu.%23 is there\n"
+    assert bound == "created binding news/inbox/eu.%23\n"
     send(running, "news/eu.paris", "found")
     [binding] = document(running, "bindings", "list")
     assert binding["arguments"] == {"x-selector": "n = 1"}

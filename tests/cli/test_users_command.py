@@ -37,7 +37,7 @@ def test_users_come_and_go(tmp_path: Path) -> None:
     assert users(path, "check", "anna", said="a third stone\n").returncode == 0
     assert users(path, "remove", "anna").returncode == 0
     assert users(path, "list").stdout == "ben\n"
-    assert users(path, "check").stdout == f"{path}: 1 users, all of it is right\n"
+    assert users(path, "check").stdout == f"{path}: OK, 1 user\n"
 
 
 def test_what_is_wrong_is_told_and_changes_nothing(tmp_path: Path) -> None:

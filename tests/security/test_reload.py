@@ -189,4 +189,4 @@ def test_by_signal_and_by_management(tmp_path: Path) -> None:
         assert refused.exit_code == 1
         rules.write_text(ALL)
         done = CliRunner().invoke(cairnmq, ask)
-        assert (done.exit_code, done.output) == (0, "reloaded; 0 connections and links had to go\n")
+        assert (done.exit_code, done.output) == (0, "reloaded; closed 0 connections and links\n")

@@ -1,0 +1,57 @@
+"""`cairnmq completion`, and the completion of names from a running broker."""
+
+from __future__ import annotations
+
+import os
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from ...base.errors import CairnError
+from ..common.login_options import PASSWORD, login_of
+from .ctl_client import ManagementClient
+
+SHELLS = ("bash", "zsh", "fish")
+DEADLINE_S = 1.0
+"""For the names from a broker; without an answer there are none."""
+
+
+@click.command("completion", short_help="Print a shell completion script")
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script that completes commands, options and names in SHELL.
+
+    \b
+    Examples:
+      eval "$(cairnmq completion bash)"
+      cairnmq completion zsh > ~/.zfunc/_cairnmq
+      cairnmq completion fish > ~/.config/fish/completions/cairnmq.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(context.find_root().command, {}, "cairnmq", "_CAIRNMQ_COMPLETE").source())
+
+
+class NameOf(click.ParamType[str]):
+    """A name of that entity type of management, completed by the broker of `ctl`."""
+
+    name = "text"
+
+    def __init__(self, type: str) -> None:
+        self._type = type
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        while ctx.parent is not None and "url" not in ctx.params:
+            ctx = ctx.parent
+        url, user, ca = (ctx.params.get(name) for name in ("url", "user", "ca"))
+        if url is None or (user is not None and PASSWORD not in os.environ):
+            return []  # a password would be asked for
+        client = ManagementClient(lambda: login_of(url, user, ca, DEADLINE_S), DEADLINE_S)
+        try:
+            found = [str(row["name"]) for row in client.rows(self._type)]
+        except (CairnError, click.ClickException, OSError):
+            return []
+        finally:
+            client.close()
+        return [CompletionItem(name) for name in found if name.startswith(incomplete)]
