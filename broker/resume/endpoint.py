@@ -13,6 +13,7 @@ from ...channel.ports import Claims, DriverEnd, Kept, TerminalEnd
 from ..kernel.context import CoreContext
 from ..links.queue_links import STOLEN
 from ..queues.queue import Queue
+from .endpoint_states import DROPPED, TABLE, WAITING, EndpointEvent
 
 LINK = "x-link"
 """The argument of an end's queue: whose it is, and how long it is kept."""
@@ -49,14 +50,15 @@ class LinkEndpoint:
         self._core = core
         self._ends = ends
         self._absences = 0
-        self._is_given_up = False
+        self._state = WAITING
+        """A state of `endpoint_states`."""
 
     def attach(self, driver: ResumableDriver, claims: Claims, ready: Ready) -> None:
         """The client is there (again); *ready* gets what is kept, or None if it has attached anew meanwhile."""
         self.steal()
         self.driver = driver
         self._absences += 1
-        self._is_given_up = False
+        self._handle(EndpointEvent.ATTACH)
         self._attached(driver, claims, ready)
 
     def steal(self) -> None:
@@ -75,16 +77,11 @@ class LinkEndpoint:
         if self.driver is not driver:
             return
         self.driver = None
-        if for_good or self._is_given_up:
-            self._ends.drop(self)
-        else:
-            self.wait()
+        self._handle(EndpointEvent.CLOSE if for_good else EndpointEvent.DETACH)
 
     def give_up(self) -> None:
         """Its client has attached the link without asking to resume it. Who still has it may go on."""
-        self._is_given_up = True
-        if self.driver is None:
-            self._ends.drop(self)
+        self._handle(EndpointEvent.GIVE_UP)
 
     def wait(self) -> None:
         """Keep it for its time, unless the client comes back."""
@@ -95,5 +92,16 @@ class LinkEndpoint:
         """Handle that the endpoint is deleted."""
 
     def _expire(self, absence: int) -> None:
-        if self.driver is None and absence == self._absences:
+        if absence == self._absences:
+            self._handle(EndpointEvent.EXPIRE)
+
+    def _handle(self, event: EndpointEvent) -> None:
+        """Enter the next state, and do its action."""
+        entered = TABLE.get((self._state, event), self._state)
+        if entered == self._state:
+            return
+        self._state = entered
+        if entered == WAITING:
+            self.wait()
+        elif entered == DROPPED:
             self._ends.drop(self)
