@@ -82,7 +82,7 @@ def test_what_is_wrong_is_one_line_before_spark_is_started(store: str, tmp_path:
         (("trace-join", store, "--producer-log", nowhere), "no such file"),
         (("compare", store), "no other store is named; name one with --with"),
         (("compare", store, "--with", str(tmp_path / "empty")), "empty"),
-        (("depth", store, "--master", "spark://127.0.0.1"), "'127.0.0.1' is no host and port; write spark://HOST:7077"),
+        (("depth", store, "--master", "spark://127.0.0.1"), "'127.0.0.1' is not a host and port; write spark://HOST:7077"),
         (("depth", store, "--master", "spark://127.0.0.1:1"), "127.0.0.1:1 can't be reached (Connection refused); see"),
     ):
         found = run(*arguments)

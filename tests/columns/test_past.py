@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from hypothesis import Phase, example, given, settings
@@ -10,28 +9,16 @@ from hypothesis import strategies as st
 
 from cairnmq.analytics.lifetimes.extent import missing_as_of, whole_from
 from cairnmq.analytics.scan.selection import Selection
-from cairnmq.analytics.views.journal import Journal, open_journal
+from cairnmq.analytics.views.journal import open_journal
 from cairnmq.analytics.views.records import ReadOptions
 from cairnmq.tools.history.as_of import QueuesView
-from tests.harness.tools.past import Past, no_progress
+from tests.harness.tools.past import lived, no_progress
 
-from .logs import lay_out, shown_by
+from .logs import shown_by
 from .recovered import recovered_as_of
 
 FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
 """A seed can't be made simpler."""
-
-
-def lived(path: str, seed: int, steps: int, *, archives: bool) -> tuple[Past, Journal]:
-    past = Past(f"{path}/archive", seed, archives=archives)
-    for _ in range(steps):
-        past.step()
-    past.rest()
-    past.note()
-    past.store.kick()
-    past.store.journal.writer.write_mark()
-    store = lay_out(past.files, Path(path) / "store")
-    return past, open_journal(store, archive=f"{path}/archive" if archives else None)
 
 
 def as_of(lsn: int) -> ReadOptions:

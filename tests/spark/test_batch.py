@@ -166,14 +166,14 @@ WRONG: dict[str, dict[str, object]] = {
     "the view queues has none; one of queue_id": {"view": "queues", "columns": "lsn"},
     "type 'begin': unknown record type; one of start": {"types": "begin"},
     "queue 'ordres': no queue has this name; known are orders, other; or give its number": {"queues": "ordres"},
-    "'-1' is no LSN": {"startingLsn": "-1"},
+    "'-1' is not an LSN": {"startingLsn": "-1"},
     "option startingLsn: it lies behind endingLsn": {"startingLsn": 5, "endingLsn": 4},
-    "'yesterday' is no time; write for example": {"startingTimestamp": "yesterday"},
-    "'0' is no size": {"maxPartitionBytes": "0"},
+    "invalid time 'yesterday'; write for example": {"startingTimestamp": "yesterday"},
+    "invalid size '0'": {"maxPartitionBytes": "0"},
     "'maybe' is none of false, true": {"includePayload": "maybe"},
     "'lazy' is none of FAILFAST, PERMISSIVE": {"mode": "lazy"},
     "it is for streams; use startingLsn": {"startingOffsets": "latest"},
-    "option slot: 'a/b' is no name": {"slot": "a/b"},
+    "option slot: invalid name 'a/b'": {"slot": "a/b"},
     "the view messages has no records to choose from": {"view": "messages", "types": "start"},
 }
 
@@ -299,7 +299,7 @@ def test_where_a_stream_begins(spark: SparkSession, tmp_path: Path, fill: Fill) 
         ({"endingTimestamp": "2026-11-22"}, "it is for batches; use startingOffsets"),
         ({"startingTimestamp": "2026-11-22", "startingOffsets": "latest"}, "startingOffsets says where to begin, too"),
         ({"startingOffsets": '{"lsn": 99999999}'}, "LSN 99999999 lies behind the log's durable end"),
-        ({"startingOffsets": "soon"}, "'soon' is no offset"),
+        ({"startingOffsets": "soon"}, "invalid offset 'soon'"),
     ):
         with pytest.raises(PySparkException, match=why):
             run(spark, store, tmp_path / "wrong", **options)

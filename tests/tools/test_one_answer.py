@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from cairnmq.tools.history.arrivals import Arrivals
 from cairnmq.tools.history.as_of import QueuesView, difference
 from cairnmq.tools.history.trace import lifetime_of
-
-from ..columns.test_past import lived
-from .test_as_of_laws import no_progress
+from tests.harness.tools.past import lived, no_progress
 
 FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
 """A seed can't be made simpler."""

@@ -12,7 +12,7 @@ are, when a broker started. Who had acquired it stands there if the broker was t
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,6 +20,9 @@ import numpy as np
 
 from ...amqp.codec import sections
 from ...amqp.codec.primitives import Malformed
+from ...analytics.lifetimes.lifetimes import lifetimes_of
+from ...analytics.lifetimes.record_tables import gather
+from ...analytics.scan.log_scan import ScanOptions
 from ...base.errors import CairnError, JournalError, NotWhole
 from ...journal.format.block import ACQUISITIONS, Block
 from ...journal.format.record import Flag, RecordHead, RecordType
@@ -38,6 +41,7 @@ _OUTCOMES = {
     _T.TX_PREPARE: "prepared", _T.TX_COMMIT: "committed", _T.TX_ROLLBACK: "rolled back",
     _T.TX_END: "decided without its coordinator", _T.TX_DELETE: "decision forgotten",
 }  # fmt: skip
+_PERMISSIVE = ScanOptions(permissive=True)
 _MOVES = (Why.REJECTED, Why.DELIVERY_LIMIT, Why.EXPIRED, Why.MOVED)
 
 
@@ -132,14 +136,37 @@ def lifetime_of(history: History, message_id: int, progress: Progress) -> Messag
         ids = sorted({*ids, *links})
 
 
+class _Stays:
+    """The stays of some messages on queues, as `lifetimes` derives them."""
+
+    def __init__(self, history: History, message_ids: Sequence[int]) -> None:
+        self._of: dict[int, list[tuple[int, int, int]]] = {}  # queue, position and LSN of the end
+        for one in message_ids:
+            facts = gather(history.log, history.log.between(one, history.end_lsn), _PERMISSIVE, (one, one + 1))
+            places = lifetimes_of(facts).places
+            rows = np.flatnonzero(places.message_id == one)
+            columns = (places.queue_id, places.position, places.end_lsn)
+            self._of[one] = list(zip(*(column[rows].tolist() for column in columns), strict=True))
+
+    def at(self, lsn: int) -> dict[int, set[int]]:
+        """Each message that is on queues as of *lsn*, to these."""
+        on = {one: {queue for queue, begin, end in stays if begin < lsn <= end} for one, stays in self._of.items()}
+        return {one: queues for one, queues in on.items() if queues}
+
+    def ended_by(self, lsn: int) -> dict[int, set[int]]:
+        """Each message that the record at *lsn* takes off queues, to these."""
+        ends = {one: {queue for queue, _, end in stays if end == lsn} for one, stays in self._of.items()}
+        return {one: queues for one, queues in ends.items() if queues}
+
+
 class _Reading:
     """One run over the log for some messages."""
 
     def __init__(self, history: History, message_ids: list[int]) -> None:
         self._history = history
         self._life = MessageLifetime(message_ids)
-        self._on: dict[int, set[int]] = {one: set() for one in message_ids}
-        self._ops: dict[int, list[tuple[int, int, bool]]] = {}  # of transactions: message, queue, whether it is put
+        self._stays = _Stays(history, message_ids)
+        self._cuts: set[int] = set()  # positions of the queue-delete records that were read
         self._txns: set[int] = set()
         self._was_unwritten = False
 
@@ -173,16 +200,11 @@ class _Reading:
                 meant |= (kinds > _T.DEQUEUE) & np.isin(table["txn_id"], [*self._txns])
             if (kinds == _T.ACQUIRE).any():
                 meant |= self._hands_out(found, kinds)
-            was_on = any(self._on.values())
-            if not meant.any():
-                self._look_whether_written(found, was_on)
-                continue
-            heads = found.heads()
+            heads = found.heads() if meant.any() else []
             for number in np.flatnonzero(meant).tolist():
                 self._take(found, found.record_lsn(number), heads[number])
-            was_on |= any(self._on.values())
-            self._look_whether_written(found, was_on)
-        life.on = {one: queues for one, queues in self._on.items() if queues}
+            self._look_whether_written(found)
+        life.on = self._stays.at(history.end_lsn)
         return life
 
     def _hands_out(self, block: Block, kinds: Any) -> Any:
@@ -191,16 +213,18 @@ class _Reading:
         content = bytes(block.body)
         if any(one.to_bytes(8, "little") in content for one in self._life.message_ids):
             heads = block.heads()
+            ours = set(self._life.message_ids)
             for number in np.flatnonzero(chosen).tolist():
-                chosen[number] = any(one in self._on for one in _acquired(block, heads[number]).message_ids)
+                chosen[number] = not ours.isdisjoint(_acquired(block, heads[number]).message_ids)
         else:
             chosen[:] = False
         return chosen
 
-    def _look_whether_written(self, block: Block, was_on: bool) -> None:
+    def _look_whether_written(self, block: Block) -> None:
         """Note that nobody wrote down who acquired messages while *block* gathered, if one of these was there."""
         ranges = self._life.unwritten
-        is_unwritten = was_on and not block.head.flags & ACQUISITIONS
+        was_on = self._stays.at(block.lsn) or self._stays.at(block.end_lsn)
+        is_unwritten = bool(was_on) and not block.head.flags & ACQUISITIONS
         if is_unwritten and self._was_unwritten:
             ranges[-1] = (ranges[-1][0], block.end_lsn)
         elif is_unwritten:
@@ -214,75 +238,50 @@ class _Reading:
         elif kind == _T.ACQUIRE:
             found = _acquired(block, head)
             for one in found.message_ids:
-                if one in self._on:
+                if one in self._life.message_ids:
                     self._tell(lsn, head, "acquired", one, container=found.container, link=found.link)
         elif kind == _T.DTX_START:
             self._life.xids[head.txn_id] = bytes(block.payload(head)).hex()
         elif kind in _OUTCOMES and head.txn_id in self._txns and not head.flags & Flag.MOVED:
             self._outcome(lsn, head)
         elif kind == _T.QUEUE_DELETE:
-            kept = array("Q", bytes(block.payload(head)))
-            what = "queue deleted" if head.flags & Flag.DELETE else "purged"
-            for one, queues in self._on.items():
-                if head.queue_id in queues and one not in kept:
-                    queues.discard(head.queue_id)
-                    self._tell(lsn, head, what, one, gone=not queues)
+            position = head.extra or lsn  # that of the first one, in a copy
+            for one in () if position in self._cuts else self._stays.ended_by(position):
+                what = "queue deleted" if head.flags & Flag.DELETE else "purged"
+                self._tell(lsn, head, what, one, gone=one not in self._stays.at(position + 1))
+            self._cuts.add(position)
         elif kind == _T.LOG_OPEN:
-            for one, queues in self._on.items():
-                if queues:
-                    self._tell(lsn, head, "broker started: offered again", one)
+            for one in self._stays.at(lsn):
+                self._tell(lsn, head, "broker started: offered again", one)
 
     def _of_message(self, lsn: int, head: RecordHead) -> None:
         kind, flags, one = head.type, head.flags, head.message_id
         if flags & Flag.MOVED and kind in (_T.START, _T.CHUNK, _T.ENQUEUE):
             self._tell(lsn, head, "relocated", one, source=head.undo_prev, record=_T(kind).name.lower())
-            if kind == _T.ENQUEUE or flags & Flag.ENQUEUE:
-                self._on[one].add(head.queue_id)
         elif flags & Flag.MOVED:
-            if self._on[one] and (flags & Flag.DELETE or head.queue_id in self._on[one]):  # what it ends is not kept
+            if one in self._stays.ended_by(lsn):  # the original is not kept
                 self._end(lsn, head)
         elif flags & Flag.PREPARED:
-            self._txns.add(head.txn_id)
             what = "to be enqueued" if kind == _T.ENQUEUE else "to be dequeued"
             self._tell(lsn, head, what, one, **_why(head))
         elif kind == _T.START:
             self._tell(lsn, head, "arrived", one, bytes=head.size, more_follows=bool(flags & Flag.MORE))
-            if flags & Flag.ENQUEUE:
-                self._place(head)
         elif kind == _T.CHUNK:
             self._tell(lsn, head, "piece", one, number=head.extra, bytes=head.size, last=not flags & Flag.MORE)
         elif kind == _T.ENQUEUE:
             self._tell(lsn, head, "enqueued", one)
-            self._place(head)
         else:
             self._end(lsn, head)
-
-    def _place(self, head: RecordHead) -> None:
-        if head.txn_id:
-            self._txns.add(head.txn_id)
-            self._ops.setdefault(head.txn_id, []).append((head.message_id, head.queue_id, True))
-        else:
-            self._on[head.message_id].add(head.queue_id)
 
     def _end(self, lsn: int, head: RecordHead) -> None:
         one, is_delete = head.message_id, head.type == _T.DELETE
         gone = is_delete or bool(head.flags & Flag.DELETE)
         self._tell(lsn, head, "deleted" if is_delete else "dequeued", one, gone=gone, **_why(head))
-        if head.txn_id:
-            self._txns.add(head.txn_id)
-            self._ops.setdefault(head.txn_id, []).append((one, head.queue_id, False))
-        elif gone:
-            self._on[one].clear()
-        else:
-            self._on[one].discard(head.queue_id)
 
     def _outcome(self, lsn: int, head: RecordHead) -> None:
         what = _OUTCOMES[RecordType(head.type)]
         if head.type == _T.TX_END:
             what += ": committed" if head.extra else ": rolled back"
-        operations = self._ops.pop(head.txn_id, []) if head.type == _T.TX_COMMIT else []
-        for one, queue_id, puts in operations:
-            (self._on[one].add if puts else self._on[one].discard)(queue_id)
         ids = dict.fromkeys(event.message_id for event in self._life.events if event.txn_id == head.txn_id)
         for one in ids:
             self._tell(lsn, head, f"transaction {what}", one)

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+from cairnmq.analytics.views.journal import Journal, open_journal
 from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.base.testing.memory_disk import MemoryDirectory
@@ -138,3 +139,16 @@ class Past:
         self.store.kick()
         store = lay_out(self.files, Path(self.archive).parent / "store")
         return find_history([RealDirectory(f"{store}/journal"), RealDirectory(self.archive, create=True)])
+
+
+def lived(path: str, seed: int, steps: int, *, archives: bool) -> tuple[Past, Journal]:
+    """A random history that is at rest, and a look at its store, which is laid out in the directory *path*."""
+    past = Past(f"{path}/archive", seed, archives=archives)
+    for _ in range(steps):
+        past.step()
+    past.rest()
+    past.note()
+    past.store.kick()
+    past.store.journal.writer.write_mark()
+    store = lay_out(past.files, Path(path) / "store")
+    return past, open_journal(store, archive=f"{path}/archive" if archives else None)
