@@ -71,6 +71,7 @@ def problems(text: str) -> list[str]:
     headings, paragraphs, cells = prose(text)
     sentences = [sentence for paragraph in paragraphs for sentence in _SENTENCE.split(paragraph)]
     lengths = [len(sentence.split()) for sentence in sentences]
+    cells = [sentence for cell in cells for sentence in _SENTENCE.split(cell)]
     found = [f"{len(one.split())} words: {one}" for one in (*sentences, *cells) if len(one.split()) > MOST_WORDS]
     if len(lengths) > 5 and median(lengths) >= MEDIAN_WORDS:
         found.append(f"the median sentence has {median(lengths)} words")

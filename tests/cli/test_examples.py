@@ -26,6 +26,7 @@ EXECUTED = {
     ("reference/clients.md", "Python: Qpid Proton"): "here, tests/fresh_machine",
     ("reference/clients.md", "Rejected messages"): "here",
     ("reference/management.md", "Asking"): "here",
+    ("reference/stores.md", "Simulation of crashes"): "here",
 }
 """Where the sh and python blocks of a section are executed."""
 _OTHER_HOSTS = "it names brokers on other hosts; test_pages.py checks its options"
@@ -139,3 +140,8 @@ def test_first_message_leaves_nothing_behind(tmp_path: Path) -> None:  # usabili
         listed = subprocess.run(ask, capture_output=True, text=True, timeout=DEADLINE_S).stdout
         [row] = [line for line in listed.splitlines() if line.startswith("orders ")]
         assert row.split()[2] == "0"
+
+
+def test_simulated_store_of_the_page(tmp_path: Path) -> None:
+    [program] = section("reference/stores.md", "Simulation of crashes", "python")
+    assert python(program.text, 0, tmp_path) == ""
