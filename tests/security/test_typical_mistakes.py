@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from tests.router.joined import until
 
 from ..process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 from .conftest import Certificates
@@ -161,3 +165,39 @@ def test_missing_file_or_directory(tmp_path: Path, option: str, complaint: str) 
     line = refused(CAIRNMQ, "broker", "--store", "memory", "--port", "0", option, path)
     assert path in line
     assert complaint in line
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if os.geteuid() != 0 or not shutil.which("mount"):
+        pytest.skip("a small file system takes root to mount")
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def http(port: int, path: str) -> str:
+    return answer(port, f"GET {path} HTTP/1.0\r\n\r\n".encode()).decode()
+
+
+def test_full_disk_is_an_alarm_in_the_log_ctl_metrics_and_readiness(small_disk: Path) -> None:
+    with broker(small_disk / "data", "--metrics-port", "0") as running:
+        port = metrics_port(running)
+        assert " 200 OK" in http(port, "/ready")
+        with open(small_disk / "others", "wb", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(1 << 20))
+        until(lambda: " 503 " in http(port, "/ready"), "the broker to notice")
+        assert "the store is full: " in http(port, "/ready")
+        assert 'cairnmq_alarm{resource="disk"} 1.0' in http(port, "/metrics")
+        running.wait_for(r" WARNING .* left on the disk")
+        ask = [CAIRNMQ, "ctl", "--json", "--url", f"127.0.0.1:{running.port}", "broker"]
+        found = subprocess.run(ask, capture_output=True, text=True, timeout=DEADLINE_S)
+        [alarm] = json.loads(found.stdout)["alarms"]
+        assert alarm.startswith("disk: ")
+        assert "left on the disk" in alarm
