@@ -1,13 +1,12 @@
 """Receivers with a selector: consumers and browsers that get only the messages it is true for.
 
-A selecting consumer does not wait in line with the others: it looks through the queue by itself, as a browser does,
-and takes what it wants out of the middle. It remembers how far it has looked, so each message is judged once, however
-often it looks; what came back behind its eyes is told to it, and judged again. Messages that it does not want stay
-where they are, in nobody's way.
+A selecting consumer does not take turns with the others. It looks through the queue by itself, as a browser does, and
+acquires messages at any position. It keeps the position up to which it has looked, so that each message is evaluated
+once; messages that are requeued before that position are evaluated again. Other messages stay where they are.
 
-What is in the backlog is read page by page for it, and forgotten unless it is taken. Judging is done in time slices,
-in which users take turns (`background`). A selector that goes over its budget for a message can't tell whether it takes
-it: its link is closed with an error, and the message stays where it is.
+The backlog is read page by page, and only acquired messages are kept. Selectors are evaluated in time slices, in which
+users take turns (`background`). If a selector exceeds its budget for a message, the link is closed with an error, and
+the message stays where it is.
 """
 
 from __future__ import annotations

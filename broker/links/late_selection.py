@@ -2,7 +2,7 @@
 
 The selectors of an exchange are applied in the publisher's turn, within a budget for each message. Where it does not
 suffice, the message is put on the subscription's queue all the same, so that it is durable, in order and confirmed at
-once. The selector is applied before the message is handed out, in time slices, and a message that it is not true for is
+once. The selector is applied before the message is dispatched, in time slices, and a message that it is not true for is
 dropped then. A selector that exceeds its own budget for the message closes the links of the subscription.
 
 Which messages these are is not recorded. So from the first one on, and for all that were on the queue when the broker
@@ -42,9 +42,9 @@ class LateSelection:
         self._refused: dict[QueueConsumer, None] = {}
 
     def sift(self) -> tuple[deque[Entry], list[Entry], bool]:
-        """Leave in `ready` and `returned` what may be handed out now, and is wanted by consumers that have credit.
+        """Leave in `ready` and `returned` the selected messages that can be dispatched now.
 
-        What is behind that in `ready`, and in `returned`; and whether it waits for the selector.
+        Return the messages behind them in `ready`, and in `returned`, and whether it waits for the selector.
         """
         queue = self._queue
         self._refused = {taker: None for taker in self._refused if taker in queue.consumers}

@@ -119,7 +119,7 @@ class QueueContents:
         self.is_owner = True
         """This broker decides which messages expire, or are too many."""
         self.delivered_below = core.loader.recovered_below
-        """Messages on the disk with smaller ids may have been handed out before: nobody can tell any more."""
+        """Messages on the disk with smaller IDs may have been delivered before the start, which is not recorded."""
         self.is_deleting = False
         """The queue is being deleted: nothing is enqueued any more."""
         self.when_gone: list[Callable[[], None]] = []

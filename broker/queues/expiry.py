@@ -1,6 +1,6 @@
 """The expiry and delayed delivery of messages on a queue (see `messages.message_times`). Core only.
 
-What has expired is never handed out. It leaves the queue when its time is over if it is in memory, or stands first in
+An expired message is never dispatched. It leaves the queue when its time is over if it is in memory, or stands first in
 what is not; behind messages that have no time and are not in memory, it leaves when these do. What is to be delivered
 later waits apart, without its content if that can be read back.
 """
@@ -98,7 +98,7 @@ class Expiry:
     # ---- expiry ---------------------------------------------------------------------------------------------------
 
     def expire(self) -> bool:
-        """Remove expired messages, so that they are not handed out; False if the rest follows in later steps."""
+        """Remove expired messages, so that they are not dispatched; return False if the rest follows in later steps."""
         queue, now_us = self._queue, self._core.clock.wall_us()
         if not queue.is_owner:  # who decides says so, to all
             return True
@@ -111,7 +111,7 @@ class Expiry:
                 self._dead += 1
                 if self._moving < MOST_MOVING:
                     self._expire(entry)
-                else:  # it must not be handed out, nor hold up the messages that are
+                else:  # it must not be dispatched, nor hold up other messages
                     queue.delayed[entry] = None
                     self._over.append(entry)
         if self._dead:

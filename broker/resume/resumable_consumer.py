@@ -1,4 +1,4 @@
-"""Consumers that remember what they handed out: a client whose connection broke goes on with what it has (G12).
+"""Consumers on resumable links: a client whose connection broke continues with the messages that it has (G12).
 
 Core only. A message is put on the link's own queue, beside its own, and that is durable before it goes out: so after a
 crash nobody else gets what a client may have. It is taken off there right behind what becomes of it on its own queue.
