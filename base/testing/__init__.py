@@ -13,13 +13,13 @@ own, for tests without real disks and real time:
 store on such a disk. The page docs/reference/stores.md has an example.
 """
 
-from .faulty_disk import Call, Fault, FaultyDirectory, Plan, ever_after, once
+from .faulty_disk import DiskCall, Fault, FaultyDirectory, Plan, ever_after, once
 from .manual_clock import ManualClock
 from .memory_disk import MemoryDirectory, MemoryFile, PowerCut
 from .sectors import Pending
 
 __all__ = [
-    "Call",
+    "DiskCall",
     "Fault",
     "FaultyDirectory",
     "ManualClock",

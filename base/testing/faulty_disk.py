@@ -32,7 +32,7 @@ from .memory_disk import MemoryFile
 Kind = Literal["list", "create", "open", "rename", "link", "unlink", "sync_names", "read", "write", "sync"]
 
 
-class Call(NamedTuple):
+class DiskCall(NamedTuple):
     """A call about to be made. *name* is the file's, empty where the directory is meant."""
 
     number: int
@@ -50,7 +50,7 @@ class Fault(NamedTuple):
     """The share of a write that is done before it fails: 0.5 is half of the data, 1.0 all of it."""
 
 
-Plan = Callable[[Call], Fault | None]
+Plan = Callable[[DiskCall], Fault | None]
 
 
 def once(number: int, fault: Fault) -> Plan:
@@ -70,7 +70,7 @@ class FaultyDirectory:
         self.path = inner.path
         self.inner = inner
         self.plan = plan
-        self.calls: list[Call] = []
+        self.calls: list[DiskCall] = []
         self._numbers = itertools.count(1)
 
     def names(self) -> list[str]:
@@ -116,7 +116,7 @@ class FaultyDirectory:
         damage: Callable[[Fault], None] | None = None,
     ) -> None:
         """Number the call; if the plan has a fault for it, do the *damage* and raise."""
-        call = Call(next(self._numbers), kind, name, offset, size_bytes)
+        call = DiskCall(next(self._numbers), kind, name, offset, size_bytes)
         self.calls.append(call)
         fault = self.plan(call) if self.plan else None
         if fault is None:

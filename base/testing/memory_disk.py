@@ -29,7 +29,7 @@ from collections.abc import Callable, Collection
 from ..disk.real import disk_error, link_error
 from ..disk.seam import SECTOR_BYTES, Buffer, Directory
 from ..errors import DiskError
-from .sectors import Junk, Node, Pending
+from .sectors import FileNode, Junk, Pending
 
 Survivors = Collection[Pending] | Callable[[Pending], bool] | random.Random
 
@@ -37,10 +37,10 @@ Survivors = Collection[Pending] | Callable[[Pending], bool] | random.Random
 class MemoryFile:
     """An open file. See `seam.File` for the promises."""
 
-    def __init__(self, directory: MemoryDirectory, node: Node, name: str, writable: bool) -> None:
+    def __init__(self, directory: MemoryDirectory, node: FileNode, name: str, writable: bool) -> None:
         self.name = name
         self._directory = directory
-        self._node: Node | None = node
+        self._node: FileNode | None = node
         self._writable = writable
 
     def size_bytes(self) -> int:
@@ -87,7 +87,7 @@ class MemoryFile:
     def close(self) -> None:
         self._node = None
 
-    def _opened(self, action: str, offset: int = 0) -> Node:
+    def _opened(self, action: str, offset: int = 0) -> FileNode:
         if self._node is None or offset < 0:
             raise self._directory.refusal(self.name, action, errno.EINVAL if self._node else errno.EBADF)
         return self._node
@@ -128,7 +128,7 @@ class _Disk:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.operations = 0
-        self.nodes: dict[int, Node] = {}  # also the unlinked ones, until the directory is synced
+        self.nodes: dict[int, FileNode] = {}  # also the unlinked ones, until the directory is synced
         self.listings: dict[str, _Listing] = {}
 
 
@@ -165,7 +165,7 @@ class MemoryDirectory:
             if name in self._listing.names:
                 raise self.refusal(name, "open", errno.EEXIST)
             number = self.next_operation()
-            node = self._disk.nodes[number] = Node(number, name, self.sector_bytes)
+            node = self._disk.nodes[number] = FileNode(number, name, self.sector_bytes)
             self._listing.change(Pending(number, "create", number, name, new_name=name))
         self.tell(f"create {name}")
         return MemoryFile(self, node, name, True)
@@ -242,7 +242,7 @@ class MemoryDirectory:
             names = {path: listing.survived(kept, ordered) for path, listing in self._disk.listings.items()}
             return self.made_of(names, lambda number: self.node(number).after_power_cut(kept, junk))
 
-    def made_of(self, names: dict[str, dict[str, int]], content: Callable[[int], Node]) -> MemoryDirectory:
+    def made_of(self, names: dict[str, dict[str, int]], content: Callable[[int], FileNode]) -> MemoryDirectory:
         """A disk with these *names* of files in each directory, and of each file its *content*, a copy."""
         disk = _Disk()
         disk.operations = self._disk.operations
@@ -273,7 +273,7 @@ class MemoryDirectory:
     def listings(self) -> dict[str, _Listing]:
         return self._disk.listings
 
-    def node(self, number: int) -> Node:
+    def node(self, number: int) -> FileNode:
         return self._disk.nodes[number]
 
     def leads_to(self, name: str, number: int) -> bool:
@@ -324,7 +324,7 @@ class PowerCut:
             else:
                 self._of_names |= 1 << n
         self._names: dict[int, dict[str, dict[str, int]]] = {}
-        self._nodes: dict[tuple[int, int], Node] = {}
+        self._nodes: dict[tuple[int, int], FileNode] = {}
         self._prints: dict[int, tuple[int, list[tuple[str, int]]]] = {}
 
     def leaves(self, choice: int) -> MemoryDirectory:
@@ -350,7 +350,7 @@ class PowerCut:
             names = self._names[bits] = {path: listing.survived(kept, False) for path, listing in listings.items()}
         return names
 
-    def _content(self, number: int, choice: int) -> Node:
+    def _content(self, number: int, choice: int) -> FileNode:
         bits = choice & self._of_files.get(number, 0)
         made = self._nodes.get((number, bits))
         if made is None:
@@ -362,7 +362,7 @@ class PowerCut:
         return {item for n, item in enumerate(self.pending) if bits >> n & 1}
 
 
-def _fingerprint(files: list[tuple[str, Node]]) -> int:
+def _fingerprint(files: list[tuple[str, FileNode]]) -> int:
     return sum([hash((name, node.fingerprint())) for name, node in files])
 
 

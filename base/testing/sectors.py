@@ -28,7 +28,7 @@ Junk = Callable[[str, int, bytes], bytes]
 """The content of a lost sector, given the file's name, the sector's index and its last synced content."""
 
 
-class Node:
+class FileNode:
     """The content of a file. A sector that is missing in *sectors* holds zeros, as do the bytes beyond the size."""
 
     def __init__(self, number: int, name: str, sector_bytes: int) -> None:
@@ -44,8 +44,8 @@ class Node:
         self._shared = False
         self._print: list[int] = []  # the fingerprint once it was asked for; copies have it, too
 
-    def copy(self) -> Node:
-        twin = Node.__new__(Node)
+    def copy(self) -> FileNode:
+        twin = FileNode.__new__(FileNode)
         self._shared = True
         twin.__dict__.update(self.__dict__)
         return twin
@@ -115,7 +115,7 @@ class Node:
             self._print.append(hash((self.size, frozenset(written))))
         return self._print[0]
 
-    def after_power_cut(self, kept: Collection[Pending], junk: Junk | None) -> Node:
+    def after_power_cut(self, kept: Collection[Pending], junk: Junk | None) -> FileNode:
         twin = self.copy()
         twin.versions, twin.sizes, twin.unsyncable = {}, [], set()
         if not self.versions and not self.sizes:

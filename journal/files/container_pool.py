@@ -113,10 +113,6 @@ class ContainerPool:
             return dict(self._used)
 
     @property
-    def used_count(self) -> int:
-        return len(self._used)
-
-    @property
     def free_count(self) -> int:
         return len(self._free)
 

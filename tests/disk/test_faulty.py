@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.disk.seam import Directory
 from cairnmq.base.errors import CannotLink, DiskError, DiskFull
-from cairnmq.base.testing.faulty_disk import Call, Fault, FaultyDirectory, Kind, Plan, ever_after, once
+from cairnmq.base.testing.faulty_disk import DiskCall, Fault, FaultyDirectory, Kind, Plan, ever_after, once
 from cairnmq.base.testing.memory_disk import MemoryDirectory
 
 IO_ERROR, FULL = Fault(errno.EIO), Fault(errno.ENOSPC)
@@ -81,7 +81,7 @@ def test_every_call_is_numbered() -> None:
     assert failed(one_call_of_each_kind(directory)) == [None] * len(KINDS)
     assert [call.kind for call in directory.calls] == ["open", *KINDS]
     assert [call.number for call in directory.calls] == list(range(1, len(KINDS) + 2))
-    assert directory.calls[3] == Call(4, "write", "a", 0, 8)
+    assert directory.calls[3] == DiskCall(4, "write", "a", 0, 8)
 
 
 @given(target=st.integers(2, 1 + len(KINDS)), full=st.booleans(), forever=st.booleans())

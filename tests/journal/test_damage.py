@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cairnmq.base.disk.seam import Directory
 from cairnmq.base.errors import CorruptJournal, DiskError, ForeignStore
-from cairnmq.base.testing.faulty_disk import Call, Fault, FaultyDirectory
+from cairnmq.base.testing.faulty_disk import DiskCall, Fault, FaultyDirectory
 from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.base.testing.sectors import Pending
 from cairnmq.journal.format import log_mark as mark
@@ -230,7 +230,7 @@ def test_a_read_error_is_no_torn_tail(kind: str) -> None:
     for number in reads:
         disk = directory.after_kill()
 
-        def fails(call: Call, number: int = number) -> Fault | None:
+        def fails(call: DiskCall, number: int = number) -> Fault | None:
             return Fault() if call.number == number else None
 
         try:

@@ -12,7 +12,7 @@ import pytest
 
 from cairnmq.base.disk.seam import Directory
 from cairnmq.base.errors import JournalError, JournalFailed
-from cairnmq.base.testing.faulty_disk import Call, Fault, FaultyDirectory, Plan
+from cairnmq.base.testing.faulty_disk import DiskCall, Fault, FaultyDirectory, Plan
 from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.files import space_reserve as room
 from cairnmq.journal.format import log_mark as mark
@@ -70,7 +70,7 @@ def fail(kind: str, from_now: FaultyDirectory, errno: int = EIO, once: bool = Fa
     """The next calls of *kind* on a container fail, or just the next one."""
     failed: list[int] = []
 
-    def plan(call: Call) -> Fault | None:
+    def plan(call: DiskCall) -> Fault | None:
         if call.kind != kind or call.name == mark.NAME or (once and failed):
             return None
         failed.append(call.number)
@@ -267,7 +267,7 @@ def test_a_mark_that_can_not_be_written_costs_nothing(monkeypatch: pytest.Monkey
     directory = FaultyDirectory(inner)
     tried = threading.Event()
 
-    def plan(call: Call) -> Fault | None:
+    def plan(call: DiskCall) -> Fault | None:
         if call.kind == "write" and call.name == mark.NAME:
             tried.set()
             return Fault(EIO)
@@ -289,14 +289,14 @@ def test_a_full_disk_is_told_and_left_without_remains(monkeypatch: pytest.Monkey
     inner = MemoryDirectory()
     directory = FaultyDirectory(inner)
 
-    def plan(made: Call) -> Fault | None:
+    def plan(made: DiskCall) -> Fault | None:
         mine = made.name.endswith(".new") or made.kind == "sync_names"
         if not mine or made.kind != call:
             return None
         tried.put(made)
         return Fault(number, 0.5)
 
-    tried: SimpleQueue[Call] = SimpleQueue()
+    tried: SimpleQueue[DiskCall] = SimpleQueue()
     again = threading.Event()
     with owner(directory) as own:
         pool = own.journal.pool
@@ -308,7 +308,7 @@ def test_a_full_disk_is_told_and_left_without_remains(monkeypatch: pytest.Monkey
             tried.get(timeout=SOON_S)  # the second try comes after the first was told
         assert pool.full is not None
         assert "no space left" in pool.full.reason
-        assert pool.unclaimed >= room.reserve(SIZE, pool.used_count) - 1
+        assert pool.unclaimed >= room.reserve(SIZE, len(pool.slots())) - 1
         while pool.unclaimed > room.FOR_OPENINGS:
             own.until_durable(put(own.journal, BIG))
         assert not again.is_set()
@@ -318,7 +318,7 @@ def test_a_full_disk_is_told_and_left_without_remains(monkeypatch: pytest.Monkey
         assert not pool.lacks_spare()
         assert pool.spare >= room.SPARES_TO_RESUME
         left = [name for name in inner.names() if name != mark.NAME]
-        assert len(left) == pool.used_count + pool.free_count
+        assert len(left) == len(pool.slots()) + pool.free_count
         assert all(file_number(name) is not None for name in left)
 
 

@@ -8,7 +8,7 @@ from errno import EIO, ENOSPC
 import pytest
 
 from cairnmq.base.errors import DiskError, JournalFailed
-from cairnmq.base.testing.faulty_disk import Call, Fault, FaultyDirectory, once
+from cairnmq.base.testing.faulty_disk import DiskCall, Fault, FaultyDirectory, once
 from cairnmq.base.testing.memory_disk import MemoryDirectory, Survivors
 from cairnmq.journal.files import space_reserve as room
 from cairnmq.journal.format.container import decode_head, encode_head, file_name
@@ -29,7 +29,7 @@ def killed(payloads: int = 3) -> tuple[MemoryDirectory, list[int]]:
     return directory, lsns
 
 
-def no_room(call: Call) -> Fault | None:
+def no_room(call: DiskCall) -> Fault | None:
     """A disk that is full."""
     return Fault(ENOSPC) if call.kind == "create" else None
 
@@ -74,9 +74,9 @@ def test_after_a_failed_sync_the_page_cache_is_not_believed(also_later: bool) ->
     sure = put(journal, b"sure")
     journal.flush()
     bad = container_of(inner, sure // SIZE)
-    failed: list[Call] = []
+    failed: list[DiskCall] = []
 
-    def plan(call: Call) -> Fault | None:
+    def plan(call: DiskCall) -> Fault | None:
         if call.kind == "sync" and call.name == bad and (also_later or not failed):
             failed.append(call)
             return Fault(EIO)

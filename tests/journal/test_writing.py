@@ -10,7 +10,7 @@ import pytest
 from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.disk.seam import Directory
 from cairnmq.base.errors import JournalFailed
-from cairnmq.base.testing.faulty_disk import Call, Fault, FaultyDirectory
+from cairnmq.base.testing.faulty_disk import DiskCall, Fault, FaultyDirectory
 from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.container import file_name
@@ -40,7 +40,7 @@ def append_through_all(journal: Journal) -> None:
         put(journal, PIECE)
 
 
-def syncs(calls: list[Call]) -> list[str]:
+def syncs(calls: list[DiskCall]) -> list[str]:
     return [call.name for call in calls if call.kind == "sync"]
 
 
@@ -64,7 +64,7 @@ def test_nothing_is_durable_before_all_is() -> None:
     in_sync = threading.Event()
     slow: list[str] = []
 
-    def plan(call: Call) -> Fault | None:
+    def plan(call: DiskCall) -> Fault | None:
         if slow and call.kind == "sync" and call.name == slow[0]:
             in_sync.set()
             assert go_on.wait(DEADLINE_S)
@@ -97,7 +97,7 @@ def test_nothing_is_durable_before_all_is() -> None:
 def test_one_failed_sync_fails_them_all(syncers: int, which: int) -> None:
     names: list[str] = []
 
-    def plan(call: Call) -> Fault | None:
+    def plan(call: DiskCall) -> Fault | None:
         if not names or call.kind != "sync" or not call.name.endswith(".cairn"):
             return None
         names.append(call.name)

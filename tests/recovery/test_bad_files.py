@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.errors import CairnError, CorruptJournal, DiskError
-from cairnmq.base.testing.faulty_disk import Call, Fault, FaultyDirectory
+from cairnmq.base.testing.faulty_disk import DiskCall, Fault, FaultyDirectory
 from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.journal.format import container
 from cairnmq.recovery.recover import open_store, recover
@@ -323,7 +323,7 @@ def test_a_container_that_may_not_be_read(stores: Stores, slot: int, code: int, 
     name = stores.whole.container_of[slot]
     before = tree(path)
 
-    def deny(call: Call) -> Fault | None:
+    def deny(call: DiskCall) -> Fault | None:
         return Fault(code) if call.kind == "open" and call.name == name else None
 
     wiring = Wiring.open(str(path / "wiring.sqlite"))

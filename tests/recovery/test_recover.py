@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cairnmq.base.errors import CairnError, CorruptJournal, DiskError, DiskFull, ForeignStore
-from cairnmq.base.testing.faulty_disk import Call, Fault, FaultyDirectory
+from cairnmq.base.testing.faulty_disk import DiskCall, Fault, FaultyDirectory
 from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format import container
@@ -298,7 +298,7 @@ def test_a_full_disk_at_the_start_is_told_as_that() -> None:
         disk.unlink(file_name(number))
     files = disk.names()
 
-    def full(call: Call) -> Fault | None:
+    def full(call: DiskCall) -> Fault | None:
         return Fault(28) if call.kind == "write" and call.name.endswith(".new") else None
 
     with pytest.raises(DiskFull, match="no space left"):
@@ -315,7 +315,7 @@ def test_a_full_disk_with_a_free_container_stops_nothing() -> None:
     message_id, _ = store.put(q, b"x", 1)
     store.close()
 
-    def full(call: Call) -> Fault | None:
+    def full(call: DiskCall) -> Fault | None:
         return Fault(28) if call.kind in ("create",) or call.name.endswith(".new") else None
 
     store, report = recover(FaultyDirectory(disk, full), wiring, clock, OPTIONS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from errno import ENOSPC
 
 from cairnmq.base.disk.seam import Directory
-from cairnmq.base.testing.faulty_disk import Call, Fault, FaultyDirectory
+from cairnmq.base.testing.faulty_disk import DiskCall, Fault, FaultyDirectory
 
 
 class SmallDisk(FaultyDirectory):
@@ -26,7 +26,7 @@ class SmallDisk(FaultyDirectory):
             file.close()
         return used_bytes
 
-    def _refuse(self, call: Call) -> Fault | None:
+    def _refuse(self, call: DiskCall) -> Fault | None:
         if call.kind != "write" or not call.name.endswith(".new"):
             return None
         return Fault(ENOSPC, 0.5) if self.used_bytes() + call.size_bytes > self.capacity_bytes else None
