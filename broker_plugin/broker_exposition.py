@@ -16,7 +16,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from ..base.accounts.audit import Audit
-from ..broker.federation.federated_queues import UP, FederatedQueue
+from ..broker.federation.federated_queues import FederatedQueue
+from ..broker.federation.federation_link import UP
 from ..broker.federation.upstream_link import DownstreamLink
 from ..broker.nodes.exchanges import Exchange
 from ..broker.outbound.connectors import Connector

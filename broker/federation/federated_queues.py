@@ -31,13 +31,13 @@ from ..nodes.registry import FOLLOWS, NOTES_OF, NodeRegistry
 from ..nodes.replication_port import Members
 from ..outbound.connectors import Connector, Connectors, Done
 from ..queues.policy import policy_of
+from .federation_link import TABLE, WAITING, FederationAction, FederationEvent
 from .replica import DownstreamReplica, notes_name
 from .upstream import AFTER, FOLLOWER, LINE, PLACE, STREAM
 from .wire_format import END, TIME, decode
 
 log = logging.getLogger(__name__)
 
-WAITING, ATTACHING, UP, BROKEN, ENDING = "waiting", "attaching", "up", "broken", "ending"
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0
 CREDIT = 32
 """Messages of a source that may be on their way."""
@@ -69,6 +69,19 @@ class FederatedQueue:
     @property
     def name(self) -> str:
         return self.row.name
+
+    def heeds(self, event: FederationEvent) -> bool:
+        """Return whether *event* counts in this state."""
+        return (self.state, event) in TABLE
+
+    def handle(self, event: FederationEvent, why: str | None = None) -> FederationAction | None:
+        """Change the state; return the action, or None if *event* is ignored. *why*: a reason to show from now on."""
+        if not self.heeds(event):
+            return None
+        self.state, action = TABLE[self.state, event]
+        if why is not None:
+            self.why = why
+        return action
 
     def lag_s(self, now_us: int) -> float:
         """Return the seconds since the copy last had all changes, as far as the two clocks agree; 0 if never."""
@@ -144,20 +157,20 @@ class FederatedQueues:
             following.as_of_us = copy.as_of_us
         except CairnError as error:
             log.error("%s", error)
-            following.state, following.why = BROKEN, str(error)
+            following.handle(FederationEvent.DAMAGED, str(error))
 
     # ---- connections ------------------------------------------------------------------------------------------------
 
     def came(self, connector: Connector, connection: OutwardEnd) -> None:
         for following in self.by_name.values():
-            if following.connector == connector.name and following.state == WAITING:
+            if following.connector == connector.name and following.heeds(FederationEvent.CONNECTED):
                 following.wait_s = FIRST_WAIT_S
                 self._attach(following, connection)
 
     def went(self, connector: Connector) -> None:
         for following in self.by_name.values():
             if following.connector == connector.name:
-                self._is_over(following, "its connection broke")
+                self._end_link(following, "its connection broke")
 
     # ---- links ------------------------------------------------------------------------------------------------------
 
@@ -174,11 +187,11 @@ class FederatedQueues:
             snd_settle_mode=UNSETTLED,
             properties=encode.value({Symbol(key): one for key, one in said.items()}),
         )
-        following.state, following.why = ATTACHING, ""
+        following.handle(FederationEvent.CONNECTED, "")
 
         def answered(found: Attach) -> None:
             if following.channel is channel and found.source.kind != ABSENT:  # else its detach comes next
-                following.state = UP
+                following.handle(FederationEvent.ANSWERED)
                 log.info("queue %s: it follows %s over %s", following.name, following.source, following.connector)
                 channel.opened(UpstreamReceiver(self, following, channel), None, CREDIT)
 
@@ -210,7 +223,7 @@ class FederatedQueues:
         channel = following.channel
         if channel is not None:
             channel.leave(Error("amqp:internal-error", str(error)), for_good=False)
-            self._is_over(following, str(error))
+            self._end_link(following, str(error))
             self._try_later(following)
 
     def _link_closed(self, channel: TerminalEnd) -> None:
@@ -219,16 +232,26 @@ class FederatedQueues:
         if following is not None and following.channel is channel:
             error = channel.error
             why = "the source ended it" if error is None else f"{error.condition}: {error.description}"
-            self._is_over(following, why)
+            self._end_link(following, why)
             self._try_later(following)
 
-    def _is_over(self, following: FederatedQueue, why: str) -> None:
-        channel, following.channel = following.channel, None
-        if channel is not None:
-            self._by_channel.pop(channel, None)
-            following.copy.drop()
-            following.state, following.why = WAITING, why
+    def _end_link(self, following: FederatedQueue, why: str) -> None:
+        if self._handle(following, FederationEvent.LINK_ENDED, why):
             log.warning("queue %s: %s", following.name, why)
+
+    def _handle(self, following: FederatedQueue, event: FederationEvent, why: str | None = None) -> bool:
+        """Change the state, and do the action; return False if *event* is ignored."""
+        action = following.handle(event, why)
+        if action in (FederationAction.DETACH, FederationAction.LEAVE):
+            channel, following.channel = following.channel, None
+            if channel is not None:
+                self._by_channel.pop(channel, None)
+                if action is FederationAction.LEAVE:
+                    channel.leave(None, for_good=True)
+            following.copy.drop()
+        elif action is FederationAction.RETRY:
+            self._try_later(following)
+        return action is not None
 
     def _try_later(self, following: FederatedQueue) -> None:
         self._core.scheduler.after(following.wait_s, self._try, following)
@@ -236,7 +259,7 @@ class FederatedQueues:
 
     def _try(self, following: FederatedQueue) -> None:
         connector = self._connectors.by_name.get(following.connector)
-        if self.by_name.get(following.name) is not following or following.state != WAITING:
+        if self.by_name.get(following.name) is not following or not following.heeds(FederationEvent.CONNECTED):
             return
         if connector is not None and connector.connection is not None:
             self._attach(following, connector.connection)
@@ -306,27 +329,17 @@ class FederatedQueues:
 
     def begin_anew(self, following: FederatedQueue, done: Done) -> None:
         """Drop what there is, and have all that the source has now."""
-        if following.state in (BROKEN, ENDING):
+        if not self._handle(following, FederationEvent.RESYNCHRONIZE, ""):
             done(StoreError(f"queue {following.name!r}", f"it is {following.state}", "delete it, and follow anew"))
             return
-        self._hang_up(following)
         lsn = following.copy.empty()
-        following.state, following.why = WAITING, ""
         self._core.commits.when_durable(lsn, done, None)
         self._try(following)
-
-    def _hang_up(self, following: FederatedQueue) -> None:
-        """The source need not keep anything."""
-        channel, following.channel = following.channel, None
-        if channel is not None:
-            self._by_channel.pop(channel, None)
-            channel.leave(None, for_good=True)
-        following.copy.drop()
 
     def take_over(self, following: FederatedQueue, done: Done, *, force: bool) -> None:
         """The copy is a queue as any other from now on, and follows nothing; all its messages count as delivered."""
         copy = following.copy
-        if following.state in (BROKEN, ENDING):
+        if not following.heeds(FederationEvent.PROMOTE):
             done(StoreError(f"queue {following.name!r}", f"it is {following.state}", following.why or "wait"))
             return
         try:
@@ -338,14 +351,12 @@ class FederatedQueues:
             why = "it has not got all that the source had"
             done(StoreError(f"queue {following.name!r}", why, "wait until it is whole, or take over what there is"))
             return
-        self._hang_up(following)
-        following.state = ENDING
+        self._handle(following, FederationEvent.PROMOTE)
         row = replace(following.row, arguments=following.arguments)
 
         def changed(error: Exception | None) -> None:
             if error is not None:
-                following.state = WAITING
-                self._try_later(following)
+                self._handle(following, FederationEvent.NOT_ENDED)
             else:
                 del self.by_name[following.name]
                 self._nodes.adopt(row, array("Q", copy.ids.values()))
@@ -362,17 +373,14 @@ class FederatedQueues:
 
     def delete(self, following: FederatedQueue, done: Done) -> None:
         """Follow no more, and drop what there is."""
-        if following.state == ENDING:
+        if not self._handle(following, FederationEvent.DELETE):
             done(StoreError(f"queue {following.name!r}", "it is just being taken over", "wait"))
             return
-        self._hang_up(following)
-        following.state = ENDING
         notes = self._nodes.copies.get(notes_name(following.name))
 
         def gone(error: Exception | None) -> None:
             if error is not None:
-                following.state = WAITING
-                self._try_later(following)
+                self._handle(following, FederationEvent.NOT_ENDED)
             else:
                 del self.by_name[following.name]
                 self._core.users.copy_went(following.row.arguments)
