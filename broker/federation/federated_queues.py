@@ -18,8 +18,6 @@ from itertools import count
 from typing import Any
 from uuid import uuid4
 
-from ...amqp.codec import encode
-from ...amqp.codec.types import Symbol, Ulong
 from ...amqp.links.attach import ABSENT, SOURCE, TARGET, UNSETTLED, Attach, End
 from ...base.callbacks import ignore
 from ...base.errors import CairnError, StoreError
@@ -33,7 +31,8 @@ from ..outbound.connectors import Connector, Connectors, Done
 from ..queues.policy import policy_of
 from .federation_link import TABLE, WAITING, FederationAction, FederationEvent
 from .replica import DownstreamReplica, notes_name
-from .upstream import AFTER, FOLLOWER, LINE, PLACE, STREAM
+from .upstream import STREAM
+from .upstream_link import ReplicaPosition
 from .wire_format import END, TIME, decode
 
 log = logging.getLogger(__name__)
@@ -179,13 +178,13 @@ class FederatedQueues:
         copy = following.copy
         if not copy.line and copy.ids:
             copy.empty()
-        said = {LINE: copy.line, PLACE: Ulong(copy.place), AFTER: Ulong(copy.after), FOLLOWER: following.follower}
+        position = ReplicaPosition(copy.line, copy.place, copy.after, following.follower)
         asked = Attach(
             f"{self._container_id}/{following.name}/{next(self._numbers)}",
             End(SOURCE, STREAM + following.source),
             End(TARGET, following.name),
             snd_settle_mode=UNSETTLED,
-            properties=encode.value({Symbol(key): one for key, one in said.items()}),
+            properties=position.to_properties(),
         )
         following.handle(FederationEvent.CONNECTED, "")
 

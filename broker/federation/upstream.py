@@ -27,15 +27,13 @@ from ..nodes.registry import NodeRegistry
 from ..nodes.resolver import Resolver
 from ..queues.ports import QueueState
 from .upstream_feed import Fed, Feed
-from .upstream_link import DownstreamLink, ReplicaPosition
+from .upstream_link import AFTER, FOLLOWER, LINE, PLACE, DownstreamLink, ReplicaPosition
 from .wire_format import ALL
 
 log = logging.getLogger(__name__)
 
 STREAM = "$stream/"
 """The prefix of the queue's name in the address."""
-LINE, PLACE, AFTER, FOLLOWER = "cairnmq:line", "cairnmq:place", "cairnmq:after", "cairnmq:follower"
-"""Properties of a downstream's attach: the position up to which it has the queue, and its name."""
 MOST_BYTES = 1 << 30
 """Bytes by which the log may run ahead of a downstream's position."""
 MARK_BYTES = 256 << 10

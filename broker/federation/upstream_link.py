@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ...amqp.codec import encode
+from ...amqp.codec.types import Symbol, Ulong
 from ...amqp.native.proton_ffi import ACCEPTED
 from ...channel.ports import Outcome, TerminalEnd
 from ..kernel.idle_driver import IdleDriver
@@ -13,6 +15,10 @@ from ..scheduling.scheduler import Scheduler
 
 TICK_S = 1.0
 """Seconds between messages to a downstream while nothing changes."""
+
+
+LINE, PLACE, AFTER, FOLLOWER = "cairnmq:line", "cairnmq:place", "cairnmq:after", "cairnmq:follower"
+"""Properties of a downstream's attach: the position up to which it has the queue, and its name."""
 
 
 class ReplicaPosition(NamedTuple):
@@ -26,6 +32,11 @@ class ReplicaPosition(NamedTuple):
     """See `wire_format`."""
     follower: str
     """The name of the downstream."""
+
+    def to_properties(self) -> bytes:
+        """Return the encoded properties of the downstream's attach."""
+        said = {LINE: self.line, PLACE: Ulong(self.place), AFTER: Ulong(self.after), FOLLOWER: self.follower}
+        return encode.value({Symbol(key): one for key, one in said.items()})
 
 
 class DownstreamLink(IdleDriver):

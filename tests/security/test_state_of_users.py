@@ -12,7 +12,7 @@ from cairnmq.amqp.codec.types import Symbol
 from cairnmq.amqp.links.attach import Attach, End
 from cairnmq.amqp.links.values import Terminus
 from cairnmq.broker.federation import upstream as streams
-from cairnmq.broker.federation.upstream import FOLLOWER
+from cairnmq.broker.federation.upstream_link import FOLLOWER
 from cairnmq.broker.outbound import link_routes
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.channel.ports import Open
