@@ -26,7 +26,7 @@ EXECUTED = {
     ("reference/clients.md", "Python: Qpid Proton"): "here, tests/fresh_machine",
     ("reference/clients.md", "Rejected messages"): "here",
     ("reference/management.md", "Asking"): "here",
-    ("reference/stores.md", "Simulation of crashes"): "here",
+    ("reference/stores.md", "Simulation of crashes"): "tests/recovery/test_simulated_store.py",
 }
 """Where the sh and python blocks of a section are executed."""
 _OTHER_HOSTS = "it names brokers on other hosts; test_pages.py checks its options"
@@ -49,7 +49,7 @@ NOT_EXECUTED = {
     ("reference/perftest.md", "perftest: a load, and a soak"): "ten minutes long; tests/perftest runs both with less",
     ("reference/perftest.md", "Other brokers"): "for a RabbitMQ; tests/perftest/test_load.py runs it with one",
     ("reference/perftest.md", "Another broker's promise"): "for a RabbitMQ; tests/perftest/test_soak.py has one",
-    ("reference/federation.md", "A queue at another site"): _OTHER_HOSTS,
+    ("reference/federation.md", "Federation"): _OTHER_HOSTS,
     ("reference/federation.md", "Queues of a cluster"): _OTHER_HOSTS,
     ("reference/spark.md", "Journals in Spark"): "an excerpt for a session that exists; tests/spark",
     ("reference/spark.md", "Streams"): "a query that does not end; tests/spark/test_exactly_once.py",
@@ -140,8 +140,3 @@ def test_first_message_leaves_nothing_behind(tmp_path: Path) -> None:  # usabili
         listed = subprocess.run(ask, capture_output=True, text=True, timeout=DEADLINE_S).stdout
         [row] = [line for line in listed.splitlines() if line.startswith("orders ")]
         assert row.split()[2] == "0"
-
-
-def test_simulated_store_of_the_page(tmp_path: Path) -> None:
-    [program] = section("reference/stores.md", "Simulation of crashes", "python")
-    assert python(program.text, 0, tmp_path) == ""
