@@ -37,18 +37,22 @@ class ClusterFamily(NamedTuple):
 CLUSTER_FAMILIES = (
     ClusterFamily(
         "cluster_phase_info", "gauge",
-        "How far this member is: outside, founding, wiping, asking, updating or synced; always 1.",
+        "The phase of this member: outside, founding, wiping, asking, updating or synced; always 1.",
         lambda core: Samples(("cluster", "phase"), [((core.state.name, core.state.phase_name), 1)]),
     ),
-    ClusterFamily("cluster_synced", "gauge", "1 while it has all messages.", lambda core: core.state.phase == SYNCED),
     ClusterFamily(
-        "cluster_serving", "gauge", "1 while it serves clients.", lambda core: not core.service.why_not_serving()
+        "cluster_synced", "gauge", "1 while this member has all messages.",
+        lambda core: core.state.phase == SYNCED,
     ),
     ClusterFamily(
-        "cluster_members", "gauge", "Members it knows, itself included.", lambda core: len(core.state.members)
+        "cluster_serving", "gauge", "1 while this member serves clients.",
+        lambda core: not core.service.why_not_serving(),
     ),
     ClusterFamily(
-        "cluster_following_members", "gauge", "Those of them that do what they hear.",
+        "cluster_members", "gauge", "Members of the group, this one included.", lambda core: len(core.state.members)
+    ),
+    ClusterFamily(
+        "cluster_following_members", "gauge", "Members that apply events.",
         lambda core: core.service.following,
     ),
     ClusterFamily(
@@ -56,61 +60,65 @@ CLUSTER_FAMILIES = (
         lambda core: core.commits.backlog,
     ),
     ClusterFamily(
-        "cluster_in_flight_bytes", "gauge", "Said, and not heard again.", lambda core: core.group.in_flight_bytes
+        "cluster_in_flight_bytes", "gauge", "Multicast events that have not come back.",
+        lambda core: core.group.in_flight_bytes,
     ),
     ClusterFamily(
-        "cluster_owned_queues", "gauge", "Queues whose messages are handed out here.", lambda core: core.owned_queues
+        "cluster_owned_queues", "gauge", "Queues that this member leads.", lambda core: core.owned_queues
     ),
     ClusterFamily(
-        "cluster_owner_changes_total", "counter", "How often a queue got another owner.", lambda core: core.owners.moves
+        "cluster_owner_changes_total", "counter", "Changes of queue leaders.", lambda core: core.owners.moves
     ),
     ClusterFamily(
-        "cluster_brought_messages_total", "counter", "Messages brought to newcomers.",
+        "cluster_brought_messages_total", "counter", "Messages sent to joining members.",
         lambda core: core.sender.brought,
     ),
     ClusterFamily(
-        "cluster_messages_to_bring", "gauge", "Messages that this member is still to bring to newcomers.",
+        "cluster_messages_to_bring", "gauge", "Messages that this member has yet to send to joining members.",
         lambda core: core.sender.left,
     ),
     ClusterFamily(
-        "cluster_received_messages", "gauge", "Messages of the present transfer that this member has.",
+        "cluster_received_messages", "gauge", "Messages of the current state transfer that this member has.",
         lambda core: core.receiver.received,
     ),
     ClusterFamily(
-        "cluster_kept_messages", "gauge", "Those of them that were on its own disk, and not received.",
+        "cluster_kept_messages", "gauge", "Messages of the current state transfer that were on its own disk.",
         lambda core: core.receiver.kept_messages.kept,
     ),
     ClusterFamily(
-        "cluster_messages_to_receive", "gauge", "Messages of the present transfer, as counted when it began.",
+        "cluster_messages_to_receive", "gauge", "Messages of the current state transfer, as counted at its start.",
         lambda core: core.receiver.wanted,
     ),
     ClusterFamily(
-        "cluster_lost_total", "counter", "How often the group was lost.", lambda core: core.view_change.lost_times
+        "cluster_lost_total", "counter", "Losses of the group or of its majority.",
+        lambda core: core.view_change.lost_times,
     ),
     ClusterFamily(
-        "cluster_wiring_stalls_total", "counter", "How often the wiring made what is behind it wait.",
+        "cluster_wiring_stalls_total", "counter", "Changes of the wiring that events had to wait for.",
         lambda core: core.inbox.stalls,
     ),
     ClusterFamily(
-        "cluster_lag_bytes", "gauge", "Heard, and not on the disk here.", lambda core: core.flow.lag_bytes
+        "cluster_lag_bytes", "gauge", "Received events that are not on the disk of this member.",
+        lambda core: core.flow.lag_bytes,
     ),
     ClusterFamily(
-        "cluster_holding", "gauge", "1 while clients' messages are held back, since a member lags.",
+        "cluster_holding", "gauge", "1 while messages of clients are held back because a member lags.",
         lambda core: core.flow.holds,
     ),
     ClusterFamily(
-        "cluster_held_bytes", "gauge", "Of clients' messages that are held back here.",
+        "cluster_held_bytes", "gauge", "Messages of clients that are held back.",
         lambda core: core.flow.held_bytes,
     ),
     ClusterFamily(
-        "cluster_flow_off_total", "counter", "How often this member said that it lags.", lambda core: core.flow.offs
+        "cluster_flow_off_total", "counter", "Times at which this member reported that it lags.",
+        lambda core: core.flow.offs,
     ),
     ClusterFamily(
-        "cluster_silent_members", "gauge", "Members without a sign of life for a third of --cluster-silence.",
+        "cluster_silent_members", "gauge", "Members that are silent for more than a third of --cluster-silence.",
         lambda core: core.liveness.silent_members,
     ),
     ClusterFamily(
-        "cluster_longest_silence_seconds", "gauge", "How long the most silent member has shown no sign of life.",
+        "cluster_longest_silence_seconds", "gauge", "The longest silence of a member.",
         lambda core: core.liveness.longest_silence_s,
     ),
     ClusterFamily(
@@ -122,7 +130,7 @@ CLUSTER_FAMILIES = (
         lambda core: core.commit_delays.oldest_s,
     ),
     ClusterFamily(
-        "cluster_bad_events_total", "counter", "Events that are none.", lambda core: core.apply_loop.bad_events
+        "cluster_bad_events_total", "counter", "Invalid events.", lambda core: core.apply_loop.bad_events
     ),
 )  # fmt: skip
 
@@ -183,33 +191,42 @@ class ClusterType(One):
         super().__init__(
             (
                 Attribute("cluster", "string", "Its name.", lambda _: core.state.name),
-                Attribute("phase", "string", "How far this member is.", lambda _: core.state.phase_name),
+                Attribute("phase", "string", "The phase of this member.", lambda _: core.state.phase_name),
                 Attribute(
-                    "serving", "boolean", "Whether it serves clients.", lambda _: not core.service.why_not_serving()
+                    "serving", "boolean", "This member serves clients.", lambda _: not core.service.why_not_serving()
                 ),
-                Attribute("members", "list", "All in the group.", lambda _: [str(one) for one in core.state.members]),
-                Attribute("connected", "number", "How many these are.", lambda _: len(core.state.members)),
                 Attribute(
-                    "member-states", "list", "Of each node: address, state, queues that it leads, incarnation.",
+                    "members", "list", "The members of the group.",
+                    lambda _: [str(one) for one in core.state.members],
+                ),
+                Attribute("connected", "number", "The number of members.", lambda _: len(core.state.members)),
+                Attribute(
+                    "member-states", "list", "A row for each node: address, state, queues that it leads, incarnation.",
                     lambda _: member_rows(core),
                 ),
                 Attribute(
-                    "synced", "list", "Those that have all messages.",
+                    "synced", "list", "The members that have all messages.",
                     lambda _: [str(one) for one in sorted(core.state.synced)],
                 ),
-                Attribute("me", "string", "Which of them this one is.", lambda _: str(core.state.me)),
+                Attribute("me", "string", "The ID of this member.", lambda _: str(core.state.me)),
                 Attribute(
-                    "others-at", "list", "Where clients reach the others, as this one tells its own.",
+                    "others-at", "list", "The addresses at which clients reach the other members.",
                     lambda _: [f"{host}:{port}" for places in core.addresses.others for host, port in places],
                 ),
-                Attribute("needed", "number", "How many a majority is.", lambda _: core.commits.majority),
+                Attribute("needed", "number", "The number of members of a majority.", lambda _: core.commits.majority),
                 Attribute("queues", "number", "Replicated queues.", lambda _: len(core.owners.replicas)),
-                Attribute("owned-queues", "number", "Those handed out here.", lambda _: core.owned_queues),
                 Attribute(
-                    "waiting-events", "number", "What a majority has not acknowledged.",
+                    "owned-queues", "number", "Replicated queues that this member leads.",
+                    lambda _: core.owned_queues,
+                ),
+                Attribute(
+                    "waiting-events", "number", "Events that a majority has not acknowledged.",
                     lambda _: core.commits.backlog,
                 ),
-                Attribute("unfinished", "number", "Queues not whole here.", lambda _: core.receiver.unfinished),
+                Attribute(
+                    "unfinished", "number", "Queues that are not complete on this member.",
+                    lambda _: core.receiver.unfinished,
+                ),
             ),
             (),
         )  # fmt: skip

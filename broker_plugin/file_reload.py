@@ -80,7 +80,7 @@ class FileReload:
         self._resolver.access = access
         self._users.set_quotas(quotas_of(access, self._quota))
         gone = self._review.revise()
-        log.info("users, access rules and certificates were read again; %d connections and links had to go", gone)
+        log.info("users, access rules and certificates are reloaded; %d connections and links were closed", gone)
         done(gone)
 
     def _why_gone(self, end: ConnectionEnd) -> str:

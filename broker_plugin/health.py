@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-FAILED = "the broker has failed; its log says why"
-NOT_SERVING = "clients are not let in: the broker starts, or stops"
+FAILED = "the broker has failed; see its log"
+NOT_SERVING = "clients are refused while the broker starts or stops"
 
 
 class Health:

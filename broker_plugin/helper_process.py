@@ -48,7 +48,7 @@ class HelperProcess:
     def _watch(self) -> None:
         status = self._process.wait()
         if not self._is_stopping:
-            text = "no more %s are made: their process ended with status %d; restart the broker"
+            text = "no more %s are written: their process ended with status %d; restart the broker"
             log.warning(text, self._what, status)
 
 

@@ -49,7 +49,7 @@ LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 MOST_TOKEN_BYTES = 4096
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 _NOT_HTTP = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\nThis port speaks HTTP, for metrics.\n"
-_PATHS = "there are /metrics, /health and /ready\n"
+_PATHS = "paths: /metrics, /health, /ready\n"
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -201,7 +201,7 @@ class MetricsServer:
         if not self._is_for_us(asked.get("HTTP_HOST", "")):
             return _say(start, "421 Misdirected Request", "text/plain", "this host is not served here\n")
         if path == "/metrics" and not self._has_token(asked.get("HTTP_AUTHORIZATION", "")):
-            return _say(start, "401 Unauthorized", "text/plain", "a bearer token is needed\n", _CHALLENGE)
+            return _say(start, "401 Unauthorized", "text/plain", "a bearer token is required\n", _CHALLENGE)
         if path == "/metrics":
             found: Iterable[bytes] = self._metrics(asked, start)
             return found
@@ -235,7 +235,7 @@ def _read_token(path: str) -> bytes:
     except OSError as error:
         raise CairnError(path, f"can't be read: {error.strerror}", "name a file with the token alone") from error
     if not token or len(token) > MOST_TOKEN_BYTES or not token.isascii() or len(token.split()) != 1:
-        why = f"a token is one word of 1 to {MOST_TOKEN_BYTES} ASCII characters"
+        why = f"invalid token: one word of 1 to {MOST_TOKEN_BYTES} ASCII characters is required"
         raise CairnError(path, why, "write one there, such as the output of `openssl rand -hex 32`")
     return token
 

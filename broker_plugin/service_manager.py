@@ -91,7 +91,7 @@ class ServiceManager:
             if isinstance(error, BlockingIOError) and flags:
                 return False
             if not self._is_deaf:
-                log.warning("NOTIFY_SOCKET %s: %s; systemd does not learn how this broker is", self._shown, error)
+                log.warning("NOTIFY_SOCKET %s: %s; systemd receives no status of this broker", self._shown, error)
             self._is_deaf = True
         return True
 
@@ -109,12 +109,12 @@ def service_manager(environment: Mapping[str, str], pid: int) -> ServiceManager 
     if not address:
         return None
     if address[0] not in "/@":
-        reason = f"{address!r} is no path and no abstract name"
+        reason = f"{address!r} is neither a path nor an abstract name"
         raise CairnError("NOTIFY_SOCKET", reason, "start the broker by systemd, or without that variable")
     wanted = environment.get("WATCHDOG_USEC", "")
     if not wanted or environment.get("WATCHDOG_PID", str(pid)) != str(pid):
         return ServiceManager(address)
     if not wanted.isascii() or not wanted.isdigit() or not int(wanted):
-        reason = f"{wanted!r} is no number of microseconds above 0"
+        reason = f"invalid number of microseconds {wanted!r}"
         raise CairnError("WATCHDOG_USEC", reason, "set WatchdogSec= in the unit file, and start the broker by systemd")
     return ServiceManager(address, int(wanted) / 1e6)

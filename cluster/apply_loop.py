@@ -110,7 +110,7 @@ class ApplyLoop:
         self.bad_events += 1
         self._bad_of[sender] += 1
         if not (count := self._bad_of[sender]) & (count - 1):  # a flood of them is not to fill the log
-            log.error("cluster %s: event %d of %s that is passed by: %s", self._state.name, count, sender, error)
+            log.error("cluster %s: ignored event %d of %s: %s", self._state.name, count, sender, error)
 
     def _own(self, position: int, kind: int) -> None:
         """Applies an event of this member: nothing is decoded, unless it names messages by position."""
@@ -164,9 +164,9 @@ class ApplyLoop:
             return self.reassembly.add(sender, part)
         except MissedFragment:
             if phase == SYNCED:
-                raise events.BadEvent("the end of one that did not begin") from None
+                raise events.BadEvent("the last fragment of an event without a first one") from None
             if phase == UPDATING:
-                self._fail("it did not hear the beginning of a long event", "start this broker again")
+                self._fail("it missed the first fragment of a long event", "start this broker again")
             elif phase == KEEPING:
                 self._receiver.ask_again()
             return None

@@ -49,8 +49,8 @@ class BrokerHandler:
         if policy.duplicate_window > MOST_REMEMBERED:
             raise StoreError(
                 f"queue {name!r}",
-                f"in a cluster a queue remembers up to {MOST_REMEMBERED} message-ids: newcomers get them in one piece",
-                "make `duplicate-window` smaller, or give the queue `replicated` false",
+                f"`duplicate-window` exceeds the limit of {MOST_REMEMBERED} message-ids for a replicated queue",
+                "reduce `duplicate-window`, or set `replicated` to false",
             )
         return True
 

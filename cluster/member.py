@@ -226,14 +226,14 @@ class ClusterMember:
 
     def _marked(self, in_doubt: InDoubt, made: InternalQueue | Exception) -> None:
         if isinstance(made, Exception):
-            self.fail("the mark of the cluster can't be kept", str(made))
+            self.fail("the progress record of the cluster cannot be stored", str(made))
             return
         self.progress_record.read(made.queue_id)
         self.progress_record.heard_now = self.commits.begun
         if any(one.state is TxState.PREPARED for one in in_doubt.in_doubt()):
             self.fail(
                 "its store has distributed transactions in doubt",
-                "start it without a cluster, and end them: cairnmq ctl transactions list",
+                "start this broker without a cluster, and complete them: cairnmq ctl transactions list",
             )
             return
         if foreign := self.bootstrap.foreign_name():
@@ -326,9 +326,9 @@ class ClusterMember:
             elif isinstance(event, Quorum):
                 self.view_change.quorum(quorate=event.quorate)
             elif isinstance(event, MemberRefused):
-                log.warning("cluster %s: node %d is not let in: %s", self.state.name, event.node, event.reason)
+                log.warning("cluster %s: node %d was refused: %s", self.state.name, event.node, event.reason)
             elif isinstance(event, GroupFailed):
-                self.fail(event.reason, event.remedy or "start this broker again when that is mended")
+                self.fail(event.reason, event.remedy or "correct the cause, and start this broker again")
         return did
 
     def durable(self) -> None:

@@ -63,4 +63,4 @@ class ReplicatedFeeds:
     def lost(self, why: str) -> None:
         """The group was left: another member has to feed them."""
         for feeder in [*self.feeders.values()]:
-            feeder.fail("amqp:link:detach-forced", f"the queue can't be followed here any more: {why}")
+            feeder.fail("amqp:link:detach-forced", f"the queue can no longer be followed here: {why}")

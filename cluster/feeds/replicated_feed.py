@@ -118,7 +118,7 @@ class ReplicatedFeed(DownstreamLink):
             self.fail("amqp:not-found", f"there is no queue {replica.name!r}")
             return
         if self._line not in ("", replica.line) or self.place > place or self._after > replica.last:
-            why = f"queue {replica.name!r}: it is another one than was followed, or all members were started anew"
+            why = f"queue {replica.name!r}: it is not the queue that was followed, or all members were restarted"
             self.fail("amqp:not-found", f"what the follower has not got yet is gone: {why}: begin anew")
             return
         if not self._line:

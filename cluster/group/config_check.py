@@ -37,7 +37,7 @@ def difference(theirs: str, mine: str, node: int) -> str:
         for name in sorted(they.keys() | we.keys())
         if they.get(name) != we.get(name)
     ]
-    return "; ".join(found)[: 4 * LONGEST] or "what it says of its version and options is said in another way"
+    return "; ".join(found)[: 4 * LONGEST] or "its version and options are encoded differently"
 
 
 def _short(value: str) -> str:

@@ -48,9 +48,9 @@ STACK_BYTES = 2 << 20
 JOIN_RETRY_S = 0.02
 ANSWER_S = 10.0
 """A daemon that runs, and gives no answer for so long, is paused, or hangs."""
-SILENT = "it runs here, and has not answered for {:.0f} s"
+SILENT = "it is running, but has not answered for {:.0f} s"
 SILENT_REMEDY = (
-    "it is paused, or hangs: let it go on (kill -CONT), or restart it: systemctl restart corosync; its log says more"
+    "it is paused or hangs: resume it (kill -CONT), or restart it (systemctl restart corosync); see its log"
 )
 CLOSE_S = 2.0
 """So long a daemon has to take leave of us."""
@@ -103,7 +103,7 @@ class CorosyncBus:
     def join(self, name: str) -> None:
         encoded = name.encode()
         if not 0 < len(encoded) <= MAX_NAME_BYTES:
-            raise GroupError(f"cluster name {name!r}", f"it takes 1 to {MAX_NAME_BYTES} bytes")
+            raise GroupError(f"cluster name {name!r}", f"invalid length: 1 to {MAX_NAME_BYTES} bytes are allowed")
         _check_stack()
         self._name.length = len(encoded)
         ffi.memmove(self._name.value, encoded, len(encoded))
@@ -220,7 +220,7 @@ class CorosyncBus:
         deliver, members, ring, _ = self._callbacks
         model = ffi.new("cpg_model_v1_data_t *", (V1, deliver, members, ring, INITIAL_RING))
         check(cpg.cpg_model_initialize(handle, V1, model, ffi.NULL), "to connect")
-        check(cpg.cpg_local_get(handle[0], number), "to learn the number of this node")
+        check(cpg.cpg_local_get(handle[0], number), "to read the ID of this node")
         return CorosyncConnection(handle[0], _descriptor(cpg.cpg_fd_get, handle[0]), number[0])
 
     def _open_quorum(self) -> CorosyncConnection:
@@ -240,12 +240,12 @@ class CorosyncBus:
         if not joining.ended():
             if waited_s > self._answer_s and not self._is_silent:
                 self._is_silent = True
-                log.warning("corosync: %s; this broker waits for it: %s", SILENT.format(waited_s), SILENT_REMEDY)
+                log.warning("corosync: %s; this broker waits: %s", SILENT.format(waited_s), SILENT_REMEDY)
             return
         self._joining = None
         if self._is_silent:
             self._is_silent = False
-            log.warning("corosync: it answers again, after %.0f s", waited_s)
+            log.warning("corosync: it answers again after %.0f s", waited_s)
         try:
             self._cpg = joining.result()
         except GroupError as error:
@@ -265,11 +265,11 @@ class CorosyncBus:
                 return
 
     def _died(self, result: int) -> None:
-        self._dead = f"corosync died or cut us off (error {result})"
+        self._dead = f"corosync ended or closed the connection (error {result})"
 
     def _failed(self, kind: Any, error: BaseException, trace: Any) -> None:
         """A callback raised: what it was told is lost, so nothing after it may be believed."""
-        self._dead = f"what corosync said could not be taken: {error!r}"
+        self._dead = f"a callback from corosync failed: {error!r}"
 
     def _delivered(self, handle: int, name: Any, node: int, pid: int, message: Any, size: int) -> None:
         self._came.append(BusMessage(BusAddress(node, pid), ffi.buffer(message, size)[:]))
@@ -302,7 +302,7 @@ def _finalize(cpg: CorosyncConnection | None, quorum: CorosyncConnection | None 
 def _descriptor(fd_get: Any, handle: int) -> int:
     """Returns the descriptor to wait on."""
     number = ffi.new("int *")
-    check(fd_get(handle, number), "to learn what to wait on")
+    check(fd_get(handle, number), "to get its file descriptor")
     return int(number[0])
 
 
@@ -319,6 +319,6 @@ def _check_stack() -> None:
     if size < STACK_BYTES:
         raise GroupError(
             "cluster group",
-            f"a thread has {size // 1024} KiB of stack, corosync's library needs {STACK_BYTES // 1024}",
+            f"threads have {size // 1024} KiB of stack; corosync's library needs {STACK_BYTES // 1024} KiB",
             "raise it: ulimit -s 8192",
         )  # fmt: skip

@@ -81,7 +81,7 @@ def load() -> Libraries:
         try:
             found.append(ffi.dlopen(name))
         except OSError as error:
-            raise GroupError(f"corosync's {name}", "it is not installed here", PACKAGES) from error
+            raise GroupError(f"corosync's {name}", "not installed", PACKAGES) from error
     return Libraries(*found)
 
 
@@ -90,10 +90,10 @@ def check(result: int, what: str) -> None:
     if result == OK:
         return
     if result == LIBRARY:
-        raise GroupError("corosync", "it is not running here", "start it: systemctl start corosync; its log says more")
+        raise GroupError("corosync", "not running", "start it: systemctl start corosync; see its log")
     if result in (ACCESS, SECURITY):
         raise GroupError(
-            "corosync", "it does not let this user in",
+            "corosync", "access denied for this user",
             "write uidgid { uid: USER gid: GROUP } to a file in /etc/corosync/uidgid.d and reload: corosync-cfgtool -R",
         )  # fmt: skip
     if result in NOT_NOW:

@@ -68,7 +68,7 @@ class BadFrame(GroupError):
     """The bytes are not a frame of ours."""
 
     def __init__(self, why: str) -> None:
-        super().__init__("cluster group", f"not a frame: {why}")
+        super().__init__("cluster group", f"invalid frame: {why}")
 
 
 class OtherVersion(BadFrame):
@@ -76,8 +76,8 @@ class OtherVersion(BadFrame):
 
     def __init__(self, version: int) -> None:
         self.version = version
-        super().__init__(f"it speaks version {version} of the group's frames, this is version {VERSION}")
-        self.reason = self.reason.removeprefix("not a frame: ")
+        super().__init__(f"it uses version {version} of the group's frames; this member uses version {VERSION}")
+        self.reason = self.reason.removeprefix("invalid frame: ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,17 +243,17 @@ def decode(data: bytes) -> Frame:
 
 def _header(data: bytes) -> _Header:
     if len(data) < HEAD_BYTES:
-        raise BadFrame(f"{len(data)} bytes, a head takes {HEAD_BYTES}")
+        raise BadFrame(f"{len(data)} bytes are fewer than the {HEAD_BYTES} of a header")
     crc, magic, version, kind, zero, *fields = _HEAD.unpack_from(data)
     if magic != MAGIC:
-        raise BadFrame("it is not CairnMQ's")
+        raise BadFrame("wrong magic")
     if version != VERSION:
         raise OtherVersion(version)
     if crc != crc32c(memoryview(data)[4:]):
-        raise BadFrame(f"checksum fails over {len(data)} bytes")
+        raise BadFrame(f"wrong checksum over {len(data)} bytes")
     header = _Header(kind, *fields)
     if zero or not header.incarnation or max(header.seq, header.heard, header.view) > LARGEST:
-        raise BadFrame("a field has a value that it can't have")
+        raise BadFrame("a header field is out of range")
     return header
 
 
@@ -274,14 +274,14 @@ def _refusal(header: _Header, data: bytes) -> RefusalFrame:
 def _expulsion(header: _Header, data: bytes) -> ExpulsionFrame:
     *fields, next_seq = _ENTRY.unpack_from(data, HEAD_BYTES)
     if next_seq > LARGEST:
-        raise BadFrame("an expulsion beyond all counting")
+        raise BadFrame("a number of an expulsion is out of range")
     return ExpulsionFrame(header.incarnation, MemberId(*fields), next_seq)
 
 
 def _hello(header: _Header, data: bytes) -> HelloFrame:
     ring_node, ring_seq, members, last_view, configured, flags = _HELLO.unpack_from(data, HEAD_BYTES)
     if flags & ~FORCED or not configured or last_view > LARGEST:
-        raise BadFrame("a hello with unknown flags, for no members, or beyond all counting")
+        raise BadFrame("a hello has unknown flags, no configured members, or a number out of range")
     agreed = _read_text(data, HEAD_BYTES + _HELLO.size)
     return HelloFrame(
         header.incarnation, RingId(ring_node, ring_seq), members, last_view, configured, bool(flags), agreed
@@ -294,11 +294,11 @@ def _text(text: str) -> bytes:
 
 def _read_text(data: bytes, at: int) -> str:
     if len(data) - at > MAX_TEXT_BYTES:
-        raise BadFrame(f"a text of {len(data) - at} bytes, the most is {MAX_TEXT_BYTES}")
+        raise BadFrame(f"a text of {len(data) - at} bytes exceeds the limit of {MAX_TEXT_BYTES}")
     try:
         return data[at:].decode()
     except UnicodeDecodeError as error:
-        raise BadFrame(f"its text is not UTF-8: {error.reason}") from None
+        raise BadFrame(f"its text is invalid UTF-8: {error.reason}") from None
 
 
 def _payloads(data: bytes, count: int, size: int) -> list[bytes]:
@@ -306,7 +306,7 @@ def _payloads(data: bytes, count: int, size: int) -> list[bytes]:
     if 4 * count + sum(sizes) != size:
         raise BadFrame(f"{count} events of {sum(sizes)} bytes in {size}")
     if count and max(sizes) > MAX_PAYLOAD_BYTES:
-        raise BadFrame(f"an event of {max(sizes)} bytes, the most is {MAX_PAYLOAD_BYTES}")
+        raise BadFrame(f"an event of {max(sizes)} bytes exceeds the limit of {MAX_PAYLOAD_BYTES}")
     at = HEAD_BYTES + 4 * count
     payloads = []
     for each in sizes:
@@ -318,13 +318,13 @@ def _payloads(data: bytes, count: int, size: int) -> list[bytes]:
 def _welcome(header: _Header, data: bytes) -> WelcomeFrame:
     node, pid, target, position, flags = _WELCOME.unpack_from(data, HEAD_BYTES)
     if flags & ~FORCED:
-        raise BadFrame("a welcome with unknown flags")
+        raise BadFrame("a welcome has unknown flags")
     entries = tuple(
         WelcomeEntry(MemberId(*fields[:3]), fields[3])
         for fields in _ENTRY.iter_unpack(memoryview(data)[HEAD_BYTES + _WELCOME.size :])
     )
     if position > LARGEST or any(entry.next_seq > LARGEST for entry in entries):
-        raise BadFrame("a welcome beyond all counting")
+        raise BadFrame("a number of a welcome is out of range")
     target_id = MemberId(node, pid, target)
     return WelcomeFrame(header.incarnation, target_id, header.view, header.state, position, bool(flags), entries)
 

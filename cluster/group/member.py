@@ -110,7 +110,7 @@ class GroupMember:
 
     def join(self, name: str) -> None:
         if self._membership:
-            raise GroupError(f"cluster group {name}", "it was joined before", "make a new one")
+            raise GroupError(f"cluster group {name}", "it was already joined", "make a new one")
         self._bus.join(name)
         self._membership = GroupMembership(self._bus.address, self._bus.configured, self._new_incarnation, self._agreed)
 
@@ -121,7 +121,8 @@ class GroupMember:
 
     def multicast(self, payload: bytes) -> bool:
         if len(payload) > MAX_PAYLOAD_BYTES:
-            raise GroupError("cluster group", f"an event of {len(payload)} bytes, the most is {MAX_PAYLOAD_BYTES}")
+            reason = f"an event of {len(payload)} bytes exceeds the limit of {MAX_PAYLOAD_BYTES}"
+            raise GroupError("cluster group", reason)
         if not self._outbox.incarnation or self._leaving:
             return False
         return self._outbox.enqueue(payload)
@@ -277,7 +278,7 @@ class GroupMember:
         if isinstance(frame, HelloFrame):
             events += membership.heard_hello(message.sender, frame)
             if membership.replaced:
-                self._die("another process of this node took its place in the group", events)
+                self._die("another process of this node joined the group in its place", events)
                 return
         elif isinstance(frame, WelcomeFrame):
             events += membership.heard_welcome(frame)
@@ -286,7 +287,7 @@ class GroupMember:
         elif isinstance(frame, ExpulsionFrame):
             events += membership.heard_expulsion(message.sender, frame)
         elif isinstance(frame, RefusalFrame) and (why := membership.refused_by(frame)):
-            self._die(f"the cluster does not let this broker in: {why}", events, REMEDY)
+            self._die(f"the cluster refused this broker: {why}", events, REMEDY)
             return
         kept, self._kept = self._kept, self._kept if membership.waits else None
         if membership.waits and kept is None:

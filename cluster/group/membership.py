@@ -179,7 +179,7 @@ class GroupMembership:
         if self.seats or not self._majority(others):
             return ""
         nodes = ", ".join(map(str, others))
-        return f"nodes {nodes} speak version {version} of the group's frames, this one version {VERSION}"
+        return f"nodes {nodes} use version {version} of the group's frames; this one uses version {VERSION}"
 
     def disagrees(self, sender: BusAddress, frame: EventsFrame) -> bool:
         """Return whether at least half of the group differs from this member, given *frame* from member *sender*."""
@@ -272,7 +272,7 @@ class GroupMembership:
         if old and self.seats[old[0]].member == (*sender, hello.incarnation):
             return []
         if len(self.seats) - len(old) >= MAX_MEMBERS:
-            return self.refuse(sender, f"there are {MAX_MEMBERS} members already")
+            return self.refuse(sender, f"the group already has {MAX_MEMBERS} members")
         if self.me in old:  # another process of this node, or a hello of mine that is later than my welcome
             self.replaced = sender != self.me
             found = self.leave()

@@ -25,7 +25,7 @@ class SingleMemberGroup:
 
     def join(self, name: str) -> None:
         if self._joined:
-            raise GroupError(f"cluster group {name}", "it was joined before", "make a new one")
+            raise GroupError(f"cluster group {name}", "it was already joined", "make a new one")
         self._joined = True
         me = self.me = MemberId(self._node, os.getpid(), random_incarnation())
         self._events += [Quorum(True), Configuration(1, (me,), (me,), (), primary=True, founded=True, position=0)]
@@ -43,7 +43,8 @@ class SingleMemberGroup:
     def multicast(self, payload: bytes) -> bool:
         """Always taken: it is heard by whoever steps next, which is the one who calls."""
         if len(payload) > MAX_PAYLOAD_BYTES:
-            raise GroupError("cluster group", f"an event of {len(payload)} bytes, the most is {MAX_PAYLOAD_BYTES}")
+            reason = f"an event of {len(payload)} bytes exceeds the limit of {MAX_PAYLOAD_BYTES}"
+            raise GroupError("cluster group", reason)
         if self.me is None:
             return False
         if not self._payloads:

@@ -33,7 +33,7 @@ class ClockSkew:
             return
         if node not in self.apart_s:
             log.error(
-                "cluster %s: the clock of node %d is %.0f s %s: messages that it hands out end too %s, unless this "
+                "cluster %s: the clock of node %d is %.0f s %s: messages that it dispatches expire too %s, unless this "
                 "broker stood still for so long; have all clocks set by NTP",
                 self._name, node, abs(ahead_s),
                 *(("ahead of this one's", "early") if ahead_s > 0 else ("behind this one's", "late")),

@@ -135,7 +135,7 @@ class Liveness:
     def _speaks_again(self, member: MemberId) -> None:
         if member in self._warned:
             self._warned.discard(member)
-            log.warning("cluster %s: node %d shows signs of life again", self._state.name, member.node)
+            log.warning("cluster %s: node %d is no longer silent", self._state.name, member.node)
 
     def _judge(self, member: MemberId, count: int) -> None:
         ticks = round(self.limit_s / self._interval_s) - 1
@@ -143,7 +143,7 @@ class Liveness:
             self._warned.add(member)
             if self._is_majority_without_one:
                 log.warning(
-                    "cluster %s: node %d (process %d) has shown no sign of life for %.1f s; consumers of the %d queues "
+                    "cluster %s: node %d (process %d) is silent for %.1f s; consumers of the %d queues "
                     "that it leads get nothing meanwhile. After %.0f s it is expelled and the next members lead them. "
                     "See its machine and its log: is the process stopped, or does its disk hang?",
                     self._state.name, member.node, member.pid, count * self._interval_s, self._led_by(member),
@@ -176,7 +176,7 @@ class Liveness:
         missing = [str(node) for node in self._group.nodes() if node not in nodes]
         start = f"start the brokers that are missing (nodes {', '.join(missing)}), or " if missing else ""
         log.warning(
-            "cluster %s: node %d (process %d) has shown no sign of life for %.1f s; consumers of the %d queues that it "
+            "cluster %s: node %d (process %d) is silent for %.1f s; consumers of the %d queues that it "
             "leads get nothing meanwhile. It cannot be expelled: %d of %d members would be left, which is no majority. "
             "See its machine and its log (is the process stopped, or does its disk hang?); %sresume or restart it",
             state.name, member.node, member.pid, count * self._interval_s, self._led_by(member),
@@ -191,7 +191,7 @@ class Liveness:
         self.expulsions += 1
         if member != self._state.me:
             log.warning(
-                "cluster %s: node %d (process %d) is expelled: no sign of life from it for %.0f s; the next members "
+                "cluster %s: node %d (process %d) is expelled: it was silent for %.0f s; the next members "
                 "lead its queues. It joins again as soon as it goes on",
                 self._state.name, member.node, member.pid, self.limit_s,
             )  # fmt: skip

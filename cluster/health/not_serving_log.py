@@ -55,7 +55,7 @@ class NotServingLog:
             return
         phase, remedy = self.explanation()
         log.warning(
-            "cluster %s: for %.0f s no clients were served here: %s (phase: %s; %s). %s",
+            "cluster %s: no clients were served here for %.0f s: %s (phase: %s; %s). %s",
             state.name, self._clock.monotonic_s() - since_s, why, state.phase_name, phase, remedy,
         )  # fmt: skip
         self._timers.after(AGAIN_S, self._look, turn, since_s)
@@ -74,9 +74,9 @@ class NotServingLog:
         if state.phase == FOUNDING:
             return f"{here}; {missing}", self._bootstrap_remedy() or _WAIT
         if state.phase in (WIPING, ASKING, KEEPING):
-            return "this member asks the others what they have", _WAIT
+            return "this member compares its store with the others", _WAIT
         if state.phase == UPDATING:
-            return self._transfer_progress(), f"{_WAIT}, unless this number does not rise for minutes"
+            return self._transfer_progress(), f"{_WAIT}, unless this number does not increase for minutes"
         if state.phase == SYNCED:
             behind = self._commits.majority - self._service.following
             return f"{behind} more members must be up to date", f"{_WAIT}; the logs of the others show their progress"

@@ -141,9 +141,9 @@ _TOLD: dict[str, dict[str, Check]] = {
 def flaw(about: Any) -> str:
     """Describes the flaw of a control message; empty if it has none."""
     if not isinstance(about, dict) or not isinstance(what := about.get("what"), str):
-        return "it does not say what it is about"
+        return "it has no `what`"
     wanted = _TOLD.get(what)
     if wanted is None:
-        return f"nobody tells {what!r} here: do all members run the same version?"
+        return f"unknown control message {what!r}: check that all members run the same version"
     wrong = [name for name, check in wanted.items() if name not in about or not check(about[name])]
-    return f"{what} without a proper {wrong[0]}" if wrong else ""
+    return f"{what} has no valid {wrong[0]}" if wrong else ""

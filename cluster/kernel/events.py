@@ -54,7 +54,7 @@ class BadEvent(CairnError):
     """The bytes are no event of ours."""
 
     def __init__(self, why: str) -> None:
-        super().__init__("cluster event", why, "see that all members run the same version")
+        super().__init__("cluster event", why, "check that all members run the same version")
 
 
 class EnqueueEvent(NamedTuple):
@@ -207,7 +207,7 @@ def decode(data: bytes) -> Event:
     try:
         return _decode(data)
     except (struct.error, ValueError, IndexError, OverflowError, RecursionError, Malformed) as error:
-        raise BadEvent(f"{len(data)} bytes that are no event: {error}") from None
+        raise BadEvent(f"{len(data)} bytes are no valid event: {error}") from None
 
 
 def _decode(data: bytes) -> Event:
@@ -275,7 +275,7 @@ def _transacted(data: bytes) -> Iterator[EnqueueEvent | DequeueEvent | MoveEvent
         _check(size > 0 and data[at + 4] != TRANSACTION)
         part = _decode(data[at + 4 : end])
         if not isinstance(part, EnqueueEvent | DequeueEvent | MoveEvent):
-            raise BadEvent("a part of a transaction is something else")
+            raise BadEvent("a part of a transaction is no operation on a queue")
         yield part
         at = end
 
@@ -313,4 +313,4 @@ def _names(data: bytes, at: int, count: int) -> tuple[list[str], int]:
 
 def _check(right: bool) -> None:
     if not right:
-        raise BadEvent("its sizes do not fit together")
+        raise BadEvent("its sizes are inconsistent")

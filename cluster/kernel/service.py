@@ -23,13 +23,13 @@ class Service:
         """Returns the reason for clients; empty if this member serves them."""
         state = self._state
         if state.has_failed:
-            return "this broker is not a member of its cluster any more; its log says why"
+            return "this broker is no longer a member of its cluster; see its log"
         if state.phase == OUTSIDE or not state.has_majority:
-            return "this broker has no majority of its cluster"
+            return "this broker is not connected to a majority of its cluster"
         if state.phase == FOUNDING:
-            return "those members of the cluster that are here may not have all messages"
+            return "the connected members of the cluster may not have all messages"
         if state.phase != SYNCED:
             return "this broker does not have all messages of its cluster yet"
         if self.following < self._commits.majority:
-            return "too few members of the cluster have what there is"
+            return "too few members of the cluster have all messages"
         return ""

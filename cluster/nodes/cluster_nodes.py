@@ -27,8 +27,8 @@ Answered = Callable[[Any], None]
 Renew = Callable[[Queue], Queue]
 """Begins a replicated queue anew, empty."""
 _OF_QUEUES = ("queue", "no-queue", "new-arguments", "binding", "no-binding")
-_OWN = "it is each member's own"
-_OTHERS = "this member gets the messages of the others"
+_OWN = "it is local to each member"
+_OTHERS = "this member receives the state of the others"
 
 
 class NameConflict(StoreError):
@@ -38,8 +38,8 @@ class NameConflict(StoreError):
         """*kind*: queue, exchange or following."""
         super().__init__(
             f"{'exchange' if kind == 'exchange' else 'queue'} {name!r}",
-            "the cluster has a node of that name, and this one is this member's own",
-            "start this broker without a cluster, move away what is wanted of it, and delete it there: "
+            "the cluster has a node of that name, and this one is local to this member",
+            "start this broker without a cluster, move its messages away if needed, and delete it there: "
             f"cairnmq ctl {kind}s delete {name}",
         )  # fmt: skip
 
@@ -135,8 +135,8 @@ class ClusterNodes(NodeRegistry):
             about = {"do": "binding", "exchange": exchange.name, "queue": queue.name, "key": key}
             self._ordering.change({**about, "arguments": {**arguments}}, done)
         elif queue.replicated and exchange.exchange_id:
-            why = f"only this member has it, and all have queue {queue.name!r}"
-            done(StoreError(f"exchange {exchange.name!r}", why, "bind that to an exchange that all have"))
+            why = f"it is local to this member, and queue {queue.name!r} is replicated"
+            done(StoreError(f"exchange {exchange.name!r}", why, "bind the queue to a replicated exchange"))
         else:
             super().bind(exchange, queue, key, arguments, done)
 
@@ -204,7 +204,7 @@ class ClusterNodes(NodeRegistry):
         except Exception as error:
             done(error)
             return
-        why = "the cluster has one of that name"
+        why = "the cluster has a node of that name"
         if queue is not None and not queue.queue_id:
             super().delete_queue(queue, _nothing, why)
         if exchange is not None and not exchange.exchange_id and _is_own(exchange):

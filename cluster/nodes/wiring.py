@@ -58,7 +58,7 @@ class WiringChanges:
             self._flow.unwritten = ""
             self._inbox.resume()
             if isinstance(result, ONLY_HERE) and not (state.is_alone and isinstance(result, (DiskFull, NameConflict))):
-                self._fail(f"its wiring can't follow: {result}", "mend that, and start this broker again")
+                self._fail(f"a change of the wiring failed: {result}", "correct the cause, and start this broker again")
                 return
             if local is not None and local.answered is not None:
                 answered = local.answered

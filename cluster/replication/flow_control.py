@@ -221,8 +221,8 @@ class FlowControl:
         if self._done > done or is_only_full or not self._others_are_enough():
             self._watch()
         else:
-            why = f"for {STUCK_S:.0f} s nothing that was heard came to its disk, and all others wait for it"
-            self._fail(why, "look at the disk, and at SQL; then start this broker again")
+            why = f"no received event was stored for {STUCK_S:.0f} s, and all other members wait"
+            self._fail(why, "check the disk and the SQL database, and start this broker again")
 
     def _watch_full(self) -> None:
         self._disk_full()

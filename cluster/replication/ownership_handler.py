@@ -143,7 +143,7 @@ class QueueOwnerHandler:
         others = replica.interested - {sender}
         replica.interested.add(sender)
         if sender == self._state.me and others and replica.queue.policy.exclusive:  # the first one in the order has it
-            why = f"the queue {replica.name!r} has a consumer on another member, and may have only one"
+            why = f"queue {replica.name!r} allows one consumer, and has one on another member"
             consumers: list[QueueConsumer | FilteringConsumer] = [*replica.queue.consumers, *replica.queue.selecting]
             for consumer in consumers:
                 consumer.terminal.failure("amqp:resource-locked", why)

@@ -33,7 +33,9 @@ from .sender import TransferSender
 
 log = logging.getLogger(__name__)
 
-AGAIN = "start it again, with --cluster-force: it has what was there and what was brought, some messages perhaps twice"
+AGAIN = (
+    "start it again with --cluster-force: its store has its former messages and the received ones, some perhaps twice"
+)
 
 
 class Bootstrap:
@@ -65,7 +67,7 @@ class Bootstrap:
         cluster = self._record.cluster
         if not cluster or cluster.rpartition("-")[0] == self._state.name:
             return ""
-        return f"this store is of another cluster, {cluster}"
+        return f"this store belongs to another cluster, {cluster}"
 
     def remedy(self) -> str:
         """Returns the action that an operator can take meanwhile; empty for none."""
@@ -112,14 +114,14 @@ class Bootstrap:
         if decision is Decision.WAIT_FOR_OPERATOR:
             (first, _), (second, _), *_ = clusters(self._states)
             log.error(
-                "cluster %s: as many stores are of the cluster %s as of %s: stop the wrong ones, and move their store "
-                "directories away", state.name, first, second,
+                "cluster %s: as many stores belong to cluster %s as to %s: stop the wrong members, and move their "
+                "store directories away", state.name, first, second,
             )  # fmt: skip
         elif decision is Decision.LEAVE_OTHER_CLUSTER:
             mine = self._states[me].cluster
-            self._fail(f"this store is of another cluster, {mine}, the others are of {best.cluster}", FOREIGN)
+            self._fail(f"this store belongs to another cluster, {mine}; the others belong to {best.cluster}", FOREIGN)
         elif decision is Decision.LEAVE_OWN_QUEUES:
-            self._fail("this store has queues of its own, and the cluster has others", FOREIGN)
+            self._fail("this store has replicated queues that do not belong to the cluster", FOREIGN)
         elif decision in (Decision.SERVE, Decision.TRANSFER):
             state.epoch = election.epoch
             state.synced = {*election.synced}
@@ -142,7 +144,7 @@ class Bootstrap:
                 replica.line = ""
             if replica.base:  # what was brought until an operator said that it is enough
                 if self._receiver.kept_messages.has_more(replica):
-                    self._fail("what it had itself is not compared with what the others had", AGAIN)
+                    self._fail("its own messages were not yet compared with those of the others", AGAIN)
                     return
                 replica.integrate()
             replica.were_delivered()

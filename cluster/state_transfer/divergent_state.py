@@ -58,11 +58,11 @@ class DivergentState:
 
         def done(found: KeptState | CairnError) -> None:
             if isinstance(found, CairnError):
-                log.warning("cluster %s: what this member had is not set aside: %s", self._state.name, found)
+                log.warning("cluster %s: the divergent state was not backed up: %s", self._state.name, found)
             else:
                 self.kept += 1
                 log.warning(
-                    "cluster %s: this member has %d messages that the others do not have; its store is set aside in %s "
+                    "cluster %s: this member has %d messages that the others do not have; its store is backed up in %s "
                     "(look into it: cairnmq as-of %s %d)", self._state.name, count, found.path, *found,
                 )  # fmt: skip
             if asked == self._asked:
@@ -85,6 +85,6 @@ class DivergentState:
 
         def done(error: CairnError | None) -> None:
             if error is not None:
-                log.warning("cluster %s: what was set aside can't be removed: %s", self._state.name, error)
+                log.warning("cluster %s: backups of divergent state could not be removed: %s", self._state.name, error)
 
         self._reader.ask(work, done)

@@ -168,9 +168,9 @@ class TransferReceiver:
         record = self._record
         state.epoch = about["epoch"]
         if record.cluster and record.cluster != about["cluster"]:
-            self._fail(f"this store is of another cluster, {record.cluster}, not of {about['cluster']}", FOREIGN)
+            self._fail(f"this store belongs to another cluster, {record.cluster}, not to {about['cluster']}", FOREIGN)
         elif not record.cluster and self._nodes.has_own_wiring():
-            self._fail("this store has queues of its own, and the cluster has others", FOREIGN)
+            self._fail("this store has replicated queues that do not belong to the cluster", FOREIGN)
         else:
             self.wipe(about["cluster"])
 
@@ -212,7 +212,7 @@ class TransferReceiver:
 
         def done(result: Any) -> None:
             if isinstance(result, Exception):
-                self._fail(f"its wiring can't follow: {result}", "mend that, and start this broker again")
+                self._fail(f"a change of the wiring failed: {result}", "correct the cause, and start this broker again")
             else:
                 self._change_all(changes[1:], then)
 
@@ -315,7 +315,7 @@ class TransferReceiver:
         self._unfinished = {name for name, *_ in about["queues"]}
         self.queues, self.wanted = len(self._unfinished), about["messages"]
         self.received, self._logged_s = 0, self._clock.monotonic_s()
-        log.info("cluster %s: %d messages on %d queues are to be received", state.name, self.wanted, self.queues)
+        log.info("cluster %s: receiving %d messages on %d queues", state.name, self.wanted, self.queues)
         self.kept_messages.begin({name: owners.replicas[name] for name in renewed})
         kept, self._kept = self._kept, []
         self._inbox.put_back(kept)
@@ -413,7 +413,7 @@ class TransferReceiver:
                 while ids:
                     ids = self._messages.drop_stored(replica, ids)
             log.warning(
-                "cluster %s: the disk is full: %d messages that this member had before are dropped, and not set aside; "
+                "cluster %s: the disk is full: %d former messages of this member are dropped without a backup; "
                 "those of them that the others have are received from them", self._state.name, dropped,
             )  # fmt: skip
 

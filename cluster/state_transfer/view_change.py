@@ -102,14 +102,14 @@ class ViewChange:
 
     def _lost_reason(self, config: Configuration) -> str:
         if config.expelled is None or config.expelled != self._state.me:
-            return "the majority of the cluster is not there"
-        return f"the others expelled this member: no sign of life from it for {self._liveness.limit_s:.0f} s"
+            return "the majority of the cluster is not connected"
+        return f"the others expelled this member, which was silent for {self._liveness.limit_s:.0f} s"
 
     def _entered(self, me: MemberId, config: Configuration) -> None:
         """Begins a new membership, whatever this member was before."""
         state = self._state
         if state.me is not None:
-            self.lost("it came back to the cluster as a new member")
+            self.lost("it rejoined the cluster as a new member")
         state.is_primary = config.primary
         state.me = me
         for replica in self._owners.replicas.values():
@@ -160,7 +160,7 @@ class ViewChange:
         state = self._state
         if state.me is None:
             return
-        log.warning("cluster %s: clients are sent away: %s", state.name, why)
+        log.warning("cluster %s: clients are disconnected: %s", state.name, why)
         self.lost_times += 1
         state.leave()
         self._events.lost()

@@ -64,7 +64,7 @@ def test_a_member_with_other_options_is_not_let_in(late: bool) -> None:
         harness[3].start()
     assert harness.until(lambda: bool(harness[3].failures))
     said = only(harness, 3)
-    assert said.startswith("cluster 'test': the cluster does not let this broker in: its --anycast is '', on node ")
+    assert said.startswith("cluster 'test': the cluster refused this broker: its --anycast is '', on node ")
     assert said.endswith("it is 'news.*'; give all members the same version of CairnMQ and the same options, "
                          "and start this broker again")  # fmt: skip
     confirmed(harness, 1, [1, 2, 3])
@@ -96,7 +96,7 @@ def test_a_store_of_another_name_joins_nobody() -> None:
     harness[3].start()
     assert harness.until(lambda: bool(harness[3].failures))
     said = only(harness, 3)
-    assert said.startswith("cluster 'other': this store is of another cluster, test-")
+    assert said.startswith("cluster 'other': this store belongs to another cluster, test-")
     assert "give it another --cluster-name" in said
     confirmed(harness, 2, [2])
     harness[3].kill()
@@ -135,7 +135,7 @@ def test_a_store_of_another_cluster_is_not_taken_for_the_best(late: bool) -> Non
         assert harness.until(lambda: harness[1].serves and harness[2].serves), harness.why()
         harness[3].start()
     assert harness.until(lambda: bool(harness[3].failures)), harness.why()
-    assert "this store is of another cluster, test-" in only(harness, 3)
+    assert "this store belongs to another cluster, test-" in only(harness, 3)
     assert harness.until(lambda: harness[1].serves and harness[2].serves), harness.why()
     confirmed(harness, 2, [3])
     assert [number for _, number in harness[1].contents("q")] == [1, 2, 3]
@@ -190,7 +190,8 @@ def test_clocks_that_differ_are_named(caplog: pytest.LogCaptureFixture) -> None:
     for node in (1, 2):
         harness[node].start()
     assert harness.until(lambda: harness[1].serves and harness[2].serves), harness.why()
-    assert "the clock of node 2 is 3600 s ahead of this one's: messages that it hands out end too early" in caplog.text
+    effect = "messages that it dispatches expire too early"
+    assert f"the clock of node 2 is 3600 s ahead of this one's: {effect}" in caplog.text
     assert "the clock of node 1 is 3600 s behind this one's" in caplog.text
     caplog.clear()
     harness[3].start()

@@ -47,7 +47,7 @@ class Libraries:
 def test_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     corosync_library.load.cache_clear()
     monkeypatch.setattr(corosync_library, "ffi", Libraries())
-    with pytest.raises(GroupError, match=r"libcpg.so.4: it is not installed here; apt-get install corosync libcpg4"):
+    with pytest.raises(GroupError, match=r"libcpg.so.4: not installed; apt-get install corosync libcpg4"):
         CorosyncBus().join("test")
     corosync_library.load.cache_clear()
 
@@ -55,7 +55,7 @@ def test_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_not_running(lab: Lab) -> None:
     lab.stop(3)
     try:
-        with pytest.raises(GroupError, match="corosync: it is not running here; start it"):
+        with pytest.raises(GroupError, match="corosync: not running; start it"):
             NamespaceBus(lab, 3, 3).join("test")
     finally:
         lab.start(3)
@@ -73,7 +73,7 @@ def test_not_permitted(lab: Lab) -> None:
         kept.append(there)
         CorosyncBus().join("test")
 
-    assert in_child(join).startswith("GroupError: corosync: it does not let this user in; write uidgid {")
+    assert in_child(join).startswith("GroupError: corosync: access denied for this user; write uidgid {")
 
 
 def test_a_small_stack_is_refused_before_it_kills() -> None:
@@ -120,7 +120,7 @@ def test_a_flood_and_a_callback_that_raises(lab: Lab) -> None:  # rule 18
         harness.members[1].flush()
         harness.step()
     harness.until(lambda: bool(harness.heard[3]) and isinstance(harness.heard[3][-1], GroupFailed), "it ends")
-    assert harness.heard[3][-1] == GroupFailed("what corosync said could not be taken: MemoryError('no room for it')")
+    assert harness.heard[3][-1] == GroupFailed("a callback from corosync failed: MemoryError('no room for it')")
     harness.remove(3)
     harness.until(lambda: harness.together(1, 2), "the others go on")
     harness.add(3)
@@ -145,7 +145,7 @@ def test_a_paused_daemon_holds_nobody_who_leaves(lab: Lab) -> None:
 def test_a_start_beside_a_paused_daemon_ends_with_its_reason(lab: Lab) -> None:
     lab.pause(3)
     try:
-        with pytest.raises(GroupError, match=r"corosync: it runs here, and has not answered for 1 s; it is paused, or"):
+        with pytest.raises(GroupError, match=r"corosync: it is running, but has not answered for 1 s; it is paused or"):
             NamespaceBus(lab, 3, 3, answer_s=1.0).join("start")
     finally:
         lab.resume(3)
@@ -165,7 +165,7 @@ def test_who_has_to_join_anew_beside_a_paused_daemon_goes_on_and_says_so(
     try:
         bus.rejoin()
         bus.rejoin()  # it may be told so twice
-        heard_until(bus, lambda heard: "corosync: it runs here, and has not answered for" in caplog.text)
+        heard_until(bus, lambda heard: "corosync: it is running, but has not answered for" in caplog.text)
         assert not bus.send(b"nobody hears it")
     finally:
         lab.resume(3)

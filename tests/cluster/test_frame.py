@@ -96,7 +96,7 @@ def test_other_bytes_are_no_frame(data: bytes) -> None:
 def test_sizes() -> None:
     largest = EventsFrame(1, 1, 0, 0, 0, [bytes(MAX_PAYLOAD_BYTES)] * 3)
     assert decode(encode(largest)) == largest
-    with pytest.raises(BadFrame, match="an event of 65537 bytes, the most is 65536"):
+    with pytest.raises(BadFrame, match="an event of 65537 bytes exceeds the limit of 65536"):
         decode(encode(EventsFrame(1, 1, 0, 0, 0, [bytes(MAX_PAYLOAD_BYTES + 1)])))
 
 

@@ -68,7 +68,7 @@ def test_without_room_it_is_dropped_and_said(caplog: pytest.LogCaptureFixture) -
     aside_of(harness, 3).full = True
     harness[3].start()
     comes_to_rest(harness)
-    assert "what this member had is not set aside: aside: no room; make some" in caplog.text
+    assert "the divergent state was not backed up: aside: no room; make some" in caplog.text
 
 
 STEPS: dict[str, Callable[[SimulatedMember], bool]] = {

@@ -83,7 +83,7 @@ def test_what_a_member_had_is_kept_aside(tmp_path: Path) -> None:  # rule 17
         contents = scenario.stopped()
         assert [len(contents[node]["q"]) for node in scenario.lab.nodes] == [10, 10, 10]
         # whichever finished it has said so: the kill may have come behind that, when nothing was left to be dropped
-        told = f"is set aside in {places[-1]} (look into it: cairnmq as-of {places[-1]} "
+        told = f"is backed up in {places[-1]} (look into it: cairnmq as-of {places[-1]} "
         assert any(told in line for line in [*killed.lines, *last.lines]), (killed.lines, last.lines)
         assert messages_in(places[0]) == COUNT
 

@@ -309,7 +309,7 @@ def test_another_version_is_told_once(member: Script) -> None:
     other = bytearray(encode(say_hello(3000)))
     other[7] = VERSION + 1
     assert member.hear(THREE, bytes(other), bytes(other)) == [
-        MemberRefused(3, 33, f"it speaks version {VERSION + 1} of the group's frames, this is version {VERSION}")
+        MemberRefused(3, 33, f"it uses version {VERSION + 1} of the group's frames; this member uses version {VERSION}")
     ]
 
 
@@ -403,7 +403,7 @@ def other_version(incarnation: int) -> bytes:
 def test_who_finds_most_of_another_version_ends(fresh: Script) -> None:
     assert [type(event) for event in fresh.hear(TWO, other_version(2000))] == [MemberRefused], "one may be wrong itself"
     assert fresh.hear(THREE, other_version(3000))[-1] == GroupFailed(
-        f"nodes 2, 3 speak version {VERSION + 1} of the group's frames, this one version {VERSION}",
+        f"nodes 2, 3 use version {VERSION + 1} of the group's frames; this one uses version {VERSION}",
         "install the same version of CairnMQ on all members",
     )
 
@@ -432,7 +432,7 @@ def test_who_differs_is_told_how(member: Script) -> None:
     refusal = member.bus.sent[-1]
     assert isinstance(refusal, RefusalFrame)
     assert (refusal.target.incarnation, refusal.why) == (
-        3001, "what it says of its version and options is said in another way"
+        3001, "its version and options are encoded differently"
     )  # fmt: skip
 
 
@@ -450,4 +450,4 @@ def test_a_refusal_ends_only_whom_it_means(fresh: Script, member: Script) -> Non
     assert one.hear(TWO, RefusalFrame(2000, MemberId(*ME, one.hello().incarnation + 1), "of an earlier hello")) == []
     [died] = one.hear(TWO, RefusalFrame(2000, MemberId(*ME, one.hello().incarnation), "it is of 1990"))
     assert isinstance(died, GroupFailed)
-    assert died.reason == "the cluster does not let this broker in: it is of 1990"
+    assert died.reason == "the cluster refused this broker: it is of 1990"

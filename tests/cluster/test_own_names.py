@@ -50,7 +50,7 @@ def test_all_make_a_queue_of_which_one_member_has_its_own() -> None:  # D17, D67
     assert harness.until(lambda: len(own.confirmed) == 3)
     sender = send(harness, 2, range(10, 20))
     why = why_it_ended(harness, 1)
-    assert "queue 'q': the cluster has a node of that name, and this one is this member's own" in why
+    assert "queue 'q': the cluster has a node of that name, and this one is local to this member" in why
     assert "cairnmq ctl queues delete q" in why
     assert harness.until(lambda: len(sender.confirmed) == 10), harness.why()
     assert harness.same_everywhere()
@@ -181,7 +181,7 @@ def test_an_exchange_of_one_member_is_nobody_elses() -> None:  # D67
     assert all("e" not in harness[node].broker.nodes.exchanges for node in (2, 3))
     replicated = asked(harness, 1, "create_queue", "q", {})
     refused = asked(harness, 1, "bind", own, replicated, "", {})
-    assert "only this member has it, and all have queue 'q'" in str(refused)
+    assert "it is local to this member, and queue 'q' is replicated" in str(refused)
     sender.leave()
     harness[1].stop()  # the others go on, so it is brought up to date
     harness.run(0.5)
@@ -233,7 +233,7 @@ def test_all_make_what_has_the_name_of_one_members_exchange(kind: str, comes_lat
     if comes_late:
         harness[3].start()
     why = why_it_ended(harness, 3)
-    assert "exchange 'e': the cluster has a node of that name, and this one is this member's own" in why
+    assert "exchange 'e': the cluster has a node of that name, and this one is local to this member" in why
     assert "cairnmq ctl exchanges delete e" in why
     assert all(harness[node].serves for node in (1, 2))
 
@@ -264,6 +264,6 @@ def test_a_member_whose_wiring_can_not_be_written() -> None:  # D17
     harness[3].wiring.refuse_writing()
     for number in range(40):
         harness[1].do(harness[1].broker.nodes.create_queue, f"{number}" * 400, {}, print)
-    assert "its wiring can't follow" in why_it_ended(harness, 3)
+    assert "a change of the wiring failed" in why_it_ended(harness, 3)
     sender = send(harness, 2, range(5))
     assert harness.until(lambda: len(sender.confirmed) == 5)

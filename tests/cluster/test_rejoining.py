@@ -128,7 +128,7 @@ def test_member_that_missed_little_receives_that(caplog: pytest.LogCaptureFixtur
     assert numbers(harness, 3) == [*range(10, 107)]
     assert brought(harness) == 7
     assert aside_of(harness, 3).kept == [], "the others know all that it had ever done"
-    assert "set aside" not in caplog.text
+    assert "backed up" not in caplog.text
 
 
 @pytest.mark.parametrize("node", [1, 2, 3])
@@ -400,7 +400,7 @@ def test_disk_that_becomes_full_loses_what_was_not_asked_for(caplog: pytest.LogC
     harness.run(0.1)
     member.is_reader_slow = False
     check_alike(harness)
-    assert "1500 messages that this member had before are dropped" in caplog.text
+    assert "1500 former messages of this member are dropped" in caplog.text
     assert brought(harness) == 1495
     assert aside_of(harness, 3).kept == []
 

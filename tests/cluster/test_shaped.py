@@ -201,7 +201,7 @@ def test_what_can_not_be_remembered_by_newcomers_is_refused() -> None:
     harness[1].do(harness[1].broker.nodes.create_queue, "q", {"duplicate-window": 1 << 20}, made.append)
     harness.run(0.1)
     assert isinstance(made[0], StoreError)
-    assert "remembers up to 65536" in str(made[0])
+    assert "exceeds the limit of 65536" in str(made[0])
 
 
 def test_deliveries_are_counted_across_members() -> None:

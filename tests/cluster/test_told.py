@@ -26,7 +26,7 @@ def test_a_field_that_is_missing_or_something_else(what: str) -> None:
     assert decode(event(what, **about)) == ControlEvent({"what": what, **about})
     for name in about:
         less = {other: value for other, value in about.items() if other != name}
-        with pytest.raises(BadEvent, match=f"{what} without a proper {name}"):
+        with pytest.raises(BadEvent, match=f"{what} has no valid {name}"):
             decode(event(what, **less))
         refused = 0
         for value in WRONG:

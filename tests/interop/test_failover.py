@@ -134,7 +134,7 @@ def connected(life: RealScenario) -> Iterator[Peer]:
 
 def sent_away(life: RealScenario) -> list[str]:
     """What those that went on said if they sent clients away: daemons that get no turn for a second lose each other."""
-    return [line for node in (2, 3) for line in life.brokers[node].lines if "clients are sent away" in line]
+    return [line for node in (2, 3) for line in life.brokers[node].lines if "clients are disconnected" in line]
 
 
 def numbered(numbers: range) -> list[Message]:

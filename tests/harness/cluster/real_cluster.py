@@ -214,7 +214,7 @@ class RealScenario:
             if broker.process.poll() is not None and node not in self.paused and broker.process.returncode > 0:
                 broker.wait()  # for its last words
                 said = broker.lines[-1] if broker.lines else ""
-                if "corosync died" not in said and "corosync: it is not running here" not in said:
+                if "corosync ended" not in said and "corosync: not running" not in said:
                     raise Broken(f"broker {node} ended by itself: {broker.lines[-12:]}")
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
