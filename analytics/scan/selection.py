@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...base.errors import CairnError
-from ...journal.format.record import Flag, RecordType, type_name
+from ...journal.format.record import RecordType, type_name
 from ...store.contract.layout import id_in
 from .number_sets import Flags, Longs, is_among
 
@@ -163,8 +163,3 @@ def queue_ids_named(wanted: Iterable[str], names: Mapping[int, str], place: str)
             raise CairnError(place.format(queue), "no queue has this name", remedy)
         found.add(number)
     return tuple(sorted(found))
-
-
-FLAGS = {"enqueue": Flag.ENQUEUE, "delete": Flag.DELETE, "more": Flag.MORE, "moved": Flag.MOVED,
-         "prepared": Flag.PREPARED}  # fmt: skip
-"""The names of record flags, to their bits."""

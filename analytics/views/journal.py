@@ -30,7 +30,6 @@ from . import live_set as living
 from .records import ReadOptions
 
 VIEWS = ("records", "messages", "places", "strays", "transactions", "containers", "living", "queues", "wiring")
-_AMQP = tuple(amqp_columns.SCHEMA.names)
 
 
 class Journal:
