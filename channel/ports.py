@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from ..amqp.links.attach import Attach as Attach
 from ..amqp.links.resume_state import Arrival as Arrival
 from ..amqp.links.resume_state import Claims as Claims
-from ..amqp.links.resume_state import Kept as Kept
+from ..amqp.links.resume_state import KeptLink as KeptLink
 from ..amqp.links.resume_state import Resumable as Resumable
 from ..amqp.links.stream_cursor import StreamCursor as StreamCursor
 from ..amqp.links.values import ABORTED as ABORTED
@@ -114,7 +114,7 @@ class AcquiringEnd(DriverEnd, Protocol):
 
 
 class ResumingEnd(Protocol):
-    """The additional interface of a driver whose channel was opened with `Kept` state. Called on the core only."""
+    """The additional interface of a driver whose channel was opened with `KeptLink` state. Called on the core only."""
 
     def receive_resuming(self, arrivals: Sequence[Arrival]) -> None:
         """Receive messages as `receive` does, with their tags and resumption."""
@@ -202,7 +202,7 @@ class TerminalEnd(Protocol):
         *,
         filters: bytes = b"",
         found: Terminus | None = None,
-        kept: Kept | None = None,
+        kept: KeptLink | None = None,
     ) -> None:
         """The channel is open; *address* if a node was made for it; *credit* messages may be posted.
 

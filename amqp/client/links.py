@@ -32,14 +32,14 @@ class Session(Protocol):
     def send(self, link: Outgoing, frames: bytes | memoryview, messages: int, frame_count: int, number: int) -> None:
         """Send transfer frames of *messages* messages; *number* is the number of the first one on its link."""
 
-    def put(self, frame: bytes) -> None:
+    def send_frame(self, frame: bytes) -> None:
         """Send a frame that is no transfer."""
 
     def flow(self, link: Receiver, *, drain: bool = False) -> None:
         """Send the credit of *link* and the window of the session."""
 
 
-class Link:
+class ClientLink:
     """One end of a link; the wire assigns its `handle`."""
 
     is_receiver = False
@@ -82,7 +82,7 @@ class Link:
         """The sender of deliveries that came here settled them."""
 
 
-class Outgoing(Link):
+class Outgoing(ClientLink):
     """A link on which messages go out."""
 
     def came_outcome(self, first: int, last: int, settled: bool, state: Any) -> None:
@@ -164,7 +164,7 @@ class Sender(Outgoing):
                 return
 
 
-class Receiver(Link):
+class Receiver(ClientLink):
     """Receives a message at a time and accepts it at once."""
 
     is_receiver = True
@@ -212,7 +212,7 @@ class Receiver(Link):
     def came(self, delivery_id: int, message: bytes, settled: bool) -> None:
         self.took(1)
         if not settled:
-            self.wire.put(p.disposition(delivery_id, delivery_id, True))
+            self.wire.send_frame(p.disposition(delivery_id, delivery_id, True))
         self._then(message)
 
     def came_run(self, run: Run) -> None:

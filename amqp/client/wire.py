@@ -17,7 +17,7 @@ from ..codec.primitives import Malformed, descriptor
 from ..codec.types import Described, Uint, Ushort
 from ..frames import performatives as p
 from ..frames.frame_runs import Transfer, is_disposition, is_transfer, outcomes_alike, read_run, read_transfer
-from .links import Link, Outgoing, Receiver
+from .links import ClientLink, Outgoing, Receiver
 from .login import BrokerLogin, LoginSocket
 
 MAX_FRAME = 64 << 10
@@ -50,9 +50,9 @@ class Wire:
         """Frames that the broker takes now."""
         self.blocked = False
         self.closed = False
-        self._links: dict[int, Link] = {}
-        self._remote: dict[int, Link] = {}
-        self._by_name: dict[str, Link] = {}
+        self._links: dict[int, ClientLink] = {}
+        self._remote: dict[int, ClientLink] = {}
+        self._by_name: dict[str, ClientLink] = {}
         self._sent: deque[tuple[int, int, Outgoing, int]] = deque()
         """First and last id, whose they are, and the first one's number there."""
         self._sent_frames = self._came_frames = 0
@@ -81,14 +81,14 @@ class Wire:
 
     # ---- links
 
-    def attach(self, link: Link) -> None:
+    def attach(self, link: ClientLink) -> None:
         """Ask for a link; it is there once the link says `attached`."""
         link.handle = len(self._links)
         self._links[link.handle] = link
         self._by_name[link.name] = link
         self._put(link.attach_frame())
 
-    def detach(self, link: Link) -> None:
+    def detach(self, link: ClientLink) -> None:
         """Close a link of ours."""
         self._put(p.frame(p.DETACH, Uint(link.handle), True))
         link.closing = True
@@ -112,7 +112,7 @@ class Wire:
         self._sent_frames += frame_count
         self._put(frames)
 
-    def put(self, frame: bytes) -> None:
+    def send_frame(self, frame: bytes) -> None:
         """Put something on the wire that is no transfer."""
         self._put(frame)
 

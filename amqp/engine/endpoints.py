@@ -11,10 +11,10 @@ from ..links import credit as crediting
 from ..links import terminus as termini
 from ..links import transaction_state
 from ..links.attach import SECOND, SETTLED, Attach, asked_priority, asks_to_last, say
-from ..links.events import Event, Kind, Limits
+from ..links.events import Event, EventKind, Limits
 from ..links.link import Link
 from ..links.link_state import Action, LinkEvent, LinkState
-from ..links.resume_state import Claims, Kept, ResumeState, encoded_state
+from ..links.resume_state import Claims, KeptLink, ResumeState, encoded_state
 from ..links.send_queue import SendQueue
 from ..links.values import DEFAULT_PRIORITY, Error, Terminus
 from ..native import proton_ffi as proton
@@ -122,7 +122,7 @@ class Endpoints:
             self._deliveries.begin_resuming()
         else:
             self._deliveries.rule_out_resuming()
-        self.events.append(Event(Kind.OPENED))
+        self.events.append(Event(EventKind.OPENED))
 
     def _on_close(self, event: Pointer) -> None:
         for link in list(self.links.values()):
@@ -151,7 +151,7 @@ class Endpoints:
         self._open_session(session)
         self.begun += 1
         self._numbers[session] = self.begun
-        self.events.append(Event(Kind.BEGUN, session=self.begun))
+        self.events.append(Event(EventKind.BEGUN, session=self.begun))
 
     def _open_session(self, session: Pointer) -> None:
         window_bytes = max(self._limits.session_window_bytes, self._limits.max_frame_bytes)  # proton wants that much
@@ -168,7 +168,7 @@ class Endpoints:
             self._move(link, LinkEvent.LOST, for_good=link.routed is not None and not asks_to_last(link))
         if self._own_sessions.pop(session, None) is None:
             self._sessions -= 1
-            self.events.append(Event(Kind.ENDED, session=self._numbers.pop(session, 0)))
+            self.events.append(Event(EventKind.ENDED, session=self._numbers.pop(session, 0)))
         self.echoes.forget(session)
         lib.pn_session_close(session)
         lib.pn_session_free(session)
@@ -180,7 +180,7 @@ class Endpoints:
             half.link = self.links[pn]
             half.link.move(LinkEvent.PEER_ATTACH)
             if not self._refuse_half(half.link, half):
-                self.events.append(Event(Kind.ANSWERED, half.link))
+                self.events.append(Event(EventKind.ANSWERED, half.link))
             return
         self.asked += 1
         name, sender = text(lib.pn_link_name(pn)) or "", bool(lib.pn_link_is_sender(pn))
@@ -207,7 +207,7 @@ class Endpoints:
             most = self._limits.max_links
             self.close_link(link, "amqp:resource-limit-exceeded", f"a connection may have {most} links")
             return
-        self.events.append(Event(Kind.ATTACHED, link))
+        self.events.append(Event(EventKind.ATTACHED, link))
 
     def _refuse_half(self, link: Link, half: Half) -> bool:
         """Close *link* if its peer's attach is one that the specification forbids."""
@@ -278,7 +278,7 @@ class Endpoints:
     def _closed(self, error: str) -> None:
         if not self._closed_seen:
             self._closed_seen = True
-            self.events.append(Event(Kind.CLOSED, text=error))
+            self.events.append(Event(EventKind.CLOSED, text=error))
 
     def _move(self, link: Link, event: LinkEvent, *, for_good: bool = False) -> None:
         """Do what the table of `link_state` says. *for_good*: whether a report of the end says so."""
@@ -290,7 +290,7 @@ class Endpoints:
             elif action is Action.DETACH:
                 lib.pn_link_detach(link.pn)
             elif action is Action.REPORT:
-                self.events.append(Event(Kind.DETACHED, link, closed=for_good))
+                self.events.append(Event(EventKind.DETACHED, link, closed=for_good))
             else:
                 lib.pn_link_free(link.pn)
         if link.closed:
@@ -378,7 +378,7 @@ class Endpoints:
         address: str | None,
         filters: bytes = b"",
         found: Terminus | None = None,
-        kept: Kept | None = None,
+        kept: KeptLink | None = None,
     ) -> None:
         """Answer the attach, with the termini as `termini.answer` has them.
 
@@ -397,7 +397,7 @@ class Endpoints:
         if link.resuming is not None and link.sender and self._taken.frames is not None:
             link.resuming.holds_back = (link.name, False) in self._taken.frames.incomplete
 
-    def _resume(self, link: Link, terminus: Pointer, kept: Kept | None) -> None:
+    def _resume(self, link: Link, terminus: Pointer, kept: KeptLink | None) -> None:
         if kept is None:
             link.resuming = None
             lib.pn_terminus_set_durability(terminus, _CONFIGURATION if link.sender else 0)

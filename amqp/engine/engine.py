@@ -17,7 +17,7 @@ from ..frames.resume_transport import ReadAlong, TakenOutput
 from ..frames.txn_flow_transport import NamingFlows
 from ..links import credit as crediting
 from ..links import settlement, transaction_state
-from ..links.events import Event, Kind, Limits
+from ..links.events import Event, EventKind, Limits
 from ..links.link import Link
 from ..links.resume_state import UNKNOWN, Claims, Resumable, tag_of
 from ..links.send_queue import SendQueue
@@ -301,11 +301,11 @@ class Engine:
                 why = f"credit of more than {MOST_CREDIT} is not understood"
                 self.endpoints.close_link(link, "amqp:not-implemented", why)
                 return
-            self.endpoints.events.append(Event(Kind.FLOW, link))
+            self.endpoints.events.append(Event(EventKind.FLOW, link))
             if self._named is not None:
                 self._acquire(link, self._named)
         elif link is not None and link.routed is not None:
-            self.endpoints.events.append(Event(Kind.FLOW, link))
+            self.endpoints.events.append(Event(EventKind.FLOW, link))
 
     def take_echoes(self) -> None:
         """Take the states that the peer wants to receive. Each counts as a control frame, and waits for the budget."""

@@ -11,7 +11,7 @@ CAPABILITIES = ("ANONYMOUS-RELAY", "SHARED-SUBS", "DELAYED_DELIVERY")
 """The capabilities that are offered to every client that opens a connection."""
 
 
-class Kind(Enum):
+class EventKind(Enum):
     """The rare events."""
 
     OPENED = auto()
@@ -28,7 +28,7 @@ class Kind(Enum):
 class Event(NamedTuple):
     """*link* is None for events of the connection; *text* the peer's or proton's error, if any."""
 
-    kind: Kind
+    kind: EventKind
     link: Link | None = None
     text: str = ""
     closed: bool = False

@@ -35,7 +35,7 @@ class Claims(NamedTuple):
     """Of those that are modified: whether the delivery failed, and is undeliverable there."""
 
 
-class Kept(NamedTuple):
+class KeptLink(NamedTuple):
     """The deliveries that the broker reports as unsettled at its own end of a link."""
 
     states: Mapping[bytes, int]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ...channel.ports import Claims, DriverEnd, Kept, TerminalEnd
+from ...channel.ports import Claims, DriverEnd, KeptLink, TerminalEnd
 from ..kernel.context import CoreContext
 from ..links.queue_links import STOLEN
 from ..queues.queue import Queue
@@ -34,7 +34,7 @@ class EndpointOwner(Protocol):
         """Delete the endpoint and its unsettled deliveries."""
 
 
-Ready = Callable[[Kept | None], None]
+Ready = Callable[[KeptLink | None], None]
 
 
 class LinkEndpoint:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from ...amqp.links.resume_state import UNKNOWN
 from ...base.callbacks import ignore
 from ...base.errors import CairnError
-from ...channel.ports import Kept, Open, TerminalEnd
+from ...channel.ports import KeptLink, Open, TerminalEnd
 from ..links.context import LinkContext
 from ..links.enqueue import Enqueuer, Queues
 from ..links.exchange_route import ExchangeRoute
@@ -97,7 +97,7 @@ class LinkEndpoints:
             assert isinstance(end, SenderEndpoint)
             return ResumableProducer(self._links, enqueuer, make_route(), wish.user, end)
 
-        def ready(driver: ResumableDriver, kept: Kept) -> None:
+        def ready(driver: ResumableDriver, kept: KeptLink) -> None:
             terminal.opened(driver, None, enqueuer.credit(queues, credit), kept=kept)
 
         self._find(wish, None, lambda end: self._attach(end, wish, terminal, made, ready))
@@ -119,7 +119,7 @@ class LinkEndpoints:
             driver.attach_to(end)
             return driver
 
-        def ready(driver: ResumableDriver, kept: Kept) -> None:
+        def ready(driver: ResumableDriver, kept: KeptLink) -> None:
             terminal.opened(driver, None, 0, filters=filters, kept=kept)
             assert isinstance(driver, ResumableConsumer)
             driver.begin()
@@ -132,14 +132,14 @@ class LinkEndpoints:
         wish: Open,
         terminal: TerminalEnd,
         make: Callable[[LinkEndpoint], ResumableDriver],
-        then: Callable[[ResumableDriver, Kept], None],
+        then: Callable[[ResumableDriver, KeptLink], None],
     ) -> None:
         if isinstance(end, Exception):
             terminal.failure(*self._links.resolver.why_not_made(end))
             return
         driver = make(end)
 
-        def ready(kept: Kept | None) -> None:
+        def ready(kept: KeptLink | None) -> None:
             if kept is None:
                 driver.close((), True, False)
             else:

@@ -20,7 +20,7 @@ from ...amqp.links.resume_state import UNKNOWN
 from ...amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
 from ...base.callbacks import ignore
 from ...base.errors import CairnError, StoreError
-from ...channel.ports import NOT_ACQUIRED, Claims, Delivery, Kept, Outcome, Resumable
+from ...channel.ports import NOT_ACQUIRED, Claims, Delivery, KeptLink, Outcome, Resumable
 from ..kernel.loader import report_unreadable
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..links.consumer import Consumer
@@ -142,7 +142,7 @@ class ReceiverEndpoint(LinkEndpoint):
         self._core.commits.when_durable(0, self._answer, driver, ready)
 
     def _answer(self, driver: ResumableDriver, ready: Ready) -> None:
-        kept = Kept({self.tags[entry]: 0 for entry in self.unsettled}, self.expires_s, driver)
+        kept = KeptLink({self.tags[entry]: 0 for entry in self.unsettled}, self.expires_s, driver)
         ready(kept if self.driver is driver else None)
 
     def suspend(self, *, lost: bool) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...amqp.native.proton_ffi import ACCEPTED
 from ...base.errors import CairnError, StoreError
-from ...channel.ports import ABORTED, MORE, SETTLED, Arrival, Claims, Fragment, Kept
+from ...channel.ports import ABORTED, MORE, SETTLED, Arrival, Claims, Fragment, KeptLink
 from ...store.contract.transaction import Put, StoreTransaction
 from ..kernel.commit_queue import Shown
 from ..kernel.context import CoreContext
@@ -87,7 +87,7 @@ class SenderEndpoint(LinkEndpoint):
         if claims.complete:  # what it does not name it has settled
             for tag in [tag for tag in self.tags if tag not in claims.states]:
                 self.forget(tag)
-        ready(Kept(dict.fromkeys(self.tags, ACCEPTED), self.expires_s, driver))
+        ready(KeptLink(dict.fromkeys(self.tags, ACCEPTED), self.expires_s, driver))
 
 
 class TagWriter:

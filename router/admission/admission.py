@@ -53,7 +53,7 @@ class Error(NamedTuple):
     """An encoded map."""
 
 
-class Answer(NamedTuple):
+class OpenAnswer(NamedTuple):
     """The answer to an open."""
 
     capabilities: tuple[str, ...]
@@ -104,7 +104,7 @@ class Admission:
 
     def admit(
         self, connection: object, user: str, container: str, desired: tuple[str, ...], *, secure: bool = False
-    ) -> Answer:
+    ) -> OpenAnswer:
         """*container* of *user* has opened *connection*, with TLS if it is *secure*; it desires these capabilities."""
         if self._redirect_to is not None:
             host, port = self._redirect_to
@@ -117,8 +117,8 @@ class Admission:
                     return self.refuse("amqp:invalid-field", f"container {container!r} is connected already", info)
             properties = self._properties_with_tls if secure else self._properties
             declared = encode.value({**properties, DETECTION_POLICY: Uint(WEAK)})
-            return Answer((*capabilities, SOLE_CONNECTION), declared)
-        return Answer(capabilities, encode.value(self._properties_with_tls if secure else self._properties))
+            return OpenAnswer((*capabilities, SOLE_CONNECTION), declared)
+        return OpenAnswer(capabilities, encode.value(self._properties_with_tls if secure else self._properties))
 
     @property
     def properties(self) -> bytes:
@@ -131,10 +131,10 @@ class Admission:
             if self._sole.get((user, container)) is connection:
                 del self._sole[user, container]
 
-    def refuse(self, condition: str, description: str, info: Mapping[Symbol, Any] = MappingProxyType({})) -> Answer:
+    def refuse(self, condition: str, description: str, info: Mapping[Symbol, Any] = MappingProxyType({})) -> OpenAnswer:
         """The connection is answered, and closed with that error right behind."""
         error = Error(condition, description, encode.value(dict(info)))
-        return Answer((), encode.value({**self._properties, Symbol(FAILED): True}), error)
+        return OpenAnswer((), encode.value({**self._properties, Symbol(FAILED): True}), error)
 
 
 def _properties(options: AdmissionOptions) -> dict[Symbol, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from ...amqp.links.credit import grant
 from ...amqp.links.link import Link
 from ...amqp.links.values import Terminus
-from ...channel.ports import Delivery, DriverEnd, Kept
+from ...channel.ports import Delivery, DriverEnd, KeptLink
 from .channel_end import ChannelEnd
 from .link_host import LinkHost
 
@@ -35,7 +35,7 @@ class OutwardChannelEnd(ChannelEnd):
         credit: int,
         filters: bytes,
         found: Terminus | None,
-        kept: Kept | None,
+        kept: KeptLink | None,
     ) -> None:
         """The link is open already: *driver* takes over what it is for."""
         if not self._take(driver):

@@ -15,7 +15,7 @@ from ...amqp.links.link import Link
 from ...amqp.links.resume_state import tag_of
 from ...amqp.links.values import Terminus
 from ...amqp.native.proton_ffi import ACCEPTED, RELEASED
-from ...channel.ports import Answer, Attach, Delivery, DriverEnd, Error, Forward, Kept, Open, Resumable, RoutedEnd
+from ...channel.ports import Answer, Attach, Delivery, DriverEnd, Error, Forward, KeptLink, Open, Resumable, RoutedEnd
 from .dispatch import hand_over_acquiring
 from .link_host import LinkHost
 
@@ -66,7 +66,7 @@ class ChannelEnd:
         *,
         filters: bytes = b"",
         found: Terminus | None = None,
-        kept: Kept | None = None,
+        kept: KeptLink | None = None,
     ) -> None:
         self._host.note(self._do_opened, driver, address, credit, filters, found, kept)
 
@@ -178,7 +178,7 @@ class ChannelEnd:
         credit: int,
         filters: bytes,
         found: Terminus | None,
-        kept: Kept | None,
+        kept: KeptLink | None,
     ) -> None:
         if not self._take(driver):
             return

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from ...amqp.links.attach import Attach, said_by_peer
-from ...amqp.links.events import Event, Kind, Limits
+from ...amqp.links.events import Event, EventKind, Limits
 from ...amqp.links.link import Link
 from ...amqp.native.buffer_pool import Buckets
 from ...amqp.sasl.client_handshake import ClientHandshake
@@ -72,7 +72,7 @@ class ClientTerminal(Terminal):
 
     def _on_event(self, event: Event) -> None:
         link = event.link
-        if event.kind is not Kind.ANSWERED or link is None:
+        if event.kind is not EventKind.ANSWERED or link is None:
             super()._on_event(event)
         elif not link.closed and link in self._answered:
             self.core.post(self._answered.pop(link), said_by_peer(link))

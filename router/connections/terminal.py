@@ -15,7 +15,7 @@ from threading import get_ident
 from typing import Any
 
 from ...amqp.engine.engine import ALL_CONTROLS, Engine
-from ...amqp.links.events import Event, Kind, Limits
+from ...amqp.links.events import Event, EventKind, Limits
 from ...amqp.links.link import Link
 from ...amqp.native.buffer_pool import Buckets
 from ...amqp.native.scratch_buffer import ScratchBuffer
@@ -354,33 +354,33 @@ class Terminal:
         link = event.link
         if self.closed:
             return
-        if event.kind is Kind.OPENED:
+        if event.kind is EventKind.OPENED:
             opener = self.endpoints.container, self.user
             log.debug("%s: opened by container %r of %r", self.name, *opener, extra=self._about)
             self.is_opening = False
             self._open()
-        elif event.kind is Kind.BEGUN:
+        elif event.kind is EventKind.BEGUN:
             self.core.post(self._drivers.session_begun, self, event.session)
-        elif event.kind is Kind.ENDED:
+        elif event.kind is EventKind.ENDED:
             self.core.post(self._drivers.session_ended, self, event.session)
-        elif event.kind is Kind.CLOSED:
+        elif event.kind is EventKind.CLOSED:
             if event.text:  # that a client just leaves is nothing to talk about
                 level = logging.DEBUG if event.text.endswith("connection aborted") else logging.INFO
                 log.log(level, "%s: %s", self.name, event.text, extra=self._about)
                 self.why = event.text
             self.give_up()
-        elif link is None or (link.closed and event.kind is not Kind.DETACHED):
+        elif link is None or (link.closed and event.kind is not EventKind.DETACHED):
             return
-        elif event.kind is Kind.ATTACHED:
+        elif event.kind is EventKind.ATTACHED:
             self._attach(link)
-        elif event.kind is Kind.FLOW:
+        elif event.kind is EventKind.FLOW:
             if link.sender:
                 self.request(link)
                 if link.outbox:
                     self.pump(link)
             else:
                 self._note_given_back(link)
-        elif event.kind is Kind.DETACHED:
+        elif event.kind is EventKind.DETACHED:
             self._detached(link, lost=False, for_good=event.closed)
 
     def _open(self) -> None:

@@ -23,7 +23,7 @@ from cairnmq.channel.ports import (
     DriverEnd,
     Forward,
     Fragment,
-    Kept,
+    KeptLink,
     Open,
     Outcome,
     Resumable,
@@ -80,7 +80,7 @@ class FakeTerminal:
 
     def __init__(self) -> None:
         self.driver: Any = None
-        self.kept: Kept | None = None
+        self.kept: KeptLink | None = None
         self.forwarded: list[Forward] = []
         self.resumable: list[Resumable] = []
         self.confirmed: list[Delivery] = []

@@ -9,7 +9,7 @@ import pytest
 from cairnmq.amqp.codec.types import Uint, Ushort
 from cairnmq.amqp.engine.engine import Engine
 from cairnmq.amqp.links.attach import Attach, End
-from cairnmq.amqp.links.events import Event, Kind, Limits
+from cairnmq.amqp.links.events import Event, EventKind, Limits
 from cairnmq.amqp.links.link import Link
 from cairnmq.amqp.native.buffer_pool import Buckets
 from cairnmq.amqp.native.proton_ffi import NULL
@@ -92,10 +92,10 @@ class Conversation:
         events: list[Event] = self.engine.endpoints.events
         self.engine.endpoints.events = []
         for event in events:
-            if event.kind is Kind.OPENED:
+            if event.kind is EventKind.OPENED:
                 self.engine.endpoints.open()
         self._take_output()
-        return next((event.text for event in events if event.kind is Kind.CLOSED), "")
+        return next((event.text for event in events if event.kind is EventKind.CLOSED), "")
 
     def ask(self) -> None:
         """Attach a link of this side, on a session of its own."""

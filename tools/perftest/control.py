@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...amqp.client.links import Link, Receiver, Sender, data_message, data_of
+from ...amqp.client.links import ClientLink, Receiver, Sender, data_message, data_of
 from ...amqp.client.wire import Wire
 from ...base.errors import CairnError
 from .figures import Iteration, Report
@@ -31,7 +31,7 @@ class Controller:
         self._next = Sender(wire, f"{name}-next", options.control("sub_iteration"))
         self._from_pubs = Receiver(wire, f"{name}-pubs", options.control("pub_done"), self._came_report)
         self._from_subs = Receiver(wire, f"{name}-subs", options.control("sub_done"), self._came_report)
-        self._links: list[Link] = [self._ready, self._start, self._next, self._from_pubs, self._from_subs]
+        self._links: list[ClientLink] = [self._ready, self._start, self._next, self._from_pubs, self._from_subs]
         for link in self._links:
             wire.attach(link)
         self._begun = False

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...amqp.client.links import SETTLED, UNSETTLED, Link, Outgoing, Receiver, Sender, data_message, data_of
+from ...amqp.client.links import SETTLED, UNSETTLED, ClientLink, Outgoing, Receiver, Sender, data_message, data_of
 from ...amqp.client.wire import Wire, outcome_of
 from ...amqp.codec.types import Ubyte, Uint
 from ...amqp.frames import performatives as p
@@ -77,7 +77,7 @@ class Publisher:
         self._start = Receiver(wire, f"{name}-start", options.control("pub_start"), self._came_start)
         self._tell = Sender(wire, f"{name}-done", options.control("pub_done"))
         self._ready = Sender(wire, f"{name}-ready", options.control("ready"))
-        self._links: list[Link] = [self.stream, self._start, self._tell, self._ready]
+        self._links: list[ClientLink] = [self.stream, self._start, self._tell, self._ready]
         self._coordinator: Coordinator | None = None
         if options.pub_tx:
             self._coordinator = Coordinator(wire, f"{name}-control")

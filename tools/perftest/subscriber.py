@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...amqp.client.links import SETTLED, UNSETTLED, Link, Receiver, Sender, data_message, data_of
+from ...amqp.client.links import SETTLED, UNSETTLED, ClientLink, Receiver, Sender, data_message, data_of
 from ...amqp.client.wire import Wire
 from ...amqp.codec.types import Ubyte, Uint
 from ...amqp.frames import performatives as p
@@ -69,7 +69,7 @@ class Subscriber:
         self._ready = Sender(wire, f"{name}-ready", options.control("ready"))
         self._tell = Sender(wire, f"{name}-done", options.control("sub_done"))
         self._next = Receiver(wire, f"{name}-next", options.control("sub_iteration"), self._came_next)
-        self._links: list[Link] = [self.intake, self._ready, self._tell]
+        self._links: list[ClientLink] = [self.intake, self._ready, self._tell]
         if options.iterations > 1:
             self._links.append(self._next)
         self._coordinator: Coordinator | None = None
@@ -209,7 +209,7 @@ class Subscriber:
             self._retire(self._coordinator, complete=complete)
         elif self._owed_count and (self._owed_count >= options.sub_ack or complete):
             for first, last in self._owed:
-                self._wire.put(p.disposition(first, last, True))
+                self._wire.send_frame(p.disposition(first, last, True))
             self._owed.clear()
             self._owed_count = 0
 
@@ -224,7 +224,7 @@ class Subscriber:
             ranges = self._take(options.sub_tx)
             state = p.described(p.TRANSACTIONAL, coordinator.txn_id, p.ACCEPTED_STATE)
             for first, last in ranges:
-                self._wire.put(p.disposition(first, last, False, state))
+                self._wire.send_frame(p.disposition(first, last, False, state))
             coordinator.commit(lambda those=ranges: self._settle(those))  # type: ignore[misc]
             may = options.async_commit
 
@@ -242,7 +242,7 @@ class Subscriber:
 
     def _settle(self, ranges: list[tuple[int, int]]) -> None:
         for first, last in ranges:
-            self._wire.put(p.disposition(first, last, True))
+            self._wire.send_frame(p.disposition(first, last, True))
 
     def _is_committed(self) -> bool:
         return self._coordinator is None or not self._coordinator.committing
