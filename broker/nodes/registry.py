@@ -20,6 +20,7 @@ from ..queues.deduplication import drop_memory, make_memory
 from ..queues.policy import CHANGEABLE, policy_of
 from ..queues.ports import InternalQueue
 from ..queues.queue import Queue
+from ..queues.queue_lifetime import LifetimeEvent
 from .binding_filter import MOST_BOUND_STEPS, NOT_FROM, condition_of
 from .exchanges import TYPES, Binding, Exchange
 
@@ -239,7 +240,7 @@ class NodeRegistry:
             except StoreError as error:
                 done(error)
                 return
-            queue.is_deleting = True  # nothing is put there any more: SQL may know of it before the core does
+            queue.change_lifetime(LifetimeEvent.DELETE)  # SQL may know of it before the core does
             self._store.begin_destroy_queue(
                 queue.queue_id, lambda error: self._post(self._going, queue, why, done, error)
             )
@@ -252,7 +253,7 @@ class NodeRegistry:
 
     def _going(self, queue: Queue, why: str, done: Done[None], error: Exception | None) -> None:
         if error is not None:
-            queue.is_deleting = False
+            queue.change_lifetime(LifetimeEvent.NOT_DELETED)
         else:
             self._drop_queue(queue, why)
         done(error)

@@ -34,6 +34,7 @@ from .expiry import Expiry
 from .limits import QueueLimits
 from .policy import policy_of
 from .ports import FilteringConsumer, LateSelector, QueueBrowser, QueueConsumer, UnsettledHolder
+from .queue_lifetime import TABLE, LifetimeEvent, QueueLifetime
 from .queue_order import QueueOrder
 
 if TYPE_CHECKING:
@@ -120,8 +121,9 @@ class QueueContents:
         """This broker decides which messages expire, or are too many."""
         self.delivered_below = core.loader.recovered_below
         """Messages on the disk with smaller IDs may have been delivered before the start, which is not recorded."""
+        self.lifetime = QueueLifetime.ACTIVE
         self.is_deleting = False
-        """The queue is being deleted: nothing is enqueued any more."""
+        """The queue is not active: nothing is enqueued any more. `change_lifetime` sets it, and `is_deleted`."""
         self.when_gone: list[Callable[[], None]] = []
         """Actions that wait for the end of the deletion."""
         self.is_deleted = False
@@ -221,11 +223,17 @@ class QueueContents:
         if self.delivery_counts is not None:
             self.delivery_counts.count_dequeued(entries)
 
+    def change_lifetime(self, event: LifetimeEvent) -> None:
+        """Change the state of the queue, unless *event* is ignored in this state."""
+        self.lifetime = TABLE.get((self.lifetime, event), self.lifetime)
+        self.is_deleting = self.lifetime is not QueueLifetime.ACTIVE
+        self.is_deleted = self.lifetime is QueueLifetime.DELETED
+
     def end(self) -> None:
         """Release all messages and memory of a queue that is deleted."""
         self.let_go(self.held_bytes)
         self._count_transient(-self.transient_bytes)
-        self.is_deleting = self.is_deleted = True
+        self.change_lifetime(LifetimeEvent.REMOVED)
         self._reading = None
         for entry in self.with_consumers():
             entry.gone = True

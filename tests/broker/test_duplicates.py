@@ -13,6 +13,7 @@ from proton import Message
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, REJECTED
 from cairnmq.broker.queues.deduplication import PREFIX
+from cairnmq.broker.queues.queue_lifetime import LifetimeEvent
 from tests.harness.broker.policies import Policed, policed
 
 from .world import FakeTerminal
@@ -96,9 +97,9 @@ def test_ids_that_an_earlier_queue_left_do_not_count(policed: Policed) -> None:
     policed.make("q", duplicate_window=5)
     policed.send("q", "old", id=1)
     kept = policed.world.queue(PREFIX + "q")
-    kept.is_deleting = True  # somebody deletes them just now, and fails
+    kept.change_lifetime(LifetimeEvent.DELETE)  # somebody deletes them just now, and fails
     policed.world.do(policed.world.broker.nodes.delete_queue, policed.world.queue(), lambda error: None)
-    kept.is_deleting = False
+    kept.change_lifetime(LifetimeEvent.NOT_DELETED)
     assert list(policed.world.broker.nodes.queues) == [PREFIX + "q"]
     policed.senders.clear()
     policed.make("q", duplicate_window=5)

@@ -1,0 +1,57 @@
+"""The state table of a queue's lifetime, over all pairs of state and event."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from cairnmq.broker.queues import queue_lifetime
+from cairnmq.broker.queues.queue_lifetime import TABLE, LifetimeEvent, QueueLifetime
+
+from .world import World
+
+PAIRS = [*product(QueueLifetime, LifetimeEvent)]
+BEFORE: dict[QueueLifetime, tuple[LifetimeEvent, ...]] = {
+    QueueLifetime.ACTIVE: (),
+    QueueLifetime.DELETING: (LifetimeEvent.DELETE,),
+    QueueLifetime.DELETED: (LifetimeEvent.REMOVED,),
+}
+"""The events that lead to each state."""
+
+
+def documented() -> dict[tuple[QueueLifetime, LifetimeEvent], str]:
+    """The state that is entered, by pair, as the table in the module's docstring says; empty for none."""
+    assert queue_lifetime.__doc__ is not None
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in queue_lifetime.__doc__.splitlines()
+        if line.startswith("|") and line.count("|") > 4 and "---" not in line
+    ]
+    events = [LifetimeEvent(name) for name in rows[0][1:]]
+    return {
+        (QueueLifetime(row[0]), event): cell for row in rows[1:] for event, cell in zip(events, row[1:], strict=True)
+    }
+
+
+@pytest.mark.parametrize(("state", "event"), PAIRS, ids=lambda one: one.name)
+def test_state_and_flags_of_each_pair(state: QueueLifetime, event: LifetimeEvent) -> None:
+    queue = World(1 << 20).broker.nodes.add_queue("q", {})
+    for before in BEFORE[state]:
+        queue.change_lifetime(before)
+    assert queue.lifetime is state
+    entered = documented()[state, event]
+    queue.change_lifetime(event)
+    found = queue.lifetime
+    assert found is (QueueLifetime(entered) if entered else state)
+    assert (queue.is_deleting, queue.is_deleted) == (
+        found is not QueueLifetime.ACTIVE, found is QueueLifetime.DELETED,
+    )  # fmt: skip
+
+
+def test_documented_table_has_each_pair() -> None:
+    assert documented().keys() == {*PAIRS}
+
+
+def test_deleted_queue_never_comes_back() -> None:
+    assert {state for state, _ in TABLE} == {QueueLifetime.ACTIVE, QueueLifetime.DELETING}
