@@ -101,5 +101,7 @@ def _click_option(field: dataclasses.Field[Any]) -> DescribedOption:
     elif field.type == "tuple[str, ...]":
         more["multiple"] = True
     more.setdefault("show_default", more.get("default") not in (None, False, 0) and not more.get("multiple"))
+    if isinstance(more["type"], click.IntRange) and "metavar" not in more:
+        more["metavar"] = "SIZE" if more["type"].name == "size range" else "N"
     declarations = [*more.pop("short"), f"--{name}", field.name]
     return DescribedOption(declarations, envvar=PREFIX + field.name.upper(), **more)
