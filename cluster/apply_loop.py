@@ -1,7 +1,7 @@
-"""The paper's deliver thread (D43): each event of the group, in its order, is handed to who does it. Core only.
+"""Applies the events of the group, in their order: the deliver thread of the paper (D43). Core only.
 
-A member's own events are not decoded when they come back: what they are about was kept (`LocalMessageMap`). An event
-that says nothing sensible is passed by, by all members alike, for all see the same bytes.
+A member does not decode its own events when they come back: `LocalMessageMap` has their contents. All members ignore an
+invalid event alike, because all receive the same bytes.
 """
 
 from __future__ import annotations

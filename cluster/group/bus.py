@@ -1,10 +1,14 @@
-"""The bus: what an engine of total order gives as it is, and what groups are built on.
+"""The bus: the port to an engine of total order, on which groups are built.
 
-It has the shape of corosync's closed process groups. Members are processes on nodes; what is sent in one ring is
-heard by all of its members in one order; a ring that breaks is followed by smaller ones, and rings merge again.
+It has the shape of corosync's closed process groups. Members are processes on nodes. All members of a ring receive the
+messages of that ring in the same order. A ring that breaks is followed by smaller ones, and rings merge again.
 
-What it does not promise, and `member.GroupMember` makes up for: a message may come back to its sender only; it may be
-heard in a later ring than the one its sender knew; one may be lost; a process that is gone may stay listed.
+The bus does not guarantee the following; `member.GroupMember` does:
+
+* All members of the ring receive a message that its sender received.
+* A message is delivered in the ring that its sender knew.
+* No message is lost.
+* Processes that ended are removed from the members.
 """
 
 from __future__ import annotations

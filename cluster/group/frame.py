@@ -65,7 +65,7 @@ HEAD_BYTES = _HEAD.size
 
 
 class BadFrame(GroupError):
-    """The bytes are not a frame of ours."""
+    """The bytes are no valid frame."""
 
     def __init__(self, why: str) -> None:
         super().__init__("cluster group", f"invalid frame: {why}")
@@ -82,7 +82,7 @@ class OtherVersion(BadFrame):
 
 @dataclass(frozen=True, slots=True)
 class HelloFrame:
-    """I want to be in."""
+    """A request of the sender to join the group."""
 
     incarnation: int
     ring: RingId
@@ -103,7 +103,7 @@ class WelcomeEntry:
 
 @dataclass(frozen=True, slots=True)
 class WelcomeFrame:
-    """You were let in when your hello was heard, and so things stood then, you among them."""
+    """The admission of *target*, with the state of the group at the position of its hello, *target* included."""
 
     incarnation: int
     target: MemberId
@@ -126,7 +126,7 @@ class EventsFrame:
 
 @dataclass(frozen=True, slots=True)
 class LostFrame:
-    """My own events frame *seq* did not come back to me, a later one did: I leave."""
+    """The sender leaves: its events frame *seq* did not come back to it, and a later one did."""
 
     incarnation: int
     seq: int
@@ -134,7 +134,7 @@ class LostFrame:
 
 @dataclass(frozen=True, slots=True)
 class RefusalFrame:
-    """You are not let in by the group that I am in."""
+    """The refusal of *target* by the group of the sender."""
 
     incarnation: int
     target: MemberId
@@ -143,7 +143,7 @@ class RefusalFrame:
 
 @dataclass(frozen=True, slots=True)
 class ExpulsionFrame:
-    """A silent member is to leave the group, unless it has said something that the sender had not heard."""
+    """The expulsion of a silent member, unless it sent a frame that the sender had not received."""
 
     incarnation: int
     target: MemberId
@@ -160,7 +160,7 @@ def next_state(before: int, view: int, position: int, members: Iterable[MemberId
 
 
 def digest(members: Iterable[BusAddress]) -> int:
-    """64 bits that stand for a set of members."""
+    """Returns a 64-bit hash of a set of members."""
     text = ",".join(f"{node}/{pid}" for node, pid in sorted(members))
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
@@ -188,7 +188,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def encode_events(incarnation: int, seq: int, heard: int, view: int, state: int, payloads: Sequence[bytes]) -> bytes:
-    """The only frames there are many of."""
+    """Encodes an events frame; no other kind is frequent."""
     count = len(payloads)
     body = struct.pack(f"<{count}I", *map(len, payloads)) + b"".join(payloads)
     return _sealed(EVENTS, count, incarnation, seq, heard, view, state, body)

@@ -1,4 +1,4 @@
-"""The mark: how far this store has followed which cluster, written behind the events of each step.
+"""The progress record (mark): the cluster of a store and its progress in it, written behind the events of each step.
 
 It is a message on a store queue of its own, `$cluster`: put anew with each step that did something, and the one before
 it taken off. The journal keeps its order, so whoever finds the mark after a crash finds all that was done before it

@@ -1,4 +1,4 @@
-"""Flow control by events: who lags says so, and all hold back what clients send meanwhile (rule 8, D62).
+"""Flow control by events: while a member reports that it lags, all hold back messages of clients (rule 8, D62).
 
 *Lag* is what a member has heard and does not have done and on its disk: that is slow, or the wiring is being written.
 It falls by itself, whatever others do, so nobody waits in a circle. Beyond `limit_bytes` a member says *off*, at a

@@ -1,17 +1,15 @@
-"""Elects the store whose messages count when no member of the group has all: the one that is ahead wins (rule 17).
+"""Bootstraps a group in which no member is known to have all messages (rule 17; see `election` for the decision).
 
-Each member says how far its store has come, in the order of the group; when all have spoken, all know the same, and so
-decide the same. The greatest standing wins, of equals the lowest node. The others are updated from it, also those that
-have come just as far: a store that was updated itself has the same messages in another order, and positions are given
-anew in the order of the store. Only where nobody has anything at all there is nothing to update. Stores are never
-merged.
+Each member multicasts the standing of its store. When all members have reported, all decide on the same reports. The
+other members get the state of the winner by a transfer, also those with the same standing: a store that was filled by a
+transfer has the same messages in another order, and positions follow the order of the store.
 
-A member that was being updated when it stopped has dropped what it had, and is no help; but its mark says how far it
-had followed, so it knows that there is somebody who is further than others that are here. They wait for that one,
-unless all configured members are here, or an operator says that they are enough (`--cluster-force`).
+A member that stopped during a transfer has no complete state. Its progress record tells how far its donor had come, so
+the members wait for a store that is ahead of those present, unless all configured members are present or an operator
+declares that they are enough (`--cluster-force`).
 
-Whoever holds messages of another cluster than most, or of none while the winner has some, leaves; where as many are
-of the one as of the other, nobody says which is the right one, and all wait for the operator or for further members.
+A member whose messages belong to another cluster than most stores leaves. If as many stores belong to one cluster as to
+another, all members wait for the operator or for further members.
 Core only.
 """
 
