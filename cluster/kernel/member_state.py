@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..group.member_id import MemberId
-from .phases import OUTSIDE, TABLE, Action, PhaseEvent, public_name
+from .phases import OUTSIDE, TABLE, PhaseAction, PhaseEvent, public_name
 
 
 class MemberState:
@@ -46,7 +46,7 @@ class MemberState:
         """The phase, as metrics and management show it."""
         return public_name(self.phase)
 
-    def handle(self, event: PhaseEvent) -> Action | None:
+    def handle(self, event: PhaseEvent) -> PhaseAction | None:
         """Changes the phase by the table; returns the action to take, or None if *event* is ignored in this phase."""
         transition = TABLE.get((self.phase, event))
         if transition is None:

@@ -63,7 +63,7 @@ class PhaseEvent(Enum):
     """This member left the group, or is in a minority."""
 
 
-class Action(Enum):
+class PhaseAction(Enum):
     """The action of a transition."""
 
     LEAVE = auto()
@@ -87,23 +87,27 @@ class Transition(NamedTuple):
 
     phase: str
     """The phase that is entered."""
-    action: Action
+    action: PhaseAction
 
 
 TABLE: dict[tuple[str, PhaseEvent], Transition] = {
-    **{(phase, PhaseEvent.LOST): Transition(OUTSIDE, Action.LEAVE) for phase in PHASES},
-    **{(phase, PhaseEvent.ENTERED): Transition(FOUNDING, Action.BOOTSTRAP) for phase in PHASES},
-    **{(phase, PhaseEvent.NO_SOURCE): Transition(FOUNDING, Action.BOOTSTRAP) for phase in PHASES if phase != OUTSIDE},
-    (FOUNDING, PhaseEvent.MEMBERS_CHANGED): Transition(FOUNDING, Action.BOOTSTRAP),
-    (KEEPING, PhaseEvent.MEMBERS_CHANGED): Transition(FOUNDING, Action.BOOTSTRAP),
-    (FOUNDING, PhaseEvent.OUTRANKED): Transition(WIPING, Action.WIPE),
-    (FOUNDING, PhaseEvent.WON): Transition(SYNCED, Action.SERVE),
-    (WIPING, PhaseEvent.WIPED): Transition(ASKING, Action.ASK),
-    (ASKING, PhaseEvent.CUT): Transition(KEEPING, Action.KEEP),
-    (KEEPING, PhaseEvent.MISSED): Transition(ASKING, Action.ASK),
-    (KEEPING, PhaseEvent.WIRED): Transition(UPDATING, Action.APPLY),
-    (UPDATING, PhaseEvent.COMPLETED): Transition(SYNCED, Action.SERVE),
-    (SYNCED, PhaseEvent.COMPLETED): Transition(SYNCED, Action.SERVE),
+    **{(phase, PhaseEvent.LOST): Transition(OUTSIDE, PhaseAction.LEAVE) for phase in PHASES},
+    **{(phase, PhaseEvent.ENTERED): Transition(FOUNDING, PhaseAction.BOOTSTRAP) for phase in PHASES},
+    **{
+        (phase, PhaseEvent.NO_SOURCE): Transition(FOUNDING, PhaseAction.BOOTSTRAP)
+        for phase in PHASES
+        if phase != OUTSIDE
+    },
+    (FOUNDING, PhaseEvent.MEMBERS_CHANGED): Transition(FOUNDING, PhaseAction.BOOTSTRAP),
+    (KEEPING, PhaseEvent.MEMBERS_CHANGED): Transition(FOUNDING, PhaseAction.BOOTSTRAP),
+    (FOUNDING, PhaseEvent.OUTRANKED): Transition(WIPING, PhaseAction.WIPE),
+    (FOUNDING, PhaseEvent.WON): Transition(SYNCED, PhaseAction.SERVE),
+    (WIPING, PhaseEvent.WIPED): Transition(ASKING, PhaseAction.ASK),
+    (ASKING, PhaseEvent.CUT): Transition(KEEPING, PhaseAction.KEEP),
+    (KEEPING, PhaseEvent.MISSED): Transition(ASKING, PhaseAction.ASK),
+    (KEEPING, PhaseEvent.WIRED): Transition(UPDATING, PhaseAction.APPLY),
+    (UPDATING, PhaseEvent.COMPLETED): Transition(SYNCED, PhaseAction.SERVE),
+    (SYNCED, PhaseEvent.COMPLETED): Transition(SYNCED, PhaseAction.SERVE),
 }
 """All transitions; pairs without one are ignored."""
 

@@ -32,7 +32,7 @@ from ..kernel import events
 from ..kernel.context import MemberContext
 from ..kernel.control_messages import ControlMessage
 from ..kernel.inbox import ReceivedEvent
-from ..kernel.phases import FOUNDING, KEEPING, SYNCED, UPDATING, Action, PhaseEvent
+from ..kernel.phases import FOUNDING, KEEPING, SYNCED, UPDATING, PhaseAction, PhaseEvent
 from ..kernel.progress_record import ProgressRecord, Standing, dict_of, rows_of
 from ..nodes.cluster_nodes import ClusterNodes, Renew
 from ..replication.message_handler import MessageHandler
@@ -150,7 +150,7 @@ class TransferReceiver:
 
     def become_synced(self, event: PhaseEvent, standing: Standing) -> None:
         """Records that this member has all messages, because of *event*."""
-        if self._state.handle(event) is not Action.SERVE:
+        if self._state.handle(event) is not PhaseAction.SERVE:
             return
         self._record.begins_anew()
         self._record.write(standing)
@@ -180,7 +180,7 @@ class TransferReceiver:
         The mark says so before: such a store is nobody's to learn from.
         """
         state, record = self._state, self._record
-        if state.handle(PhaseEvent.OUTRANKED) is not Action.WIPE:
+        if state.handle(PhaseEvent.OUTRANKED) is not PhaseAction.WIPE:
             return
         self._whole_lsn = None
         record.cluster = cluster
@@ -220,7 +220,7 @@ class TransferReceiver:
 
     def _ask(self, event: PhaseEvent) -> None:
         """Multicasts a request for a transfer, because of *event*."""
-        if self._state.handle(event) is not Action.ASK:
+        if self._state.handle(event) is not PhaseAction.ASK:
             return
         self.wishes += 1
         heard = self._record.heard()
@@ -237,7 +237,7 @@ class TransferReceiver:
         if about["wish"] != self.wishes:
             return
         if about["queues"] is None:  # who will answer is not known here yet
-            if self._state.handle(PhaseEvent.CUT) is Action.KEEP:
+            if self._state.handle(PhaseEvent.CUT) is PhaseAction.KEEP:
                 self._update = update
                 self._kept.clear()
             return
@@ -288,7 +288,7 @@ class TransferReceiver:
     def _wired(self, about: dict[str, Any], renewed: list[str]) -> None:
         """The queues are there: from here on what is heard is done. *renewed*: those that were there before."""
         state, commits, owners = self._state, self._commits, self._owners
-        if state.handle(PhaseEvent.WIRED) is not Action.APPLY:
+        if state.handle(PhaseEvent.WIRED) is not PhaseAction.APPLY:
             return
         self._record.write(Standing(False, state.epoch, state.view, commits.done))
         state.synced = {MemberId(*member) for member in about["synced"]}

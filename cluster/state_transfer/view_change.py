@@ -20,7 +20,7 @@ from ..health.not_serving_log import NotServingLog
 from ..kernel import events
 from ..kernel.context import MemberContext
 from ..kernel.local_messages import LocalEvent, abandon
-from ..kernel.phases import KEEPING, SYNCED, UPDATING, Action, PhaseEvent
+from ..kernel.phases import KEEPING, SYNCED, UPDATING, PhaseAction, PhaseEvent
 from ..kernel.progress_record import ProgressRecord
 from ..nodes.client_disconnect import ClientDisconnector
 from ..replication.flow_control import FlowControl
@@ -149,7 +149,7 @@ class ViewChange:
 
     def _take(self, event: PhaseEvent) -> None:
         """Begins a bootstrap, if *event* asks for one in this phase."""
-        if self._state.handle(event) is Action.BOOTSTRAP:
+        if self._state.handle(event) is PhaseAction.BOOTSTRAP:
             self._receiver.lost()
             self._bootstrap.begin()
 

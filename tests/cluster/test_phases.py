@@ -18,15 +18,16 @@ from cairnmq.cluster.kernel.phases import (
     TABLE,
     UPDATING,
     WIPING,
-    Action,
+    PhaseAction,
     PhaseEvent,
     public_name,
 )
 
 PAIRS = [*product(PHASES, PhaseEvent)]
 ACTIONS = {
-    OUTSIDE: Action.LEAVE, FOUNDING: Action.BOOTSTRAP, WIPING: Action.WIPE, ASKING: Action.ASK, KEEPING: Action.KEEP,
-    UPDATING: Action.APPLY, SYNCED: Action.SERVE,
+    OUTSIDE: PhaseAction.LEAVE, FOUNDING: PhaseAction.BOOTSTRAP, WIPING: PhaseAction.WIPE, ASKING: PhaseAction.ASK,
+    KEEPING: PhaseAction.KEEP,
+    UPDATING: PhaseAction.APPLY, SYNCED: PhaseAction.SERVE,
 }  # fmt: skip
 
 
