@@ -13,7 +13,7 @@ from ..links import transaction_state
 from ..links.attach import SECOND, SETTLED, Attach, asked_priority, asks_to_last, say
 from ..links.events import Event, EventKind, Limits
 from ..links.link import Link
-from ..links.link_state import Action, LinkEvent, LinkState
+from ..links.link_state import LinkAction, LinkEvent, LinkState
 from ..links.resume_state import Claims, KeptLink, ResumeState, encoded_state
 from ..links.send_queue import SendQueue
 from ..links.values import DEFAULT_PRIORITY, Error, Terminus
@@ -283,13 +283,13 @@ class Endpoints:
     def _move(self, link: Link, event: LinkEvent, *, for_good: bool = False) -> None:
         """Do what the table of `link_state` says. *for_good*: whether a report of the end says so."""
         for action in link.move(event):
-            if action is Action.REFUSE:
+            if action is LinkAction.REFUSE:
                 termini.refuse(link)
-            elif action is Action.CLOSE:
+            elif action is LinkAction.CLOSE:
                 lib.pn_link_close(link.pn)
-            elif action is Action.DETACH:
+            elif action is LinkAction.DETACH:
                 lib.pn_link_detach(link.pn)
-            elif action is Action.REPORT:
+            elif action is LinkAction.REPORT:
                 self.events.append(Event(EventKind.DETACHED, link, closed=for_good))
             else:
                 lib.pn_link_free(link.pn)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..native.proton_ffi import Pointer
-from .link_state import TABLE, Action, LinkEvent, LinkState
+from .link_state import TABLE, LinkAction, LinkEvent, LinkState
 from .long_send import Sending
 from .resume_state import ResumeState
 from .stream_cursor import StreamCursor
@@ -115,7 +115,7 @@ class Link:
         self.drain_due: int | None = None
         """Credit to add to `spent` when all waiting messages are sent; None without a drain to answer."""
 
-    def move(self, event: LinkEvent) -> tuple[Action, ...]:
+    def move(self, event: LinkEvent) -> tuple[LinkAction, ...]:
         """Enter the state that follows *event*; return what is to be done about it."""
         self.state, actions = TABLE[self.state][event]
         if self.state is LinkState.CLOSED:

@@ -45,7 +45,7 @@ class LinkEvent(Enum):
     """The session or the connection of the link has ended."""
 
 
-class Action(Enum):
+class LinkAction(Enum):
     """A step that this side takes on an event."""
 
     REFUSE = auto()
@@ -60,8 +60,8 @@ class Action(Enum):
     """Free the link in proton: both sides have detached it."""
 
 
-_S, _E, _A = LinkState, LinkEvent, Action
-Step = tuple[LinkState, tuple[Action, ...]]
+_S, _E, _A = LinkState, LinkEvent, LinkAction
+Step = tuple[LinkState, tuple[LinkAction, ...]]
 _ENDS: dict[LinkEvent, Step] = {
     _E.DETACH: (_S.CLOSED, (_A.DETACH, _A.REPORT)),
     _E.CLOSE: (_S.CLOSED, (_A.CLOSE, _A.REPORT)),

@@ -16,7 +16,7 @@ from ..messages.death_history import REJECTION, TOO_OFTEN
 from ..messages.entry import Entry
 from ..queues.queue import Queue
 from ..transactions.context import AcquiringTransaction
-from .consumer_states import CLOSED, CUT_OFF, DRAINING, ENDED, FLOWING, TABLE, Action, ConsumerEvent
+from .consumer_states import CLOSED, CUT_OFF, DRAINING, ENDED, FLOWING, TABLE, ConsumerAction, ConsumerEvent
 from .context import LinkContext
 
 TAKE_AT_ONCE = 256
@@ -80,12 +80,12 @@ class Consumer(ReceivingDriver):
     def _handle(self, event: ConsumerEvent) -> None:
         """Enter the next state, and do its action."""
         self._state, action = TABLE.get((self._state, event), (self._state, None))
-        if action is Action.DISPATCH:
+        if action is ConsumerAction.DISPATCH:
             self._queue.draining.pop(self, None)
             self._core.schedule_dispatch(self._queue)
-        elif action is Action.DRAIN:
+        elif action is ConsumerAction.DRAIN:
             self._drain()
-        elif action is Action.RETURN_CREDIT:
+        elif action is ConsumerAction.RETURN_CREDIT:
             self._queue.draining.pop(self, None)
             self.terminal.drained(self._spend(self._limit))
 

@@ -63,7 +63,7 @@ class ConsumerEvent(Enum):
     """The connection is being closed, and its messages are given to others."""
 
 
-class Action(Enum):
+class ConsumerAction(Enum):
     """The action of a transition."""
 
     DISPATCH = auto()
@@ -76,22 +76,22 @@ class Action(Enum):
 
 _OPEN = (FLOWING, DRAINING, RECORDING, RECORDING_DRAIN)
 
-TABLE: dict[tuple[str, ConsumerEvent], tuple[str, Action | None]] = {
+TABLE: dict[tuple[str, ConsumerEvent], tuple[str, ConsumerAction | None]] = {
     **{(state, ConsumerEvent.REFUSE): (REFUSED, None) for state in _OPEN},
     **{(state, ConsumerEvent.CLOSE): (CLOSED, None) for state in (*_OPEN, REFUSED)},
     **{(state, ConsumerEvent.CUT_OFF): (CUT_OFF, None) for state in (*_OPEN, REFUSED, CLOSED)},
-    (FLOWING, ConsumerEvent.FLOW): (FLOWING, Action.DISPATCH),
-    (FLOWING, ConsumerEvent.DRAIN): (DRAINING, Action.DRAIN),
+    (FLOWING, ConsumerEvent.FLOW): (FLOWING, ConsumerAction.DISPATCH),
+    (FLOWING, ConsumerEvent.DRAIN): (DRAINING, ConsumerAction.DRAIN),
     (FLOWING, ConsumerEvent.RECORD): (RECORDING, None),
-    (DRAINING, ConsumerEvent.FLOW): (FLOWING, Action.DISPATCH),
-    (DRAINING, ConsumerEvent.DRAIN): (DRAINING, Action.DRAIN),
+    (DRAINING, ConsumerEvent.FLOW): (FLOWING, ConsumerAction.DISPATCH),
+    (DRAINING, ConsumerEvent.DRAIN): (DRAINING, ConsumerAction.DRAIN),
     (DRAINING, ConsumerEvent.RECORD): (RECORDING_DRAIN, None),
-    (DRAINING, ConsumerEvent.DISPATCHED): (FLOWING, Action.RETURN_CREDIT),
-    (RECORDING, ConsumerEvent.FLOW): (RECORDING, Action.DISPATCH),
+    (DRAINING, ConsumerEvent.DISPATCHED): (FLOWING, ConsumerAction.RETURN_CREDIT),
+    (RECORDING, ConsumerEvent.FLOW): (RECORDING, ConsumerAction.DISPATCH),
     (RECORDING, ConsumerEvent.DRAIN): (RECORDING_DRAIN, None),
-    (RECORDING, ConsumerEvent.RECORDED): (FLOWING, Action.DISPATCH),
-    (RECORDING_DRAIN, ConsumerEvent.FLOW): (RECORDING, Action.DISPATCH),
+    (RECORDING, ConsumerEvent.RECORDED): (FLOWING, ConsumerAction.DISPATCH),
+    (RECORDING_DRAIN, ConsumerEvent.FLOW): (RECORDING, ConsumerAction.DISPATCH),
     (RECORDING_DRAIN, ConsumerEvent.DRAIN): (RECORDING_DRAIN, None),
-    (RECORDING_DRAIN, ConsumerEvent.RECORDED): (DRAINING, Action.DRAIN),
+    (RECORDING_DRAIN, ConsumerEvent.RECORDED): (DRAINING, ConsumerAction.DRAIN),
 }
 """The state that is entered and the action of each transition; pairs without one are ignored."""

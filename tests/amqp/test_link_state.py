@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from cairnmq.amqp.links.link import Link
-from cairnmq.amqp.links.link_state import TABLE, Action, LinkEvent, LinkState
+from cairnmq.amqp.links.link_state import TABLE, LinkAction, LinkEvent, LinkState
 from cairnmq.amqp.native.proton_ffi import NULL
 
 PAIRS = list(product(LinkState, LinkEvent))
@@ -31,18 +31,18 @@ def test_link_takes_each_event_in_each_state(state: LinkState, event: LinkEvent)
     is_end = event in ENDS and (state, event) not in IMPOSSIBLE
     assert (after is LinkState.CLOSED) == (is_end or state is LinkState.CLOSED), "only an end closes, and for good"
     is_new = after is LinkState.CLOSED and state is not LinkState.CLOSED
-    assert actions.count(Action.REPORT) == (is_new and state is not LinkState.PLANNED), "one report of one end"
-    assert (Action.REFUSE in actions) == (is_new and state is LinkState.REQUESTED and event is not LinkEvent.LOST)
-    detaches = [action for action in actions if action in (Action.DETACH, Action.CLOSE)]
-    has_attach = state in OWN_ATTACH or Action.REFUSE in actions
+    assert actions.count(LinkAction.REPORT) == (is_new and state is not LinkState.PLANNED), "one report of one end"
+    assert (LinkAction.REFUSE in actions) == (is_new and state is LinkState.REQUESTED and event is not LinkEvent.LOST)
+    detaches = [action for action in actions if action in (LinkAction.DETACH, LinkAction.CLOSE)]
+    has_attach = state in OWN_ATTACH or LinkAction.REFUSE in actions
     assert len(detaches) == (is_new and has_attach and event is not LinkEvent.LOST), "a detach for each attach"
     if state in OWN_ATTACH and detaches:
         is_for_good = event in (LinkEvent.CLOSE, LinkEvent.PEER_CLOSE)
-        assert detaches == [Action.CLOSE if is_for_good else Action.DETACH]
+        assert detaches == [LinkAction.CLOSE if is_for_good else LinkAction.DETACH]
     has_both = event in PEER_ENDS and state is not LinkState.PLANNED
-    assert (Action.FREE in actions) == has_both, "it is freed when both sides have detached it"
-    if Action.FREE in actions:
-        assert actions[-1] is Action.FREE
+    assert (LinkAction.FREE in actions) == has_both, "it is freed when both sides have detached it"
+    if LinkAction.FREE in actions:
+        assert actions[-1] is LinkAction.FREE
 
 
 def test_table_is_complete() -> None:

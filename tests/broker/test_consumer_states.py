@@ -18,7 +18,7 @@ from cairnmq.broker.links.consumer_states import (
     REFUSED,
     STATES,
     TABLE,
-    Action,
+    ConsumerAction,
     ConsumerEvent,
 )
 
@@ -50,25 +50,25 @@ def test_documented_table_has_each_pair() -> None:
 def test_action_follows_from_event_and_entered_state() -> None:
     for (_, event), (entered, action) in TABLE.items():
         expected = {
-            (ConsumerEvent.FLOW, FLOWING): Action.DISPATCH,
-            (ConsumerEvent.FLOW, RECORDING): Action.DISPATCH,
-            (ConsumerEvent.DRAIN, DRAINING): Action.DRAIN,
-            (ConsumerEvent.RECORDED, FLOWING): Action.DISPATCH,
-            (ConsumerEvent.RECORDED, DRAINING): Action.DRAIN,
-            (ConsumerEvent.DISPATCHED, FLOWING): Action.RETURN_CREDIT,
+            (ConsumerEvent.FLOW, FLOWING): ConsumerAction.DISPATCH,
+            (ConsumerEvent.FLOW, RECORDING): ConsumerAction.DISPATCH,
+            (ConsumerEvent.DRAIN, DRAINING): ConsumerAction.DRAIN,
+            (ConsumerEvent.RECORDED, FLOWING): ConsumerAction.DISPATCH,
+            (ConsumerEvent.RECORDED, DRAINING): ConsumerAction.DRAIN,
+            (ConsumerEvent.DISPATCHED, FLOWING): ConsumerAction.RETURN_CREDIT,
         }.get((event, entered))
         assert action is expected
 
 
 def test_credit_is_returned_only_to_a_client_that_drains() -> None:
-    returning = {state for (state, _), (_, action) in TABLE.items() if action is Action.RETURN_CREDIT}
+    returning = {state for (state, _), (_, action) in TABLE.items() if action is ConsumerAction.RETURN_CREDIT}
     assert returning == {DRAINING}
 
 
 def test_drain_outlasts_the_record_of_messages() -> None:
     assert TABLE[RECORDING, ConsumerEvent.DRAIN][0] == RECORDING_DRAIN
     assert TABLE[DRAINING, ConsumerEvent.RECORD][0] == RECORDING_DRAIN
-    assert TABLE[RECORDING_DRAIN, ConsumerEvent.RECORDED] == (DRAINING, Action.DRAIN)
+    assert TABLE[RECORDING_DRAIN, ConsumerEvent.RECORDED] == (DRAINING, ConsumerAction.DRAIN)
 
 
 def test_ended_consumer_dispatches_nothing() -> None:
