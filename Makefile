@@ -72,7 +72,7 @@ powercuts: setup
 STATES ?= 10000000
 explore: setup
 	mkdir -p build
-	$(RUN)python -m tests.recovery.shards --states $(STATES) --seed $(SEED) --report build/explore-$(SEED).txt
+	$(RUN)python -m tests.harness.recovery.shards --states $(STATES) --seed $(SEED) --report build/explore-$(SEED).txt
 
 # more lives of a cluster than those of every run: make simulate RUNS=2000 SEED=7; seeds that fail are named
 simulate: RUNS = 2000

@@ -15,9 +15,10 @@ from _pytest.terminal import TerminalReporter
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-from .core_only import guard
+from tests.harness.core_only import guard
+from tests.harness.postgresql import Server, why_not
+
 from .costs import Costs, leave_out_long
-from .postgresql import Server, why_not
 
 Tell = Callable[[str], None]
 LONGEST = (

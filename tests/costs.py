@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from .thorough import THOROUGH
+from tests.harness.thorough import THOROUGH
 
 LONG_CPU_S = 1.0
 LONG_S = 3.0

@@ -12,8 +12,7 @@ from proton import Described, byte, float32, int32, short, symbol, timestamp, ub
 
 from cairnmq.amqp.codec.primitives import OPAQUE, Malformed, descriptor, extent, read, read_list
 from tests.harness.amqp.encoding import encoded
-
-from .strategies import scalars, values
+from tests.harness.amqp.strategies import scalars, values
 
 numbers = st.one_of(
     st.integers(0, 2**8 - 1).map(ubyte),

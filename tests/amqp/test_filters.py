@@ -13,8 +13,7 @@ from cairnmq.amqp.codec.filters import NO_FILTERS, Filters, accepted, parse
 from cairnmq.amqp.codec.primitives import Malformed
 from cairnmq.amqp.codec.types import Symbol
 from tests.harness.amqp.encoding import encoded
-
-from .typed import got_by_proton, put_by_proton, values
+from tests.harness.amqp.typed import got_by_proton, put_by_proton, values
 
 SELECTOR, NO_LOCAL = "apache.org:selector-filter:string", "apache.org:no-local-filter:list"
 TEXT = "colour = 'blue'"

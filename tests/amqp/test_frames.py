@@ -8,8 +8,8 @@ from hypothesis.strategies import binary, booleans, dictionaries, integers, list
 from cairnmq.amqp.codec.types import Described, Uint, Ulong
 from cairnmq.amqp.frames.frame_reader import Incoming, Outgoing
 from cairnmq.amqp.links.resume_state import UNKNOWN, encoded_state
-from tests.clients.resuming import attach_sender, transfer_begun
-from tests.router.raw import _parse, frame
+from tests.harness.clients.resuming import attach_sender, transfer_begun
+from tests.harness.router.raw import _parse, frame
 
 MOST_BYTES = 4096
 

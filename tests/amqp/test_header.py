@@ -12,8 +12,7 @@ from proton import Message
 from cairnmq.amqp.codec import header
 from cairnmq.amqp.codec.header import NO_HEADER, Header
 from cairnmq.amqp.codec.primitives import Malformed
-
-from .strategies import broken, messages
+from tests.harness.amqp.strategies import broken, messages
 
 MOST = 2**32 - 1
 

@@ -8,7 +8,7 @@ import pytest
 
 from cairnmq.amqp.frames.frame_fields import read
 from cairnmq.amqp.frames.repeated_transfers import Layout, layout_of, repeats
-from tests.security.wire import FALSE, TRANSFER, frame, performative, uint
+from tests.harness.security.wire import FALSE, TRANSFER, frame, performative, uint
 
 PERFORMATIVE_AT = 11
 """Offset of the list of fields in a frame without extended header."""

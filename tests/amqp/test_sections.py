@@ -15,10 +15,9 @@ from cairnmq.amqp.codec.header import Header
 from cairnmq.amqp.codec.primitives import Malformed
 from cairnmq.amqp.codec.sections import Properties, Section, Sections, annotated, envelope, index
 from cairnmq.amqp.codec.types import Symbol, Ulong
-
-from . import strategies
-from .strategies import broken
-from .typed import characters, same, to_proton, values
+from tests.harness.amqp import strategies
+from tests.harness.amqp.strategies import broken
+from tests.harness.amqp.typed import characters, same, to_proton, values
 
 texts = st.none() | st.text(characters, max_size=20)
 symbols = st.none() | st.text(st.characters(max_codepoint=127), min_size=1, max_size=20).filter("None".__ne__)

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from cairnmq.amqp.codec import decode, encode
 from cairnmq.amqp.codec.primitives import Cut, Malformed
 from cairnmq.amqp.codec.types import MAX_DEPTH, Array, Described, Symbol, Ubyte, Uint, Ulong
-
-from .typed import got_by_proton, put_by_proton, same, to_proton, values
+from tests.harness.amqp.typed import got_by_proton, put_by_proton, same, to_proton, values
 
 
 @given(value=values, behind=st.binary(max_size=5))

@@ -18,12 +18,10 @@ from cairnmq.analytics.jobs.job_run import answer, job_named
 from cairnmq.analytics.jobs.views import Views, ViewsRequest
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.embedded.library import Store, open_store
+from tests.harness.analysis import laws, space_laws
 from tests.harness.analysis.crashing import Crashing
-
-from . import laws, space_laws
-from .clients import SMALL
-from .told import Told, told
-from .walked import (
+from tests.harness.analysis.told import Told, told
+from tests.harness.analysis.walked import (
     CHUNK,
     DEQUEUE,
     HEAD_BYTES,
@@ -36,6 +34,8 @@ from .walked import (
     files_of,
     walk,
 )
+
+from .clients import SMALL
 
 OPTIONS = StoreOptions(container_bytes=SMALL, min_container_bytes=SMALL, reserve_bytes=4 * SMALL)
 LAWS = (

@@ -19,11 +19,11 @@ from cairnmq.analytics.jobs.views import Views, ViewsRequest
 from cairnmq.analytics.views.journal import open_journal
 from cairnmq.journal.files.archive import archived_lsn
 from tests.harness.analysis.crashing import Crashing
+from tests.harness.analysis.laws import LAWS, write_log
+from tests.harness.analysis.space_laws import LAWS as SPACE_LAWS
+from tests.harness.analysis.walked import walk
 
 from .clients import SMALL
-from .laws import LAWS, write_log
-from .space_laws import LAWS as SPACE_LAWS
-from .walked import walk
 
 
 def test_behind_a_life_that_did_nothing_all_is_read(tmp_path: Path) -> None:

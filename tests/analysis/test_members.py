@@ -21,8 +21,7 @@ from cairnmq.analytics.jobs.views import Views, ViewsRequest
 from cairnmq.store.embedded.library import open_store
 from tests.harness.cluster.cluster_harness import SimulatedMember
 from tests.harness.cluster.simulation import Simulation
-
-from ..columns.logs import lay_out
+from tests.harness.columns.logs import lay_out
 
 Held = dict[str, list[bytes]]
 

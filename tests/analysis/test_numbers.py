@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 
 from cairnmq.analytics.jobs.job_run import answer, job_named
 from cairnmq.analytics.jobs.views import Views, ViewsRequest
+from tests.harness.analysis.laws import LAWS, Ask, write_log
+from tests.harness.analysis.space_laws import LAWS as SPACE_LAWS
+from tests.harness.analysis.walked import Walked, walk
 
 from .clients import SMALL, Notes, live
-from .laws import LAWS, Ask, write_log
-from .space_laws import LAWS as SPACE_LAWS
-from .walked import Walked, walk
 
 Law = Callable[[Notes, Ask], None]
 SpaceLaw = Callable[[Notes, Walked, Ask], None]

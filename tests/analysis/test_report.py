@@ -11,8 +11,7 @@ from cairnmq.analytics.jobs.plots import MOST_QUEUES, PLOTS
 from cairnmq.analytics.jobs.report import _overview, _section
 from cairnmq.analytics.jobs.table import JOBS
 from cairnmq.analytics.jobs.units import duration_text, duration_ticks, size_text, size_ticks
-
-from .report_page import BEGIN, tables
+from tests.harness.analysis.report_page import BEGIN, tables
 
 MADE = datetime(2026, 5, 17, 9, tzinfo=UTC)
 STOCK = pa.table({"queue": ["orders"], "queue_id": [1], "messages": [3], "bytes": [787_480_576],

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from .report_page import write_report
+from tests.harness.analysis.report_page import write_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DEADLINE_S = 180

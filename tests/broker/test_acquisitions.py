@@ -17,8 +17,7 @@ from cairnmq.journal.format.block import ACQUISITIONS, Block
 from cairnmq.journal.format.record import RecordType
 from cairnmq.journal.read.scanner import LogReader
 from cairnmq.store.journaled.acquire_records import decode
-
-from .world import FakeTerminal, World, message
+from tests.harness.broker.world import FakeTerminal, World, message
 
 SELECTOR = encode.value(
     {Symbol("s"): Described(Symbol("apache.org:selector-filter:string"), "JMSPriority >= 0")}

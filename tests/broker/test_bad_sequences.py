@@ -15,8 +15,7 @@ from cairnmq.amqp.native.proton_ffi import REJECTED
 from cairnmq.broker.nodes.exchanges import MAX_KEY_CHARACTERS
 from cairnmq.channel.ports import Open, Terminus
 from tests.harness.broker.policies import Policed
-
-from .world import FakeTerminal
+from tests.harness.broker.world import FakeTerminal
 
 DURABLE = b"\x00\x53\x70\xc0\x02\x01\x41"
 BODY = b"\x00\x53\x77\xa1\x01x"

@@ -17,8 +17,7 @@ from cairnmq.broker.messages import death_history
 from cairnmq.broker.messages.death_history import EXPIRY, REJECTION, TOO_OFTEN
 from cairnmq.channel.ports import Outcome
 from tests.harness.broker.policies import Policed, decoded, either
-
-from .world import WorkingClock, World
+from tests.harness.broker.world import WorkingClock, World
 
 ROUNDS = 20
 """Times to live that are waited for: a cycle that goes on has gone round several times by then."""

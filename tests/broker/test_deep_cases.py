@@ -10,9 +10,8 @@ from cairnmq.amqp.native.proton_ffi import ACCEPTED
 from cairnmq.broker.kernel.loader import BATCH_MESSAGES
 from cairnmq.broker.kernel.memory_budget import ALLOWANCE_BYTES
 from cairnmq.channel.ports import MORE, Open, Terminus
-
-from ..journal.logs import container_of, flip
-from .world import FakeTerminal, World, message, number_of
+from tests.harness.broker.world import FakeTerminal, World, message, number_of
+from tests.harness.journal.logs import container_of, flip
 
 MESSAGES = 3 * BATCH_MESSAGES
 

@@ -20,8 +20,7 @@ from cairnmq.broker.kernel import memory_budget as memory
 from cairnmq.broker.kernel.memory_budget import ENTRY_BYTES
 from cairnmq.broker.messages import backlog
 from cairnmq.broker.queues import contents, queue
-
-from .world import FakeTerminal, World, message, number_of
+from tests.harness.broker.world import FakeTerminal, World, message, number_of
 
 LIMIT_BYTES = 12_000
 ALLOWANCE_BYTES = 1500

@@ -18,8 +18,7 @@ from cairnmq.amqp.links.stream_cursor import StreamCursor
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
 from cairnmq.broker.broker import Broker
 from cairnmq.channel.ports import ABORTED, MORE, SETTLED, Gone, Outcome
-
-from .world import FakeTerminal, World
+from tests.harness.broker.world import FakeTerminal, World
 
 CREDIT = 1000
 WEIGHTS = [RELEASED, MODIFIED, ACCEPTED, REJECTED]

@@ -15,8 +15,7 @@ from cairnmq.amqp.native.proton_ffi import ACCEPTED, REJECTED
 from cairnmq.broker.queues.deduplication import PREFIX
 from cairnmq.broker.queues.queue_lifetime import LifetimeEvent
 from tests.harness.broker.policies import Policed, policed
-
-from .world import FakeTerminal
+from tests.harness.broker.world import FakeTerminal
 
 __all__ = ["policed"]
 

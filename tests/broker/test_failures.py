@@ -19,8 +19,7 @@ from cairnmq.channel.ports import Outcome
 from tests.harness.broker.failure_counts import COUNTS, counts, fail, policed
 from tests.harness.broker.policies import Policed, decoded
 from tests.harness.broker.transacting import Transacting
-
-from .world import FakeTerminal
+from tests.harness.broker.world import FakeTerminal
 
 __all__ = ["policed"]
 

@@ -21,8 +21,7 @@ from cairnmq.broker.federation.federation_link import (
 )
 from cairnmq.broker.federation.replica import DownstreamReplica
 from cairnmq.store.contract.wiring_rows import QueueRow
-
-from .world import World
+from tests.harness.broker.world import World
 
 PAIRS = [*product(LINK_STATES, FederationEvent)]
 ACTIONS = {

@@ -26,9 +26,8 @@ from cairnmq.broker.federation.wire_format import (
     message,
 )
 from cairnmq.store.contract.dequeue_reason import Why
-
-from ..thorough import amount
-from .following_world import Sites, after, contents
+from tests.harness.broker.following_world import Sites, after, contents
+from tests.harness.thorough import amount
 
 
 def test_it_comes_to_equal_the_source_and_goes_on() -> None:  # D23

@@ -8,8 +8,7 @@ import pytest
 
 from cairnmq.channel.ports import Open, Terminus
 from tests.harness.broker.policies import Policed
-
-from .world import FakeTerminal
+from tests.harness.broker.world import FakeTerminal
 
 GONE = ["amqp:resource-deleted"]
 

@@ -20,8 +20,7 @@ from cairnmq.store.mapped.memory_store import MemoryStore
 from cairnmq.store.mapped.store import PURGED_AT_ONCE
 from tests.conftest import Tell
 from tests.harness.broker.policies import Policed, decoded
-
-from .world import FakeTerminal, WorkingClock, World, message
+from tests.harness.broker.world import FakeTerminal, WorkingClock, World, message
 
 MANY = 12_000
 LOOKS = 10

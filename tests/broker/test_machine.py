@@ -19,8 +19,7 @@ from cairnmq.amqp.codec.types import Described, Symbol
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
 from cairnmq.channel.ports import Open, Outcome, Terminus
 from tests.harness.broker.policies import Policed, decoded
-
-from .world import FakeTerminal
+from tests.harness.broker.world import FakeTerminal
 
 POLICIES: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -12,8 +12,7 @@ from proton import Message
 from cairnmq.amqp.native.proton_ffi import ACCEPTED
 from cairnmq.broker.users.quotas import Quota, Quotas
 from cairnmq.channel.ports import MORE
-
-from .world import World, message
+from tests.harness.broker.world import World, message
 
 LIMIT_BYTES = 4 << 20
 SIZE_BYTES = 10_000

@@ -12,8 +12,7 @@ from cairnmq.amqp.native.proton_ffi import ACCEPTED, REJECTED
 from cairnmq.channel.ports import ABORTED, MORE, SETTLED
 from tests.harness.broker.declarations import declare, discharge
 from tests.harness.broker.transacting import Transacting
-
-from .world import FakeTerminal
+from tests.harness.broker.world import FakeTerminal
 
 POLICIES: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -8,8 +8,7 @@ import pytest
 
 from cairnmq.broker.queues import queue_lifetime
 from cairnmq.broker.queues.queue_lifetime import TABLE, LifetimeEvent, QueueLifetime
-
-from .world import World
+from tests.harness.broker.world import World
 
 PAIRS = [*product(QueueLifetime, LifetimeEvent)]
 BEFORE: dict[QueueLifetime, tuple[LifetimeEvent, ...]] = {

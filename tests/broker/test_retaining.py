@@ -14,8 +14,7 @@ from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, RECEIVED, REJECTE
 from cairnmq.broker.resume.registry import PREFIX
 from cairnmq.channel.ports import Open, Outcome, Terminus
 from tests.harness.broker.resumable_receivers import Receiver, others_get, put, world_with
-
-from .world import FakeTerminal, World, message, number_of
+from tests.harness.broker.world import FakeTerminal, World, message, number_of
 
 STEPS = ("put", "receive", "decide", "decide unflushed", "hear", "break", "attach", "attach anew", "kill", "rival")
 

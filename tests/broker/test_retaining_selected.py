@@ -14,8 +14,7 @@ from cairnmq.amqp.native.proton_ffi import RELEASED
 from cairnmq.channel.ports import Resumable
 from tests.harness.broker.filters import colourful, filters
 from tests.harness.broker.resumable_receivers import Receiver, others_get
-
-from .world import World, small_pages
+from tests.harness.broker.world import World, small_pages
 
 LIMIT_BYTES = 6000
 SIZES = (10, 10, 600, 70_000)

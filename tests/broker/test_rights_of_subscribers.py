@@ -15,8 +15,7 @@ from cairnmq.broker.outbound.link_routes import parse as parse_route
 from cairnmq.channel.ports import Open, Terminus
 from cairnmq.management.entities.clients import LinkType
 from tests.harness.broker.policies import Policed
-
-from .world import FakeTerminal
+from tests.harness.broker.world import FakeTerminal
 
 REFUSED = ["amqp:unauthorized-access"]
 LASTING: dict[str, Any] = {"durability": 2, "expiry": "never"}

@@ -10,8 +10,7 @@ from cairnmq.broker.queues.queue import Queue
 from cairnmq.channel.ports import SETTLED
 from tests.harness.broker.declarations import declare, discharge
 from tests.harness.broker.policies import Policed, decoded
-
-from .world import FakeTerminal, WorkingClock
+from tests.harness.broker.world import FakeTerminal, WorkingClock
 
 MANY = 300
 

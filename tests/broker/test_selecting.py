@@ -18,8 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, RELEASED
 from cairnmq.broker.kernel.memory_budget import ENTRY_BYTES
 from tests.harness.broker.filters import colourful, filters
-
-from .world import FakeTerminal, World, number_of, small_pages
+from tests.harness.broker.world import FakeTerminal, World, number_of, small_pages
 
 LIMIT_BYTES = 6000
 SIZES = st.sampled_from([0, 50, 600, 70_000])

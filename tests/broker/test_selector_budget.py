@@ -20,8 +20,7 @@ from cairnmq.channel.ports import Open, Terminus
 from tests.harness.broker.filters import filters
 from tests.harness.broker.policies import Policed, decoded
 from tests.harness.broker.slow_selectors import slowly_like
-
-from .world import FakeTerminal, WorkingClock
+from tests.harness.broker.world import FakeTerminal, WorkingClock
 
 HEAVY = " OR ".join(["p LIKE '%b_c%'"] * 110)
 """Of the default length: on 60 KB of text it takes more than it may."""

@@ -13,8 +13,7 @@ from cairnmq.amqp.native.proton_ffi import ACCEPTED, RELEASED
 from cairnmq.broker.messages.entry import Entry
 from cairnmq.broker.queues.sorted_queue import take_from_heap
 from tests.harness.broker.policies import Policed, decoded, either
-
-from .world import FakeTerminal
+from tests.harness.broker.world import FakeTerminal
 
 small = pytest.mark.parametrize("memory", [10_000, 1 << 20], ids=["little memory", "enough memory"])
 

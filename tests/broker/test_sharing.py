@@ -9,8 +9,7 @@ import pytest
 from cairnmq.broker.kernel import commit_queue as line
 from cairnmq.broker.kernel.fair_share import ALONE_BYTES, LEAST_BYTES, UNKNOWN_BYTES, fair_bytes
 from cairnmq.channel.ports import MORE
-
-from .world import FakeTerminal, World, message
+from tests.harness.broker.world import FakeTerminal, World, message
 
 
 def flushes(sync_s: float, byte_s: float, number: int = 64) -> list[tuple[int, float]]:

@@ -10,8 +10,7 @@ from cairnmq.broker.queues.queue import Queue
 from cairnmq.broker.users.quotas import Quotas
 from cairnmq.broker.users.user_accounts import OWNER
 from cairnmq.channel.ports import ABORTED, MORE, Open, Terminus
-
-from .world import FakeTerminal, World, message
+from tests.harness.broker.world import FakeTerminal, World, message
 
 PIECE_BYTES = 70_000
 LIMITS = Quotas((((frozenset({"anna", "ben"})), {"max_durable_bytes": 10 << 20}),))

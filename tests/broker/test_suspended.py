@@ -12,8 +12,7 @@ from hypothesis.strategies import integers, lists, sampled_from, tuples
 from cairnmq.amqp.links.resume_state import UNKNOWN, Claims
 from cairnmq.broker.resume.registry import DEFAULT_S, PREFIX
 from cairnmq.channel.ports import ABORTED, MORE, SETTLED, Open, Terminus
-
-from .world import FakeTerminal, World, message, number_of
+from tests.harness.broker.world import FakeTerminal, World, message, number_of
 
 PIECE_BYTES = 40_000
 

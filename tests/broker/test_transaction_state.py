@@ -11,8 +11,7 @@ from cairnmq.broker.transactions.transaction import ClientTransaction
 from cairnmq.broker.transactions.transaction_state import DECIDED, OPEN, TABLE, TransactionEvent
 from cairnmq.broker.transactions.transaction_state import TransactionAction as Action
 from cairnmq.broker.transactions.transaction_state import TransactionState as State
-
-from .world import World, message
+from tests.harness.broker.world import World, message
 
 PAIRS = [*product(State, TransactionEvent)]
 ACTIONS = {

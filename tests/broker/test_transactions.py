@@ -23,8 +23,7 @@ from cairnmq.channel.ports import MORE, Outcome
 from cairnmq.store.contract import transaction as store_transaction
 from cairnmq.store.contract.transaction import TxState
 from tests.harness.broker.declarations import declare, discharge
-
-from .world import FakeTerminal, World, message, number_of
+from tests.harness.broker.world import FakeTerminal, World, message, number_of
 
 QUEUES = ("a", "b")
 HELD_BYTES = 1000

@@ -15,8 +15,7 @@ from cairnmq.recovery.recover import recover
 from tests.harness.broker.declarations import declare, discharge
 from tests.harness.broker.policies import either
 from tests.harness.broker.transacting import Transacting
-
-from ..recovery.world import OPTIONS
+from tests.harness.recovery.world import OPTIONS
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import pytest
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED
 from cairnmq.channel.ports import MORE, SETTLED
-
-from .world import FakeTerminal, World, message, number_of
+from tests.harness.broker.world import FakeTerminal, World, message, number_of
 
 PIECE_BYTES = 50_000
 

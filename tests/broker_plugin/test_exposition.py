@@ -15,9 +15,8 @@ from cairnmq.broker_plugin.broker_exposition import BROKER_FAMILIES, BrokerColle
 from cairnmq.broker_plugin.exposition import FAMILIES, Family, JournalCollector
 from cairnmq.router.kernel.core import Core
 from cairnmq.store.journaled.metrics import JournalMetrics, measure
+from tests.harness.broker.world import World, message
 from tests.harness.store.metered import create_queue, open_store
-
-from ..broker.world import World, message
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference/metrics.md"
 

@@ -22,7 +22,7 @@ from cairnmq.base.errors import CairnError
 from cairnmq.broker_plugin import metrics_server
 from cairnmq.broker_plugin.health import Health
 from cairnmq.broker_plugin.metrics_server import MetricsServer
-from tests.process import DEADLINE_S, BrokerProcess, broker
+from tests.harness.process import DEADLINE_S, BrokerProcess, broker
 
 
 def scrape(url: str) -> dict[str, float]:

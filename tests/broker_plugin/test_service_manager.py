@@ -23,8 +23,8 @@ from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.broker_plugin.service_manager import ServiceManager, service_manager
 from cairnmq.cli.main import cairnmq
 from cairnmq.cli.run.broker import broker as command_of_broker
+from tests.harness.process import DEADLINE_S, BrokerProcess
 from tests.harness.router.held_core import core_held_up
-from tests.process import DEADLINE_S, BrokerProcess
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to/systemd.md"
 WATCHDOG_S = 0.4

@@ -18,8 +18,8 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from tests.clients.peers import Peer
-from tests.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
+from tests.harness.clients.peers import Peer
+from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 
 STUCK = """
 import sys

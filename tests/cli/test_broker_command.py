@@ -15,8 +15,8 @@ from crc32c import crc32c
 from proton import Message
 from proton.utils import BlockingConnection
 
-from tests.process import CAIRNMQ, DEADLINE_S, broker
-from tests.router.joined import until
+from tests.harness.process import CAIRNMQ, DEADLINE_S, broker
+from tests.harness.router.joined import until
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from cairnmq.base.errors import CairnError
 from cairnmq.cli.run.broker import broker as broker_command
 from cairnmq.cli.run.config import config
-from tests.process import CAIRNMQ, DEADLINE_S, BrokerProcess
+from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess
 
 from .option_page import PAGE, page
 

@@ -18,7 +18,7 @@ from proton.utils import BlockingConnection
 
 from cairnmq.cli.main import cairnmq
 from cairnmq.tools.soak.servers import free_port
-from tests.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
+from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process import CAIRNMQ, DEADLINE_S, broker
+from tests.harness.process import CAIRNMQ, DEADLINE_S, broker
 from tests.readme_blocks import DOCS, ROOT, Block, blocks_of, readme, section
 
 PAGES = (ROOT / "README.md", *sorted((DOCS / "reference").glob("*.md")), *sorted((DOCS / "explanation").glob("*.md")))

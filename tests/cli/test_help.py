@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from cairnmq.cli.main import COMMANDS, cairnmq
 from cairnmq.cli.manage.completion import SHELLS
 from cairnmq.cli.run.broker import broker as broker_command
-from tests.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
+from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 
 MOST_CHARACTERS = 50
 """Of a short help, so that no list of commands cuts it."""

@@ -12,7 +12,7 @@ import pytest
 
 from cairnmq.cli.main import COMMANDS, cairnmq
 from tests.conftest import Tell
-from tests.process import CAIRNMQ, DEADLINE_S
+from tests.harness.process import CAIRNMQ, DEADLINE_S
 
 CHEAP = [["--version"], ["--help"], ["ctl", "--help"], ["users", "--help"], ["completion", "bash"]]
 HEAVY = [

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from cairnmq.base.accounts import audit
 from cairnmq.cli.common.log import JsonFormatter, LogfmtFormatter, TextFormatter
 from cairnmq.cli.run.announcements import EVENTS
-from tests.process import CAIRNMQ, DEADLINE_S, broker
-from tests.router.joined import until
+from tests.harness.process import CAIRNMQ, DEADLINE_S, broker
+from tests.harness.router.joined import until
 
 from .log_page import AUDIT, PAGE, page
 

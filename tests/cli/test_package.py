@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process import DEADLINE_S
+from tests.harness.process import DEADLINE_S
 
 ROOT = Path(__file__).parents[2]
 CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -8,10 +8,9 @@ from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.cli.run.recovery_progress import RecoveryProgress
 from cairnmq.recovery.recover import recover
-
-from ..checkpoints import MemoryCheckpoint
-from ..recovery.world import OPTIONS, MemoryWiring
-from ..store.stores import BIG, NOW_US, queue
+from tests.harness.checkpoints import MemoryCheckpoint
+from tests.harness.recovery.world import OPTIONS, MemoryWiring
+from tests.harness.store.stores import BIG, NOW_US, queue
 
 MIB = 1 << 20
 

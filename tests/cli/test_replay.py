@@ -12,8 +12,8 @@ from typing import Any
 
 from proton import Message
 
-from tests.clients.peers import Peer
-from tests.process import CAIRNMQ, DEADLINE_S, broker
+from tests.harness.clients.peers import Peer
+from tests.harness.process import CAIRNMQ, DEADLINE_S, broker
 
 
 def cairnmq(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:

@@ -15,8 +15,8 @@ from proton import Message, ProtonException
 from proton.utils import BlockingConnection
 
 from cairnmq.store import open_store
-from tests.postgresql import Server
-from tests.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
+from tests.harness.postgresql import Server
+from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 
 KILLS = 12
 LATEST_S = 0.3

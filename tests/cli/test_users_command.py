@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process import CAIRNMQ, DEADLINE_S, broker
+from tests.harness.process import CAIRNMQ, DEADLINE_S, broker
 
 
 def users(path: Path, *arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:

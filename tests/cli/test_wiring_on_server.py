@@ -12,8 +12,8 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection, LinkDetached
 
-from tests.postgresql import Server
-from tests.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
+from tests.harness.postgresql import Server
+from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 
 
 def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -25,9 +25,8 @@ from cairnmq.broker_plugin.options import (
     parse_target,
 )
 from cairnmq.broker_plugin.run import RunningBroker
-from tests.process import BrokerProcess
-
-from .peers import DEADLINE_S, Peer
+from tests.harness.clients.peers import DEADLINE_S, Peer
+from tests.harness.process import BrokerProcess
 
 DEFAULTS = Limits()
 NO_LIMITS = TransactionLimits()

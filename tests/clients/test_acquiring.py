@@ -16,12 +16,12 @@ from cairnmq.amqp.links.events import Limits
 from cairnmq.base.clock import SystemClock
 from cairnmq.broker_plugin.options import TransactionLimits
 from cairnmq.broker_plugin.run import RunningBroker
-from tests.router import raw
-from tests.router.raw import ATTACH, DISPOSITION, FLOW, SOURCE, Frame, Raw, begin, frame, opening
+from tests.harness.clients.peers import Peer
+from tests.harness.clients.transacting import ROLLBACK, TIMEOUT, UNKNOWN_ID, bodies, taken
+from tests.harness.router import raw
+from tests.harness.router.raw import ATTACH, DISPOSITION, FLOW, SOURCE, Frame, Raw, begin, frame, opening
 
 from .conftest import NewPeer, StartBroker
-from .peers import Peer
-from .transacting import ROLLBACK, TIMEOUT, UNKNOWN_ID, bodies, taken
 
 CONTROL, LINK = 0, 1
 """Handles."""

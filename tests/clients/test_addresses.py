@@ -8,8 +8,9 @@ import pytest
 from proton import Delivery, Described, Endpoint, Link, Message, Terminus, symbol, ulong
 from proton.utils import LinkDetached, SendException
 
+from tests.harness.clients.peers import Peer
+
 from .conftest import Connect, NewPeer, StartBroker
-from .peers import Peer
 
 ALPHA = "\N{GREEK SMALL LETTER ALPHA}"
 both_ways = pytest.mark.parametrize("to_client", [True, False], ids=["source", "target"])

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.harness.clients.peers import Peer
+
 from .conftest import NewPeer, StartBroker, StartProcess
-from .peers import Peer
 
 
 def received(peer: Peer, link: Any, number: int) -> list[Any]:

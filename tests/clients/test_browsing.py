@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from proton import Delivery
 
+from tests.harness.clients.peers import Peer
+
 from .conftest import NewPeer
-from .peers import Peer
 
 either = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
 

@@ -17,9 +17,9 @@ from proton import (
 
 from cairnmq.amqp.links.events import Limits
 from tests.harness.clients.content_values import ID, VALUES
+from tests.harness.clients.peers import Peer
 
 from .conftest import NewPeer, StartBroker
-from .peers import Peer
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [0, 1, 255, 256, 511, 512, 513, 64 * KIB - 1, 64 * KIB, 64 * KIB + 1, MIB]

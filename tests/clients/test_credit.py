@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from proton import Delivery, Message
 
 from cairnmq.amqp.links.events import Limits
+from tests.harness.clients.peers import Peer
 
 from .conftest import NewPeer, StartBroker
-from .peers import Peer
 
 addresses = count()
 KINDS: dict[str, dict[str, Any]] = {"unsettled": {}, "settled": {"settled": True}, "browsing": {"copy": True}}

@@ -7,9 +7,8 @@ import itertools
 from cairnmq.amqp.links.send_queue import SendQueue
 from cairnmq.amqp.native.proton_ffi import ffi
 from cairnmq.broker_plugin.run import RunningBroker
-
-from .peers import Peer
-from .resuming import ResumingReceiver
+from tests.harness.clients.peers import Peer
+from tests.harness.clients.resuming import ResumingReceiver
 
 MANY = 300
 

@@ -9,9 +9,9 @@ from proton import Delivery, Message
 
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.store.journaled.store import JournalStore
+from tests.harness.clients.peers import Peer
 
 from .conftest import Connect, NewPeer, StartProcess
-from .peers import Peer
 
 
 def written(broker: RunningBroker) -> int:

@@ -16,8 +16,7 @@ import pytest
 from proton import Message
 
 from cairnmq.broker_plugin.run import RunningBroker
-
-from .peers import DEADLINE_S, Peer
+from tests.harness.clients.peers import DEADLINE_S, Peer
 
 EXAMPLES = Path("/usr/share/proton/examples/python")
 AT_PORT = Path(__file__).with_name("at_port.py")

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from cairnmq.broker_plugin.run import RunningBroker
+from tests.harness.clients.peers import Peer
+from tests.harness.clients.resuming import ResumingReceiver
 from tests.management.conftest import Manager
 
 from .conftest import NewPeer
-from .peers import Peer
-from .resuming import ResumingReceiver
 
 
 @pytest.fixture

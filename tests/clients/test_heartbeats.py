@@ -15,9 +15,9 @@ from proton import Endpoint
 
 from cairnmq.amqp.links.events import Limits
 from cairnmq.broker_plugin.run import RunningBroker
+from tests.harness.clients.peers import DEADLINE_S, Peer
 
 from .conftest import Connect, NewPeer, StartBroker
-from .peers import DEADLINE_S, Peer
 
 
 @pytest.mark.parametrize("idle_timeout_s", [4.0, 6.0])

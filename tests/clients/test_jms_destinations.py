@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from proton import Delivery, Described, Message, byte, symbol, ulong
 
+from tests.harness.clients.peers import Peer
+
 from .conftest import NewPeer
-from .peers import Peer
 
 QUEUE, TOPIC, TEMPORARY_QUEUE, TEMPORARY_TOPIC = map(byte, range(4))
 DELETE_ON_CLOSE = ulong(0x2B)

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from proton import Delivery, Message
 
+from tests.harness.clients.peers import Peer, Received
+
 from .conftest import NewPeer
-from .peers import Peer, Received
 
 UNKNOWN = 0
 addresses = count()

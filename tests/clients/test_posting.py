@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from proton import Delivery, Message
 
-from .conftest import NewPeer, StartBroker
-from .peers import Peer
-from .transacting import (
+from tests.harness.clients.peers import Peer
+from tests.harness.clients.transacting import (
     ROLLBACK,
     TRANSACTIONAL,
     UNKNOWN_ID,
@@ -18,6 +17,8 @@ from .transacting import (
     send,
     sizes,
 )  # fmt: skip
+
+from .conftest import NewPeer, StartBroker
 
 
 @kinds

@@ -10,9 +10,9 @@ import pytest
 from proton import Delivery, Endpoint
 
 from cairnmq.amqp.links.events import Limits
+from tests.harness.clients.peers import Peer, Received
 
 from .conftest import NewPeer, StartBroker
-from .peers import Peer, Received
 
 
 def close_link(peer: Peer) -> None:

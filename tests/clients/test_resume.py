@@ -9,11 +9,11 @@ import pytest
 
 from cairnmq.amqp.codec.types import Ubyte, Uint
 from cairnmq.broker_plugin.run import RunningBroker
-from tests.router.raw import DETACH, Raw, begin, frame, opening
+from tests.harness.clients.peers import Peer
+from tests.harness.clients.resuming import ResumingSender, attach_sender, body, transfer_begun
+from tests.harness.router.raw import DETACH, Raw, begin, frame, opening
 
 from .conftest import NewPeer, StartProcess
-from .peers import Peer
-from .resuming import ResumingSender, attach_sender, body, transfer_begun
 
 
 def bodies(peer: Peer, count: int, address: str = "q") -> list[Any]:

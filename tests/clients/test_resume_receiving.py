@@ -10,11 +10,11 @@ import pytest
 
 from cairnmq.amqp.codec.types import Described, Ubyte, Uint, Ulong
 from cairnmq.broker_plugin.run import RunningBroker
-from tests.router.raw import DEADLINE_S, DETACH, FLOW, Raw, begin, frame, opening
+from tests.harness.clients.peers import Peer
+from tests.harness.clients.resuming import ResumingReceiver, attach_receiver
+from tests.harness.router.raw import DEADLINE_S, DETACH, FLOW, Raw, begin, frame, opening
 
 from .conftest import NewPeer, StartProcess
-from .peers import Peer
-from .resuming import ResumingReceiver, attach_receiver
 
 RECEIVED = 0x23
 

@@ -9,10 +9,10 @@ import pytest
 from proton import Delivery, Message
 
 from cairnmq.broker_plugin.run import RunningBroker
+from tests.harness.clients.peers import Peer
+from tests.harness.clients.resuming import ResumingReceiver
 
 from .conftest import NewPeer, StartProcess
-from .peers import Peer
-from .resuming import ResumingReceiver
 
 RED, BLUE = "colour = 'red'", "colour = 'blue'"
 

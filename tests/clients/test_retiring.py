@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from proton import Delivery, Message, symbol
 
-from .conftest import NewPeer
-from .peers import Peer
-from .transacting import (
+from tests.harness.clients.peers import Peer
+from tests.harness.clients.transacting import (
     ROLLBACK,
     UNKNOWN_ID,
     Control,
@@ -20,6 +19,8 @@ from .transacting import (
     settled_or_not,
     taken,
 )  # fmt: skip
+
+from .conftest import NewPeer
 
 
 @kinds

@@ -12,9 +12,9 @@ from proton.reactor import Selector
 from proton.utils import LinkDetached
 
 from cairnmq.broker.selector import compiler as compiled_here
+from tests.harness.clients.peers import Handling, Peer
 
 from .conftest import Connect, NewPeer, StartBroker
-from .peers import Handling, Peer
 
 NAME = "apache.org:selector-filter:string"
 either = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])

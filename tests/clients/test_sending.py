@@ -9,9 +9,9 @@ from proton import Delivery, Message
 from proton.reactor import AtLeastOnce, AtMostOnce
 
 from cairnmq.broker_plugin.run import RunningBroker
+from tests.harness.clients.peers import Handling, Peer
 
 from .conftest import Connect, NewPeer
-from .peers import Handling, Peer
 
 either = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
 sending = pytest.mark.parametrize("sending", [AtLeastOnce, AtMostOnce], ids=["send-unsettled", "send-settled"])

@@ -8,9 +8,9 @@ import pytest
 from proton import Endpoint, Message
 
 from cairnmq.amqp.links.events import Limits
+from tests.harness.clients.peers import Handling, Peer
 
 from .conftest import NewPeer, StartBroker
-from .peers import Handling, Peer
 
 
 def test_many_links_on_a_session(peer: Peer) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from proton import UNDESCRIBED, Array, Data, Described, Endpoint, Message, Terminus, symbol
 
+from tests.harness.clients.peers import Peer
+
 from .conftest import NewPeer, StartProcess
-from .peers import Peer
 
 SELECTOR, NO_LOCAL = "apache.org:selector-filter:string", "apache.org:no-local-filter:list"
 

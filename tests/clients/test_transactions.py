@@ -11,10 +11,8 @@ from proton import Delivery, Endpoint, Message, Terminus, symbol
 from cairnmq.broker.transactions.xa import InDoubt
 from cairnmq.broker_plugin.options import TransactionLimits
 from cairnmq.broker_plugin.run import RunningBroker
-
-from .conftest import NewPeer, StartBroker, StartProcess
-from .peers import DEADLINE_S, Peer
-from .transacting import (
+from tests.harness.clients.peers import DEADLINE_S, Peer
+from tests.harness.clients.transacting import (
     ROLLBACK,
     TIMEOUT,
     UNKNOWN_ID,
@@ -25,6 +23,8 @@ from .transacting import (
     retire,
     send,
 )  # fmt: skip
+
+from .conftest import NewPeer, StartBroker, StartProcess
 
 
 def on_core(running: RunningBroker, action: Callable[[InDoubt, Callable[[], None]], None]) -> None:

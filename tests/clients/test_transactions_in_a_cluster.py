@@ -10,11 +10,11 @@ from proton import Delivery
 
 from cairnmq.broker_plugin.options import ClusterOptions
 from cairnmq.broker_plugin.run import RunningBroker
+from tests.harness.clients.peers import DEADLINE_S, Peer
+from tests.harness.clients.transacting import Control, outcome_of
 
 from . import test_transactions as alone
 from .conftest import StartBroker
-from .peers import DEADLINE_S, Peer
-from .transacting import Control, outcome_of
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ import pytest
 
 from cairnmq.base.testing.memory_disk import MemoryDirectory
 from tests.harness.cluster.cluster_harness import REJECT, ClusterHarness, Receiver, Sender, SimulatedMember
-
-from ..thorough import EVERY
+from tests.harness.thorough import EVERY
 
 OPERATIONS = 2
 """On the disk of each member for a reject: its block is written, and synced."""

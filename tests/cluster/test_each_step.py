@@ -9,10 +9,9 @@ import pytest
 from cairnmq.broker.nodes.replication_port import Kept
 from cairnmq.cluster.kernel import events
 from cairnmq.cluster.kernel.local_messages import LocalEvent
+from tests.harness.broker.world import message
 from tests.harness.cluster.cluster_harness import ACCEPT, ClusterHarness, Receiver, Sender
-
-from ..broker.world import message
-from ..thorough import EVERY
+from tests.harness.thorough import EVERY
 
 ORDERS = [*product(permutations((1, 2, 3)), repeat=2)]
 LONG_BYTES = 200_000

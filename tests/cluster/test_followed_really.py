@@ -14,8 +14,7 @@ from cairnmq.recovery.recover import open_store
 from cairnmq.tools.lab.cluster_lab_conf import address
 from tests.harness.cluster.failover_client import MOST_UNCONFIRMED
 from tests.harness.cluster.real_cluster import PORT, RealScenario, end_with_parent
-
-from ..process import CAIRNMQ, DEADLINE_S, BrokerProcess
+from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess
 
 THERE = 3
 """Where the follower runs, as a broker of its own."""

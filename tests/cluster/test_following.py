@@ -9,11 +9,10 @@ import pytest
 
 from cairnmq.cluster.feeds.replicated_feed import ONE_STEP_BYTES
 from cairnmq.cluster.replication import change_watch as watch
+from tests.harness.broker.following_world import contents
 from tests.harness.cluster.cluster_harness import ACCEPT, RELEASE, Receiver, Sender
 from tests.harness.cluster.followed_cluster import Sites
-
-from ..broker.following_world import contents
-from ..thorough import amount
+from tests.harness.thorough import amount
 
 
 def test_it_is_followed_while_it_is_used_and_goes_on_with_another_member() -> None:  # D23

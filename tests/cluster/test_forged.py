@@ -17,12 +17,11 @@ from cairnmq.cluster.group.group import MAX_PAYLOAD_BYTES
 from cairnmq.cluster.group.member import GroupMember
 from cairnmq.cluster.kernel import events
 from cairnmq.store.contract.dequeue_reason import Why
+from tests.harness.broker.world import message
 from tests.harness.cluster.cluster_harness import ACCEPT, ClusterHarness, Receiver, Sender
 from tests.harness.cluster.control_samples import VALID
 from tests.harness.cluster.memory_group import memory_member
-
-from ..broker.world import message
-from ..thorough import amount
+from tests.harness.thorough import amount
 
 LIVES = amount("CAIRN_FORGERIES", 400, 40)
 SAID = 60

@@ -16,8 +16,7 @@ from cairnmq.cli.test.cluster_lab import cluster_lab
 from cairnmq.tools.lab.cluster_lab import Lab, LabError, unavailable_reason
 from cairnmq.tools.lab.cluster_lab_conf import LabOptions, corosync_conf
 from tests.harness.cluster.child_process import in_child
-
-from ..process import CAIRNMQ, DEADLINE_S
+from tests.harness.process import CAIRNMQ, DEADLINE_S
 
 
 def run(*arguments: str) -> str:

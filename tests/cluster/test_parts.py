@@ -9,9 +9,8 @@ from cairnmq.cluster.kernel import events
 from cairnmq.cluster.kernel.control_messages import ControlMessage
 from cairnmq.cluster.kernel.fragmentation import Fragmenter, MissedFragment, Reassembly
 from cairnmq.cluster.kernel.local_messages import NOTHING
+from tests.harness.broker.world import message
 from tests.harness.cluster.cluster_harness import ClusterHarness, Sender
-
-from ..broker.world import message
 
 SENDER = MemberId(1, 2, 3)
 

@@ -17,8 +17,7 @@ from cairnmq.tools.soak.history import Answered, Confirmed, Got, Refused, Sent, 
 from tests.harness.cluster import guarantees as promises
 from tests.harness.cluster.failover_client import Came
 from tests.harness.cluster.real_cluster import RealScenario, three_node_lab
-
-from ..thorough import amount
+from tests.harness.thorough import amount
 
 RUNS = amount("CAIRN_CLUSTER_RUNS", 3, 1)
 SEED = int(os.environ.get("CAIRN_SEED") or SystemRandom().randrange(10**6))

@@ -11,6 +11,7 @@ import pytest
 from cairnmq.broker.nodes.exchanges import Exchange
 from cairnmq.broker.nodes.registry import NodeRegistry
 from cairnmq.broker.queues.queue import Queue
+from tests.harness.broker.world import message
 from tests.harness.cluster.cluster_harness import (
     ACCEPT,
     REJECT,
@@ -23,8 +24,6 @@ from tests.harness.cluster.cluster_harness import (
 )
 from tests.harness.cluster.control_recorder import overhear
 from tests.harness.cluster.management_client import Manager
-
-from ..broker.world import message
 
 
 def test_connections_management_and_time_are_each_members_own() -> None:  # D7, D8, D21, D38, D82

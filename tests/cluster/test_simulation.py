@@ -25,8 +25,8 @@ from cairnmq.cluster.replication.queue_ownership import QueueOwnership
 from cairnmq.cluster.replication.replica import Replica
 from cairnmq.cluster.state_transfer import election
 from tests.harness.cluster.simulation import many
+from tests.harness.thorough import amount
 
-from ..thorough import amount
 from . import test_bad_input as bad_laws
 from . import test_cluster as laws
 from . import test_flow as flow_laws

@@ -14,8 +14,7 @@ from proton.utils import BlockingConnection
 
 from cairnmq.tools.lab.cluster_lab_conf import address
 from tests.harness.cluster.real_cluster import PORT, RealScenario
-
-from ..process import CAIRNMQ, DEADLINE_S
+from tests.harness.process import CAIRNMQ, DEADLINE_S
 
 
 def traced(scenario: RealScenario, message_id: str) -> dict[int, list[str]]:

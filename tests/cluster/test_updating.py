@@ -7,9 +7,8 @@ from cairnmq.broker.nodes.replication_port import Kept
 from cairnmq.cluster.kernel import events
 from cairnmq.cluster.kernel.local_messages import LocalEvent
 from cairnmq.cluster.member import ClusterMember
+from tests.harness.broker.world import message
 from tests.harness.cluster.cluster_harness import ACCEPT, FAIL, RELEASE, ClusterHarness, Receiver, Sender
-
-from ..broker.world import message
 
 
 def test_a_member_that_comes_back_gets_all_of_it() -> None:  # D18, D20, D59

@@ -16,8 +16,7 @@ from cairnmq.base.disk.real import RealDirectory
 from cairnmq.journal.format.container import decode_head, encode_head, file_name
 from cairnmq.journal.read.scanner import LogReader
 from tests.harness.columns.live_store import SMALL, written
-
-from .logs import COMPARED, rows
+from tests.harness.columns.logs import COMPARED, rows
 
 Row = dict[str, Any]
 

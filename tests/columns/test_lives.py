@@ -17,10 +17,9 @@ from cairnmq.analytics.views.records import ReadOptions
 from cairnmq.store.contract.dequeue_reason import Why
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.embedded.library import open_store
-
-from ..store.histories import MIXES, Traffic
-from ..store.stores import NOW_US, Disk, put, queue, shown
-from .logs import lay_out, live, shown_by
+from tests.harness.columns.logs import lay_out, live, shown_by
+from tests.harness.store.histories import MIXES, Traffic
+from tests.harness.store.stores import NOW_US, Disk, put, queue, shown
 
 
 @settings(max_examples=8)

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from cairnmq.analytics.lifetimes.lifetimes import NEVER
 from cairnmq.analytics.views.journal import Journal, open_journal
 from cairnmq.journal.format.record import HEAD_BYTES
-
-from .logs import lay_out, live, rows
+from tests.harness.columns.logs import lay_out, live, rows
 
 
 def held_by(journal: Journal) -> dict[int, dict[str, Any]]:

@@ -12,10 +12,9 @@ from cairnmq.analytics.scan.selection import Selection
 from cairnmq.analytics.views.journal import open_journal
 from cairnmq.analytics.views.records import ReadOptions
 from cairnmq.tools.history.as_of import QueuesView
+from tests.harness.columns.logs import shown_by
+from tests.harness.columns.recovered import recovered_as_of
 from tests.harness.tools.past import lived, no_progress
-
-from .logs import shown_by
-from .recovered import recovered_as_of
 
 FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
 """A seed can't be made simpler."""

@@ -21,9 +21,8 @@ from cairnmq.base.disk.real import RealFile
 from cairnmq.base.errors import CairnError, CorruptJournal
 from cairnmq.journal.format.record import Flag, type_name
 from cairnmq.store.embedded.library import open_store
-
-from ..store.histories import MIXES, Traffic
-from .logs import COMPARED, as_rows, lay_out, live, plain, rows
+from tests.harness.columns.logs import COMPARED, as_rows, lay_out, live, plain, rows
+from tests.harness.store.histories import MIXES, Traffic
 
 HEADS = [name for name in COMPARED if name != "payload"]
 WOUNDS = st.tuples(st.floats(0, 1), st.integers(1, 600))

@@ -7,9 +7,9 @@ import pytest
 from cairnmq.amqp.codec.types import Uint
 from cairnmq.amqp.links.events import Limits
 from tests.clients.conftest import StartBroker, start_broker
-from tests.router import raw
+from tests.harness.router import raw
+from tests.harness.router.raw import Say, attach, begin, frame
 from tests.router.conftest import broker, say
-from tests.router.raw import Say, attach, begin, frame
 
 __all__ = ["broker", "say", "start_broker"]
 

@@ -13,9 +13,9 @@ from cairnmq.amqp.links.events import Event, EventKind, Limits
 from cairnmq.amqp.links.link import Link
 from cairnmq.amqp.native.buffer_pool import Buckets
 from cairnmq.amqp.native.proton_ffi import NULL
-from tests.process import broker
-from tests.router import raw
-from tests.router.raw import AMQP, Raw, attach, begin, frame, opening
+from tests.harness.process import broker
+from tests.harness.router import raw
+from tests.harness.router.raw import AMQP, Raw, attach, begin, frame, opening
 
 ROUNDS = 3
 

@@ -10,8 +10,8 @@ import pytest
 
 from cairnmq.amqp.codec.types import Described, Ubyte, Uint, Ushort
 from tests.clients.conftest import StartBroker, start_broker
-from tests.router import raw
-from tests.router.raw import Frame, RawServer, attach, begin, frame, opening, transfer
+from tests.harness.router import raw
+from tests.harness.router.raw import Frame, RawServer, attach, begin, frame, opening, transfer
 
 __all__ = ["start_broker"]
 CREDIT = 6

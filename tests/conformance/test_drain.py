@@ -10,8 +10,8 @@ from cairnmq.amqp.codec.types import Described, Uint, Ulong
 from cairnmq.amqp.links.events import Limits
 from cairnmq.broker_plugin.options import BrokerOptions, RouterOptions, StoreOptions
 from cairnmq.broker_plugin.run import RunningBroker
-from tests.router import raw
-from tests.router.raw import Raw, attach, begin, frame, opening, transfer
+from tests.harness.router import raw
+from tests.harness.router.raw import Raw, attach, begin, frame, opening, transfer
 
 MOST_UNSETTLED = 10
 BODY = b"\x00\x53\x77\x43"

@@ -11,8 +11,8 @@ from cairnmq.amqp.codec.types import Described, Symbol, Ubyte, Uint
 from cairnmq.amqp.links.events import Limits
 from cairnmq.broker_plugin.options import BrokerOptions, RouterOptions, StoreOptions
 from cairnmq.broker_plugin.run import RunningBroker
-from tests.router import raw
-from tests.router.raw import Frame, Raw, attach, begin, frame, opening, transfer
+from tests.harness.router import raw
+from tests.harness.router.raw import Frame, Raw, attach, begin, frame, opening, transfer
 
 BODY = b"\x00\x53\x77\x43"
 MAX_FRAME = 512

@@ -12,8 +12,8 @@ from cairnmq.amqp.codec.types import Array, Described, Symbol, Ubyte, Uint, Ulon
 from cairnmq.amqp.links.events import Limits
 from cairnmq.broker_plugin.options import BrokerOptions, RouterOptions, StoreOptions
 from cairnmq.broker_plugin.run import RunningBroker
-from tests.router import raw
-from tests.router.raw import Raw, begin, frame, opening, symbols, transfer
+from tests.harness.router import raw
+from tests.harness.router.raw import Raw, begin, frame, opening, symbols, transfer
 
 REJECTED, ACCEPTED = "amqp:rejected:list", "amqp:accepted:list"
 

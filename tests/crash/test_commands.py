@@ -22,8 +22,8 @@ from click.testing import CliRunner
 from cairnmq.base.errors import CairnError, ForeignStore
 from cairnmq.cli.main import cairnmq
 from cairnmq.store import open_store
+from tests.harness.thorough import amount
 
-from ..thorough import amount
 from . import recording
 from .crash_states import Recorded, State, distinct
 from .founding import MESSAGES, QUEUE, content_of, found, options_of

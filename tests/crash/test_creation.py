@@ -14,9 +14,9 @@ import pytest
 
 from cairnmq.base.errors import CairnError
 from cairnmq.store import open_store
+from tests.harness.postgresql import Server
+from tests.harness.thorough import amount
 
-from ..postgresql import Server
-from ..thorough import amount
 from . import recording
 from .crash_states import Recorded, State, distinct
 from .founding import MESSAGES, QUEUE, content_of, options_of

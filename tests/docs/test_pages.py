@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cairnmq.tools.lab.cluster_lab import unavailable_reason
-from tests.process import CAIRNMQ, DEADLINE_S, broker
+from tests.harness.process import CAIRNMQ, DEADLINE_S, broker
 from tests.readme_blocks import DOCS, blocks_of, section
 
 from .walk import executed_blocks, is_executable, reader

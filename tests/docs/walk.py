@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.process import DEADLINE_S, BrokerProcess
+from tests.harness.process import DEADLINE_S, BrokerProcess
 from tests.readme_blocks import DOCS, Block, blocks_of
 
 _BIN = Path(sys.executable).parent

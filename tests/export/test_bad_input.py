@@ -20,9 +20,8 @@ from cairnmq.analytics.views.journal import open_journal
 from cairnmq.base.errors import CairnError, CorruptJournal, ForeignStore, StoreInUse
 from cairnmq.base.extras import install_hint
 from cairnmq.store.embedded.library import open_store
-
-from ..process import CAIRNMQ
-from .tables import KINDS, OPTIONS, SMALL, all_of, expected, fill, rows_in
+from tests.harness.export.tables import KINDS, OPTIONS, SMALL, all_of, expected, fill, rows_in
+from tests.harness.process import CAIRNMQ
 
 
 @pytest.fixture(scope="module")

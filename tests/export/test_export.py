@@ -22,10 +22,9 @@ from cairnmq.analytics.views.journal import open_journal
 from cairnmq.analytics.views.records import DEFAULT
 from tests.harness.columns.live_store import SMALL as LIVE_BYTES
 from tests.harness.columns.live_store import written
+from tests.harness.columns.logs import go_on, lay_out
+from tests.harness.export.tables import KINDS, SMALL, Row, all_of, expected, fill, iceberg, rows_in, table_in
 from tests.harness.store.transaction_histories import Life
-
-from ..columns.logs import go_on, lay_out
-from .tables import KINDS, SMALL, Row, all_of, expected, fill, iceberg, rows_in, table_in
 
 
 @settings(max_examples=6)

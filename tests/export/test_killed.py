@@ -11,8 +11,7 @@ import pytest
 
 from cairnmq.analytics.export.exporter import ExportRequest, export
 from cairnmq.analytics.views.journal import open_journal
-
-from .tables import KINDS, SMALL, expected, fill, rows_in
+from tests.harness.export.tables import KINDS, SMALL, expected, fill, rows_in
 
 _FORKING = """
 import os, signal, sys

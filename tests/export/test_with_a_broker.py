@@ -12,10 +12,9 @@ from proton.utils import BlockingConnection
 from cairnmq.analytics.export.exporter import ExportRequest, export
 from cairnmq.analytics.views.journal import open_journal
 from cairnmq.store.journaled.retention_leases import read_bookmark
+from tests.harness.export.tables import KINDS, all_of, expected, rows_in
+from tests.harness.process import DEADLINE_S, BrokerProcess, broker
 from tests.harness.sidecars.keepers import fill, has_ended, keeper_of, sealed, until
-
-from ..process import DEADLINE_S, BrokerProcess, broker
-from .tables import KINDS, all_of, expected, rows_in
 
 
 def serve(store: Path, target: Path, end: signal.Signals, *options: str) -> None:

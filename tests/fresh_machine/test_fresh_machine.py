@@ -9,8 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.harness.thorough import amount
+
 from ..readme_blocks import ROOT, blocks_of, readme, section
-from ..thorough import amount
 from .machine import HOST_PIP_CACHE, Machine, Stopwatch, Unavailable, reason_against
 
 MARKS = (

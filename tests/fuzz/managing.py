@@ -10,8 +10,7 @@ from cairnmq.amqp.codec import encode, sections
 from cairnmq.amqp.codec.sections import Properties
 from cairnmq.channel.ports import Open, Terminus
 from cairnmq.management.serve import serve
-
-from ..broker.world import FakeTerminal, World
+from tests.harness.broker.world import FakeTerminal, World
 
 _TYPES = ("queue", "exchange", "binding", "template", "connection", "session", "link", "transaction", "broker", "store")
 _BODIES: dict[str, dict[str, Any]] = {

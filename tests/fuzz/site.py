@@ -16,8 +16,7 @@ from cairnmq.router.admission.admission import Admission, AdmissionOptions
 from cairnmq.router.admission.login_gate import LoginGate
 from cairnmq.router.connections.terminal import Terminal
 from cairnmq.router.kernel.core import Core
-
-from ..broker.world import World
+from tests.harness.broker.world import World
 
 LIMITS = Limits(max_message_bytes=1 << 20, max_links=64, max_transfers=512, session_window_bytes=1 << 20)
 MEMORY_BYTES = 4 << 20

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ..thorough import amount
+from tests.harness.thorough import amount
+
 from .run import fuzz
 from .targets import TARGETS
 

@@ -6,10 +6,13 @@ with; a *scenario* is a scripted course of events; a *world* is a part of the pr
 
 | package | contents |
 |---|---|
+| `process`, `core_only`, `thorough` | a broker in its own process, checks of threads, amounts of exploration |
+| `postgresql`, `rabbitmq` | servers that tests start for themselves |
+| `journal`, `store`, `recovery` | logs, random histories of stores with models, crash states, seeded defects |
 | `broker` | brokers in memory: queues with policies, transactions, resumable receivers |
-| `store` | random histories of stores with models, spare containers, stores whose messages come and go |
-| `tools`, `columns`, `analysis`, `spark`, `sidecars` | stores with a known history, and models of the answers |
-| `router`, `clients`, `amqp` | connections over real sockets, and values of all AMQP types |
-| `security` | users, quotas, connectors |
-| `cluster` | groups, members and clients of a cluster: simulated from a seed, and real ones in a lab |
+| `amqp`, `router`, `clients` | values of all AMQP types, raw frames, connections over real sockets |
+| `cluster` | clusters in memory and with real Corosync daemons, simulations, fail-over clients |
+| `columns`, `analysis`, `sidecars`, `spark`, `export`, `tools` | stores with known histories, models of the answers |
+| `security` | users, quotas, connectors, attacks and their victims |
+| `kill`, `powercut`, `perftest` | runs of real processes that are killed or lose their power |
 """

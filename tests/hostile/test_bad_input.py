@@ -13,7 +13,7 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from tests.process import DEADLINE_S, BrokerProcess, broker
+from tests.harness.process import DEADLINE_S, BrokerProcess, broker
 
 AMQP = b"AMQP\x00\x01\x00\x00"
 SASL = b"AMQP\x03\x01\x00\x00"

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from proton import Delivery, Message
 
-from tests.clients.peers import Peer, Received
-from tests.process import broker
+from tests.harness.clients.peers import Peer, Received
+from tests.harness.process import broker
 
 CREDIT = 40
 BODY_BYTES = 20_000

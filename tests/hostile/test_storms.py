@@ -17,20 +17,8 @@ from proton.utils import BlockingConnection
 from cairnmq.amqp.codec import encode
 from cairnmq.amqp.codec.types import Described, Uint, Ulong, Ushort
 from cairnmq.amqp.engine.endpoints import MOST_CREDIT
-from tests.process import DEADLINE_S, BrokerProcess, broker
-from tests.router.raw import (
-    AMQP,
-    DETACH,
-    DISPOSITION,
-    END,
-    FLOW,
-    Raw,
-    attach,
-    begin,
-    frame,
-    opening,
-    transfer,
-)
+from tests.harness.process import DEADLINE_S, BrokerProcess, broker
+from tests.harness.router.raw import AMQP, DETACH, DISPOSITION, END, FLOW, Raw, attach, begin, frame, opening, transfer
 
 GROWTH_BYTES = 64 << 20
 """How much memory the broker may take more after a storm than before it,"""

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clients.peers import Peer
-from tests.process import BrokerProcess, broker
+from tests.harness.clients.peers import Peer
+from tests.harness.process import BrokerProcess, broker
 
 from .programs import HERE, TIMEOUT_S, Program, compiled
 

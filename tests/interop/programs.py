@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process import BrokerProcess
+from tests.harness.process import BrokerProcess
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 300

@@ -25,7 +25,7 @@ from proton import Message
 
 from cairnmq.tools.lab.cluster_lab import unavailable_reason
 from cairnmq.tools.lab.cluster_lab_conf import address
-from tests.clients.peers import Peer
+from tests.harness.clients.peers import Peer
 from tests.harness.cluster.real_cluster import PORT, RealScenario, end_with_parent, real_scenario
 
 from .programs import HERE, Program

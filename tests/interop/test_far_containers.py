@@ -16,9 +16,9 @@ from proton import Message
 from proton.utils import BlockingConnection, LinkDetached
 
 from cairnmq.tools.soak.servers import free_port
-from tests.clients.peers import Peer
-from tests.process import broker
-from tests.router.joined import until
+from tests.harness.clients.peers import Peer
+from tests.harness.process import broker
+from tests.harness.router.joined import until
 
 from .programs import HERE, TIMEOUT_S, Program, compiled
 

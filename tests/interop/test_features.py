@@ -20,9 +20,9 @@ import pytest
 from proton import Message
 
 from cairnmq.tools.soak.servers import free_port
-from tests.clients.peers import Peer
 from tests.harness.clients.content_values import VALUES
-from tests.process import BrokerProcess, broker
+from tests.harness.clients.peers import Peer
+from tests.harness.process import BrokerProcess, broker
 
 from .programs import HERE, TIMEOUT_S, Program, run
 

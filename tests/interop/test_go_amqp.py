@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process import broker
+from tests.harness.process import broker
 
 MODULE = "github.com/Azure/go-amqp@v1.4.0"
 TIMEOUT_S = 600

@@ -18,8 +18,8 @@ import subprocess
 import pytest
 from proton import Delivery, Message
 
-from tests.clients.peers import Peer
-from tests.process import BrokerProcess
+from tests.harness.clients.peers import Peer
+from tests.harness.process import BrokerProcess
 
 from .programs import TIMEOUT_S, Program, run
 

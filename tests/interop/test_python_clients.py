@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from proton import Message
 
-from tests.clients.peers import Peer
-from tests.process import BrokerProcess
+from tests.harness.clients.peers import Peer
+from tests.harness.process import BrokerProcess
 
 COUNT = 20
 

@@ -16,9 +16,8 @@ from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.files.archive import ArchiveLimits, archive_name, archived_lsn
 from cairnmq.journal.format.container import file_number
 from cairnmq.journal.read.scanner import LogReader
-
-from .archives import ArchivedLog, archived_slots, history, on_one_disk, on_two_disks, work
-from .logs import LOG_UUID, SIZE, container_of, content, new_log, patch, read_all, reopen
+from tests.harness.journal.archives import ArchivedLog, archived_slots, history, on_one_disk, on_two_disks, work
+from tests.harness.journal.logs import LOG_UUID, SIZE, container_of, content, new_log, patch, read_all, reopen
 
 BOTH = pytest.mark.parametrize("new", [on_one_disk, on_two_disks])
 New = Callable[..., ArchivedLog]

@@ -18,9 +18,8 @@ from cairnmq.journal.files import archiver as archiver_module
 from cairnmq.journal.files import space_reserve as room
 from cairnmq.journal.files.archive import ROOM_BYTES, archived_lsn
 from cairnmq.journal.write.flusher import Flusher
-
-from .archives import ArchivedLog, archived_slots, history, on_one_disk, work
-from .logs import BIG, SIZE, read_all, reopen
+from tests.harness.journal.archives import ArchivedLog, archived_slots, history, on_one_disk, work
+from tests.harness.journal.logs import BIG, SIZE, read_all, reopen
 
 FULL = Fault(errno.ENOSPC, 0.5)
 

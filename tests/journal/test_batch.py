@@ -12,8 +12,7 @@ from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
 from cairnmq.journal.write.journal import OWN_LSN, Journal
 from cairnmq.journal.write.open import MIN_CONTAINER_BYTES, format_log, open_log
-
-from .logs import content
+from tests.harness.journal.logs import content
 
 START, ENQUEUE = int(RecordType.START), int(Flag.ENQUEUE)
 DEQUEUE, DELETE = int(RecordType.DEQUEUE), int(Flag.DELETE)

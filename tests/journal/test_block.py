@@ -13,8 +13,7 @@ from cairnmq.base.disk.seam import SECTOR_BYTES
 from cairnmq.journal.format import block
 from cairnmq.journal.format.block import BLOCK_HEAD_BYTES, BadBlock, Block
 from cairnmq.journal.format.record import HEAD, HEAD_BYTES
-
-from .logs import LOG_ID, with_crc
+from tests.harness.journal.logs import LOG_ID, with_crc
 
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 LSNS = st.integers(1, 2**50).map(lambda sector: sector * SECTOR_BYTES)

@@ -21,8 +21,7 @@ from cairnmq.journal.format.container import (
     file_number,
 )
 from cairnmq.journal.write.open import container_size
-
-from .logs import SIZE, with_crc
+from tests.harness.journal.logs import SIZE, with_crc
 
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 HEADS = st.builds(ContainerHead, U32, st.uuids(), U64, U64, U64, U64, U64, U64)

@@ -18,8 +18,7 @@ from cairnmq.journal.format.block import Block
 from cairnmq.journal.format.container import HEAD as CONTAINER_HEAD
 from cairnmq.journal.read.scanner import Damage
 from cairnmq.journal.write.journal import Journal
-
-from .logs import (
+from tests.harness.journal.logs import (
     BIG,
     LOG_ID,
     SIZE,

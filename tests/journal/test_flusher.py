@@ -20,8 +20,7 @@ from cairnmq.journal.format.container import file_number
 from cairnmq.journal.write import flusher as flusher_module
 from cairnmq.journal.write.flusher import Flusher
 from cairnmq.journal.write.journal import Journal
-
-from .logs import BIG, SIZE, advance_base, container_of, new_log, put, read_all, reopen
+from tests.harness.journal.logs import BIG, SIZE, advance_base, container_of, new_log, put, read_all, reopen
 
 SOON_S = 180
 """How long a thread may take on a machine that has much else to do; nothing waits that long if all is well."""

@@ -17,8 +17,7 @@ from cairnmq.journal.format.holes import Hole
 from cairnmq.journal.format.record import MAX_PAYLOAD_BYTES, RecordType
 from cairnmq.journal.read.scanner import Damage, LogReader
 from cairnmq.journal.write.journal import Journal
-
-from .logs import (
+from tests.harness.journal.logs import (
     BIG,
     LOG_ID,
     SIZE,

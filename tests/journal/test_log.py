@@ -17,8 +17,7 @@ from cairnmq.journal.format.container import DATA_OFFSET
 from cairnmq.journal.format.record import HEAD, HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordHead
 from cairnmq.journal.read.scanner import LogReader
 from cairnmq.journal.write.journal import BLOCK_LIMIT_BYTES, OWN_LSN
-
-from .logs import BIG, SIZE, START, blocks, container_of, new_log, put, read_all, reopen
+from tests.harness.journal.logs import BIG, SIZE, START, blocks, container_of, new_log, put, read_all, reopen
 
 SIZES = st.integers(0, 2000) | st.sampled_from([0, 448, 449, 60_000, MAX_PAYLOAD_BYTES])
 BATCHES = st.lists(st.lists(SIZES, max_size=12), min_size=1, max_size=6)

@@ -17,8 +17,7 @@ from cairnmq.base.testing.faulty_disk import Fault, FaultyDirectory, ever_after
 from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format import log_mark as mark
 from cairnmq.journal.format.log_mark import Mark, MarkFile
-
-from .logs import patch, with_crc
+from tests.harness.journal.logs import patch, with_crc
 
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 MARKS = st.builds(Mark, st.booleans(), U32, st.uuids(), U64, U64, U64, U64, U64)

@@ -12,8 +12,7 @@ from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.record import HEAD_BYTES, RecordType
 from cairnmq.journal.write.metrics import Histogram
 from cairnmq.journal.write.open import open_log
-
-from .logs import BIG, blocks, new_log, put
+from tests.harness.journal.logs import BIG, blocks, new_log, put
 
 VALUES = st.lists(st.floats(0, 100) | st.sampled_from([1.0, 2.0, 3.0]))
 GROUPS = st.lists(st.lists(st.integers(0, len(BIG)), max_size=30), max_size=12)

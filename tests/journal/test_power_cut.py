@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairnmq.base.testing.memory_disk import MemoryDirectory
-
-from .logs import SIZE, advance_base, container_start, new_log, put, reopen
+from tests.harness.journal.logs import SIZE, advance_base, container_start, new_log, put, reopen
 
 Step = tuple[str, int]
 STEPS = st.lists(

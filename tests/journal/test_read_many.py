@@ -12,8 +12,7 @@ from cairnmq.base.disk.seam import File
 from cairnmq.base.errors import CairnError, JournalError
 from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.write.journal import Journal
-
-from .logs import BIG, SIZE, START, advance_base, container_start, flip_lsn, new_log, put
+from tests.harness.journal.logs import BIG, SIZE, START, advance_base, container_start, flip_lsn, new_log, put
 
 MUCH = 1 << 30
 

@@ -15,8 +15,18 @@ from cairnmq.journal.format import log_mark as mark
 from cairnmq.journal.format.container import file_number
 from cairnmq.journal.format.record import RecordType
 from cairnmq.journal.read.scanner import Damage, LogReader
-
-from .logs import BIG, SIZE, advance_base, container_of, container_start, flip, new_log, put, read_all, reopen
+from tests.harness.journal.logs import (
+    BIG,
+    SIZE,
+    advance_base,
+    container_of,
+    container_start,
+    flip,
+    new_log,
+    put,
+    read_all,
+    reopen,
+)
 
 
 def containers(directory: MemoryDirectory) -> list[str]:

@@ -13,8 +13,7 @@ from cairnmq.base.testing.memory_disk import MemoryDirectory, Survivors
 from cairnmq.journal.files import space_reserve as room
 from cairnmq.journal.format.container import decode_head, encode_head, file_name
 from cairnmq.journal.read.scanner import LogReader
-
-from .logs import BIG, SIZE, container_of, content, new_log, patch, put, reopen
+from tests.harness.journal.logs import BIG, SIZE, container_of, content, new_log, patch, put, reopen
 
 
 def killed(payloads: int = 3) -> tuple[MemoryDirectory, list[int]]:

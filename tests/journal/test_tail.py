@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from cairnmq.journal.format.record import RecordType
 from cairnmq.journal.read.follower import Follower, HistoryGone
 from cairnmq.journal.write.journal import Journal
-
-from .logs import new_log
+from tests.harness.journal.logs import new_log
 
 BIG = 60000
 

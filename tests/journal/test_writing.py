@@ -16,8 +16,7 @@ from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.container import file_name
 from cairnmq.journal.write.journal import Journal
 from cairnmq.journal.write.open import MIN_CONTAINER_BYTES, format_log, open_log
-
-from .logs import LOG_UUID, put, read_all
+from tests.harness.journal.logs import LOG_UUID, put, read_all
 
 DEADLINE_S = 180.0
 CONTAINERS = 4

@@ -19,9 +19,8 @@ import pytest
 from cairnmq.tools.soak.checker import Verdict, check
 from cairnmq.tools.soak.client import FORCED
 from cairnmq.tools.soak.history import Event, Stopped
-
-from ..thorough import amount
-from .harness import Group
+from tests.harness.kill.killed_broker import Group
+from tests.harness.thorough import amount
 
 KILLS = amount("CAIRN_KILLS", 100, 8)
 SEED = os.environ.get("CAIRN_SEED") or str(SystemRandom().randrange(10**6))

@@ -12,9 +12,9 @@ from typing import Any
 
 from proton import Message
 
-from tests.clients.peers import Peer
-from tests.clients.transacting import Control, post, retire
-from tests.process import broker
+from tests.harness.clients.peers import Peer
+from tests.harness.clients.transacting import Control, post, retire
+from tests.harness.process import broker
 
 KILLS = 15
 QUEUES = ("a", "b", "c")

@@ -21,7 +21,7 @@ from tests.clients.conftest import (
     start_broker,
     start_process,
 )
-from tests.clients.peers import Peer
+from tests.harness.clients.peers import Peer
 
 __all__ = [
     "NewPeer",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.clients.peers import Peer
+from tests.harness.clients.peers import Peer
 
 from .conftest import Manager, StartProcess
 

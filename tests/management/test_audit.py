@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.peers import Peer
+from tests.harness.clients.peers import Peer
 
 from .conftest import Manager
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.peers import Peer
+from tests.harness.clients.peers import Peer
 
 from .conftest import Manager, StartProcess
 

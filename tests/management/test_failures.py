@@ -10,8 +10,8 @@ import pytest
 from proton import Delivery, Message
 
 from tests.clients.conftest import NewPeer, StartProcess
-from tests.clients.peers import Peer
-from tests.process import DEADLINE_S
+from tests.harness.clients.peers import Peer
+from tests.harness.process import DEADLINE_S
 
 from .conftest import Manager
 

@@ -9,7 +9,7 @@ import pytest
 from proton import Delivery, Message, symbol, timestamp
 
 from cairnmq.broker_plugin.run import RunningBroker
-from tests.clients.peers import Peer
+from tests.harness.clients.peers import Peer
 
 from .conftest import Manager, StartBroker, StartProcess
 

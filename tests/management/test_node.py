@@ -11,7 +11,7 @@ from proton import Delivery, Message, symbol
 
 from cairnmq.amqp.codec import encode, sections
 from cairnmq.amqp.codec.sections import Properties
-from tests.amqp.typed import values
+from tests.harness.amqp.typed import values
 
 from .conftest import Manager, NewPeer
 

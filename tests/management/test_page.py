@@ -7,7 +7,7 @@ from pathlib import Path
 from cairnmq.management.operations.message_description import ATTRIBUTES
 from cairnmq.management.operations.operations import NODE_OPERATIONS
 from cairnmq.management.serve import make_types
-from tests.broker.world import World
+from tests.harness.broker.world import World
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference/management.md").read_text()
 

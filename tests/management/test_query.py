@@ -11,7 +11,7 @@ from cairnmq.amqp.codec.sections import Properties
 from cairnmq.channel.ports import Open, Terminus
 from cairnmq.management.operations.operations import STEP_ROWS
 from cairnmq.management.serve import serve
-from tests.broker.world import FakeTerminal, World
+from tests.harness.broker.world import FakeTerminal, World
 
 MANY = 10_000
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.clients.peers import Peer
-from tests.clients.transacting import Control, send
+from tests.harness.clients.peers import Peer
+from tests.harness.clients.transacting import Control, send
 
 from .conftest import Manager
 

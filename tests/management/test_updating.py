@@ -10,9 +10,9 @@ from proton import Delivery, Message
 
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import NewPeer, StartProcess
-from tests.clients.peers import Peer
-from tests.clients.resuming import ResumingSender
-from tests.clients.transacting import Control, outcome_of, send
+from tests.harness.clients.peers import Peer
+from tests.harness.clients.resuming import ResumingSender
+from tests.harness.clients.transacting import Control, outcome_of, send
 
 from .conftest import Manager
 

@@ -17,11 +17,10 @@ import trustme
 
 from cairnmq.amqp.client.links import data_message
 from cairnmq.tools.perftest.messages import Body, Table
-from tests.clients.peers import Peer
-from tests.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
-from tests.rabbitmq import FANOUT_ADDRESS, QUEUE_ADDRESS, TOPIC_ADDRESS, RabbitMq, why_not
-
-from .commands import kept, measured, perftest, start
+from tests.harness.clients.peers import Peer
+from tests.harness.perftest.commands import kept, measured, perftest, start
+from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
+from tests.harness.rabbitmq import FANOUT_ADDRESS, QUEUE_ADDRESS, TOPIC_ADDRESS, RabbitMq, why_not
 
 LASTS = ("--queue-durable", "yes")
 """As a queue is that somebody used first."""

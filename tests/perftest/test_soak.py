@@ -18,10 +18,9 @@ from cairnmq.base.errors import BrokerError
 from cairnmq.tools.lab.disks import unavailable_reason
 from cairnmq.tools.soak.client_processes import ClientProcesses
 from cairnmq.tools.soak.wire import Settings
-from tests.process import CAIRNMQ
-
-from .. import rabbitmq
-from .commands import hear_signals, kept
+from tests.harness import rabbitmq
+from tests.harness.perftest.commands import hear_signals, kept
+from tests.harness.process import CAIRNMQ
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 240.0
@@ -89,7 +88,7 @@ def test_a_broker_that_confirms_before_it_syncs_is_found(tmp_path: Path) -> None
 
 
 def test_a_broker_that_loses_messages_is_found(tmp_path: Path) -> None:
-    start = f"{sys.executable} -m tests.perftest.losing_broker {{port}} {{store_dir}}"
+    start = f"{sys.executable} -m tests.harness.perftest.losing_broker {{port}} {{store_dir}}"
     running = begin("--soak", "10s", "--start-command", start, "--work-dir", str(tmp_path), env={
         **os.environ, "PYTHONPATH": str(ROOT)
     })  # fmt: skip

@@ -30,9 +30,8 @@ from cairnmq.store.contract.wiring_rows import QueueRow
 from cairnmq.store.journaled.store import JournalStore
 from cairnmq.tools.lab import kernel
 from cairnmq.tools.lab.disks import KINDS, MIB, Disk, FileSystem, unavailable_reason
-
-from .lives import OPTIONS
-from .work import DEADLINE_S, content_of
+from tests.harness.powercut.lives import OPTIONS
+from tests.harness.powercut.work import DEADLINE_S, content_of
 
 LEFT_ALONE = "commit=3600"
 """ext4 commits of its own only each hour: a commit that meets a failed disk makes all of it read-only, and a store that

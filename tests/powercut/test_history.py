@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .history import History, Shown, Wrong
+from tests.harness.powercut.history import History, Shown, Wrong
 
 
 def history(*, confirmed: int) -> History:

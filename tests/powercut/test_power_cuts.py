@@ -20,9 +20,8 @@ from cairnmq.journal.write.log_writer import LogWriter
 from cairnmq.store.contract.wiring_rows import Arguments
 from cairnmq.store.wiring.wiring import Wiring
 from cairnmq.tools.lab.disks import unavailable_reason
-
-from ..thorough import amount
-from .lives import CUTS_PER_DISK, Tally, live
+from tests.harness.powercut.lives import CUTS_PER_DISK, Tally, live
+from tests.harness.thorough import amount
 
 CUTS = amount("CAIRN_CUTS", 200, 15)
 SEED = os.environ.get("CAIRN_SEED") or str(SystemRandom().randrange(10**6))

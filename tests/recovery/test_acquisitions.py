@@ -10,12 +10,11 @@ import pytest
 from cairnmq.base.errors import ForeignStore
 from cairnmq.recovery import replay
 from cairnmq.store.journaled.acquire_records import taker
-
-from ..thorough import amount
-from .shards import explore
-from .tally import Tally
-from .workload import KINDS
-from .world import World
+from tests.harness.recovery.shards import explore
+from tests.harness.recovery.tally import Tally
+from tests.harness.recovery.workload import KINDS
+from tests.harness.recovery.world import World
+from tests.harness.thorough import amount
 
 STATES = amount("CAIRN_NOTED_STATES", 10_000, 400)
 """Of a life of each kind."""

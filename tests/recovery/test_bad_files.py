@@ -30,8 +30,17 @@ from cairnmq.recovery.recover import open_store, recover
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.wiring.wiring import Wiring
 from cairnmq.tools.repair.salvage import salvage
-
-from .damaged import CONTAINER_BYTES, MEMORY, OnQueues, Whole, check_salvaged, open_and_show, shown_by, tree, with_holes
+from tests.harness.recovery.damaged import (
+    CONTAINER_BYTES,
+    MEMORY,
+    OnQueues,
+    Whole,
+    check_salvaged,
+    open_and_show,
+    shown_by,
+    tree,
+    with_holes,
+)
 
 OLDEST, BEFORE_THE_HOLE, BEHIND_THE_HOLE, NEWEST = 0, 1, 4, 5
 SLOTS = (OLDEST, BEFORE_THE_HOLE, BEHIND_THE_HOLE, NEWEST)

@@ -17,13 +17,12 @@ from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format import block
 from cairnmq.journal.format.block import Block, BlockHead
 from cairnmq.journal.read.scanner import LogReader
-
-from ..thorough import amount
-from .checker import Broken
-from .cores import on_all_cores
-from .rot import CUT, ENDS, FAULTS_PER_SHARD, REFUSED, Place, Rot, Verdicts, rot
-from .workload import workload
-from .world import World
+from tests.harness.recovery.checker import Broken
+from tests.harness.recovery.cores import on_all_cores
+from tests.harness.recovery.rot import CUT, ENDS, FAULTS_PER_SHARD, REFUSED, Place, Rot, Verdicts, rot
+from tests.harness.recovery.workload import workload
+from tests.harness.recovery.world import World
+from tests.harness.thorough import amount
 
 FAULTS = amount("CAIRN_FAULTS", 100_000, 4_000)
 SEED = int(environ.get("CAIRN_SEED", "1"))

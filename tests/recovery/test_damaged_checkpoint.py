@@ -20,8 +20,7 @@ from cairnmq.base.clock import SystemClock
 from cairnmq.recovery.recover import open_store
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.contract.wiring_rows import QueueRow
-
-from ..thorough import THOROUGH
+from tests.harness.thorough import THOROUGH
 
 PAGE_BYTES = 4096
 SEED = int(os.environ.get("CAIRN_SEED", "1"))

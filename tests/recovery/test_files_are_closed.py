@@ -16,8 +16,7 @@ from cairnmq.journal.write.open import MIN_CONTAINER_BYTES
 from cairnmq.recovery.recover import open_store
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.journaled.store import JournalStore
-
-from ..store.stores import queue
+from tests.harness.store.stores import queue
 
 OPTIONS = StoreOptions(container_bytes=MIN_CONTAINER_BYTES)
 

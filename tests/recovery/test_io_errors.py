@@ -17,14 +17,13 @@ from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.read.scanner import LogReader
 from cairnmq.journal.write import open as opening
 from cairnmq.journal.write.log_writer import LogWriter
-
-from ..thorough import THOROUGH
-from .checker import Broken
-from .cores import on_all_cores
-from .explorer import Explorer
-from .io_errors import Case, Outcomes, all_errors, cases, run
-from .workload import workload
-from .world import World
+from tests.harness.recovery.checker import Broken
+from tests.harness.recovery.cores import on_all_cores
+from tests.harness.recovery.explorer import Explorer
+from tests.harness.recovery.io_errors import Case, Outcomes, all_errors, cases, run
+from tests.harness.recovery.workload import workload
+from tests.harness.recovery.world import World
+from tests.harness.thorough import THOROUGH
 
 SEED = int(environ.get("CAIRN_SEED", "1"))
 LIVES = 2

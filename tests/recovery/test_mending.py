@@ -11,7 +11,7 @@ from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.block import Block
 from cairnmq.recovery.damage_survey import survey
 from cairnmq.recovery.lenient_directory import PatientFile
-from tests.journal.logs import BIG, blocks, content, new_log, put
+from tests.harness.journal.logs import BIG, blocks, content, new_log, put
 
 SECTORS = 12
 

@@ -14,9 +14,8 @@ from cairnmq.journal.read.scanner import LogReader
 from cairnmq.recovery.recover import open_store, recover
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.wiring.wiring import Wiring
-
-from ..store.stores import queue
-from .world import MemoryWiring
+from tests.harness.recovery.world import MemoryWiring
+from tests.harness.store.stores import queue
 
 
 def test_one_log_and_nothing_else_in_a_directory_of_its_own(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from cairnmq.journal.format.block import BLOCK_HEAD_BYTES
 from cairnmq.journal.format.record import HEAD_BYTES, Flag, RecordHead, RecordType
 from cairnmq.journal.write.journal import OWN_LSN
 from cairnmq.recovery.broken_block import broken_blocks, expected_crc, says_twice
-from tests.journal.logs import LOG_ID, new_log
+from tests.harness.journal.logs import LOG_ID, new_log
 
 LSN = 1024
 

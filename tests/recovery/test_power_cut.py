@@ -13,13 +13,13 @@ from os import environ
 
 import pytest
 
-from ..thorough import amount
-from .checker import Broken
-from .cores import on_all_cores
-from .shards import again, begin, explore, explore_all
-from .states import Crash
-from .tally import Tally
-from .world import World
+from tests.harness.recovery.checker import Broken
+from tests.harness.recovery.cores import on_all_cores
+from tests.harness.recovery.shards import again, begin, explore, explore_all
+from tests.harness.recovery.states import Crash
+from tests.harness.recovery.tally import Tally
+from tests.harness.recovery.world import World
+from tests.harness.thorough import amount
 
 STATES = amount("CAIRN_STATES", 1_000_000, 15_000)
 SEED = int(environ.get("CAIRN_SEED", "1"))
@@ -62,7 +62,8 @@ def test_a_failure_tells_how_to_come_to_it_again(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(Broken) as first:
         explore(3, 9)
     path = first.value.__notes__[-1].split()[-1]
-    assert first.value.__notes__[-1] == f"again: python -m tests.recovery.shards --seed 3 --shard 9 --path {path}"
+    command = f"python -m tests.harness.recovery.shards --seed 3 --shard 9 --path {path}"
+    assert first.value.__notes__[-1] == f"again: {command}"
     with pytest.raises(Broken) as second:
         again(3, 9, path)
     assert str(first.value) == str(second.value)

@@ -10,12 +10,11 @@ from os import environ
 import pytest
 
 from cairnmq.base.testing.memory_disk import MemoryDirectory
-
-from .explorer import Explorer
-from .states import Crash
-from .tally import CUT, JUNK
-from .workload import workload
-from .world import Moment, World
+from tests.harness.recovery.explorer import Explorer
+from tests.harness.recovery.states import Crash
+from tests.harness.recovery.tally import CUT, JUNK
+from tests.harness.recovery.workload import workload
+from tests.harness.recovery.world import Moment, World
 
 SEED = int(environ.get("CAIRN_SEED", "1"))
 SECTORS = pytest.mark.parametrize("sector_bytes", [512, 4096])

@@ -23,10 +23,9 @@ from cairnmq.recovery.recover import open_store, recover
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.contract.wiring_rows import QueueRow
 from cairnmq.store.journaled.store import JournalStore
-
-from ..journal.logs import with_crc
-from .checker import content_of
-from .world import OPTIONS, MemoryWiring
+from tests.harness.journal.logs import with_crc
+from tests.harness.recovery.checker import content_of
+from tests.harness.recovery.world import OPTIONS, MemoryWiring
 
 SMALL = StoreOptions(container_bytes=1)
 

@@ -14,20 +14,15 @@ from os import environ
 
 import pytest
 
+from tests.harness.recovery.checker import Broken
+from tests.harness.recovery.defects import DEFECTS
+from tests.harness.recovery.rot import rot
+from tests.harness.recovery.shards import explore
+from tests.harness.recovery.workload import KINDS
+from tests.harness.store.stores import Disk
+from tests.harness.thorough import THOROUGH
+
 from ..store import test_purging, test_transaction_histories, test_transactions
-from ..store.stores import Disk
-from ..thorough import THOROUGH
-from . import (  # noqa: F401  the rest of the defects
-    defects_of_moving,
-    defects_of_purging,
-    defects_of_recovery,
-    defects_of_transactions,
-)
-from .checker import Broken
-from .defects import DEFECTS
-from .rot import rot
-from .shards import explore
-from .workload import KINDS
 
 SEED = int(environ.get("CAIRN_SEED", "1"))
 SURVIVORS = {

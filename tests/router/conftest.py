@@ -8,8 +8,7 @@ import pytest
 
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import broker, connect, new_peer, peer, peer_at, start_broker, start_process
-
-from .raw import Raw, Say, begin, opening
+from tests.harness.router.raw import Raw, Say, begin, opening
 
 __all__ = ["broker", "connect", "new_peer", "peer", "peer_at", "start_broker", "start_process"]
 

@@ -16,12 +16,11 @@ from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.channel.ports import Open
 from cairnmq.channel.ports import Terminus as Terms
 from cairnmq.cli.run.connect_to import auto_links_of, targets_of
-from tests.broker.world import FakeTerminal, World
 from tests.clients.conftest import NewPeer, StartBroker
-from tests.clients.peers import Peer
-
-from .far import Far
-from .joined import is_up, until
+from tests.harness.broker.world import FakeTerminal, World
+from tests.harness.clients.peers import Peer
+from tests.harness.router.far import Far
+from tests.harness.router.joined import is_up, until
 
 
 @pytest.fixture(autouse=True)

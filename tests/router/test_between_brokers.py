@@ -10,10 +10,9 @@ from proton import Delivery, Message, symbol
 
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import NewPeer, StartBroker
-from tests.clients.peers import Peer
+from tests.harness.clients.peers import Peer
 from tests.harness.router.forwarded import receiving, sender_to, settled, taken
-
-from .joined import all_reach_all, knows_receivers, reached, start, until
+from tests.harness.router.joined import all_reach_all, knows_receivers, reached, start, until
 
 
 @pytest.fixture

@@ -10,9 +10,8 @@ from proton import Delivery, Message
 
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import NewPeer, StartBroker
-from tests.clients.peers import Peer
-
-from .joined import all_reach_all, start, until
+from tests.harness.clients.peers import Peer
+from tests.harness.router.joined import all_reach_all, start, until
 
 
 class Script:

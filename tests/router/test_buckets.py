@@ -13,13 +13,12 @@ from cairnmq.amqp.native.buffer_pool import Buckets
 from cairnmq.amqp.native.proton_ffi import lib
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import NewPeer, StartBroker
-from tests.clients.peers import Peer
+from tests.harness.clients.peers import Peer
+from tests.harness.router import raw
 from tests.harness.router.held_core import core_held_up
+from tests.harness.router.joined import until
+from tests.harness.router.raw import Raw, attach, begin, frame, opening
 from tests.harness.router.workers import worker_of
-
-from . import raw
-from .joined import until
-from .raw import Raw, attach, begin, frame, opening
 
 KIB, MIB = 1 << 10, 1 << 20
 FRAME_BYTES = 64 * KIB

@@ -10,7 +10,7 @@ from proton import Endpoint
 
 from cairnmq.broker.links.consumer import Consumer
 from cairnmq.broker_plugin.run import RunningBroker
-from tests.clients.peers import Peer
+from tests.harness.clients.peers import Peer
 
 Ends = list[tuple[bool, bool]]
 

@@ -18,11 +18,10 @@ from cairnmq.amqp.links.events import Limits
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.router.admission.admission import AdmissionOptions
 from tests.clients.conftest import NewPeer, StartBroker
-from tests.clients.peers import Peer
-from tests.process import broker as broker_process
-
-from . import raw
-from .raw import Raw, Say, attach, begin, frame, opening, transfer
+from tests.harness.clients.peers import Peer
+from tests.harness.process import broker as broker_process
+from tests.harness.router import raw
+from tests.harness.router.raw import Raw, Say, attach, begin, frame, opening, transfer
 
 MESSAGE = b"\x00\x53\x77\x43"
 

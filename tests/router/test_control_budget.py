@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from cairnmq.amqp.codec.types import Uint
 from tests.fuzz.site import Site
-from tests.security.wire import message
-
-from .raw import AMQP, FLOW, attach, begin, frame, opening, transfer
+from tests.harness.router.raw import AMQP, FLOW, attach, begin, frame, opening, transfer
+from tests.harness.security.wire import message
 
 CONTROLS = 16
 WINDOW = Uint(0), Uint(1 << 20), Uint(0), Uint(1 << 20)

@@ -14,8 +14,8 @@ from cairnmq.cluster.replication.replica import Replica
 from cairnmq.management.node import Management
 from cairnmq.router.connections.terminal import Terminal
 from cairnmq.router.kernel.core import Core
-from tests import core_only
-from tests.clients.peers import Peer
+from tests.harness import core_only
+from tests.harness.clients.peers import Peer
 
 
 def on_thread(name: str, call: Any) -> Any:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .raw import transfer
-from .two_ends import TwoEnds
+from tests.harness.router.raw import transfer
+from tests.harness.router.two_ends import TwoEnds
 
 STEPS = (
     "ask", "take back", "drain", "send", "send unasked", "give back", "client says", "client hears", "far says",

@@ -13,15 +13,14 @@ from proton import Condition, Delivery, Endpoint, Message
 
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import NewPeer, StartBroker
-from tests.clients.peers import Peer
-from tests.clients.transacting import Control, bodies, post, retire, send
-from tests.clients.transacting import taken as all_of
+from tests.harness.clients.peers import Peer
+from tests.harness.clients.transacting import Control, bodies, post, retire, send
+from tests.harness.clients.transacting import taken as all_of
+from tests.harness.router import raw
+from tests.harness.router.far import Far, begin, meanwhile
+from tests.harness.router.joined import is_up, until
+from tests.harness.router.raw import END, Raw, attach, frame, opening, transfer
 from tests.harness.router.workers import worker_of
-
-from . import raw
-from .far import Far, begin, meanwhile
-from .joined import is_up, until
-from .raw import END, Raw, attach, frame, opening, transfer
 
 DURABLE = b"\x00\x53\x70\xc0\x02\x01\x41"
 PART = bytes(60_000)

@@ -9,11 +9,10 @@ from proton import Endpoint, Terminus
 
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import NewPeer, StartBroker
+from tests.harness.router import raw
+from tests.harness.router.far import Far, begin, meanwhile
+from tests.harness.router.joined import is_up, until
 from tests.management.conftest import Manager
-
-from . import raw
-from .far import Far, begin, meanwhile
-from .joined import is_up, until
 
 
 @pytest.fixture

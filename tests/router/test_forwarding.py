@@ -9,7 +9,7 @@ from proton import Condition, Delivery, Link, Message, symbol
 
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import NewPeer, StartBroker
-from tests.clients.peers import Peer
+from tests.harness.clients.peers import Peer
 from tests.harness.router.forwarded import receiving, sender_to, settled, taken
 
 CREDIT = 100

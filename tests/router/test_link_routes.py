@@ -14,10 +14,9 @@ from cairnmq.amqp.native.proton_ffi import lib
 from cairnmq.broker.outbound.link_pair import AHEAD_BYTES
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import NewPeer, StartBroker
-from tests.clients.peers import Peer
-
-from .far import Far, begin, meanwhile
-from .joined import is_up, until
+from tests.harness.clients.peers import Peer
+from tests.harness.router.far import Far, begin, meanwhile
+from tests.harness.router.joined import is_up, until
 
 
 @pytest.fixture

@@ -12,9 +12,8 @@ from proton.utils import BlockingConnection
 
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import StartBroker
-from tests.rabbitmq import PASSWORD, USER, RabbitMq, why_not
-
-from .joined import is_up, until
+from tests.harness.rabbitmq import PASSWORD, USER, RabbitMq, why_not
+from tests.harness.router.joined import is_up, until
 
 
 def _take(receiver: Any, number: int) -> list[bytes]:

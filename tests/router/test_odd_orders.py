@@ -12,11 +12,10 @@ import pytest
 
 from cairnmq.amqp.codec.types import Described, Ubyte, Uint, Ulong
 from cairnmq.broker_plugin.run import RunningBroker
-from tests.clients.peers import Peer
-from tests.security.wire import message
-
-from . import raw
-from .raw import Frame, Raw, Say, frame
+from tests.harness.clients.peers import Peer
+from tests.harness.router import raw
+from tests.harness.router.raw import Frame, Raw, Say, frame
+from tests.harness.security.wire import message
 
 WRAPS = 1 << 32
 RECEIVED, ACCEPTED, RELEASED = 0x23, 0x24, 0x26

@@ -9,7 +9,7 @@ import pytest
 from proton import Delivery, Link, Message
 
 from tests.clients.conftest import NewPeer, StartBroker
-from tests.clients.peers import Peer
+from tests.harness.clients.peers import Peer
 
 SECOND = Link.RCV_SECOND
 

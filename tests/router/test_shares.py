@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis.strategies import integers, lists
 
 from tests.fuzz.site import Site
-from tests.security.wire import message
-
-from .raw import AMQP, attach, begin, opening, transfer
+from tests.harness.router.raw import AMQP, attach, begin, opening, transfer
+from tests.harness.security.wire import message
 
 EMPTY_FRAME = bytes.fromhex("0000000802000000")
 """What a peer says so as not to seem dead."""

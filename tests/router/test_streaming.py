@@ -15,7 +15,7 @@ from bench.long import stream_in, stream_out
 from cairnmq.broker.passthrough.sender import AHEAD_BYTES, SESSION_WINDOW_BYTES
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import NewPeer, StartBroker
-from tests.clients.peers import Peer
+from tests.harness.clients.peers import Peer
 from tests.harness.router.small_messages import small_ones_pass
 
 PART = bytes(range(256)) * 64

@@ -14,7 +14,7 @@ from proton import Endpoint, Message
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.router.connections.terminal import Terminal
 from tests.clients.conftest import NewPeer, StartBroker
-from tests.clients.peers import DEADLINE_S, Peer
+from tests.harness.clients.peers import DEADLINE_S, Peer
 from tests.harness.router.held_core import core_held_up
 
 

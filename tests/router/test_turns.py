@@ -9,7 +9,7 @@ import pytest
 from proton import Message, symbol
 
 from tests.clients.conftest import NewPeer
-from tests.clients.peers import Peer
+from tests.harness.clients.peers import Peer
 
 COUNT, SIZE_BYTES = 400, 20_000
 

@@ -13,7 +13,7 @@ from proton import Endpoint
 from bench.broker import Broker
 from bench.long import stream_in, stream_out
 from tests.clients.conftest import NewPeer
-from tests.clients.peers import Peer
+from tests.harness.clients.peers import Peer
 from tests.harness.router.small_messages import small_ones_pass
 
 MIB = 1 << 20

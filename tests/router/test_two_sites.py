@@ -19,7 +19,7 @@ from proton.reactor import Copy
 from proton.utils import BlockingConnection
 
 from cairnmq.tools.soak.servers import free_port
-from tests.process import CAIRNMQ, BrokerProcess
+from tests.harness.process import CAIRNMQ, BrokerProcess
 
 DEADLINE_S = 180.0
 

@@ -18,8 +18,7 @@ from cairnmq.base.accounts.credentials import FEWEST_ITERATIONS, make
 from cairnmq.broker_plugin.options import BrokerOptions, RouterOptions, StoreOptions, parse_link_route, parse_target
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.router.tls import TlsOptions
-
-from .wire import Wire, wired
+from tests.harness.security.wire import Wire, wired
 
 DEFAULTS = Limits()
 PASSWORDS = {"anna": "one stone", "ben": "another stone"}

@@ -16,9 +16,7 @@ from cairnmq.amqp.codec.user_id_check import NotTheSender, Walk, vouch
 from cairnmq.base.errors import CairnError
 from cairnmq.broker.nodes import access_control as access
 from cairnmq.broker_plugin.run import RunningBroker
-
-from .conftest import PASSWORDS, StartBroker
-from .wire import (
+from tests.harness.security.wire import (
     AMQP,
     ATTACH,
     BEGIN,
@@ -43,6 +41,8 @@ from .wire import (
     uint,
     wired,
 )  # fmt: skip
+
+from .conftest import PASSWORDS, StartBroker
 
 RULES = """
 [groups]

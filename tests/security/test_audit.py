@@ -26,9 +26,9 @@ from cairnmq.base.accounts.audit import (
 from cairnmq.base.errors import CairnError
 from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.broker_plugin.run import RunningBroker
+from tests.harness.security.wire import wired
 
 from .conftest import PASSWORDS
-from .wire import wired
 
 AUTH = 1
 

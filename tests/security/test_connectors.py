@@ -20,8 +20,8 @@ from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.channel.connector_target import Target, parse
 from cairnmq.cli.main import cairnmq
 from cairnmq.tools.soak.servers import free_port
+from tests.harness.process import BrokerProcess
 from tests.harness.security.connectors import ANNA, connector_of, until, users_of
-from tests.process import BrokerProcess
 
 from .conftest import PASSWORDS, Certificates, StartBroker
 

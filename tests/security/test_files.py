@@ -19,7 +19,7 @@ from cairnmq.base.errors import CairnError, SharedDirectory
 from cairnmq.base.private_files import open_private
 from cairnmq.store import open_store
 from cairnmq.tools.explain.stat import stat_store
-from tests.process import CAIRNMQ, DEADLINE_S, broker
+from tests.harness.process import CAIRNMQ, DEADLINE_S, broker
 
 
 @pytest.fixture(params=[0o000, 0o077], ids=["umask 000", "umask 077"])

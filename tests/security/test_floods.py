@@ -17,10 +17,8 @@ from cairnmq.amqp.codec.decode import read_items
 from cairnmq.amqp.codec.primitives import descriptor
 from cairnmq.amqp.links.events import Limits
 from cairnmq.broker_plugin.run import RunningBroker
-from tests.process import broker as broker_process
-
-from .conftest import StartBroker, assert_serves
-from .wire import (
+from tests.harness.process import broker as broker_process
+from tests.harness.security.wire import (
     AMQP,
     ATTACH,
     BEGIN,
@@ -46,6 +44,8 @@ from .wire import (
     uint,
     wired,
 )  # fmt: skip
+
+from .conftest import StartBroker, assert_serves
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,10 +16,10 @@ from proton.utils import BlockingConnection
 from cairnmq.amqp.client.login import BrokerLogin, LoginSocket
 from cairnmq.base.errors import BrokerError
 from cairnmq.broker_plugin.run import RunningBroker
+from tests.harness.process import CAIRNMQ
+from tests.harness.security.wire import DEADLINE_S, wired
 
-from ..process import CAIRNMQ
 from .conftest import PASSWORDS, Certificates, StartBroker
-from .wire import DEADLINE_S, wired
 
 
 def where(port: int, user: str | None = "anna", password: str = PASSWORDS["anna"], **more: object) -> BrokerLogin:

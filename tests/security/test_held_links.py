@@ -23,9 +23,9 @@ from tests.harness.security.quotas import (
     take,
     wait_until,
 )
+from tests.harness.security.wire import CLOSE, Wire, attach
 
 from .conftest import StartBroker
-from .wire import CLOSE, Wire, attach
 
 IDLE_MS = 800
 COUNT, SIZE = 1000, 30_000

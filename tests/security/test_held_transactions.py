@@ -10,9 +10,7 @@ from cairnmq.amqp.codec.decode import read_items
 from cairnmq.amqp.codec.primitives import descriptor
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.harness.security.quotas import RULES, attach_sender, durable, send, wait_until
-
-from .conftest import StartBroker
-from .wire import (
+from tests.harness.security.wire import (
     ATTACH,
     DISPOSITION,
     FALSE,
@@ -30,6 +28,8 @@ from .wire import (
     uint,
     wired,
 )
+
+from .conftest import StartBroker
 
 IN_TRANSACTION = 3
 DECLARED = b"\x00\x53\x33"

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Tell
-
-from . import flood_attacks, management_attacks, quota_attacks, selector_attacks
-from .isolation import Case, assert_isolated, measure
+from tests.harness.security import flood_attacks, management_attacks, quota_attacks, selector_attacks
+from tests.harness.security.isolation import Case, assert_isolated, measure
 
 CASES = (*flood_attacks.CASES, *management_attacks.CASES, *quota_attacks.CASES, *selector_attacks.CASES)
 

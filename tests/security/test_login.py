@@ -22,9 +22,7 @@ from cairnmq.base.accounts.credentials import FEWEST_ITERATIONS, make
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.router.admission import login_gate as gate
 from tests.harness.security.login import AUTH, OK, SYS_TEMP
-
-from .conftest import PASSWORDS, Certificates, StartBroker, assert_serves
-from .wire import (
+from tests.harness.security.wire import (
     AMQP,
     ATTACH,
     BEGIN,
@@ -43,6 +41,8 @@ from .wire import (
     uint,
     wired,
 )  # fmt: skip
+
+from .conftest import PASSWORDS, Certificates, StartBroker, assert_serves
 
 
 @pytest.mark.parametrize("name", PASSWORDS)

@@ -10,9 +10,9 @@ from cairnmq.broker.mesh.neighbour import ADDRESSES, CONTROL
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.channel.connector_target import INTER_ROUTER
 from tests.harness.security.connectors import ANNA, connector_of, until, users_of
+from tests.harness.security.wire import BEGIN, DETACH, NULL, TRANSFER, Wire, attach, flow, performative, uint, wired
 
 from .conftest import PASSWORDS, StartBroker
-from .wire import BEGIN, DETACH, NULL, TRANSFER, Wire, attach, flow, performative, uint, wired
 
 LINKS = [(address, sends) for address in ADDRESSES for sends in (False, True)]
 BEN = f"ben:{quote(PASSWORDS['ben'])}"

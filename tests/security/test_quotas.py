@@ -31,9 +31,7 @@ from tests.harness.security.quotas import (
     take,
     wait_until,
 )
-
-from .conftest import PASSWORDS, StartBroker
-from .wire import (
+from tests.harness.security.wire import (
     AMQP,
     ATTACH,
     CLOSE,
@@ -54,6 +52,8 @@ from .wire import (
     uint,
     wired,
 )
+
+from .conftest import PASSWORDS, StartBroker
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ from cairnmq.base.accounts import users
 from cairnmq.base.errors import CairnError
 from cairnmq.cli.main import cairnmq
 from cairnmq.router.tls import TlsOptions
+from tests.harness.process import broker as broker_process
 from tests.harness.security.login import AUTH, OK
-from tests.process import broker as broker_process
+from tests.harness.security.wire import CLOSE, DETACH, Wire, wired
 
 from .conftest import PASSWORDS, Certificates, StartBroker
-from .wire import CLOSE, DETACH, Wire, wired
 
 ALL = '[[rules]]\nwho = ["*"]\nmay = ["*"]\n'
 

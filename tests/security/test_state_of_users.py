@@ -16,9 +16,9 @@ from cairnmq.broker.federation.upstream_link import FOLLOWER
 from cairnmq.broker.outbound import link_routes
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.channel.ports import Open
+from tests.harness.security.wire import AMQP, CLOSE, DEADLINE_S, NULL, OPEN, Wire, performative, string, symbol, wired
 
 from .conftest import PASSWORDS, StartBroker
-from .wire import AMQP, CLOSE, DEADLINE_S, NULL, OPEN, Wire, performative, string, symbol, wired
 
 SOLE = symbol("sole-connection-for-container")
 

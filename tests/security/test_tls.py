@@ -15,9 +15,9 @@ from proton import Message
 from cairnmq.base.errors import CairnError
 from cairnmq.router import tls
 from cairnmq.router.tls import TlsOptions
+from tests.harness.security.wire import DEADLINE_S, DISPOSITION, TRANSFER, Wire, flow, message, transfer, wired
 
 from .conftest import PASSWORDS, Certificates, StartBroker, assert_serves
-from .wire import DEADLINE_S, DISPOSITION, TRANSFER, Wire, flow, message, transfer, wired
 
 OK, AUTH = 0, 1
 

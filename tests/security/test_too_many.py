@@ -6,8 +6,23 @@ import time
 
 import pytest
 
+from tests.harness.security.wire import (
+    AMQP,
+    ATTACH,
+    BEGIN,
+    CLOSE,
+    DEADLINE_S,
+    NULL,
+    OPEN,
+    Wire,
+    attach,
+    performative,
+    string,
+    uint,
+    wired,
+)
+
 from .conftest import PASSWORDS, Certificates, StartBroker
-from .wire import AMQP, ATTACH, BEGIN, CLOSE, DEADLINE_S, NULL, OPEN, Wire, attach, performative, string, uint, wired
 
 MOST = 2
 

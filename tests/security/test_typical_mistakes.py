@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.router.joined import until
+from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
+from tests.harness.router.joined import until
 
-from ..process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 from .conftest import Certificates
 
 

@@ -22,8 +22,7 @@ from cairnmq.analytics.views.records import ReadOptions
 from cairnmq.base.disk.seam import Directory
 from cairnmq.base.errors import ForeignStore, StoreInUse
 from tests.harness.columns.live_store import written
-
-from ..columns.logs import lay_out, live
+from tests.harness.columns.logs import lay_out, live
 
 BIG = 1 << 30
 

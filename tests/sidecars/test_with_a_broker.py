@@ -10,9 +10,8 @@ import pytest
 
 from cairnmq.analytics.sidecars.folder import Folder
 from cairnmq.analytics.views.journal import open_journal
+from tests.harness.process import broker
 from tests.harness.sidecars.keepers import fill, has_ended, keeper_of, sealed, until
-
-from ..process import broker
 
 
 def made(store: Path) -> set[int]:

@@ -27,9 +27,8 @@ from cairnmq.store.contract.dequeue_reason import Why
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.contract.transaction import StoreTransaction
 from cairnmq.store.journaled.store import JournalStore
-
-from ..store.stores import queue
-from ..thorough import amount
+from tests.harness.store.stores import queue
+from tests.harness.thorough import amount
 
 SMALL = 16 << 10
 BEGIN_S = 1_790_000_000.0

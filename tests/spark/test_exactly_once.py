@@ -30,9 +30,8 @@ from cairnmq.analytics.views.journal import open_journal
 from cairnmq.analytics.views.records import ReadOptions
 from cairnmq.journal.files.archive import archived_lsn
 from cairnmq.store.journaled.retention_leases import read_bookmark
-
-from .query import start
-from .traffic import CONTAINER, Broker, Clients, wait_for
+from tests.harness.spark.query import start
+from tests.harness.spark.traffic import CONTAINER, Broker, Clients, wait_for
 
 HERE = Path(__file__).parent
 TOO_SLOW = "Python worker failed to connect back"

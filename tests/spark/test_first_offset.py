@@ -17,8 +17,7 @@ from cairnmq.analytics.spark.stream import JournalStreamReader, Offset
 from cairnmq.base.errors import CairnError
 from cairnmq.store.journaled.retention_leases import read_bookmark
 from tests.harness.store.churn import SMALL, Churn
-
-from ..store.stores import NOW_US
+from tests.harness.store.stores import NOW_US
 
 
 @pytest.mark.parametrize("begin", ["earliest", "latest"])

@@ -22,8 +22,7 @@ from cairnmq.analytics.views.journal import open_journal
 from cairnmq.base.errors import CairnError
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.embedded.library import open_store
-
-from ..export.tables import OPTIONS, SMALL, fill
+from tests.harness.export.tables import OPTIONS, SMALL, fill
 
 Rows = list[str]
 

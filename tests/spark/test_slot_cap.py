@@ -12,8 +12,7 @@ from pyspark.sql import SparkSession
 from cairnmq.analytics.views.journal import open_journal
 from cairnmq.store.journaled.retention_leases import read_bookmark
 from tests.harness.spark.streams import run, streamed
-
-from .traffic import CONTAINER, Broker, Clients, wait_for
+from tests.harness.spark.traffic import CONTAINER, Broker, Clients, wait_for
 
 
 def work(broker: Broker, done: Callable[[], object] = lambda: True) -> None:

@@ -21,8 +21,7 @@ from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.journaled.discarded_state import Aside
 from cairnmq.store.journaled.store import JournalStore
 from cairnmq.tools.inspect.journal_check import check_journal
-
-from ..thorough import EVERY
+from tests.harness.thorough import EVERY
 
 SIZE = 512 << 10
 

@@ -20,9 +20,8 @@ from cairnmq.store.checkpoint import checkpointer as checkpointing
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.contract.wiring_rows import QueueRow
 from cairnmq.store.journaled.store import JournalStore
-
-from ..checkpoints import MemoryCheckpoint
-from ..recovery.world import MemoryWiring
+from tests.harness.checkpoints import MemoryCheckpoint
+from tests.harness.recovery.world import MemoryWiring
 
 SIZE = MIN_CONTAINER_BYTES
 NOW_US = 7

@@ -9,8 +9,8 @@ from itertools import count
 
 import pytest
 
-from ..postgresql import Server
-from .makers import JournalMaker, MemoryMaker, SqlMaker
+from tests.harness.postgresql import Server
+from tests.harness.store.makers import JournalMaker, MemoryMaker, SqlMaker
 
 pytest.register_assert_rewrite("cairnmq.store.conformance")
 

@@ -19,8 +19,7 @@ from cairnmq.store.mapped.store import MappedStore
 from cairnmq.store.mapped.transactions import MappedTransactions
 from cairnmq.store.sql.batch import Batch
 from cairnmq.store.sql.store import SqlStore
-
-from .makers import MemoryMaker, SqlMaker
+from tests.harness.store.makers import MemoryMaker, SqlMaker
 
 Patch = pytest.MonkeyPatch
 DEFECTS: dict[str, tuple[type[StoreMaker], Callable[[Patch], None]]] = {}

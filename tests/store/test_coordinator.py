@@ -17,13 +17,13 @@ import pytest
 
 from cairnmq.base.errors import BadXid, MessageLocked
 from cairnmq.store.contract.transaction import Dequeue
+from tests.harness.postgresql import Server
+from tests.harness.store.coordinated import World
+from tests.harness.store.coordinator import Standing
+from tests.harness.store.coordinator_process import FIRST, IN, OUT, ROWS, SECOND, Orders, content_of
+from tests.harness.thorough import EVERY
 
 from ..conftest import Tell
-from ..postgresql import Server
-from ..thorough import EVERY
-from .coordinated import World
-from .coordinator import Standing
-from .coordinator_process import FIRST, IN, OUT, ROWS, SECOND, Orders, content_of
 
 KILLED = -9
 ALL = (FIRST, SECOND, ROWS)

@@ -21,9 +21,8 @@ from cairnmq.store.contract.wiring_rows import QueueRow
 from cairnmq.store.journaled.acquire_records import taker
 from cairnmq.store.journaled.store import JournalStore
 from cairnmq.store.wiring.wiring import Wiring
+from tests.harness.store.small_disk import SmallDisk
 from tests.harness.store.spares import make_spares
-
-from .small_disk import SmallDisk
 
 OPTIONS = StoreOptions(container_bytes=MIN_CONTAINER_BYTES)
 

@@ -19,11 +19,10 @@ from cairnmq.recovery.recover import recover
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.contract.transaction import Dequeue, Enqueue, Put, StoreTransaction
 from cairnmq.store.journaled.store import JournalStore
-
-from ..recovery.world import MemoryWiring
-from ..thorough import amount
-from .small_disk import Held, SmallDisk
-from .stores import queue
+from tests.harness.recovery.world import MemoryWiring
+from tests.harness.store.small_disk import Held, SmallDisk
+from tests.harness.store.stores import queue
+from tests.harness.thorough import amount
 
 SIZE = 16 << 10
 OPTIONS = StoreOptions(container_bytes=SIZE, min_container_bytes=4096, reserve_bytes=8 * SIZE)

@@ -15,11 +15,10 @@ from cairnmq.recovery.recover import recover
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.contract.transaction import StoreTransaction
 from cairnmq.store.journaled.store import JournalStore
+from tests.harness.recovery.world import MemoryWiring
+from tests.harness.store.small_disk import Held, SmallDisk
 from tests.harness.store.spares import make_spares
-
-from ..recovery.world import MemoryWiring
-from .small_disk import Held, SmallDisk
-from .stores import NOW_US, queue, shown
+from tests.harness.store.stores import NOW_US, queue, shown
 
 SIZE = 32 << 10
 OPTIONS = StoreOptions(container_bytes=SIZE, min_container_bytes=4096, reserve_bytes=4 * SIZE)

@@ -16,8 +16,7 @@ from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.recovery.report import RecoveryReport
 from cairnmq.store.contract.wiring_rows import BindingRow, QueueRow
 from cairnmq.store.journaled.store import JournalStore
-
-from .stores import NOW_US, SIZE, Disk, come_to_rest, put, queue, shown
+from tests.harness.store.stores import NOW_US, SIZE, Disk, come_to_rest, put, queue, shown
 
 MESSAGES = 40
 

@@ -22,9 +22,8 @@ from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.record import MAX_PAYLOAD_BYTES
 from cairnmq.recovery.report import RecoveryReport
 from cairnmq.store.journaled.store import JournalStore
-
-from ..recovery.checker import content_of
-from .stores import BIG, NOW_US, SIZE, Disk, come_to_rest, live_records, shown
+from tests.harness.recovery.checker import content_of
+from tests.harness.store.stores import BIG, NOW_US, SIZE, Disk, come_to_rest, live_records, shown
 
 LIMIT = MAX_PAYLOAD_BYTES
 SIZES = st.integers(0, 900) | st.sampled_from([LIMIT - 1, LIMIT, LIMIT + 1, 200_000])

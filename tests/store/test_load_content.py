@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from cairnmq.base.errors import StoreError
 from cairnmq.journal.format.record import MAX_PAYLOAD_BYTES
-
-from .stores import BIG, NOW_US, Disk, put, queue
+from tests.harness.store.stores import BIG, NOW_US, Disk, put, queue
 
 
 @given(

@@ -17,9 +17,8 @@ from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.journaled.store import JournalStore
 from cairnmq.store.message_map.pins import Pins
 from cairnmq.store.reclaim import hole_policy as gaps
-
-from ..recovery.world import MemoryWiring
-from .stores import NOW_US, come_to_rest, live_records, queue, shown
+from tests.harness.recovery.world import MemoryWiring
+from tests.harness.store.stores import NOW_US, come_to_rest, live_records, queue, shown
 
 SIZE = 16 << 10
 OPTIONS = StoreOptions(container_bytes=SIZE, min_container_bytes=SIZE, checkpoint_bytes=0)

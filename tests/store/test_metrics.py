@@ -21,9 +21,8 @@ from cairnmq.store.checkpoint.checkpoint_file import LmdbFile
 from cairnmq.store.journaled.metrics import JournalMetrics, measure
 from cairnmq.store.journaled.store import JournalStore
 from cairnmq.store.reclaim.slot_holders import MessageHolds, SlotHolders, TombstonesHold
+from tests.harness.journal.logs import SIZE, blocks
 from tests.harness.store.metered import create_queue, open_store
-
-from ..journal.logs import SIZE, blocks
 
 COUNTERS = (
     "flushes", "blocks", "records", "user_bytes", "relocated_bytes", "log_bytes", "block_bytes", "base_lsn",

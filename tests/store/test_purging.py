@@ -21,11 +21,10 @@ from cairnmq.store.journaled.store import JournalStore
 from cairnmq.store.message_map.purges import MAX_KEPT, PurgeMark
 from cairnmq.store.message_map.reconciliation import reconcile
 from cairnmq.store.message_map.state import FLAG_ENQUEUE, State
-
-from ..checkpoints import MemoryCheckpoint
-from ..journal.logs import read_all
-from ..recovery.world import MemoryWiring
-from .stores import NOW_US, Disk, put, queue, shown
+from tests.harness.checkpoints import MemoryCheckpoint
+from tests.harness.journal.logs import read_all
+from tests.harness.recovery.world import MemoryWiring
+from tests.harness.store.stores import NOW_US, Disk, put, queue, shown
 
 SMALL = 8192
 

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from cairnmq.base.errors import StoreError
 from cairnmq.journal.format.record import MAX_PAYLOAD_BYTES, Flag, RecordType
 from cairnmq.store.contract.wiring_rows import Arguments, QueueRow
-
-from ..journal.logs import container_start
-from ..recovery.checker import content_of
-from .stores import BIG, NOW_US, SIZE, Disk, put, queue, shown
+from tests.harness.journal.logs import container_start
+from tests.harness.recovery.checker import content_of
+from tests.harness.store.stores import BIG, NOW_US, SIZE, Disk, put, queue, shown
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ from cairnmq.journal.write.open import open_log
 from cairnmq.store.message_map.placement import on_queues
 from cairnmq.store.message_map.reconciliation import reconcile
 from cairnmq.store.message_map.state import State
-
-from ..journal.logs import advance_base
-from .stores import BIG, NOW_US, SIZE, Disk, particulars, put, queue, shown
+from tests.harness.journal.logs import advance_base
+from tests.harness.store.stores import BIG, NOW_US, SIZE, Disk, particulars, put, queue, shown
 
 
 @pytest.fixture

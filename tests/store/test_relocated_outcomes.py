@@ -16,9 +16,8 @@ from cairnmq.journal.format.record import HEAD_BYTES
 from cairnmq.recovery.recover import recover
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.journaled.store import JournalStore
-
-from ..recovery.world import MemoryWiring
-from .stores import NOW_US, come_to_rest, queue, shown
+from tests.harness.recovery.world import MemoryWiring
+from tests.harness.store.stores import NOW_US, come_to_rest, queue, shown
 
 SIZE = 8192
 OPTIONS = StoreOptions(container_bytes=SIZE, min_container_bytes=SIZE, checkpoint_bytes=0)

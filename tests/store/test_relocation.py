@@ -6,10 +6,9 @@ import pytest
 
 from cairnmq.journal.format.record import Flag, RecordType
 from cairnmq.store.journaled.store import JournalStore
-
-from ..recovery.checker import content_of
-from .histories import MIXES, Moment, Traffic
-from .stores import BIG, NOW_US, SIZE, Disk, come_to_rest, put, queue, shown
+from tests.harness.recovery.checker import content_of
+from tests.harness.store.histories import MIXES, Moment, Traffic
+from tests.harness.store.stores import BIG, NOW_US, SIZE, Disk, come_to_rest, put, queue, shown
 
 STEPS = 300
 

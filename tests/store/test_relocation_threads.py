@@ -13,9 +13,8 @@ import pytest
 
 from cairnmq.journal.write.journal import Journal
 from cairnmq.store.message_map.state import State
-
-from ..recovery.checker import content_of
-from .stores import BIG, NOW_US, SIZE, Disk, come_to_rest, put, queue, shown
+from tests.harness.recovery.checker import content_of
+from tests.harness.store.stores import BIG, NOW_US, SIZE, Disk, come_to_rest, put, queue, shown
 
 SOON_S = 180
 

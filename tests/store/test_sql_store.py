@@ -24,9 +24,8 @@ from cairnmq.store.contract.wiring_rows import QueueRow
 from cairnmq.store.sql.batch import Batch
 from cairnmq.store.sql.store import SqlStore
 from cairnmq.store.wiring import database as sql
-
-from ..postgresql import DEADLINE_S, Server
-from .makers import SqlMaker
+from tests.harness.postgresql import DEADLINE_S, Server
+from tests.harness.store.makers import SqlMaker
 
 NOW_US = 7
 

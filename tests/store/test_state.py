@@ -18,10 +18,9 @@ from cairnmq.store.message_map.bulk_apply import apply_all
 from cairnmq.store.message_map.placement import on_queues
 from cairnmq.store.message_map.reconciliation import reconcile
 from cairnmq.store.message_map.state import State
-
-from ..journal.logs import blocks, records_of
-from .histories import MIXES, Traffic
-from .stores import SIZE, live_records, particulars
+from tests.harness.journal.logs import blocks, records_of
+from tests.harness.store.histories import MIXES, Traffic
+from tests.harness.store.stores import SIZE, live_records, particulars
 
 Record = tuple[int, RecordHead]
 FIRST_SLOT = 3

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cairnmq.journal.format.record import Flag, RecordType
+from tests.harness.store.stores import NOW_US, come_to_rest, shown
 from tests.harness.store.transaction_histories import SMALL, Life
-
-from .stores import NOW_US, come_to_rest, shown
 
 
 @pytest.mark.parametrize("seed", range(8))

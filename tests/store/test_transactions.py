@@ -21,8 +21,7 @@ from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.contract.transaction import MAX_HELD_BYTES, MAX_XID_BYTES, TxState
 from cairnmq.store.message_map.pins import Pins
 from cairnmq.store.message_map.transaction_log import TransactionLog
-
-from .stores import NOW_US, Disk, queue, shown
+from tests.harness.store.stores import NOW_US, Disk, queue, shown
 
 SMALL = 8192
 OPTIONS = StoreOptions(

@@ -13,9 +13,8 @@ from cairnmq.journal.format.record import RecordType
 from cairnmq.recovery.recover import recover
 from cairnmq.store.contract.transaction import MAX_XID_BYTES, TxState
 from cairnmq.store.journaled.store import JournalStore
-
-from ..recovery.world import OPTIONS
-from .stores import NOW_US, SIZE, Disk, put, queue, shown
+from tests.harness.recovery.world import OPTIONS
+from tests.harness.store.stores import NOW_US, SIZE, Disk, put, queue, shown
 
 
 def test_two_streams_in_one_log(disk: Disk) -> None:

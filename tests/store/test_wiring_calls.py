@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from cairnmq.base.errors import SqlUnreachable
 from cairnmq.store.contract.wiring_rows import QueueRow
 from cairnmq.store.wiring.calls import WiringCalls
-
-from ..recovery.world import MemoryWiring
+from tests.harness.recovery.world import MemoryWiring
 
 
 class Counting(MemoryWiring):

@@ -33,8 +33,7 @@ from cairnmq.store.wiring import database as sql
 from cairnmq.store.wiring.calls import WiringCalls
 from cairnmq.store.wiring.database import parse_address
 from cairnmq.store.wiring.wiring import Wiring
-
-from ..postgresql import DEADLINE_S, PASSWORD, Server
+from tests.harness.postgresql import DEADLINE_S, PASSWORD, Server
 
 
 def connect(server: Server, catalog: str | None = None, *, alone: bool = True, **url: str) -> Wiring:

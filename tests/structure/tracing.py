@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from cairnmq.broker_plugin.options import BrokerOptions, RouterOptions
 from cairnmq.broker_plugin.run import RunningBroker
-from tests.security.wire import DISPOSITION, TRANSFER, Wire, flow, message, transfer, wired
+from tests.harness.security.wire import DISPOSITION, TRANSFER, Wire, flow, message, transfer, wired
 
 from .modules import FLOORS, ROOT
 

@@ -17,9 +17,8 @@ from cairnmq.recovery.recover import open_store
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.journaled.acquire_records import MAX_NAME_BYTES, MOST_MESSAGES, decode, encode, taker
 from cairnmq.store.journaled.store import JournalStore
-
-from ..process import CAIRNMQ, DEADLINE_S
-from ..store.stores import NOW_US, queue
+from tests.harness.process import CAIRNMQ, DEADLINE_S
+from tests.harness.store.stores import NOW_US, queue
 
 Run = Callable[..., str]
 

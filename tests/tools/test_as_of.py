@@ -24,9 +24,9 @@ from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.embedded.library import Store as Library
 from cairnmq.store.journaled.store import JournalStore
 from cairnmq.tools.inspect.point_in_time import parse_point_in_time, time_words
+from tests.harness.process import CAIRNMQ, DEADLINE_S
+from tests.harness.store.stores import queue
 
-from ..process import CAIRNMQ, DEADLINE_S
-from ..store.stores import queue
 from .conftest import Dump, Result
 
 START_US = 1_700_000_000_000_000

@@ -16,11 +16,10 @@ from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.recovery.recover import recover
 from cairnmq.tools.history.as_of import QueuesView
 from cairnmq.tools.history.history import find_history
+from tests.harness.columns.logs import lay_out
+from tests.harness.recovery.world import OPTIONS, MemoryWiring
+from tests.harness.store.stores import NOW_US, queue
 from tests.harness.tools.past import Past, no_progress
-
-from ..columns.logs import lay_out
-from ..recovery.world import OPTIONS, MemoryWiring
-from ..store.stores import NOW_US, queue
 
 FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
 """A seed can't be made simpler."""

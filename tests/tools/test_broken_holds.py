@@ -19,11 +19,10 @@ from cairnmq.store.wiring.wiring import Wiring
 from cairnmq.tools.backup.backup import back_up
 from cairnmq.tools.history.history_view import HistoryView
 from cairnmq.tools.inspect.point_in_time import PointInTime
+from tests.harness.export.tables import KINDS, Row, expected, rows_in
+from tests.harness.store.small_disk import SmallDisk
 from tests.harness.store.spares import make_spares
-
-from ..export.tables import KINDS, Row, expected, rows_in
-from ..store.small_disk import SmallDisk
-from ..store.stores import NOW_US, queue, shown
+from tests.harness.store.stores import NOW_US, queue, shown
 
 SIZE = 32 << 10
 OPTIONS = StoreOptions(container_bytes=SIZE, min_container_bytes=4096, reserve_bytes=4 * SIZE)

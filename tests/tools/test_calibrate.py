@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from cairnmq.cli.run.broker import broker
 from cairnmq.tools.load.calibrate import ALLOCATED, SIZES, WRITTEN, Timing, suggest
-from tests.process import CAIRNMQ, DEADLINE_S
+from tests.harness.process import CAIRNMQ, DEADLINE_S
 
 from .conftest import Dump
 

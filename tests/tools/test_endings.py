@@ -15,7 +15,7 @@ import pytest
 
 from cairnmq.tools.lab import kernel
 from cairnmq.tools.lab.disks import unavailable_reason
-from tests.process import CAIRNMQ, DEADLINE_S
+from tests.harness.process import CAIRNMQ, DEADLINE_S
 
 if TYPE_CHECKING:
     from tests.tools.conftest import Dump, Store

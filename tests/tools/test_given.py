@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ..journal.logs import advance_base
+from tests.harness.journal.logs import advance_base
 
 if TYPE_CHECKING:
     from tests.tools.conftest import Dump, Store

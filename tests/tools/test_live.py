@@ -17,8 +17,7 @@ from cairnmq.tools.inspect.dump import dump as run_dump
 from cairnmq.tools.inspect.evidence import open_evidence
 from cairnmq.tools.inspect.lines import JsonLines
 from cairnmq.tools.inspect.row_filter import RowFilter
-
-from ..journal.logs import advance_base, container_start
+from tests.harness.journal.logs import advance_base, container_start
 
 if TYPE_CHECKING:
     from tests.tools.conftest import Store

@@ -34,8 +34,7 @@ from cairnmq.tools.inspect.lines import WHOLE_PAYLOAD, JsonLines
 from cairnmq.tools.inspect.row_filter import RowFilter, checked_types
 from cairnmq.tools.load.load_lines import parse, wiring_line
 from cairnmq.tools.load.loader import Result, load
-
-from ..store.stores import NOW_US, come_to_rest, queue
+from tests.harness.store.stores import NOW_US, come_to_rest, queue
 
 SMALL = StoreOptions(1 << 17, min_container_bytes=1 << 17, reserve_bytes=0)
 LOG = UUID(int=9 << 64)

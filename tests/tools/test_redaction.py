@@ -21,9 +21,8 @@ from cairnmq.journal.format.record import Flag, RecordType
 from cairnmq.recovery.recover import open_store
 from cairnmq.tools.load.loader import load
 from cairnmq.tools.load.redaction import Redaction, Rules
-
-from ..process import CAIRNMQ, DEADLINE_S
-from ..store.stores import NOW_US, queue
+from tests.harness.process import CAIRNMQ, DEADLINE_S
+from tests.harness.store.stores import NOW_US, queue
 
 SECRETS = ("the body", "the subject", "the id", "red", "secret note", "nested")
 

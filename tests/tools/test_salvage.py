@@ -23,7 +23,16 @@ from cairnmq.store.journaled.directory import StoreDirectory
 from cairnmq.tools.repair.salvage import salvage
 from cairnmq.tools.repair.salvage_in_place import salvage_in_place
 from cairnmq.tools.repair.salvage_report import SalvageReport
-from tests.recovery.damaged import MEMORY, Whole, any_store, check_salvaged, open_and_show, relocated, tree, with_holes
+from tests.harness.recovery.damaged import (
+    MEMORY,
+    Whole,
+    any_store,
+    check_salvaged,
+    open_and_show,
+    relocated,
+    tree,
+    with_holes,
+)
 
 from .conftest import Dump
 

@@ -27,7 +27,7 @@ from cairnmq.base.extras import install_hint
 from cairnmq.cli.common import row_writers
 from cairnmq.store import open_store as open_library
 from cairnmq.store.contract.options import StoreOptions
-from tests.process import CAIRNMQ, DEADLINE_S
+from tests.harness.process import CAIRNMQ, DEADLINE_S
 
 from .conftest import Dump, Store
 

@@ -31,9 +31,9 @@ from cairnmq.tools.explain.overview import overview_of
 from cairnmq.tools.explain.stat import SlotStat
 from cairnmq.tools.history.heads_only import HeadsReader
 from cairnmq.tools.history.queue_totals import queue_totals
-from tests.clients.peers import Peer
-from tests.process import CAIRNMQ, DEADLINE_S, broker
-from tests.recovery.shards import begin
+from tests.harness.clients.peers import Peer
+from tests.harness.process import CAIRNMQ, DEADLINE_S, broker
+from tests.harness.recovery.shards import begin
 
 from .conftest import Dump, Store
 

@@ -15,10 +15,10 @@ from cairnmq.store.contract.dequeue_reason import Why
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.journaled.acquire_records import taker
 from cairnmq.store.journaled.store import JournalStore
+from tests.harness.clients.peers import Peer
+from tests.harness.process import CAIRNMQ, DEADLINE_S, broker
+from tests.harness.store.stores import NOW_US, come_to_rest, queue
 
-from ..clients.peers import Peer
-from ..process import CAIRNMQ, DEADLINE_S, broker
-from ..store.stores import NOW_US, come_to_rest, queue
 from .conftest import Dump, Result
 
 

@@ -18,12 +18,12 @@ from cairnmq.store.checkpoint.checkpoint_file import CheckpointFile, sealed
 from cairnmq.store.wiring.rescue import Rescued
 from cairnmq.tools.verify.verdicts import Verdict, VerifyReport
 from cairnmq.tools.verify.verify import Verify
-from tests.recovery.kept_checkpoint import Kept, WatchedCheckpoint, flipped
-from tests.recovery.rot import ENDS
-from tests.recovery.shards import begin
-from tests.recovery.states import Crash
-from tests.recovery.workload import Life
-from tests.recovery.world import Moment, World
+from tests.harness.recovery.kept_checkpoint import Kept, WatchedCheckpoint, flipped
+from tests.harness.recovery.rot import ENDS
+from tests.harness.recovery.shards import begin
+from tests.harness.recovery.states import Crash
+from tests.harness.recovery.workload import Life
+from tests.harness.recovery.world import Moment, World
 
 QUIET = settings(max_examples=200)
 

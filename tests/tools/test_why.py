@@ -16,11 +16,10 @@ from cairnmq.store.contract.dequeue_reason import Why, why_of
 from cairnmq.store.embedded.library import Store
 from cairnmq.store.message_map.bulk_apply import apply_all
 from cairnmq.store.message_map.state import State
-from tests.clients.peers import Peer
-from tests.process import CAIRNMQ, DEADLINE_S, broker
+from tests.harness.clients.peers import Peer
+from tests.harness.process import CAIRNMQ, DEADLINE_S, broker
+from tests.harness.store.stores import NOW_US, SIZE, Disk, put, queue
 from tests.tools.conftest import Dump
-
-from ..store.stores import NOW_US, SIZE, Disk, put, queue
 
 
 def reasons(path: Path) -> dict[str, list[str | None]]:

@@ -15,9 +15,9 @@ from cairnmq.recovery.recover import recover
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.journaled.store import JournalStore
 from tests.analysis.clients import SMALL, Clients, Notes
-from tests.columns.logs import lay_out
-from tests.recovery.world import MemoryWiring
-from tests.store.stores import queue
+from tests.harness.columns.logs import lay_out
+from tests.harness.recovery.world import MemoryWiring
+from tests.harness.store.stores import queue
 
 OPTIONS = StoreOptions(container_bytes=SMALL, min_container_bytes=SMALL, reserve_bytes=4 * SMALL)
 QUEUES = ("orders", "bills", "letters")

@@ -7,9 +7,9 @@ import pytest
 from cairnmq.amqp.native.proton_ffi import MODIFIED
 from cairnmq.broker.queues.delivery_counts import PREFIX, RECORD
 from cairnmq.channel.ports import Outcome
-from tests.broker.world import FakeTerminal
 from tests.harness.broker.policies import Policed
 from tests.harness.broker.transacting import Transacting
+from tests.harness.broker.world import FakeTerminal
 
 COUNTS = PREFIX + "q"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cairnmq.amqp.codec import encode, sections
-from tests.broker.world import message
+from tests.harness.broker.world import message
 
 
 def filters(text: str) -> bytes:

@@ -8,7 +8,7 @@ import pytest
 from proton import Message
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED
-from tests.broker.world import FakeTerminal, World
+from tests.harness.broker.world import FakeTerminal, World
 
 either = pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
 

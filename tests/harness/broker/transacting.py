@@ -7,9 +7,9 @@ from typing import Any
 from proton import Message
 
 from cairnmq.channel.ports import Outcome
-from tests.broker.world import FakeTerminal
 from tests.harness.broker.declarations import declare, discharge
 from tests.harness.broker.policies import Policed
+from tests.harness.broker.world import FakeTerminal
 
 
 class Transacting(Policed):

@@ -27,11 +27,11 @@ from cairnmq.cluster.member import ClusterMember, MemberOptions
 from cairnmq.cluster.nodes.failover_addresses import ClientAddresses
 from cairnmq.cluster.replication.flow_control import LIMIT_BYTES
 from cairnmq.recovery.recover import recover
-from tests.broker.world import FakeTerminal, message, number_of
+from tests.harness.broker.world import FakeTerminal, message, number_of
 from tests.harness.cluster.memory_bus import MemoryNetwork
 from tests.harness.cluster.memory_group import on_bus
-from tests.recovery.world import OPTIONS, MemoryWiring
-from tests.store.small_disk import SmallDisk
+from tests.harness.recovery.world import OPTIONS, MemoryWiring
+from tests.harness.store.small_disk import SmallDisk
 
 ACCEPT, RELEASE, FAIL, REJECT = ACCEPTED, RELEASED, MODIFIED, REJECTED
 TICK_S = 0.01

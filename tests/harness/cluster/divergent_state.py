@@ -6,9 +6,9 @@ from cairnmq.base.errors import DiskFull
 from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.recovery.recover import recover
 from cairnmq.store.journaled.discarded_state import KeptState
-from tests.broker.world import number_of
+from tests.harness.broker.world import number_of
 from tests.harness.cluster.cluster_harness import ClusterHarness, SimulatedMember
-from tests.recovery.world import OPTIONS, MemoryWiring
+from tests.harness.recovery.world import OPTIONS, MemoryWiring
 
 
 class MemoryAside:

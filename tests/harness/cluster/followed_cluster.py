@@ -10,9 +10,9 @@ from cairnmq.amqp.native.proton_ffi import ACCEPTED
 from cairnmq.channel.ports import Delivery, Error, Open, Outcome, Terminus
 from cairnmq.cluster.kernel.inbox import ReceivedEvent
 from cairnmq.cluster.member import ClusterMember
-from tests.broker.following_world import Attached, Contents, FollowerSide, Outward, To
-from tests.broker.world import FakeTerminal
-from tests.broker.world import World as Broker
+from tests.harness.broker.following_world import Attached, Contents, FollowerSide, Outward, To
+from tests.harness.broker.world import FakeTerminal
+from tests.harness.broker.world import World as Broker
 from tests.harness.cluster.cluster_harness import ClusterHarness, SimulatedMember
 
 MEMORY_BYTES = 64 << 20

@@ -9,7 +9,7 @@ from proton import Message
 
 from cairnmq.channel.ports import Open, Terminus
 from cairnmq.management.serve import serve
-from tests.broker.world import FakeTerminal
+from tests.harness.broker.world import FakeTerminal
 from tests.harness.cluster.cluster_harness import Connection, SimulatedMember
 
 

@@ -39,7 +39,7 @@ from cairnmq.tools.lab.cluster_lab import Lab, unavailable_reason
 from cairnmq.tools.lab.cluster_lab_conf import LabOptions, address
 from cairnmq.tools.soak.history import Confirmed, Got, Settled
 from tests.harness.cluster import guarantees as promises
-from tests.process import BrokerProcess
+from tests.harness.process import BrokerProcess
 
 ROOT = Path(__file__).parents[3]
 PORT, METRICS = 5672, 9100

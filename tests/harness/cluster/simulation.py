@@ -52,7 +52,7 @@ from tests.harness.cluster.simulated_faults import Faults
 from tests.harness.cluster.simulated_management import CHANGING, EXCHANGE, Operations
 from tests.harness.cluster.simulated_transactions import Worker
 from tests.harness.cluster.transaction_client import Source
-from tests.recovery.cores import little_garbage, on_all_cores
+from tests.harness.recovery.cores import little_garbage, on_all_cores
 
 FAN = "x"
 """An exchange that puts all on two queues."""

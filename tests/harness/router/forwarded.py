@@ -6,7 +6,7 @@ from typing import Any
 
 from proton import Link
 
-from tests.clients.peers import Peer
+from tests.harness.clients.peers import Peer
 
 
 def sender_to(peer: Peer, address: str, **options: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tests.clients.peers import Peer
+from tests.harness.clients.peers import Peer
 
 
 def small_ones_pass(peer: Peer, stalled: Peer) -> None:

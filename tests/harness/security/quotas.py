@@ -12,8 +12,7 @@ from cairnmq.amqp.codec.decode import read_items
 from cairnmq.amqp.codec.primitives import descriptor
 from cairnmq.broker.users.user_accounts import UserAccount
 from cairnmq.broker_plugin.run import RunningBroker
-from tests.security.conftest import PASSWORDS
-from tests.security.wire import (
+from tests.harness.security.wire import (
     ATTACH,
     DEADLINE_S,
     DISPOSITION,
@@ -27,6 +26,7 @@ from tests.security.wire import (
     uint,
     wired,
 )
+from tests.security.conftest import PASSWORDS
 
 RULES = """
 [[rules]]

@@ -11,7 +11,7 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from cairnmq.analytics.views.journal import open_journal
-from tests.process import DEADLINE_S, BrokerProcess
+from tests.harness.process import DEADLINE_S, BrokerProcess
 
 
 def until(true: Callable[[], bool]) -> None:

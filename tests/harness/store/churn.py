@@ -9,7 +9,7 @@ from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.recovery.recover import open_store
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.journaled.store import JournalStore
-from tests.store.stores import NOW_US, queue
+from tests.harness.store.stores import NOW_US, queue
 
 SMALL = 16 << 10
 

@@ -10,8 +10,8 @@ from cairnmq.recovery.recover import recover
 from cairnmq.store.checkpoint.checkpoint_file import LmdbFile
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.journaled.store import JournalStore
-from tests.journal.logs import SIZE
-from tests.recovery.world import MemoryWiring
+from tests.harness.journal.logs import SIZE
+from tests.harness.recovery.world import MemoryWiring
 
 
 def open_store(

@@ -14,9 +14,9 @@ from cairnmq.recovery.recover import recover
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.contract.transaction import StoreTransaction
 from cairnmq.store.journaled.store import JournalStore
-from tests.checkpoints import MemoryCheckpoint
-from tests.recovery.world import MemoryWiring
-from tests.store.stores import NOW_US, come_to_rest, queue, shown
+from tests.harness.checkpoints import MemoryCheckpoint
+from tests.harness.recovery.world import MemoryWiring
+from tests.harness.store.stores import NOW_US, come_to_rest, queue, shown
 
 SMALL = 8192
 OPTIONS = StoreOptions(

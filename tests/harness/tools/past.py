@@ -14,9 +14,9 @@ from cairnmq.recovery.recover import recover
 from cairnmq.store.contract.dequeue_reason import Why
 from cairnmq.store.journaled.store import JournalStore
 from cairnmq.tools.history.history import History, find_history
-from tests.columns.logs import lay_out
-from tests.recovery.world import OPTIONS, MemoryWiring
-from tests.store.stores import NOW_US, come_to_rest, queue, shown
+from tests.harness.columns.logs import lay_out
+from tests.harness.recovery.world import OPTIONS, MemoryWiring
+from tests.harness.store.stores import NOW_US, come_to_rest, queue, shown
 
 Queues = dict[int, list[int]]
 SMALL = replace(OPTIONS, container_bytes=1 << 17, min_container_bytes=1 << 17, reserve_bytes=0)

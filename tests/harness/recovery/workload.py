@@ -1,0 +1,251 @@
+"""What happens in a world: lives, which are made of steps.
+
+`workload` is one whole life at the real container size. `Life` draws steps in small containers, others for each seed.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+from uuid import UUID
+
+from cairnmq.base.testing.memory_disk import MemoryDirectory
+from cairnmq.store.contract.options import StoreOptions
+from tests.harness.recovery.cutting import power_cut
+from tests.harness.recovery.kept_checkpoint import WatchedCheckpoint
+from tests.harness.recovery.purging import PURGING
+from tests.harness.recovery.steps import (
+    STEPS,
+    Step,
+    across_containers,
+    back_after_a_while,
+    dead_in_the_middle,
+    ends_apart,
+    gone_since_a_checkpoint,
+    groups,
+    interrupted_relocation,
+    kill,
+    new_queue,
+    on_a_second_queue,
+    on_again,
+    overtaken,
+    particulars_during_a_checkpoint,
+    put_in_pieces,
+    put_large,
+    put_small,
+    reopen,
+    some_copies_go,
+    stage_only,
+    stragglers,
+    take_from_one,
+    take_oldest,
+    wait,
+)
+from tests.harness.recovery.transacting import TRANSACTING
+from tests.harness.recovery.world import WiringAnswers, World
+
+# ---- lives in small containers --------------------------------------------------------------------------------------
+
+
+class Kind(NamedTuple):
+    """What a life is rich in."""
+
+    steps: tuple[Step, ...] = ()
+    """Drawn more often than in other lives."""
+    checkpoints: float = 0.5
+    """How probably it has them."""
+    checkpoint_bytes: tuple[int, ...] = (0, 3000, 3000, 10_000)
+    late: float = 0.3
+    """How probably the store hears late that something is durable."""
+    most_containers: int = 6
+    """From so many on the oldest messages are taken off first: what is read in each state takes the time."""
+
+
+KINDS = {
+    "anything": Kind(),
+    "relocation": Kind(
+        (stragglers, interrupted_relocation, some_copies_go, back_after_a_while, ends_apart, wait, power_cut),
+        checkpoints=0.25, most_containers=9,
+    ),
+    "checkpoints": Kind(
+        (gone_since_a_checkpoint, particulars_during_a_checkpoint, ends_apart, on_a_second_queue, reopen, kill),
+        checkpoints=1, checkpoint_bytes=(0, 600, 3000, 10_000),
+    ),
+    "holes": Kind((dead_in_the_middle, ends_apart, across_containers, groups, power_cut), late=0.5, most_containers=8),
+    "queues": Kind(
+        (new_queue, on_again, on_a_second_queue, take_from_one, back_after_a_while, particulars_during_a_checkpoint),
+        checkpoints=0.8,
+    ),
+    "transactions": Kind(
+        (*TRANSACTING, stragglers, across_containers, interrupted_relocation, wait, reopen, power_cut),
+        checkpoints=0.5, most_containers=9,
+    ),
+    "purges": Kind(
+        (*PURGING, *PURGING, on_a_second_queue, interrupted_relocation, wait, reopen, kill),
+        checkpoints=0.7, checkpoint_bytes=(0, 600, 3000), most_containers=9,
+    ),
+    "long": Kind((put_in_pieces, overtaken, put_large, across_containers, stage_only, kill)),
+}  # fmt: skip
+"""One shard after the other lives each of them."""
+MANY_MESSAGES = 5
+"""The same for messages."""
+
+
+class Life(NamedTuple):
+    """What one shard of an exploration lives through."""
+
+    options: StoreOptions
+    sector_bytes: int
+    steps: int
+    has_checkpoint: bool
+    is_late: bool
+    kind: Kind
+
+    @classmethod
+    def drawn(cls, rng: random.Random, number: int) -> Life:
+        kind = list(KINDS.values())[number % len(KINDS)]
+        sector_bytes = rng.choice((512, 512, 512, 4096))
+        size = rng.choice((4096, 4096, 8192) if sector_bytes == 512 else (8192, 16384))
+        buffers, checkpoint_bytes = rng.choice((1, 3)), rng.choice(kind.checkpoint_bytes)
+        options = StoreOptions(size, 2, buffers, checkpoint_bytes, min_container_bytes=4096, reserve_bytes=0)
+        return cls(options, sector_bytes, 40, rng.random() < kind.checkpoints, rng.random() < kind.late, kind)
+
+    def begun(self, rng: random.Random) -> World:
+        """A world with an empty disk."""
+        disk = MemoryDirectory(sector_bytes=self.sector_bytes)
+        wiring = WiringAnswers(UUID(int=rng.getrandbits(128)))
+        file = WatchedCheckpoint() if self.has_checkpoint else None
+        return World(disk, wiring, options=self.options, random=rng, file=file, is_late=self.is_late)
+
+    def live(self, world: World, end: Step = World.close) -> World:
+        """Its life, from the making of the store to *end*."""
+        rng = world.random
+        world.open()
+        world.queue("a")
+        # Not every life has everything: without one thing another goes further.
+        every = STEPS | TRANSACTING | PURGING | {power_cut: 2}
+        weights = {step: weight * rng.choice((0, 1, 1, 3)) for step, weight in every.items()} | {put_small: 6}
+        weights |= dict.fromkeys(self.kind.steps, 10)
+        for _ in range(self.steps):
+            work(world, weights, self.kind)
+        end(world)
+        return world
+
+    def go_on(self, world: World) -> None:
+        """After a recovery."""
+        a_little_work(world, self.kind)
+
+
+def work(world: World, weights: dict[Step, int], kind: Kind) -> None:
+    """One step."""
+    assert world.store is not None
+    live = sum(len(world.on(queue)) for queue in world.history.queues)
+    if live >= MANY_MESSAGES or (live and len(world.store.journal.pool.slots()) >= kind.most_containers):
+        take_oldest(world)
+    else:
+        world.random.choices(list(weights), list(weights.values()))[0](world)
+
+
+def a_little_work(world: World, kind: Kind = KINDS["anything"]) -> None:
+    """After a recovery, in small containers."""
+    for _ in range(2):
+        work(world, STEPS | dict.fromkeys(kind.steps, 6), kind)
+
+
+# ---- one life at the real size --------------------------------------------------------------------------------------
+
+
+def large_groups(world: World, queue_id: int) -> None:
+    for size_bytes in (384, 3000, 384, 384):
+        world.put(queue_id, size_bytes)
+        world.seal()
+    world.put(queue_id, 40)
+    world.kick()
+
+
+def workload(world: World) -> None:
+    """A store's whole life in small: made, filled past several containers, emptied, closed, killed, and used again."""
+    world.open()
+    a, b = world.queue("a"), world.queue("b")
+    pin = world.put(a, 10)
+    world.kick()
+    first = [world.put(b, size) for size in (0, 300, 5000)]
+    world.kick()
+    both = world.put_in_pieces([a, b], 150_000, 40_000)
+    world.take(b, first[0])
+    world.kick()
+    slow = world.put_in_pieces([b], 100_000, 65_536, between=world.kick)
+    world.kick()
+    late = world.put_in_pieces([a, b], 3000, 1000, between=lambda: world.put(b, 20))  # overtaken by shorter ones
+    large_groups(world, a)
+    world.take(a, both)
+    old = [world.put(queue, 60_000) for queue in (a, b, a, b)]
+    world.kick()
+    for message_id, queue in zip(old, (a, b, a, b), strict=True):
+        world.take(queue, message_id)
+    second = [world.put(a, 64_000) for _ in range(6)]
+    world.kick()
+    # A batch of several blocks that goes over the end of a container, and bounds the write buffers.
+    second += [world.put(a, 60_000) for _ in range(18)]
+    world.kick()
+    world.take(b, both)
+    for message_id in second[:-2]:
+        world.take(a, message_id)
+    world.kick()
+    world.idle()
+    assert {pin, slow, late, *first[1:]} <= {*world.on(a), *world.on(b)}
+    for queue in (a, b):
+        for message_id in world.on(queue):
+            if message_id not in second:
+                world.take(queue, message_id)
+    world.kick()  # from now on the log can be reclaimed
+    world.take(a, second[-2])
+    world.kick()
+    world.put(b, 700)
+    world.kick()
+    world.close()
+
+    world.open()
+    for number in range(8):  # traffic one at a time, through recycled containers
+        passing = [world.put(a, 60_000) for _ in range(4)]
+        if number == 5:
+            large_groups(world, b)
+        world.kick()
+        for message_id in passing:
+            world.take(a, message_id)
+        world.kick()
+    world.take(a, second[-1])
+    world.put(a, 20)
+    world.kick()
+    world.put(a, 30)  # never written
+    world.kill()
+
+    world.open()
+    world.put_in_pieces([a, b], 70_000, 30_000)
+    world.kick()
+    world.put(b, 1)
+    world.put_in_pieces([], 70_000, 40_000)  # never enqueued: discarded by the next recovery
+    world.kick()
+    world.kill()
+
+    world.open()
+    more_work(world)
+    world.close()
+
+
+def more_work(world: World) -> None:
+    """A little of everything, on any recovered store: also into the next container."""
+    queues = sorted(world.history.queues)
+    if not queues:
+        queues = [world.queue("a")]
+    queue = queues[0]
+    for message_id in world.on(queue)[:1]:
+        world.take(queue, message_id)
+    world.put(queue, 40)
+    world.kick()
+    large_groups(world, queue)
+    passing = [world.put(queue, 65_000) for _ in range(9)]
+    world.kick()
+    for message_id in passing[1:]:
+        world.take(queue, message_id)
+    world.kick()

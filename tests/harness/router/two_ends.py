@@ -1,0 +1,247 @@
+"""A client, a broker and another container whose links are one, in one thread: what is under way waits to be passed on.
+
+The two ends are by the specification's letter (2.6.7), more exact than any library: what the one may send it knows from
+the flow that it has read, and the other one counts what it asked for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from cairnmq.amqp.codec.types import Described, Ubyte, Uint, Ushort
+from cairnmq.broker.outbound.link_routes import parse
+from cairnmq.channel.connector_target import Target
+from cairnmq.router.connections.client_terminal import ClientTerminal
+from cairnmq.router.connections.terminal import Terminal
+from tests.fuzz.site import LIMITS, Site
+from tests.harness.router.raw import (
+    AMQP,
+    ATTACH,
+    BEGIN,
+    FLOW,
+    SOURCE,
+    TARGET,
+    Frame,
+    _parse,
+    attach,
+    begin,
+    frame,
+    opening,
+    transfer,
+)
+
+WINDOW = 2048
+MOST_CREDIT = (1 << 31) - 1
+PAYLOAD = b"\x00\x53\x77\xa1\x01x"
+
+
+class End:
+    """One of the two, and its connection with the broker."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self.terminal = terminal
+        self.said: deque[bytes] = deque()
+        """Frames that are on their way to the broker."""
+        self._told = b""
+        self._header = 8
+        self.heard: deque[Frame] = deque()
+        """On their way from it."""
+        self.count = 0
+        """Its own view of the link's delivery-count."""
+        self.limit = 0
+        """And of how far that may go: delivery-count and credit."""
+        self.drain = False
+        self.messages = 0
+        self.transfers = 0
+        self.window = 0
+        """Up to how many transfers it may send."""
+        self.ends: list[Frame] = []
+        """What the broker said of the end of the link, its session and the connection."""
+
+    @property
+    def credit(self) -> int:
+        return self.limit - self.count
+
+    def pull(self) -> None:
+        """Have the broker say what it has to say."""
+        while data := self.terminal.output():
+            size = len(data)
+            self._told += bytes(data)
+            self.terminal.sent(size)
+        if self._header and len(self._told) >= 8:
+            assert self._told[:8] == AMQP
+            self._told, self._header = self._told[8:], 0
+        while len(self._told) >= 4 and len(self._told) >= (size := int.from_bytes(self._told[:4])):
+            if size > 8:
+                self.heard.append(_parse(self._told[:size]))
+            self._told = self._told[size:]
+
+    def say(self, most: int) -> None:
+        """Pass on what is on its way to the broker, up to so many frames."""
+        data = b"".join(self.said.popleft() for _ in range(min(most, len(self.said))))
+        if data:
+            self.terminal.receive(data)
+
+    def hear(self, most: int) -> None:
+        for _ in range(min(most, len(self.heard))):
+            found = self.heard.popleft()
+            if found.name in ("detach", "end", "close"):
+                self.ends.append(found)
+            elif found.name == "flow" and len(found.fields) > 6 and found.fields[4] is not None:
+                self.on_flow(*(found.fields + [None] * 9)[:9])
+            elif found.name == "transfer":
+                self.on_transfer(len(found.fields) > 5 and bool(found.fields[5]))
+
+    def on_flow(self, next_incoming: Any, window: int, *rest: Any) -> None:
+        raise NotImplementedError
+
+    def on_transfer(self, more: bool) -> None:
+        raise NotImplementedError
+
+    def flow(self, credit: int) -> None:
+        in_, out = (0, self.transfers) if isinstance(self, Sender) else (self.transfers, 0)
+        self.said.append(
+            frame(
+                FLOW, Uint(in_), Uint(WINDOW + in_), Uint(out), Uint(WINDOW), Uint(0), Uint(self.count), Uint(credit),
+                None, self.drain,
+            )
+        )  # fmt: skip
+
+
+class Receiver(End):
+    """The one that messages go to."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__(terminal)
+        self.most = 0
+        """The furthest limit of all: the sender may not have heard of those that came later."""
+        self._inside = False
+        """A message that goes on."""
+
+    def ask(self, more: int, *, drain: bool = False) -> None:
+        self.limit = max(self.limit + more, self.count)
+        self.most = max(self.most, self.limit)
+        self.drain = drain
+        self.flow(self.credit)
+
+    def on_transfer(self, more: bool) -> None:
+        self.transfers += 1
+        begins, self._inside = not self._inside, more
+        if not begins:
+            return
+        self.messages += 1
+        self.count += 1
+        assert self.count <= self.most, f"message {self.count} came, up to {self.most} were asked for"
+        self.limit = max(self.limit, self.count)
+
+    def on_flow(self, next_incoming: Any, window: int, *rest: Any) -> None:
+        _, _, _, count, _, _, _ = rest
+        if count > self.count:  # it has given credit back
+            self.count = count
+            self.limit = max(self.limit, self.count)
+
+
+class Sender(End):
+    """The one that messages come from; it has as many as there is credit for."""
+
+    def on_flow(self, next_incoming: Any, window: int, *rest: Any) -> None:
+        _, _, _, count, credit, _, drain = rest
+        assert credit <= MOST_CREDIT, f"{credit} messages are asked for"
+        self.window = (next_incoming or 0) + window
+        self.limit = (count or 0) + credit
+        self.drain = bool(drain)
+
+    def on_transfer(self, more: bool) -> None:
+        raise AssertionError("a message came from a receiver")
+
+    def send(self, most: int, *, unasked: bool = False) -> None:
+        for _ in range(min(most if unasked else min(most, self.credit), self.window - self.transfers)):
+            self.said.append(transfer(0, self.transfers, PAYLOAD))
+            self.count += 1
+            self.messages += 1
+            self.transfers += 1
+
+    def give_back(self) -> None:
+        """Answer a drain: there is nothing more now."""
+        if self.drain and self.credit > 0:
+            self.count = self.limit
+            self.flow(0)
+
+
+class _Lines:
+    def dial(self, target: Target) -> None: ...
+
+    def hang_up(self, name: str) -> None: ...
+
+
+class TwoEnds:
+    """A client's link over a link route, open. Context manager."""
+
+    def __init__(self, *, to_client: bool) -> None:
+        self.site = site = Site(container_id="near")
+        site.broker.remote.link_routes.start((parse("far.*=far"),))
+        target = Target("far", "127.0.0.1", 1, sasl=False)
+        site.core.post(site.broker.remote.connectors.start, _Lines(), (target,), "")
+        dialled = ClientTerminal(
+            target, site.core, site.broker.drivers, site.admission, LIMITS, site.buckets, site.gate,
+            wake=site.woken.append, over=lambda: None,
+        )  # fmt: skip
+        near = site.terminal()
+        self.receiver = Receiver(near if to_client else dialled)
+        self.sender = Sender(dialled if to_client else near)
+        self.client: Any = self.receiver if to_client else self.sender
+        self.far: Any = self.sender if to_client else self.receiver
+        self.far.said.append(AMQP + opening("there"))
+        self.quieten()
+        self.client.said.append(AMQP + opening("here") + begin() + attach("link", 0, "far.q", receives=to_client))
+        self._settle(self.client, self.far)
+        fields = next(one for one in self.far.heard if one.name == "attach").fields
+        self.far.heard.clear()
+        ours = [Described(Uint(code), ["far.q"]) for code in (SOURCE, TARGET)]
+        answer = frame(ATTACH, fields[0], Uint(0), not to_client, Ubyte(2), Ubyte(0), *ours, None, None, Uint(0))
+        self.far.said.append(frame(BEGIN, Ushort(0), Uint(0), Uint(WINDOW), Uint(WINDOW)) + answer)
+        self.quieten()
+        self.sender.window = 16
+
+    def work(self) -> None:
+        """Have the broker do a part of what it has to do."""
+        self.site.core.run_all()
+        if self.site.failure is not None:
+            raise self.site.failure
+        if self.site.woken:
+            self.site.woken.popleft().do_work()
+
+    def _settle(self, *ends: End) -> None:
+        """Have the broker hear all that is said, and say all that it has to say."""
+        while True:
+            for end in ends:
+                end.say(len(end.said))
+            self.work()
+            for end in ends:
+                end.pull()
+            if not (self.site.woken or self.site.core.waiting or any(end.said for end in ends)):
+                return
+
+    def quieten(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Until nothing is on its way."""
+        ends = self.client, self.far
+        while True:
+            self._settle(*ends)
+            meanwhile()
+            if not any(end.heard or end.said for end in ends):
+                return
+            for end in ends:
+                end.hear(len(end.heard))
+                meanwhile()
+
+    def __enter__(self) -> TwoEnds:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for end in (self.client, self.far):
+            end.terminal.end_input()
+            self.site.settle_down_without(end.terminal)
+            end.terminal.free()
+            self.site.settle_down_without(end.terminal)

@@ -1,0 +1,273 @@
+"""Attacks by what a client sends without waiting: SASL frames, control frames. See `isolation`."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+
+from proton import Message
+
+from tests.harness.security.isolation import Address, Case, Proceed
+from tests.harness.security.wire import (
+    ATTACH,
+    BEGIN,
+    DETACH,
+    DISPOSITION,
+    END,
+    FALSE,
+    NULL,
+    RESPONSE,
+    TRANSFER,
+    TRUE,
+    Wire,
+    attach,
+    flow,
+    frame,
+    performative,
+    string,
+    symbol,
+    transfer,
+    uint,
+    wired,
+)
+
+UNREAD_BYTES = 64 << 10
+
+
+def empty_responses(at: Address, proceed: Proceed) -> None:
+    """W1: before the login, the SASL response that says nothing, as often as it is taken."""
+    wire = at.connect()
+    try:
+        wire.sasl()
+        wire.init("SCRAM-SHA-256", None)
+        null = frame(performative(RESPONSE, NULL), kind=1) * (UNREAD_BYTES // 17)
+        while proceed():
+            wire.send(null)
+    finally:
+        wire.sock.close()
+
+
+def begin_and_end(at: Address, proceed: Proceed) -> None:
+    """W6: sessions that end as soon as they begin."""
+    _pour(at, proceed, begin(1) + frame(performative(END), channel=1))
+
+
+def many_begin_and_end(at: Address, proceed: Proceed) -> None:
+    """W6: the same on twelve connections."""
+    _pour(at, proceed, begin(1) + frame(performative(END), channel=1), connections=12)
+
+
+def attach_and_detach(at: Address, proceed: Proceed) -> None:
+    """Attack 43: links to queues of its own, and to one that is none of its business."""
+    detach = performative(DETACH, uint(0), TRUE)
+    pairs = [(attach(f"l{i}", 0, address, sends=True), detach) for i, address in enumerate(("evil.a", "victim.b"))]
+    _pour(at, proceed, b"".join(frame(one) for pair in pairs for one in pair), connections=4)
+
+
+def dynamic_nodes(at: Address, proceed: Proceed) -> None:
+    """Attack 43: queues that are made and deleted."""
+    source = performative(0x28, NULL, uint(0), NULL, uint(0), TRUE)
+    ends = performative(ATTACH, string("d"), uint(0), TRUE, NULL, NULL, source, performative(0x29, string("me")))
+    _pour(at, proceed, frame(ends) + frame(performative(DETACH, uint(0), TRUE)), connections=4)
+
+
+def flows(at: Address, proceed: Proceed) -> None:
+    """Attack 42: credit that comes and goes on 200 links, each time with an echo."""
+    links = b"".join(frame(attach(f"l{i}", i, "evil.a", sends=False)) for i in range(200))
+    said = b"".join(frame(flow(i, credit, echo=True)) for credit in (0, 1000) for i in range(200))
+    _pour(at, proceed, said, connections=4, first=links)
+
+
+def dispositions(at: Address, proceed: Proceed) -> None:
+    """Attack 42: outcomes of everything there could be."""
+    ranges = ((0, 0x7FFFFFFF), (0, 0xFFFFFFFF), (5, 4))
+    said = [performative(DISPOSITION, TRUE, uint(a), uint(b), TRUE, performative(0x24)) for a, b in ranges]
+    _pour(at, proceed, b"".join(map(frame, said)), connections=4)
+
+
+def empty_frames(at: Address, proceed: Proceed) -> None:
+    """Attack 42: heartbeats, where frames are also read outside proton: resumable links, transactions."""
+    source = performative(0x28, string("evil.a"), uint(2), symbol("never"))
+    ends = performative(0x29, string("me"), uint(2), symbol("never"))
+    resumable = performative(ATTACH, string("r"), uint(0), TRUE, NULL, NULL, source, ends)
+    coordinator = performative(ATTACH, string("c"), uint(1), FALSE, NULL, NULL, performative(0x28), performative(0x30))
+    _pour(at, proceed, frame(b"") * 8, connections=4, first=frame(resumable) + frame(coordinator))
+
+
+def begin_without_end(at: Address, proceed: Proceed) -> None:
+    """Attack 46: as many sessions as there may be, each with a message that never ends in frames of one byte."""
+    first = b"".join(begin(channel) for channel in range(1, 255))
+    first += frame(attach("l", 0, "evil.a", sends=True))
+    _pour(at, proceed, frame(transfer(0, b"\x00", more=True)), connections=4, first=first)
+
+
+def _pour(at: Address, proceed: Proceed, said: bytes, *, connections: int = 1, first: bytes = b"") -> None:
+    """Send *said* again and again on so many connections, without waiting, and read what comes."""
+    many = said * max(1, UNREAD_BYTES // len(said))
+
+    def pour(wire: Wire) -> None:
+        with suppress(OSError):
+            while proceed():
+                wire.send(many)
+
+    with ExitStack() as stack:
+        wires = [stack.enter_context(heard(at.log_in("evil"))) for _ in range(connections)]
+        for wire in wires:
+            wire.send(first)
+        proceed()
+        threads = [threading.Thread(target=pour, args=(wire,), daemon=True) for wire in wires]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+def guesses(at: Address, proceed: Proceed) -> None:
+    """W11: wrong passwords of users there are and of others, on 64 connections at a time."""
+
+    def guess(number: int) -> None:
+        names = ("victim", "admin", f"nobody-{number}")
+        while proceed():
+            with suppress(OSError, EOFError), wired(at.port) as wire:
+                wire.plain(names[number % 3], "a guess")
+
+    threads = [threading.Thread(target=guess, args=(number,), daemon=True) for number in range(64)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def silent_connections(at: Address, proceed: Proceed) -> None:
+    """W5: connections that say nothing, more than there may be, and new ones for those that are closed."""
+    held: deque[Wire] = deque()
+    while proceed():
+        for _ in range(25):
+            held.append(at.connect())
+        while len(held) > 600:
+            held.popleft().sock.close()
+        time.sleep(0.05)
+
+
+SCRAPES = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def metrics(at: Address, proceed: Proceed) -> None:
+    """W13: 24 threads that ask for all metrics again and again, beside 200 requests that never end."""
+    slow: deque[socket.socket] = deque()
+
+    def scrape() -> None:
+        while proceed():
+            with suppress(OSError), socket.create_connection(("127.0.0.1", at.metrics_port), timeout=5) as sock:
+                sock.sendall(SCRAPES)
+                while proceed() and sock.recv(1 << 20):
+                    pass
+
+    with ExitStack() as stack:
+        wire = stack.enter_context(heard(at.log_in("evil")))
+        wire.say(*[attach(f"q{number}", number, f"evil.{number}", sends=True) for number in range(500)])
+        threads = [threading.Thread(target=scrape, daemon=True) for _ in range(24)]
+        for thread in threads:
+            thread.start()
+        while proceed():
+            with suppress(OSError):
+                slow.append(socket.create_connection(("127.0.0.1", at.metrics_port), timeout=1))
+                slow[-1].sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+            if len(slow) > 200:
+                slow.popleft().close()
+            time.sleep(0.005)
+        for thread in threads:
+            thread.join()
+
+
+QUERIES_AT_ONCE = 40
+"""For each link: fewer than its credit."""
+
+
+def queries(at: Address, proceed: Proceed) -> None:
+    """Attack 61 and its kind: QUERYs of a hundred queues, on 8 links at a time; their answers are read."""
+    wire = at.log_in("evil")
+    with closing(wire.sock):
+        for number in range(100):
+            wire.attach(f"q{number}", number, f"evil.{number}", sends=True)
+        for number in range(100, 108):
+            wire.attach(f"m{number}", number, "$management", sends=True)
+        wire.attach("answers", 200, "$management", sends=False)
+        wire.say(flow(200, 1 << 20))
+        sent = 0
+        while proceed():
+            for handle in range(100, 108):
+                for _ in range(QUERIES_AT_ONCE):
+                    wire.say(transfer(sent, QUERY, handle=handle))
+                    sent += 1
+            answers = 0
+            while answers < 8 * QUERIES_AT_ONCE and proceed():
+                code, fields, _ = wire.next()
+                answers += code == TRANSFER and not (len(fields) > 5 and fields[5])
+
+
+def unread_answers(at: Address, proceed: Proceed) -> None:
+    """Attack 61: answers that pile up on 60 links without credit."""
+    wire = at.log_in("evil")
+    with closing(wire.sock):
+        for number in range(60):
+            wire.say(attach(f"answers{number}", 100 + number, "$management", sends=False))
+        wire.attach("m", 0, "$management", sends=True)
+        sent = 0
+        while proceed():
+            for _ in range(QUERIES_AT_ONCE):
+                wire.say(transfer(sent, LARGE_QUERY))
+                sent += 1
+            answered = 0
+            while answered < QUERIES_AT_ONCE and proceed():
+                answered += wire.next()[0] == DISPOSITION
+
+
+QUERY = bytes(Message(properties={"operation": "QUERY", "entityType": "queue"}).encode())
+LARGE_QUERY = bytes(Message(properties={"operation": "GET-OPERATIONS"}).encode())
+
+
+def begin(channel: int) -> bytes:
+    return frame(performative(BEGIN, NULL, uint(0), uint(9), uint(9)), channel=channel)
+
+
+@contextmanager
+def heard(wire: Wire) -> Iterator[Wire]:
+    """Its answers are read, and thrown away."""
+
+    def read() -> None:
+        with suppress(OSError):
+            while wire.sock.recv(1 << 20):
+                pass
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        yield wire
+    finally:
+        with suppress(OSError):
+            wire.sock.shutdown(socket.SHUT_RDWR)
+        reader.join()
+        wire.sock.close()
+
+
+CASES = (
+    Case("SASL responses that say nothing", empty_responses, finding="W1"),
+    Case("begin and end", begin_and_end, finding="W6"),
+    Case("begin and end on 12 connections", many_begin_and_end, finding="W6"),
+    Case("attach and detach", attach_and_detach, finding="43"),
+    Case("dynamic nodes", dynamic_nodes, finding="43"),
+    Case("flows", flows, finding="42"),
+    Case("dispositions", dispositions, finding="42"),
+    Case("empty frames", empty_frames, finding="42"),
+    Case("guesses of passwords", guesses, options=("--allow-insecure-auth",), finding="W11"),
+    Case("connections that say nothing", silent_connections, options=("--max-unauthenticated", "300"), finding="W5"),
+    Case("metrics", metrics, finding="W13"),
+    Case("queries", queries, finding="61"),
+    Case("unread answers", unread_answers, finding="61"),
+    Case("sessions and endless messages", begin_without_end, finding="46"),
+)

@@ -1,0 +1,167 @@
+"""Attacks by a tenant who takes as much as there is: memory, queues, messages, connections. See `isolation`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+from tests.harness.security.flood_attacks import begin, heard
+from tests.harness.security.isolation import Address, Case, Proceed
+from tests.harness.security.selector_attacks import TOPICS
+from tests.harness.security.wire import (
+    ATTACH,
+    DISPOSITION,
+    FALSE,
+    NULL,
+    TRUE,
+    Wire,
+    attach,
+    flow,
+    message,
+    performative,
+    source,
+    string,
+    target,
+    transfer,
+    uint,
+)
+
+SETTLED = b"\x50\x01"
+"""The sender settles what it sends."""
+
+CREDIT = 1000
+"""What a sender gets first."""
+
+
+@contextmanager
+def _sender(at: Address, address: str) -> Iterator[Wire]:
+    with heard(at.log_in("evil")) as wire:
+        wire.say(attach("send", 0, address, sends=True))
+        yield wire
+
+
+def fill_memory(at: Address, proceed: Proceed) -> None:
+    """D9: transient messages that nobody takes."""
+    content = message("x" * 50_000)
+    with _sender(at, "evil.memory") as wire:
+        wire.sock.settimeout(0.5)
+        with suppress(TimeoutError):
+            for number in range(CREDIT):
+                if not proceed():
+                    return
+                wire.say(transfer(number, content))
+        hold_out(proceed)
+
+
+SESSIONS = 8
+
+
+def fill_held_links(at: Address, proceed: Proceed) -> None:
+    """Over the quota of durable bytes: what is in flight on links that are held, on 8 sessions of each connection."""
+    _fill_over_quota(at, proceed, b"")
+
+
+def fill_beside_coordinators(at: Address, proceed: Proceed) -> None:
+    """The same on connections that may send in transactions, and whose links are never held therefore."""
+    ends = performative(0x28), performative(0x30), NULL, NULL, uint(0)
+    _fill_over_quota(at, proceed, performative(ATTACH, string("c"), uint(100), FALSE, NULL, NULL, *ends))
+
+
+def _fill_over_quota(at: Address, proceed: Proceed, first: bytes) -> None:
+    content = message("x" * 30_000, durable=True)
+    with ExitStack() as stack:
+        wires = [stack.enter_context(heard(at.log_in("evil"))) for _ in range(4)]
+        for wire in wires:
+            if first:
+                wire.say(first)
+            for channel in range(1, SESSIONS + 1):
+                wire.send(begin(channel))
+                wire.say(attach(f"send {channel}", 0, f"evil.held.{channel}", sends=True), channel=channel)
+        proceed()
+        for wire in wires:
+            wire.sock.settimeout(0.3)
+            with suppress(TimeoutError):
+                for number in range(CREDIT // 4):
+                    for channel in range(1, SESSIONS + 1):
+                        wire.say(transfer(number, content), channel=channel)
+        hold_out(proceed)
+
+
+QUOTA = """
+[[quotas]]
+who = ["evil"]
+max-durable-bytes = "1MiB"
+"""
+
+
+def hold_out(proceed: Proceed) -> None:
+    """Keep what was taken, and send nothing more."""
+    while proceed():
+        time.sleep(0.05)
+
+
+def make_queues(at: Address, proceed: Proceed) -> None:
+    """W10: 10,000 queues, a thousand on a connection."""
+    wires = ExitStack()
+    with wires:
+        for begin in range(0, 10_000, 1000):
+            wire = wires.enter_context(heard(at.log_in("evil")))
+            for handle in range(1000):
+                if not proceed():
+                    return
+                wire.say(attach(f"{handle}", handle, f"evil.queue.{begin + handle}", sends=True))
+        hold_out(proceed)
+
+
+def send_from_many(at: Address, proceed: Proceed) -> None:
+    """W10: what one user may do, on 40 connections at once: small durable messages, as many as there is credit for."""
+    content = message("x" * 100, durable=True)
+    with ExitStack() as stack:
+        wires = [stack.enter_context(_sender(at, f"evil.many.{number}")) for number in range(40)]
+        sent = 0
+        while proceed():
+            many = range(sent, sent + 25)
+            for wire in wires:
+                wire.say(*[transfer(number, content) for number in many])
+            sent += len(many)
+            if sent >= CREDIT:
+                raise ConnectionResetError("the first credit is used up: again, with new links")
+
+
+def fan_out(at: Address, proceed: Proceed) -> None:
+    """One message for as many queues as the default quota allows, again and again."""
+    with heard(at.log_in("evil")) as wire:
+        for handle in range(1000):
+            ends = source("amq.topic/evil.fan"), target("me")
+            subscription = performative(ATTACH, string(f"{handle}"), uint(handle), TRUE, SETTLED, NULL, *ends)
+            wire.say(subscription, flow(handle, 1 << 20))
+        publisher = at.log_in("evil")
+        publisher.attach("out", 0, "amq.topic/evil.fan", sends=True)
+        number = 0
+        while proceed():
+            publisher.say(transfer(number, message("x")))
+            number += 1
+            publisher.until(DISPOSITION)
+
+
+CASES = (
+    Case("messages for 1,000 queues", fan_out, access=TOPICS, finding="W2"),
+    Case("transient messages that fill the memory", fill_memory, 1, ("--memory-limit", "16M"), finding="D9"),
+    Case("messages in flight on held links", fill_held_links, access=QUOTA, finding="W10"),
+    Case(  # the 64 MiB beyond the quota that are stored would count, if queues held them in memory
+        "messages beside coordinators",
+        fill_beside_coordinators,
+        options=("--memory-limit", "16M"),
+        access=QUOTA,
+        finding="W10",
+    ),
+    Case("10,000 queues", make_queues, finding="W10"),
+    Case("messages on 40 connections", send_from_many, finding="W10"),
+    Case(
+        "messages faster than the quota",
+        send_from_many,
+        options=("--max-messages-per-second-per-user", "1000"),
+        finding="W10",
+    ),
+)

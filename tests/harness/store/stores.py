@@ -1,0 +1,85 @@
+"""Stores on a disk in memory, for the tests of this folder."""
+
+from __future__ import annotations
+
+from cairnmq.journal.format.record import HEAD_BYTES, RecordType
+from cairnmq.journal.read.scanner import LogReader
+from cairnmq.recovery.simulated_store import SimulatedStore
+from cairnmq.store.contract.wiring_rows import QueueRow
+from cairnmq.store.journaled.store import JournalStore
+from cairnmq.store.message_map.message_entry import SIZE_BITS, SIZE_MASK
+from cairnmq.store.message_map.state import State
+from tests.harness.journal.logs import Read, read_all
+from tests.harness.recovery.world import OPTIONS, MemoryWiring
+
+SIZE = OPTIONS.container_bytes
+NOW_US = 7
+BIG = bytes(range(256)) * 256
+"""The largest payload of one record."""
+
+
+class Disk(SimulatedStore):
+    """A store's disk and SQL, opened as often as a test likes."""
+
+    wiring: MemoryWiring
+
+    def __init__(self) -> None:
+        super().__init__(OPTIONS, MemoryWiring())
+
+    def records(self) -> list[Read]:
+        """All records but those about the log itself."""
+        return [read for read in read_all(self.files) if read.head.type < RecordType.LOG_OPEN]
+
+    def base_lsn(self) -> int:
+        return LogReader(self.files).heads.base_lsn
+
+
+def queue(store: JournalStore, name: str = "q") -> int:
+    made: list[QueueRow | Exception] = []
+    store.create_queue(name, made.append)
+    assert isinstance(made[0], QueueRow)
+    return made[0].id
+
+
+def put(store: JournalStore, queue_id: int, content: bytes = b"content") -> int:
+    return store.put(queue_id, content, NOW_US)[0]
+
+
+def shown(store: JournalStore) -> dict[int, list[int]]:
+    """Queue id to the ids of the messages on it, in order."""
+    return {queue_id: list(ids) for queue_id, ids in store.messages().items()}
+
+
+def come_to_rest(store: JournalStore) -> None:
+    """Flush until relocation has nothing more to do."""
+    store.became_durable(store.durable_lsn)
+    while store.journal.has_unsealed or store.relocation.is_at_work:
+        if store.journal.has_unsealed:
+            store.write_notes()
+        else:
+            store.became_durable(store.durable_lsn)
+
+
+def particulars(state: State) -> dict[int, tuple[object, ...]]:
+    """What is known of each message, be it plain or not: two ways to the same truth must agree on that."""
+    found: dict[int, tuple[object, ...]] = {}
+    for page in state.pages.values():
+        for message_id, value in page.items():
+            lsn = state.moved.get(message_id, message_id)
+            found[message_id] = lsn, value & SIZE_MASK, {}, 0, {value >> SIZE_BITS: (message_id, lsn)}
+    for message_id, odd in state.detailed.items():
+        assert message_id not in found
+        found[message_id] = odd.start, odd.size_bytes, odd.pieces, odd.last, odd.queues
+    return found
+
+
+def live_records(store: JournalStore) -> dict[int, int]:
+    """Slot to the bytes of its live records, counted anew from what is known of each message."""
+    live: dict[int, int] = {}
+    for _, (start, size, pieces, _, queues) in sorted(particulars(store.state).items()):
+        records = {start: size, **dict(pieces.values())}  # type: ignore[attr-defined]
+        records |= {lsn: 0 for _, lsn in queues.values() if lsn not in records}  # type: ignore[attr-defined]
+        for lsn, size_bytes in records.items():
+            slot = lsn // store.journal.container_bytes
+            live[slot] = live.get(slot, 0) + HEAD_BYTES + size_bytes
+    return live
