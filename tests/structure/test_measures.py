@@ -118,12 +118,12 @@ MEASURES: dict[str, tuple[Callable[[], int], int, int]] = {
     "uses of self._broker": (lambda: through("_broker", ("broker", "management")), 0, 0),
     "uses of self._core in the cluster": (lambda: through("_core", ("cluster",)), 0, 0),
     "branches on replication": (branches_on_replication, 8, 8),
-    "implementations of one hot name": (lambda: max(implementations().values()), 20, 6),
-    "complex functions": (complex_functions, 31, 6),
-    "docstrings that do not stand alone": (docstrings_that_do_not_stand_alone, 15, 0),
-    "modules named by participles": (lambda: len(participles()), 5, 5),
-    "class names in three modules": (lambda: len(repeated_class_names(3)), 9, 0),
-    "lines": (lambda: lines_of(MODULES), 92_400, 82_400),
+    "implementations of one hot name": (lambda: max(implementations().values()), 5, 6),
+    "complex functions": (complex_functions, 1, 6),
+    "docstrings that do not stand alone": (docstrings_that_do_not_stand_alone, 0, 0),
+    "modules named by participles": (lambda: len(participles()), 2, 5),
+    "class names in three modules": (lambda: len(repeated_class_names(3)), 0, 0),
+    "lines": (lambda: lines_of(MODULES), 92_200, 82_400),
 }
 """By name: how it is measured, its limit, and its goal."""
 

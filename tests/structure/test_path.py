@@ -16,7 +16,7 @@ from tests.conftest import Tell
 from .modules import ROOT
 from .tracing import Figures, Trace, traced
 
-MOST = {"calls": 258, "files": 52, "stays": 185, "climbs": 40}
+MOST = {"calls": 96, "files": 28, "stays": 70, "climbs": 18}
 """The figures of one message that is put and delivered.
 
 A flush that ends while its worker still plays the core saves about 13 calls. These are the figures without that luck.
