@@ -1,23 +1,34 @@
-"""The pages are written in standard technical English: no pattern of the style guide's left column, short sentences.
+"""Pages and docstrings are written in standard technical English: no pattern that the style guide forbids.
 
-`language_exceptions.txt` lists pages that do not meet the rules yet. It may only shrink: a listed page that meets them
-fails the test, too. `python -m tests.test_language [PAGE ...]` prints what is wrong.
+`language_exceptions.txt` lists pages that do not meet the rules yet, `language_exceptions_code.txt` lists files of the
+product. Both may only shrink: a listed file that meets the rules fails the test, too. `python -m tests.test_language
+[FILE ...]` prints the problems of pages and Python files. `python -m tests.test_language --counts` counts the problems
+of docstrings by rule and folder.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
 import pytest
+
+from .structure.modules import MODULES
 
 ROOT = Path(__file__).parents[1]
 EXCEPTIONS = Path(__file__).with_name("language_exceptions.txt")
 _PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PAGES = [str(page.relative_to(ROOT)) for page in _PAGES if page.parent.name != "decisions"]
 """All pages but the decision records."""
+CODE_EXCEPTIONS = Path(__file__).with_name("language_exceptions_code.txt")
+CODE = sorted(str(path.relative_to(ROOT)) for path in MODULES.values())
+"""The Python files of the product."""
 WIDTH = 100
 MOST_WORDS = 40
 MEDIAN_WORDS = 20
@@ -36,10 +47,18 @@ FORBIDDEN = {
     "use the glossary": r"\bnewcomers?\b|\bbrought up to date\b|\bset aside\b|\bthe house\b|\bnobody's\b",
     "a heading is a noun or an imperative": r"^(?:What|Who|How) [^?]*$",
 }
+TOO_LONG = f"more than {MOST_WORDS} words"
+REPEATED = "the docstring of another object"
+STANDS_ALONE = "the first sentence stands alone"
+ELLIPTIC = re.compile(
+    r"(?:The same|One of|As|It|Its|It's|He|They|Their|Of|What|Who|Whose|Whom|Which|Whether|Where|How|Why)\b"
+)
+"""First words of docstrings that need their surroundings to be understood."""
 _FENCE = re.compile(r"^ *```.*?^ *```[^\n]*$|<!--.*?-->", re.M | re.S)
 _CODE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\([^)\s]*\)")
 _SENTENCE = re.compile(r"(?<=[.!?])[\"')*_]* +(?=[A-Z\"'(*_`])")
+_BLOCK = re.compile(r"::\n\n(?: +[^\n]*\n|\n)+(?=\S|\Z)|^(?: *>>>|    )[^\n]*$", re.M)
 _ITEM = re.compile(r"^\s*(?:[*+-]|\d+\.) +")
 
 
@@ -87,8 +106,56 @@ def problems(text: str) -> list[str]:
     return found
 
 
+def docstrings(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each docstring of a Python file, also those of attributes."""
+    for node in ast.walk(ast.parse(text)):
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else ():
+            match statement:
+                case ast.Expr(value=ast.Constant(value=str(value))):
+                    yield statement.lineno, inspect.cleandoc(value)
+
+
+def sentences_of(docstring: str) -> list[str]:
+    """Return the sentences and the cells of tables of a docstring. Code and tables of formats are left out."""
+    headings, paragraphs, cells = prose(_BLOCK.sub("", docstring))
+    return [one for text in (*headings, *paragraphs, *cells) for one in _SENTENCE.split(text)]
+
+
+def docstring_problems(docstring: str) -> list[tuple[str, str]]:
+    """Return the rules that a docstring violates, each with the sentence."""
+    sentences = sentences_of(docstring)
+    found = [(TOO_LONG, one) for one in sentences if len(one.split()) > MOST_WORDS]
+    for rule, pattern in FORBIDDEN.items():
+        if not rule.startswith("a heading"):
+            found += [(rule, one) for one in sentences if re.search(pattern, one)]
+    if ELLIPTIC.match(docstring):
+        found.append((STANDS_ALONE, docstring.partition("\n")[0]))
+    return found
+
+
+def code_problems() -> dict[str, list[tuple[int, str, str]]]:
+    """Return the problems of all docstrings of the product by file: line, rule, sentence."""
+    found: dict[str, list[tuple[int, str, str]]] = {name: [] for name in CODE}
+    places: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for name in CODE:
+        for line, docstring in docstrings((ROOT / name).read_text()):
+            places[docstring].append((name, line))
+            found[name] += [(line, rule, sentence) for rule, sentence in docstring_problems(docstring)]
+    for docstring, where in places.items():
+        if len(where) > 1:
+            for name, line in where:
+                found[name].append((line, REPEATED, docstring.partition("\n")[0]))
+    return {name: sorted(each) for name, each in found.items()}
+
+
+def listed(path: Path) -> set[str]:
+    """Return the names in a list of exceptions."""
+    return {line for line in path.read_text().splitlines() if line and not line.startswith("#")}
+
+
 def exceptions() -> set[str]:
-    return {line for line in EXCEPTIONS.read_text().splitlines() if line and not line.startswith("#")}
+    return listed(EXCEPTIONS)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -115,9 +182,65 @@ def test_rules_find_what_they_forbid(text: str) -> None:
     assert problems(text)
 
 
+@pytest.fixture(scope="module")
+def problems_of_code() -> dict[str, list[tuple[int, str, str]]]:
+    return code_problems()
+
+
+def test_docstrings_are_in_standard_english(problems_of_code: dict[str, list[tuple[int, str, str]]]) -> None:
+    allowed = listed(CODE_EXCEPTIONS)
+    found = [
+        f"{name}:{line}: {rule}: {sentence}"
+        for name, each in problems_of_code.items()
+        for line, rule, sentence in each
+        if name not in allowed
+    ]
+    assert found == []
+
+
+def test_code_exceptions_are_not_clean(problems_of_code: dict[str, list[tuple[int, str, str]]]) -> None:
+    clean = [name for name in sorted(listed(CODE_EXCEPTIONS)) if not problems_of_code.get(name)]
+    assert clean == [], f"remove them from {CODE_EXCEPTIONS.name}"
+
+
+@pytest.mark.parametrize(
+    ("docstring", "rule"),
+    [
+        ("The sender is told so.", "software does not talk"),
+        ("Return the message.\n\nWhoever reads it, closes it.", "name the subject"),
+        ("As `close`, for links.", STANDS_ALONE),
+        ("Of the file.", STANDS_ALONE),
+        (f"Return {'word ' * 40}.", TOO_LONG),
+    ],
+)
+def test_rules_find_docstrings(docstring: str, rule: str) -> None:
+    assert rule in [each for each, _ in docstring_problems(docstring)]
+
+
+def test_docstrings_of_attributes_are_read() -> None:
+    assert list(docstrings('"""M."""\nclass A:\n    b: int\n    """C."""\n')) == [(1, "M."), (4, "C.")]
+
+
+def print_counts() -> None:
+    """Print the number of problems by folder and rule."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, each in code_problems().items():
+        counts[name.partition("/")[0]].update(rule for _, rule, _ in each)
+    for folder, rules in sorted(counts.items()):
+        print(f"{folder}: {', '.join(f'{rule} {count}' for rule, count in sorted(rules.items())) or 'clean'}")
+    total = sum(counts.values(), Counter())
+    print(f"all: {', '.join(f'{rule} {count}' for rule, count in sorted(total.items()))}")
+
+
 def main(names: list[str]) -> None:
-    for name in names or [page for page in PAGES if page not in exceptions()]:
-        for problem in problems((ROOT / name).read_text()):
+    if names == ["--counts"]:
+        print_counts()
+        return
+    of_code = code_problems()
+    for name in names or [each for each in PAGES if each not in exceptions()]:
+        for line, rule, sentence in of_code.get(name, ()):
+            print(f"{name}:{line}: {rule}: {sentence[:180]}")
+        for problem in problems((ROOT / name).read_text()) if name.endswith(".md") else ():
             print(f"{name}: {problem[:180]}")
 
 
