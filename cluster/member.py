@@ -1,9 +1,9 @@
-"""The composition root of a cluster member: builds its parts, and hands them the events of the group, in order (D43).
+"""The composition root of a cluster member: builds its parts, and passes them the events of the group, in order (D43).
 
 The phases of a member are a state table (`kernel/phases.py`). A member serves clients if it is synced, the group has a
-majority, and a majority of the members follows: is synced, or at least applies events. All of it runs on the broker's
-core, at the end of its steps: this is the paper's deliver thread. Session, routing and encoding are done before, where
-the client's batch is taken (D80). Core only.
+majority, and a majority of the members is synced or at least applies events. All of it runs on the broker's core, at
+the end of its steps: this is the deliver thread of the paper. Session, routing and encoding are done earlier, when the
+client's batch is processed (D80). Core only.
 """
 
 from __future__ import annotations
@@ -66,21 +66,21 @@ class MemberOptions:
     """Options of one member."""
 
     is_alone: bool = False
-    """The cluster has one member and never gets another one."""
+    """True if the cluster has one member and never gets another one."""
     is_forced: bool = False
-    """An operator declared the connected members to be enough."""
+    """True if an operator declared the connected members to be enough."""
     silence_s: float = SILENCE_S
-    """A member that is silent for so long is expelled."""
+    """The time of silence after which a member is expelled."""
     flow_limit_bytes: int = LIMIT_BYTES
-    """A member that lags by more holds all clients."""
+    """A member that lags by more bytes pauses all clients."""
     aside: StateArchive | None = None
-    """Keeps the divergent state that a transfer replaces; None for nowhere."""
+    """The archive for divergent state that a transfer replaces; None to discard it."""
     places: ClientAddresses = ClientAddresses()
     """The addresses at which clients reach this member."""
 
 
 class ClusterMember:
-    """One member."""
+    """The membership of one broker in its cluster."""
 
     nodes: ClusterNodes
 
@@ -93,7 +93,7 @@ class ClusterMember:
         fail: Callable[[CairnError], None],
         options: MemberOptions | None = None,
     ) -> None:
-        """*size*: of the whole cluster, known once the group is joined; *fail*: this broker can't go on as a member."""
+        """*size*: of the whole cluster, known after the group is joined; *fail*: reports a permanent failure."""
         self._options = options or MemberOptions()
         self._clock = clock
         self._size = size
@@ -170,7 +170,7 @@ class ClusterMember:
         self._subscribe()
 
     def _control_at_once(self) -> dict[str, ControlHandler]:
-        """Control messages that count in every phase."""
+        """Returns the handlers of control messages that apply in every phase."""
         return {
             "report-wish": self.queries.wished,
             "report": self.queries.told,
@@ -183,7 +183,7 @@ class ClusterMember:
         }
 
     def _control_in_order(self) -> dict[str, ControlHandler]:
-        """Control messages that count where this member applies events."""
+        """Returns the handlers of control messages that apply only where this member applies events."""
         return {
             "consume": self.owners.consume,
             "cancel": self.owners.cancel,
@@ -218,10 +218,10 @@ class ClusterMember:
         events.service_ended.subscribe(self.feeds.lost)
         events.disk_full.subscribe(self.divergent_state.make_room, self.receiver.make_room)
 
-    # ---- the start and the end ------------------------------------------------------------------------------------
+    # ---- start and stop -------------------------------------------------------------------------------------------
 
     def attach(self, in_doubt: InDoubt) -> None:
-        """Begins to join the group, once the queue of the mark exists. *in_doubt*: distributed transactions."""
+        """Creates the queue of the progress record and joins the group. *in_doubt*: distributed transactions."""
         self.nodes.create_queue(NAME, {}, partial(self._marked, in_doubt))
 
     def _marked(self, in_doubt: InDoubt, made: InternalQueue | Exception) -> None:
@@ -254,7 +254,7 @@ class ClusterMember:
         self._post(_nothing)
 
     def leave(self) -> None:
-        """Stops in order: the mark records how much of what was received is applied."""
+        """Leaves the group in an orderly way, after recording the position up to which events are applied."""
         if self._joined and self.state.phase == SYNCED and not self.state.has_failed:
             self.progress_record.move(self.apply_loop.position)
         if not self.state.has_failed:
@@ -281,7 +281,7 @@ class ClusterMember:
     # ---- steps ----------------------------------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """Sends what waits, applies what has come; returns whether there was anything."""
+        """Sends waiting events and applies received ones; returns whether it did anything."""
         if not self._joined:
             return False
         self._send()
@@ -314,7 +314,7 @@ class ClusterMember:
             self.sender.resume()
 
     def work(self) -> bool:
-        """Applies events until the inbox is empty or stalled; returns whether there was any."""
+        """Applies events until the inbox is empty or stalled; returns whether there were any."""
         did, apply, inbox = False, self.apply_loop.apply, self.inbox
         while inbox.events and not inbox.is_stalled:
             did = True
@@ -332,7 +332,7 @@ class ClusterMember:
         return did
 
     def durable(self) -> None:
-        """The store's durable LSN has moved."""
+        """Continues the steps that wait for the durable LSN, which moved."""
         if self._joined:
             self.progress.durable()
 
@@ -347,4 +347,4 @@ class ClusterMember:
 
 
 def _nothing() -> None:
-    """The end of that step looks what the group says."""
+    """Does nothing: the action only starts a step of the core, whose end polls the group."""

@@ -1,7 +1,7 @@
-"""The bus: the port to an engine of total order, on which groups are built.
+"""The bus: the port to a total-order engine, on which groups are built.
 
-It has the shape of corosync's closed process groups. Members are processes on nodes. All members of a ring receive the
-messages of that ring in the same order. A ring that breaks is followed by smaller ones, and rings merge again.
+It is modeled on the closed process groups of corosync. Members are processes on nodes. All members of a ring receive
+the messages of that ring in the same order. When a ring breaks, smaller rings follow it; rings can merge again.
 
 The bus does not guarantee the following; `member.GroupMember` does:
 
@@ -19,14 +19,14 @@ from typing import NamedTuple, Protocol
 
 
 class BusAddress(NamedTuple):
-    """A process on a node. A process that leaves and joins again keeps it."""
+    """A process on a node. The address does not change when the process leaves and joins again."""
 
     node: int
     pid: int
 
 
 class RingId(NamedTuple):
-    """Drawn by the engine for each ring; the same for all in it."""
+    """The ID of a ring, assigned by the engine and equal on all members of the ring."""
 
     node: int
     seq: int
@@ -40,10 +40,10 @@ class BusMessage:
 
 @dataclass(frozen=True, slots=True)
 class BusChange:
-    """The members from here on: for all of them at the same place among the messages of the ring.
+    """A change of the members. All members receive it at the same position among the messages of the ring.
 
-    When rings merge, those of another ring are first told to have left, then to have joined, also if they were there
-    all the time: they heard other things meanwhile.
+    When rings merge, the members of the other ring are first reported as left and then as joined, even if they never
+    stopped: they received other messages meanwhile.
     """
 
     ring: RingId
@@ -54,14 +54,14 @@ class BusChange:
 
 @dataclass(frozen=True, slots=True)
 class BusQuorum:
-    """In no order with the others."""
+    """A change of the daemon's quorum, in no defined order relative to the other events."""
 
     quorate: bool
 
 
 @dataclass(frozen=True, slots=True)
 class BusDied:
-    """The local daemon is gone; the last event."""
+    """The last event: the connection to the local daemon failed."""
 
     reason: str
 
@@ -70,36 +70,36 @@ BusEvent = BusMessage | BusChange | BusQuorum | BusDied
 
 
 class Bus(Protocol):
-    """One process's place on it. One thread at a time; no call blocks."""
+    """The membership of one process on the bus. Not thread-safe; no call blocks."""
 
     @property
     def address(self) -> BusAddress:
-        """Known once `join` was called."""
+        """The address of this process; known after `join`."""
 
     @property
     def configured(self) -> int:
-        """The number of configured members; known once `join` was called."""
+        """The number of configured members; known after `join`."""
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """Their nodes, as far as the engine's configuration tells; known once `join` was called."""
+        """The configured nodes, as far as the engine's configuration lists them; known after `join`."""
 
     def join(self, name: str) -> None:
-        """Begin to join, and go on in `poll` until it is done."""
+        """Starts to join; `poll` completes the join."""
 
     def rejoin(self) -> None:
-        """Leave, and begin to join as if new; what is waiting is forgotten."""
+        """Leaves, and starts to join as a new process; unsent frames are discarded."""
 
     def send(self, frame: bytes) -> bool:
-        """False: not now, try again a little later; also while not joined."""
+        """Sends a frame; returns False if the bus cannot accept it now or is not joined. Retry a little later."""
 
     def poll(self, limit: int) -> Iterable[BusEvent]:
-        """Returns the events that have come, about *limit* at most."""
+        """Returns the events that were received, about *limit* at most."""
 
     def fileno(self) -> int: ...
 
     def wait_s(self) -> float | None:
-        """Returns the longest wait for `fileno` before the next `poll`; None: as long as it takes."""
+        """Returns the longest time to wait for `fileno` before the next `poll`; None for no limit."""
 
     def close(self) -> None:
-        """Leave, at once and for ever."""
+        """Leaves immediately and permanently."""

@@ -1,8 +1,8 @@
-"""Checks the configuration that all members of a cluster share, in each hello: a member that differs is not let in.
+"""Compares the configuration that all members of a cluster must share; a member that differs is not admitted.
 
-It is a text, JSON of names and values: the version of what members tell each other, and options by which one member
-would take an address for something else than the others do. Members compare the texts; what differs is looked for
-only to name it. How many members there are to be stands in the hello itself.
+Each hello carries the configuration as a text: JSON with the version of the events, and with the options that would
+make members interpret an address differently. Members compare the texts and look for the difference only to report it.
+The hello itself carries the configured number of members.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 LONGEST = 200
-"""Characters of a value that are said; a longer one goes as its beginning and a digest."""
+"""The maximum number of characters of a value in the text; a longer value is replaced by its beginning and a digest."""
 REMEDY = "give all members the same version of CairnMQ and the same options, and start this broker again"
 
 
@@ -24,7 +24,7 @@ def agreement(cluster: str, version: int, options: Mapping[str, Sequence[str]]) 
     said = {"cluster": cluster, "version of events": str(version)}
     said |= {name: " ".join(sorted(values)) for name, values in options.items()}
     text = json.dumps({name: _short(value) for name, value in said.items()}, sort_keys=True, ensure_ascii=False)
-    return text.encode(errors="replace").decode()  # what a command line has need not be UTF-8
+    return text.encode(errors="replace").decode()  # command-line arguments need not be valid UTF-8
 
 
 def difference(theirs: str, mine: str, node: int) -> str:

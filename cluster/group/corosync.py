@@ -1,13 +1,17 @@
-"""The bus on corosync: closed process groups for messages and members, the quorum service beside them.
+"""The bus on corosync: closed process groups for messages and members, and the quorum service.
 
-Rules that were paid for: dispatch one event at a time and never "all"; a mebibyte of stack for it; no exception out of
-a callback, which only appends to a list; the only sign of back-pressure is TRY_AGAIN, without an event for its end; the
-error LIBRARY means that the local daemon is dead.
+Constraints of the library:
 
-Connecting takes a moment, and waits for a daemon that is paused; so it is done in a thread of its own. `join` waits for
-it, for ANSWER_S at most, and fails with a `GroupError` that tells what is missing. `rejoin` does not wait: `poll` looks
-whether it is done, and logs that the daemon does not answer. Everything else comes back at once. Members and rings are
-told by two callbacks: a `BusChange` is made of either.
+* Dispatch one event at a time, never "all".
+* A dispatch needs one mebibyte of stack.
+* A callback must not raise; it only appends to a list.
+* TRY_AGAIN is the only sign of back-pressure; no event reports its end.
+* The error LIBRARY means that the local daemon ended.
+
+Connecting takes time, and blocks while the daemon is suspended, so a separate thread does it. `join` waits for this
+thread for at most ANSWER_S, and raises a `GroupError` that names the missing part. `rejoin` does not wait: `poll`
+checks whether the thread is done, and logs if the daemon does not respond. All other calls return immediately. Two
+callbacks report members and rings; each call of either makes a `BusChange`.
 """
 
 from __future__ import annotations
@@ -44,48 +48,48 @@ from .group import GroupError
 log = logging.getLogger(__name__)
 
 STACK_BYTES = 2 << 20
-"""Dispatching takes one mebibyte of the thread's stack, at once."""
+"""The stack size that a thread needs: a dispatch allocates one mebibyte at once."""
 JOIN_RETRY_S = 0.02
 ANSWER_S = 10.0
-"""A daemon that runs, and gives no answer for so long, is paused, or hangs."""
+"""A running daemon that does not respond for so long is considered suspended or hung."""
 SILENT = "it is running, but has not answered for {:.0f} s"
 SILENT_REMEDY = (
     "it is paused or hangs: resume it (kill -CONT), or restart it (systemctl restart corosync); see its log"
 )
 CLOSE_S = 2.0
-"""So long a daemon has to take leave of us."""
+"""The time limit for the daemon to close the connections."""
 V1 = 1
 INITIAL_RING = 1
 
 
 class CorosyncConnection(NamedTuple):
-    """To one service of the daemon."""
+    """A connection to one service of the daemon."""
 
     handle: int
     fd: int
     node: int = 0
-    """The number of this node, if it is to the closed process groups."""
+    """The ID of this node, for a connection to the closed process groups."""
 
 
 class CorosyncBus:
-    """The place of this process on the bus of the local corosync."""
+    """The membership of this process on the bus of the local corosync."""
 
     def __init__(self, configured: int | None = None, clock: Clock | None = None, answer_s: float = ANSWER_S) -> None:
-        """*configured* members instead of as many as the nodelist has."""
+        """*configured*: the number of members, instead of the size of the nodelist."""
         self._clock = clock or SystemClock()
         self._answer_s = answer_s
         self.address = BusAddress(0, 0)
         self.configured = configured or 0
         self.nodes: tuple[int, ...] = ()
-        """Of the nodelist."""
+        """The node IDs of the nodelist."""
         self._name = ffi.new("struct cpg_name *")
         self._cpg: CorosyncConnection | None = None
         self._quorum: CorosyncConnection | None = None
         self._joining: Beside[CorosyncConnection] | None = None
-        """What connects and joins, while it does."""
+        """The call that connects and joins, while it runs."""
         self._joining_since_s = 0.0
         self._is_silent = False
-        """The log says that the daemon does not answer."""
+        """True if the log reported that the daemon does not respond."""
         self._joined = False
         self._came: deque[BusEvent] = deque()
         self._members: frozenset[BusAddress] = frozenset()
@@ -122,18 +126,18 @@ class CorosyncBus:
         self._begin_joining(None)
 
     def rejoin(self) -> None:
-        """By a new connection: the daemon tells the others as soon as the old one is closed."""
+        """Joins over a new connection: the daemon notifies the others as soon as the old one is closed."""
         self._came.clear()
         self._members = frozenset()
         before, self._cpg = self._cpg, None
         if before is not None and self._joined:
             self._epoll.unregister(before.fd)
         self._joined = False
-        if self._joining is None:  # else that one goes on, and is as good: it has heard nothing yet
+        if self._joining is None:  # else the join that is running will do: it has received nothing yet
             self._begin_joining(before)
 
     def _begin_joining(self, before: CorosyncConnection | None) -> None:
-        """By the connection that is there, or by a new one instead of *before*."""
+        """Starts to join over the present connection, or over a new one that replaces *before*."""
         there, self._cpg = self._cpg, None
         self._joining = Beside(partial(self._join, there, before), _finalize)
         self._joining_since_s = self._clock.monotonic_s()
@@ -170,7 +174,10 @@ class CorosyncBus:
         return None if self._joined else JOIN_RETRY_S
 
     def close(self) -> None:
-        """A daemon that is paused answers nothing: it is waited for a moment, and told by this process's end."""
+        """Closes the connections, waiting for at most CLOSE_S: a suspended daemon does not respond.
+
+        It then detects the end of this process.
+        """
         if self._joining is not None and not self._joining.give_up():
             self._look_whether_joined(self._joining)
         cpg, quorum = self._cpg, self._quorum
@@ -183,7 +190,7 @@ class CorosyncBus:
         if self._epoll:
             self._epoll.close()
 
-    # ---- connections: in threads of their own -----------------------------------------------------------------------
+    # ---- connections: each in a separate thread ---------------------------------------------------------------------
 
     def _connect(self, given_up: threading.Event) -> tuple[CorosyncConnection, CorosyncConnection, int]:
         cpg = self._open()
@@ -200,12 +207,12 @@ class CorosyncBus:
     def _join(
         self, there: CorosyncConnection | None, before: CorosyncConnection | None, given_up: threading.Event
     ) -> CorosyncConnection:
-        """Be in the group, by the connection that is *there*, or by a new one instead of *before*."""
+        """Joins the group over the connection *there*, or over a new one that replaces *before*."""
         _finalize(before)
         cpg = there or self._open()
         try:
             while (result := load().cpg.cpg_join(cpg.handle, self._name)) != OK:
-                if result not in NOT_NOW and result != EXIST:  # it exists: an earlier place is still being left
+                if result not in NOT_NOW and result != EXIST:  # EXIST: the earlier membership is still being closed
                     check(result, "to join the group")
                 if given_up.wait(JOIN_RETRY_S):
                     break
@@ -254,7 +261,7 @@ class CorosyncBus:
         self._epoll.register(self._cpg.fd, select.EPOLLIN)
         self._joined = True
 
-    # ---- what comes -------------------------------------------------------------------------------------------------
+    # ---- callbacks --------------------------------------------------------------------------------------------------
 
     def _dispatch(self, dispatch: Any, handle: int, limit: int) -> None:
         for _ in range(limit):
@@ -268,7 +275,7 @@ class CorosyncBus:
         self._dead = f"corosync ended or closed the connection (error {result})"
 
     def _failed(self, kind: Any, error: BaseException, trace: Any) -> None:
-        """A callback raised: what it was told is lost, so nothing after it may be believed."""
+        """Ends the membership, because a callback raised: its event is lost, so no later event can be trusted."""
         self._dead = f"a callback from corosync failed: {error!r}"
 
     def _delivered(self, handle: int, name: Any, node: int, pid: int, message: Any, size: int) -> None:
@@ -311,7 +318,7 @@ def _addresses(some: Any, count: int) -> frozenset[BusAddress]:
 
 
 def _check_stack() -> None:
-    """A thread with a small stack would be killed in the middle of the first dispatch."""
+    """Checks the stack size: a thread with a small stack would be killed in the middle of the first dispatch."""
     size = threading.stack_size()
     if not size:
         soft, _ = resource.getrlimit(resource.RLIMIT_STACK)

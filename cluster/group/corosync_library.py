@@ -1,6 +1,7 @@
-"""Corosync's client libraries through cffi in ABI mode: no compiler is needed, and what is missing is told.
+"""Corosync's client libraries, called through cffi in ABI mode, which needs no compiler.
 
-Only what the bus calls is declared. The numbers of the library files are those of corosync 3.
+Only the functions that the bus calls are declared. The version numbers of the library files are those of corosync 3. A
+missing library is reported.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ PACKAGES = "apt-get install corosync libcpg4 libquorum5 libcmap4"
 OK, LIBRARY, TIMEOUT, TRY_AGAIN, BAD_HANDLE, BUSY, ACCESS, EXIST = 1, 2, 5, 6, 9, 10, 11, 14
 NO_RESOURCES, QUEUE_FULL, NO_SECTIONS, SECURITY = 18, 23, 27, 100
 ONE_NONBLOCKING = 4
-"""One event, and at once. Dispatching all there are may never come back under load."""
+"""Dispatches one event without blocking. Dispatching all events may never return under load."""
 AGREED = 2
 TRACK_CURRENT, TRACK_CHANGES = 1, 2
 MAX_NAME_BYTES = 128
@@ -75,7 +76,7 @@ class Libraries(NamedTuple):
 
 @cache
 def load() -> Libraries:
-    """GroupError where they are not installed."""
+    """Loads the libraries; raises `GroupError` if they are not installed."""
     found = []
     for name in ("libcpg.so.4", "libquorum.so.5", "libcmap.so.4"):
         try:
@@ -86,7 +87,7 @@ def load() -> Libraries:
 
 
 def check(result: int, what: str) -> None:
-    """GroupError, with its remedy, if a call failed."""
+    """Raises `GroupError`, with its remedy, if a call failed."""
     if result == OK:
         return
     if result == LIBRARY:

@@ -1,6 +1,7 @@
-"""A call that may wait for ever, in a thread of its own: who asked for it looks now and then, or gives it up.
+"""Runs a call that may block forever in its own thread; the caller polls for the result or abandons the call.
 
-Calls of corosync's library wait for the daemon, without any limit. A daemon that is paused would hold this process.
+Calls of corosync's library wait for the daemon without a time limit. A suspended daemon would otherwise block this
+process.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ T = TypeVar("T")
 
 
 class Beside(Generic[T]):
-    """One call of *work*, begun at once. One thread asks for what came of it."""
+    """One call of *work*, started immediately. One thread polls for its result."""
 
     def __init__(self, work: Callable[[threading.Event], T], late: Callable[[T], None]) -> None:
-        """*work* gets what is set when nobody waits any more; what it returns after that is given to *late*, there."""
+        """*work* receives an event that is set on abandonment; *late* receives a result after that, in its thread."""
         self._given_up = threading.Event()
         self._lock = threading.Lock()
         self._found: T | Exception | None = None
@@ -29,7 +30,7 @@ class Beside(Generic[T]):
         found: T | Exception
         try:
             found = self._work(self._given_up)
-        except Exception as error:  # it is raised where the result is asked for
+        except Exception as error:  # raised where the result is requested
             found = error
         with self._lock:
             self._found = found
@@ -39,7 +40,7 @@ class Beside(Generic[T]):
             self._late(found)
 
     def ended(self, within_s: float = 0.0) -> bool:
-        """Returns whether the call has ended, after so many seconds at most."""
+        """Waits for at most so many seconds, and returns whether the call has ended."""
         return self._ended.wait(within_s)
 
     def result(self) -> T:
@@ -50,7 +51,7 @@ class Beside(Generic[T]):
         return self._found  # type: ignore[return-value]  # which may be None
 
     def give_up(self) -> bool:
-        """Abandons the call; returns False if it has ended, and its result is still to be taken."""
+        """Abandons the call; returns False if it has already ended, and its result must still be read."""
         with self._lock:
             if not self._ended.is_set():
                 self._given_up.set()

@@ -1,33 +1,33 @@
 """Encodes and decodes the frames of the group, each one multicast.
 
 offset  size  field
-     0     4  crc32c       of every byte after this field
-     4     3  magic        "CMg"
-     7     1  version      of this format
-     8     1  kind         1 hello, 2 welcome, 3 events, 4 lost, 5 refusal, 6 expulsion
-     9     1  zero
-    10     2  count        of events, or of members in a welcome
-    12     8  incarnation  of the sender
-    20     8  seq          of events: its number in this incarnation, from 1; without events: the last there was
-                           of lost: the number that was missing
-    28     8  heard        the last of its own events frames that came back to the sender with all before it
-    36     8  view         of the sender's configuration when it made the frame, and
-    44     8  state        what stands for the history of that configuration; both 0 outside of a group
-    52        body
+    0     4  crc32c       of every byte after this field
+    4     3  magic        "CMg"
+    7     1  version      of this format
+    8     1  kind         1 hello, 2 welcome, 3 events, 4 lost, 5 refusal, 6 expulsion
+    9     1  zero
+   10     2  count        of events, or of members in a welcome
+   12     8  incarnation  of the sender
+   20     8  seq          events: the frame's number in this incarnation, from 1; without events: the last number used
+                          lost: the missing number
+   28     8  heard        the last of its own events frames that the sender received, with all before it
+   36     8  view         the sender's configuration when it made the frame
+   44     8  state        the hash of the history of that configuration; view and state are 0 outside of a group
+   52        body
 
 hello    ring node u32, ring seq u64, digest of the members u64, last view u64, configured members u32, flags u8;
-         UTF-8: what all members have to have alike (`agreeing`)
-welcome  node u32, pid u32, incarnation u64 of the one that was let in; position u64, flags u8; view and state of
-         the head are those of the configuration that let it in;
-         count times: node u32, pid u32, incarnation u64, next seq u64 (0: nothing of it is taken any more)
+         UTF-8: the configuration that all members must share (`config_check`)
+welcome  node u32, pid u32, incarnation u64 of the admitted member; position u64, flags u8; the view and state in the
+         header are those of the configuration that admitted it;
+         count times: node u32, pid u32, incarnation u64, next seq u64 (0: its frames are no longer accepted)
 events   count sizes u32, then the payloads
-lost     nothing
-refusal  node u32, pid u32, incarnation u64 of the one that is not let in; UTF-8: why
+lost     no body
+refusal  node u32, pid u32, incarnation u64 of the refused process; UTF-8: the reason
 expulsion
-         node u32, pid u32, incarnation u64 of the silent member; next seq u64 of it, as the sender has heard it
+         node u32, pid u32, incarnation u64 of the silent member; its next seq u64, as received by the sender
 
-All little-endian. A hello counts only in the ring and among the members its sender knew: one that comes late says
-nothing. Decoding is pure; `BadFrame` says what is wrong.
+All integers are little-endian. A hello is valid only in the ring, and among the members, that its sender knew, so a
+late hello has no effect. Decoding is pure; `BadFrame` carries the reason.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ VERSION = 3
 MAGIC = b"CMg"
 HELLO, WELCOME, EVENTS, LOST, REFUSAL, EXPULSION = 1, 2, 3, 4, 5, 6
 FORCED = 1
-"""The flag of a hello, and of a group, that an operator says is enough."""
+"""The flag of a hello, and of a group, that an operator declared large enough."""
 LARGEST = 1 << 62
-"""Of everything that is counted: one who lies can't make others count beyond what fits."""
+"""The limit of all counts: a forged count cannot make receivers count beyond the size of a frame."""
 MAX_EVENTS = 0xFFFF
 MAX_MEMBERS = 1024
 MAX_TEXT_BYTES = 4096
-"""Of a text in a frame."""
+"""The maximum length of a text in a frame."""
 
 _HEAD = struct.Struct("<I3sBBBHQQQQQ")
 _HELLO = struct.Struct("<IQQQIB")
@@ -65,7 +65,7 @@ HEAD_BYTES = _HEAD.size
 
 
 class BadFrame(GroupError):
-    """The bytes are no valid frame."""
+    """The bytes are not a valid frame."""
 
     def __init__(self, why: str) -> None:
         super().__init__("cluster group", f"invalid frame: {why}")
@@ -95,7 +95,7 @@ class HelloFrame:
 
 @dataclass(frozen=True, slots=True)
 class WelcomeEntry:
-    """A member, and the number that its next events frame has."""
+    """A member, and the number of its next events frame."""
 
     member: MemberId
     next_seq: int
@@ -126,7 +126,7 @@ class EventsFrame:
 
 @dataclass(frozen=True, slots=True)
 class LostFrame:
-    """The sender leaves: its events frame *seq* did not come back to it, and a later one did."""
+    """The departure of the sender: its events frame *seq* did not come back to it, and a later one did."""
 
     incarnation: int
     seq: int
@@ -143,7 +143,7 @@ class RefusalFrame:
 
 @dataclass(frozen=True, slots=True)
 class ExpulsionFrame:
-    """The expulsion of a silent member, unless it sent a frame that the sender had not received."""
+    """The expulsion of a silent member; void if the member sent a frame that the sender had not received."""
 
     incarnation: int
     target: MemberId
@@ -154,7 +154,7 @@ Frame = HelloFrame | WelcomeFrame | EventsFrame | LostFrame | RefusalFrame | Exp
 
 
 def next_state(before: int, view: int, position: int, members: Iterable[MemberId]) -> int:
-    """Returns the hash of a configuration and of all before it. Others with another hash received other events."""
+    """Returns the hash of a configuration and of all before it. A member with another hash received other events."""
     text = f"{before} {view} {position} {' '.join(map(str, members))}"
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
@@ -188,7 +188,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def encode_events(incarnation: int, seq: int, heard: int, view: int, state: int, payloads: Sequence[bytes]) -> bytes:
-    """Encodes an events frame; no other kind is frequent."""
+    """Encodes an events frame, the only frequent kind."""
     count = len(payloads)
     body = struct.pack(f"<{count}I", *map(len, payloads)) + b"".join(payloads)
     return _sealed(EVENTS, count, incarnation, seq, heard, view, state, body)
@@ -215,20 +215,20 @@ class _Format(NamedTuple):
     """The format of one kind of frame."""
 
     fields: tuple[str, ...]
-    """The header fields that it uses besides `incarnation`; the others are 0."""
+    """The header fields that the kind uses besides `incarnation`; the others are 0."""
     counts: range
-    """The values that `count` can have."""
+    """The range of valid values of `count`."""
     fixed_bytes: int
-    """The size of the body without what is counted."""
+    """The size of the body without the counted items."""
     counted_bytes: int
-    """The size of each of what is counted."""
+    """The size of one counted item."""
     is_open: bool
-    """More bytes follow: a text, or payloads."""
+    """True if more bytes follow: a text, or payloads."""
     read: Callable[[_Header, bytes], Frame]
 
 
 def decode(data: bytes) -> Frame:
-    """Returns the frame that *data* is; raises `BadFrame` if it is none."""
+    """Returns the frame that *data* encodes; raises `BadFrame` if it is invalid."""
     header = _header(data)
     form = _FORMATS.get(header.kind)
     extra_bytes = len(data) - HEAD_BYTES
@@ -339,4 +339,4 @@ _FORMATS = {
     REFUSAL: _Format((), _NONE, _TARGET.size, 0, True, _refusal),
     EXPULSION: _Format((), _NONE, _ENTRY.size, 0, False, _expulsion),
 }
-"""By kind."""
+"""The format of each kind."""

@@ -1,4 +1,4 @@
-"""The events that a group delivers: batches of payloads, configurations, and what concerns the engine."""
+"""The events that a group delivers: batches of payloads, configurations, and events of the engine."""
 
 from __future__ import annotations
 
@@ -9,46 +9,49 @@ from .member_id import MemberId
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """Events of one sender that came together. One object for the batch, not one for each event."""
+    """The events of one sender that arrived together: one object for the batch, not one for each event."""
 
     sender: MemberId
     position: int
-    """Of the first; the others follow."""
+    """The position of the first event; the others follow it."""
     payloads: list[bytes]
     seq: int
-    """The number of this batch among those of its sender, from 1, none left out. What acknowledges events names sender
-    and number: one who has missed something and does not know it yet counts positions wrongly, but never these."""
+    """The number of this batch among those of its sender, from 1, without gaps.
+
+    Acknowledgements name a sender and a number: a member that missed a batch and has not detected it yet counts
+    positions wrongly, but never these numbers.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The members of the group from here on. It stands at the same place among the events for all of `members`.
+    """The members of the group from here on. It has the same position among the events for all of `members`.
 
-    With oneself in `joined`, one is new: nothing of what happened while one was away was heard. With oneself not in
-    `members`, or not `primary`, nothing may be completed nor owned.
+    A member in `joined` is new: it received nothing of the events while it was away. A member that is not in `members`,
+    or whose configuration is not `primary`, must not complete or own anything.
     """
 
     view: int
-    """Rises with every configuration that is heard."""
+    """The number of the view; rises with every configuration that is delivered."""
     members: tuple[MemberId, ...]
-    """In the order of their nodes."""
+    """The members, ordered by node."""
     joined: tuple[MemberId, ...]
     left: tuple[MemberId, ...]
     primary: bool
-    """They are a majority of the configured members, or an operator said that they are enough."""
+    """True if they are a majority of the configured members, or an operator declared them to be enough."""
     founded: bool
-    """All of them are new; `joined` holds all."""
+    """True if all of them are new; `joined` then lists all."""
     position: int
-    """Of the next event."""
+    """The position of the next event."""
     expelled: MemberId | None = None
-    """The one of `left` that is still connected to the engine, and was expelled because it was silent."""
+    """The member of `left` that is still connected to the engine, and was expelled because it was silent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """The quorum of the local daemon's own cluster; it comes in no order with the events.
+    """The quorum of the local daemon's cluster, in no defined order relative to the events.
 
-    Nothing may be completed while it is false, whatever the last configuration says.
+    Nothing may be completed while it is false, regardless of the last configuration.
     """
 
     quorate: bool
@@ -56,7 +59,7 @@ class Quorum:
 
 @dataclass(frozen=True, slots=True)
 class MemberRefused:
-    """A process wants to be in the group and can't: another version, or something else that has to be alike."""
+    """The refusal of a process: it uses another version, or a configuration that differs."""
 
     node: int
     pid: int
@@ -65,10 +68,10 @@ class MemberRefused:
 
 @dataclass(frozen=True, slots=True)
 class GroupFailed:
-    """The group can't go on: the local daemon died, another process took this one's place, or the others don't let this
-    one in. It was the last event.
+    """The last event: the group failed for this member.
 
-    Close it; a new one may be made, which joins as new.
+    The local daemon ended, another process of this node joined, or the other members refused this one. Close the group;
+    a new one may be created, which joins as new.
     """
 
     reason: str

@@ -1,11 +1,14 @@
-"""A member on a bus: the group as `group` promises it, from a bus that promises less.
+"""A member on a bus: provides the guarantees of `group` on a bus that guarantees less.
 
-Missing numbers. When a number of sender S is missing, nothing is delivered until S has said one of two things: an
-events frame with `heard` at or beyond the missing one means that it came back to S, so it is me who missed it, and I
-leave and join as new; a lost frame means that S missed it, too, and leaves: the others go on without what came after.
-A sender repeats its last number after QUIET_S without events, so that this is soon said, and that a loss of the very
-last frame is noticed; and after each configuration, so that who has heard another one learns of it. If S leaves before
-it said either, I leave: I can't know what the others have heard.
+Missing numbers: when a frame of sender S is missing, nothing is delivered until S sends one of these frames:
+
+* An events frame with `heard` at or beyond the missing number: S received the frame, so only this member missed it.
+  This member leaves and joins as new.
+* A lost frame: S missed the frame, too, and leaves. The others continue without the later frames of S.
+
+A sender repeats its last number after QUIET_S without events, so that this is detected soon, also for the very last
+frame; and after each configuration, so that members with another one detect it. If S leaves before it sent either, this
+member leaves, because it cannot know which frames the others received.
 """
 
 from __future__ import annotations
@@ -35,22 +38,22 @@ from .membership import GroupMembership, Seat
 from .send_queue import Outbox
 
 QUIET_S = 0.25
-"""After so long without events a sender repeats where it stands."""
+"""The time without events after which a sender repeats its last number."""
 ANSWER_S = 8 * QUIET_S
-"""So long a sender has to say who missed a frame of its own."""
+"""The time limit for a sender to report which members missed one of its frames."""
 RETRY_S = 0.005
-"""The bus said try again; it has no event for the end of that."""
+"""The retry interval after the bus returned "try again", which no event ends."""
 HELLO_S = 1.0
-"""A hello without an answer is said again after so long, then after twice as long, and so on."""
+"""The time after which an unanswered hello is repeated; it doubles with each repetition."""
 MAX_HELLO_S = 16.0
 KEPT_BYTES = 64 << 20
 """Bytes of frames kept while waiting for a welcome or a missing number; beyond this limit the member joins as new."""
 STEP_EVENTS = 256
-"""The approximate number of events of the bus that are taken per step."""
+"""The approximate number of events of the bus per step."""
 
 
 def random_incarnation() -> int:
-    """63 bits, never zero."""
+    """Returns 63 random bits, never zero."""
     return int.from_bytes(os.urandom(8), "little") >> 1 | 1
 
 
@@ -67,7 +70,7 @@ class GroupMember:
         hello_s: float = HELLO_S,
         agreed: str = "",
     ) -> None:
-        """*agreed*: what all members have to say alike (`agreeing`)."""
+        """*agreed*: the configuration that all members must share (`config_check`)."""
         self._bus = bus
         self._agreed = agreed
         self._clock = clock
@@ -77,16 +80,16 @@ class GroupMember:
         self._outbox = Outbox(bus, window_bytes)
         self._membership: GroupMembership | None = None
         self._kept: list[BusMessage] | None = None
-        """What was heard since my hello."""
+        """The frames that were received since the hello of this member."""
         self._kept_bytes = 0
         self._held: list[BusEvent] | None = None
         self._held_bytes = 0
         self._held_until: float | None = None
         self._missing: tuple[BusAddress, int] | None = None
-        """The sender and the number for which things are held."""
+        """The sender and the number of the missing frame, for which events are held."""
         self._leaving = False
         self._told: str | None = None
-        """Why it died."""
+        """The reason for which the membership ended."""
         self._more = False
         self._blocked = False
         self._hello_at: float | None = None
@@ -94,11 +97,11 @@ class GroupMember:
         self._heartbeat_at: float | None = None
         self._signs: set[MemberId] = set()
         self.dropped = 0
-        """Frames of those who were not in, and such as are none."""
+        """Frames of processes that were not members, and invalid frames."""
         self.rejoined = 0
-        """How often this member left by itself and joined as new."""
+        """The number of times that this member left on its own and joined as new."""
 
-    # ---- what the owner calls ---------------------------------------------------------------------------------------
+    # ---- the interface of a group -----------------------------------------------------------------------------------
 
     @property
     def me(self) -> MemberId | None:
@@ -132,7 +135,7 @@ class GroupMember:
             return
         outbox = self._outbox
         self._blocked = outbox.flush()
-        if self._quiet_at is None and outbox.heard < outbox.last_seq:  # it may be lost, and its repetition, too
+        if self._quiet_at is None and outbox.heard < outbox.last_seq:  # both the frame and its repetition may be lost
             self._quiet_at = self._clock.monotonic_s() + self._quiet_s
 
     def nodes(self) -> tuple[int, ...]:
@@ -161,7 +164,7 @@ class GroupMember:
             return None
         if self._more or not (self._blocked or self._outbox.idle):
             return 0.0
-        if self._blocked:  # whatever is due is said behind what is waiting
+        if self._blocked:  # due frames are sent behind the waiting ones
             waits = [RETRY_S]
         else:
             now = self._clock.monotonic_s()
@@ -191,7 +194,7 @@ class GroupMember:
             self._rejoin()
         return events
 
-    # ---- what the bus says ------------------------------------------------------------------------------------------
+    # ---- events of the bus ------------------------------------------------------------------------------------------
 
     def _take(self, event: BusEvent, events: list[Event]) -> None:
         if isinstance(event, BusQuorum):
@@ -199,7 +202,7 @@ class GroupMember:
         elif isinstance(event, BusDied):
             self._die(event.reason, events)
         elif self._leaving:
-            pass  # what is heard on the way out is nobody's any more
+            pass  # events that arrive while this member leaves are ignored
         elif self._held is not None:
             self._hold(event, events)
         elif isinstance(event, BusChange):
@@ -301,7 +304,7 @@ class GroupMember:
         seat = self._there().seats.get(sender)
         if seat is None or seat.member.incarnation != frame.incarnation:
             self.dropped += 1
-        elif seat.next_seq > frame.seq:  # it came here: the others may go on without it
+        elif seat.next_seq > frame.seq:  # this member received it: the others may continue without it
             self._leave_by_itself(events)
         else:
             seat.next_seq = 0
@@ -319,7 +322,7 @@ class GroupMember:
         self._hold(message, events)
 
     def _hold(self, event: BusMessage | BusChange, events: list[Event]) -> None:
-        """Keep it until the sender of what is missing has said who missed it."""
+        """Holds an event until the sender of the missing frame reports which members missed it."""
         assert self._held is not None
         assert self._missing is not None
         sender, missing = self._missing
@@ -348,7 +351,7 @@ class GroupMember:
                 self._take(each, events)
 
     def _leave_by_itself(self, events: list[Event]) -> None:
-        """Out at once; onto the bus anew as soon as what must be said is said."""
+        """Leaves at once; joins the bus again as soon as the queued frames are sent."""
         membership = self._there()
         self._held = self._missing = self._kept = self._held_until = None
         events += membership.leave()
@@ -364,7 +367,7 @@ class GroupMember:
         self._there().changed(BusChange(self._there().ring, frozenset(), frozenset(), frozenset()))
         self._bus.rejoin()
 
-    # ---- in general -------------------------------------------------------------------------------------------------
+    # ---- common ---------------------------------------------------------------------------------------------------
 
     def _there(self) -> GroupMembership:
         assert self._membership is not None
@@ -373,13 +376,13 @@ class GroupMember:
     def _keep(self, message: BusMessage, kept: list[BusMessage]) -> None:
         kept.append(message)
         self._kept_bytes += len(message.frame)
-        if self._kept_bytes > KEPT_BYTES:  # as if the welcome had not come
+        if self._kept_bytes > KEPT_BYTES:  # as if the welcome had not arrived
             self._kept = None
             self._there().waits = False
             self._there().wants_hello = True
 
     def _after(self, before: MemberId | None) -> None:
-        """Something about the group was heard."""
+        """Updates the outbox and the timers after an event about the group."""
         membership = self._there()
         me = membership.id
         if me != before:
@@ -397,7 +400,7 @@ class GroupMember:
         membership.to_say.clear()
 
     def _timers(self, membership: GroupMembership, events: list[Event]) -> None:
-        """Acts on timers, only when nothing waits to be received: a hello from the past would be void, or worse."""
+        """Acts on timers, only when no event waits to be received: an outdated hello would be void or harmful."""
         now = self._clock.monotonic_s()
         if self._held_until is not None and now >= self._held_until:
             self._leave_by_itself(events)

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 
 class MemberId(NamedTuple):
-    """One membership of one process, never used again."""
+    """One membership of one process; never used again."""
 
     node: int
-    """The number of its machine; there is at most one member on each, and the newer one wins."""
+    """The number of its host; a host has at most one member, and the newer process replaces the older one."""
     pid: int
     incarnation: int
-    """Drawn anew whenever it joins or comes back."""
+    """A random number that is drawn each time the process joins or rejoins."""
 
     def __str__(self) -> str:
         return f"{self.node}/{self.pid}/{self.incarnation:x}"

@@ -1,20 +1,22 @@
-"""The membership of the group: a function of the bus's deliveries, the same for all who receive the same.
+"""The membership of the group: a deterministic function of the deliveries of the bus.
 
-A process on the bus is either *in*, or *fresh*. Fresh ones say hello, once for each change of the bus. Then
+Members that receive the same deliveries compute the same membership. A process on the bus is either a *member* or
+*fresh*. A fresh process sends one hello for each change of the bus:
 
-* a hello that is heard by a group lets its sender in, at that place; everyone in the group says welcome, which tells
-  the newcomer how things stood then. It has kept what it heard since its hello, and goes on from there;
-* a majority of hellos with no change of the bus between them found a group. The members of a group are a majority and
-  say no hellos, so there is no other group then.
+* A hello that a group receives admits its sender at that position. All members send a welcome, which gives the newcomer
+  the state of the group at that position. The newcomer kept the frames since its hello, and continues with them.
+* A majority of hellos without a change of the bus between them founds a group. The members of a group are a majority
+  and send no hellos, so no other group exists then.
 
-A group that has lost its majority is none any more, for all of its members: they are fresh again. Hellos name the
-ring and the members that their sender knew, and are void when these are others: what a paused process says late counts
-for nothing. Whoever never says a hello, because it is a ghost or hangs, keeps nobody from anything.
+A group that loses its majority ends for all of its members: they are fresh again. A hello names the ring and the
+members that its sender knew, and is void if these differ, so late frames of a suspended process have no effect. A
+process that never sends a hello, because it left without notice or hangs, blocks no other process.
 
-All of this holds while everyone hears the same. Should one not, then not for long: what stands for the history of its
-configuration goes with every events frame, and whoever finds that most of the others have another one is wrong.
+All of this holds while all members receive the same frames. A divergence is detected soon: each events frame carries
+the hash of the history of its configuration, and a member that finds that most of the others have another hash has
+diverged.
 
-One node has one member: a newer process takes the place of the older one.
+A node has one member: a newer process replaces the older one.
 """
 
 from __future__ import annotations
@@ -45,27 +47,27 @@ KEPT_STATES = 100
 
 @dataclass(slots=True)
 class Seat:
-    """A member, seen from another one."""
+    """A member, as another member sees it."""
 
     member: MemberId
     next_seq: int = 1
-    """Of its next events frame; 0 when nothing of it is taken any more."""
+    """The number of its next events frame; 0 when its frames are no longer accepted."""
 
 
 class GroupMembership:
-    """The state machine of one process. It sends nothing: `to_say` and `wants_hello` tell what to send."""
+    """The state machine of one process. It sends nothing: `to_say` and `wants_hello` name the frames to send."""
 
     def __init__(self, me: BusAddress, configured: int, new_incarnation: Callable[[], int], agreed: str = "") -> None:
-        """*agreed*: what all members have to say alike."""
+        """*agreed*: the configuration that all members must share."""
         self.me = me
         self.configured = configured
         self.agreed = agreed
         self.new_incarnation = new_incarnation
         self.ring = RingId(0, 0)
         self.present: frozenset[BusAddress] = frozenset()
-        """All that are on the bus."""
+        """All processes on the bus."""
         self.seats: dict[BusAddress, Seat] = {}
-        """The group, in the order of nodes; empty while not in it."""
+        """The members of the group, ordered by node; empty outside of the group."""
         self.view = 0
         self.state = 0
         self.position = 0
@@ -73,23 +75,23 @@ class GroupMembership:
         self.wants_hello = False
         self.to_say: list[WelcomeFrame | RefusalFrame] = []
         self.waits = False
-        """My hello was heard, and no group founded: if there is one I am in it, and its welcome is on its way."""
+        """True if the hello of this process founded no group: an existing one admits it, and a welcome follows."""
         self.replaced = False
-        """Another process of this node has my place."""
+        """True if another process of this node replaced this member."""
         self._past: set[tuple[int, int]] = set()
-        """The configurations since I came in."""
+        """The configurations since this member was admitted."""
         self._came_in = 0
         """The view of the first of them."""
         self._strange: set[BusAddress] = set()
-        """Those who said something in a configuration that I don't know."""
+        """The members that sent a frame in a configuration that this member does not know."""
         self._digest = 0
         self._said = 0
         self._force = False
         self._tally: dict[int, tuple[BusAddress, HelloFrame]] = {}
-        """The hellos since the last change, by node."""
+        """The hellos since the last change of the bus, by node."""
         self._refused: set[BusAddress] = set()
         self._foreign: dict[int, int] = {}
-        """Nodes that speak another version, and which."""
+        """The nodes that use another version of the frames, with that version."""
 
     @property
     def id(self) -> MemberId | None:
@@ -97,7 +99,7 @@ class GroupMembership:
         return seat.member if seat else None
 
     def hello(self) -> HelloFrame:
-        """Returns the frame to send now. Each has a new incarnation, so a welcome to an earlier one is void."""
+        """Returns the hello to send now. Each has a new incarnation, so a welcome to an earlier one is void."""
         self.wants_hello = self.waits = False
         self._said = self.new_incarnation()
         return HelloFrame(self._said, self.ring, self._digest, self.view, self.configured, self._force, self.agreed)
@@ -107,7 +109,7 @@ class GroupMembership:
         self.wants_hello = not self.seats
 
     def changed(self, change: BusChange) -> list[Event]:
-        """The bus says who is on it."""
+        """Applies a change of the processes on the bus."""
         self.ring, self.present = change.ring, change.members
         self._digest = digest(change.members)
         self._tally.clear()
@@ -148,11 +150,11 @@ class GroupMembership:
         return []
 
     def heard_welcome(self, welcome: WelcomeFrame) -> list[Event]:
-        """Take it if it is for me. What was heard since my hello is then to be gone through again."""
+        """Enters the group if *welcome* is for this process. The caller then replays the frames since its hello."""
         target = BusAddress(*welcome.target[:2])
         address, hello = self._tally.get(target.node, (None, None))
         if hello and (address, hello.incarnation) == (target, welcome.target.incarnation):
-            del self._tally[target.node]  # it is in, and founds nothing
+            del self._tally[target.node]  # it is a member, and founds nothing
         entries = {BusAddress(*entry.member[:2]): entry for entry in welcome.entries}
         if (
             not self.waits
@@ -173,7 +175,7 @@ class GroupMembership:
         return refusal.why if is_mine else ""
 
     def foreign(self, sender: BusAddress, version: int) -> str:
-        """*sender* speaks another version: why I can't be in, if most do and so found a group of theirs; else empty."""
+        """Returns why this process cannot become a member, if most nodes use that other version; else empty."""
         self._foreign[sender.node] = version
         others = sorted(node for node, spoken in self._foreign.items() if spoken == version)
         if self.seats or not self._majority(others):
@@ -189,7 +191,7 @@ class GroupMembership:
         return 2 * len(self._strange) >= len(self.seats)
 
     def leave(self) -> list[Event]:
-        """Be out at once; the others hear of it from the bus."""
+        """Leaves at once; the bus reports it to the others."""
         if not self.seats:
             return []
         me = self.seats.pop(self.me).member
@@ -198,7 +200,7 @@ class GroupMembership:
         return [event]
 
     def heard_expulsion(self, sender: BusAddress, expulsion: ExpulsionFrame) -> list[Event]:
-        """A silent member leaves, if it has said nothing that *sender* did not know, and the rest is a majority."""
+        """Removes a silent member, if it sent nothing that *sender* did not receive, and the rest is a majority."""
         accuser, target = self.seats.get(sender), BusAddress(*expulsion.target[:2])
         seat = self.seats.get(target)
         if (
@@ -219,14 +221,14 @@ class GroupMembership:
         return [event]
 
     def _refuse_hello(self, sender: BusAddress, hello: HelloFrame, why: str) -> list[Event]:
-        """Refuses a hello; its sender learns that once a group exists, since before either may be the wrong one."""
+        """Refuses a hello. Its sender is notified only if a group exists; without one, either side may be wrong."""
         if self.seats:
             me = self.seats[self.me].member
             self.to_say.append(RefusalFrame(me.incarnation, MemberId(*sender, hello.incarnation), why))
         return self.refuse(sender, why)
 
     def refuse(self, sender: BusAddress, why: str) -> list[Event]:
-        """Told once for each time it comes."""
+        """Returns the refusal of *sender*, once until it leaves the bus."""
         if sender in self._refused:
             return []
         self._refused.add(sender)
@@ -249,16 +251,16 @@ class GroupMembership:
         self.wants_hello = True
 
     def _found(self, forced: bool) -> list[Event]:
-        """All who are in the tally are a group from here on, and nobody else."""
+        """Founds a group with exactly the senders of the tallied hellos."""
         founders = sorted((address, MemberId(*address, hello.incarnation)) for address, hello in self._tally.values())
         view = max(hello.view for _, hello in self._tally.values()) + 1
         self._tally.clear()
         mine = (self.me, MemberId(*self.me, self._said)) in founders
         found: list[Event] = []
-        if self.seats:  # only where two processes of a node take turns
+        if self.seats:  # only if two processes of a node alternate
             found += self.leave()
         if not mine:
-            self.waits = False  # a hello of mine that is under way is heard by them
+            self.waits = False  # a hello of this process that is in flight reaches the founded group
             return found
         self.seats = {address: Seat(member) for address, member in founders}
         self.view, self.position, self.forced = view, 0, forced
@@ -273,7 +275,7 @@ class GroupMembership:
             return []
         if len(self.seats) - len(old) >= MAX_MEMBERS:
             return self.refuse(sender, f"the group already has {MAX_MEMBERS} members")
-        if self.me in old:  # another process of this node, or a hello of mine that is later than my welcome
+        if self.me in old:  # another process of this node, or a hello of this process that is later than its welcome
             self.replaced = sender != self.me
             found = self.leave()
             self.wants_hello = False
@@ -283,7 +285,7 @@ class GroupMembership:
         member = MemberId(*sender, hello.incarnation)
         self.seats[sender] = Seat(member)
         self.seats = dict(sorted(self.seats.items()))
-        self.view = max(self.view, hello.view)  # so that it rises for the newcomer, too
+        self.view = max(self.view, hello.view)  # so that it also rises for the newcomer
         event = self._configuration(joined=[member], left=left)
         entries = tuple(WelcomeEntry(seat.member, seat.next_seq) for seat in self.seats.values())
         me = self.seats[self.me].member
@@ -301,7 +303,7 @@ class GroupMembership:
     ) -> Configuration:
         self.view += 1
         if self._majority(self.seats):
-            self.forced = False  # the usual rule holds again
+            self.forced = False  # the majority rule applies again
         self.state = next_state(self.state, self.view, self.position, (seat.member for seat in self.seats.values()))
         if len(self._past) > 2 * KEPT_STATES:
             self._past = {each for each in self._past if each[0] > self.view - KEPT_STATES}

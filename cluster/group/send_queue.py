@@ -1,9 +1,10 @@
-"""Gathers the payloads of a member into frames, sends these when the bus takes them, and counts them until they return.
+"""Gathers the payloads of a member into frames, sends them when the bus accepts them, and tracks them until they
+return.
 
-payloads -> the open batch -> waiting frames -> on the bus -> heard again
+payloads -> the open batch -> waiting frames -> on the bus -> received again
 
-`in_flight_bytes` counts from the first arrow to the last. The engine has no honest measure of its own of how much is
-under way, so that sum is what bounds a member (`WINDOW_BYTES`).
+`in_flight_bytes` counts from the first arrow to the last. The engine has no reliable measure of the bytes in flight, so
+this sum limits a member (`WINDOW_BYTES`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .frame import MAX_EVENTS, Frame, encode, encode_events
 from .group import BATCH_BYTES
 
 PER_EVENT_BYTES = 16
-"""So that the window bounds empty events, too."""
+"""The overhead that each event counts, so that the window also limits empty events."""
 
 
 class Outbox:
@@ -28,15 +29,15 @@ class Outbox:
         self._batch_size = 0
         self._waiting: deque[bytes] = deque()
         self._flying: deque[tuple[int, int]] = deque()
-        """Number and weight of the events frames that did not come back yet, also of waiting ones."""
+        """Numbers and sizes of the events frames that have not come back, including those that wait for the bus."""
         self.incarnation = 0
         self.view = self.state = 0
-        """What is said is said in this configuration."""
+        """The configuration in which frames are sent."""
         self.in_flight_bytes = 0
         self.last_seq = 0
-        """Of the last frame that was made."""
+        """The number of the last frame that was made."""
         self.heard = 0
-        """The last that came back, with all before it."""
+        """The number of the last frame that came back, with all before it."""
 
     @property
     def idle(self) -> bool:
@@ -44,7 +45,7 @@ class Outbox:
         return not self._waiting and not self._batch
 
     def begin(self, incarnation: int) -> None:
-        """Forget what was under way: it was of an incarnation that is over."""
+        """Discards everything in flight: it belongs to an incarnation that ended."""
         self._batch.clear()
         self._waiting.clear()
         self._flying.clear()
@@ -63,7 +64,7 @@ class Outbox:
         return True
 
     def flush(self) -> bool:
-        """Send all that the bus takes; whether anything is left."""
+        """Sends all frames that the bus accepts; returns whether any remain."""
         if self._batch:
             self.last_seq += 1
             self._say_events(self._batch)
@@ -75,11 +76,11 @@ class Outbox:
         return bool(self._waiting)
 
     def say(self, frame: Frame) -> None:
-        """Something about the group itself; no window holds it back."""
+        """Queues a frame about the group itself, which the window does not limit."""
         self._waiting.append(encode(frame))
 
     def say_where(self) -> None:
-        """An events frame without events: whoever missed the last one notices."""
+        """Queues an events frame without events, so that a member that missed the last frame detects it."""
         self._say_events(())
 
     def came_back(self, seq: int) -> None:

@@ -1,4 +1,4 @@
-"""A group of one, for a single broker: what is multicast is heard at the next step, and nothing is encoded."""
+"""A group of one broker: a multicast event is delivered at the next step, without encoding."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SingleMemberGroup:
             self._event_fd = None
 
     def multicast(self, payload: bytes) -> bool:
-        """Always taken: it is heard by whoever steps next, which is the one who calls."""
+        """Accepts every event: the caller itself receives it at its next step."""
         if len(payload) > MAX_PAYLOAD_BYTES:
             reason = f"an event of {len(payload)} bytes exceeds the limit of {MAX_PAYLOAD_BYTES}"
             raise GroupError("cluster group", reason)

@@ -1,18 +1,20 @@
 """Handles the leadership of queues: consume, cancel and release-queue events, and members that leave (D42).
 
-These hold at every place in the order of events, and all members see the same (D48):
+The following invariants hold at every position in the order of events, and are equal on all members (D48):
 
-* a queue has at most one owner, and that is one of those who are interested;
-* it has none exactly if nobody is interested;
-* an owner that releases the queue, or cancels, is followed by the next one in the order of nodes, as in a ring (D73: by
-  itself only if nobody else is interested);
-* an owner that leaves is followed the same way, without any event: everyone has heard that it left (rule 13).
+* A queue has at most one owner, which is one of the interested members.
+* A queue has no owner exactly if no member is interested.
+* When the owner releases the queue, or cancels, the next interested member in the ring of nodes follows (D73: the owner
+  itself follows only if no other member is interested).
+* When the owner leaves, the next member follows the same way, without a further event: the configuration is delivered
+  to all members (rule 13).
 
-Who owns a queue by what it has heard hands out messages only when a majority is known to have heard it, too (rule 15):
-a member whose words nobody hears any more still hears itself, and would own what others own already.
+A member that owns a queue dispatches its messages only when a majority is known to have received the event that made it
+the owner (rule 15): a member whose events no other member receives any more still receives its own, and would claim
+queues that others own.
 
-*The decider* says which messages have expired, or are too many: the owner, or without one the member of the lowest
-node (rule 16). Core only.
+*The decider* determines which messages have expired or exceed the limits: the owner, or, without an owner, the member
+of the lowest node (rule 16). Core only.
 """
 
 from __future__ import annotations
@@ -47,13 +49,13 @@ class QueueOwnerHandler:
         self.replicas: dict[str, Replica] = {}
         self._ownership: dict[str, QueueOwnership] = {}
         self._consumers: dict[str, int] = {}
-        """Of ours, as told to the others: how many."""
+        """The number of consumers of this member by queue, as multicast to the others."""
         self._cancelled: Counter[str] = Counter()
-        """Of what we said ourselves: cancels that are still to be heard."""
+        """The number of cancels by queue that this member multicast and has not received back."""
         self.past = 0
-        """No queue that is gone had a position above it."""
+        """No deleted queue had a position above this one."""
         self.moves = 0
-        """How often a queue has changed hands."""
+        """The number of changes of owners."""
 
     def ownership(self, name: str) -> QueueOwnership:
         return self._ownership[name]
@@ -66,7 +68,7 @@ class QueueOwnerHandler:
         self.decide(replica)
 
     def gone(self, name: str) -> None:
-        """The queue was deleted, and all that was known of it goes (D49)."""
+        """Removes all state of a queue that was deleted (D49)."""
         replica = self.replicas.pop(name, None)
         if replica is not None and not self._state.is_alone:
             self.past = max(self.past, replica.last + 1)  # one more, as there may have been none
@@ -77,13 +79,13 @@ class QueueOwnerHandler:
     # ---- our consumers --------------------------------------------------------------------------------------------
 
     def consuming(self, name: str) -> None:
-        """The first consumer of a queue is told to all (D47)."""
+        """Counts a consumer of this member; the first consumer of a queue is announced to all members (D47)."""
         count = self._consumers[name] = self._consumers.get(name, 0) + 1
         if count == 1:
             self._broadcaster.send(events.control("consume", queue=name, first=self.replicas[name].first))
 
     def not_consuming(self, name: str) -> None:
-        """Multicasts that the last consumer of a queue was closed; with it this member releases the queue."""
+        """Multicasts that the last consumer of a queue was closed, which also releases the queue."""
         count = self._consumers.get(name, 0) - 1
         if count < 0:
             return
@@ -93,7 +95,7 @@ class QueueOwnerHandler:
             self._cancel(name, self._acquired(self.replicas[name]))
 
     def forget_consumers(self) -> None:
-        """All clients are being sent away: this member wants nothing any more."""
+        """Cancels the interest of this member in all queues, because its clients are being disconnected."""
         names = [name for name, count in self._consumers.items() if count]
         self._consumers.clear()
         for name in names:
@@ -101,7 +103,7 @@ class QueueOwnerHandler:
             self._cancel(name, [])
 
     def _cancel(self, name: str, acquired: list[tuple[int, int]]) -> None:
-        """Multicasts a cancel with all that consumers have here: no more is dispatched before it is delivered."""
+        """Multicasts a cancel with all messages that consumers here have; dispatch pauses until it is delivered."""
         if self._state.me is not None:
             self._cancelled[name] += 1
         self._broadcaster.send(events.control("cancel", queue=name, first=self.replicas[name].first, acquired=acquired))
@@ -123,15 +125,15 @@ class QueueOwnerHandler:
             self._ownership[replica.name].look()
 
     def hold(self, held: bool) -> None:
-        """Dispatch nothing of what is ours or becomes ours; or go on."""
+        """Pauses or resumes the dispatch of all queues that this member owns or will own."""
         self._held = held
         for ownership in self._ownership.values():
             ownership.hold(held=held)
 
-    # ---- what is heard --------------------------------------------------------------------------------------------
+    # ---- received events ------------------------------------------------------------------------------------------
 
     def _meant(self, about: About) -> Replica | None:
-        """The queue, unless it was deleted since; one that was made by its name is another one."""
+        """Returns the queue that *about* names, unless it was deleted since; a new queue of that name is not meant."""
         replica = self.replicas.get(about["queue"])
         return None if replica is None or replica.first != about["first"] else replica
 
@@ -142,7 +144,7 @@ class QueueOwnerHandler:
             return
         others = replica.interested - {sender}
         replica.interested.add(sender)
-        if sender == self._state.me and others and replica.queue.policy.exclusive:  # the first one in the order has it
+        if sender == self._state.me and others and replica.queue.policy.exclusive:  # the first one in the order wins
             why = f"queue {replica.name!r} allows one consumer, and has one on another member"
             consumers: list[QueueConsumer | FilteringConsumer] = [*replica.queue.consumers, *replica.queue.selecting]
             for consumer in consumers:
@@ -155,7 +157,7 @@ class QueueOwnerHandler:
     def release_queue(self, message: ControlMessage) -> None:
         sender, position, about = message
         replica = self._meant(about)
-        if replica is None or replica.owner != sender:  # from before it had to pass it on
+        if replica is None or replica.owner != sender:  # sent before *sender* had to pass the queue on
             return
         self._acquire(replica, sender, about["acquired"])
         self._pass_on(replica, self._next(replica, sender), position)
@@ -173,7 +175,7 @@ class QueueOwnerHandler:
             self._pass_on(replica, self._next(replica, sender), position)
 
     def _acquire(self, replica: Replica, sender: MemberId, acquired: Iterable[tuple[int, int]]) -> None:
-        """Notes the messages that consumers of *sender* have, until it settles them or leaves."""
+        """Records the messages that consumers of *sender* have, until it settles them or leaves."""
         for position, failures in acquired:
             if position in replica.acquired:
                 continue
@@ -188,12 +190,12 @@ class QueueOwnerHandler:
                 replica.note(position)
 
     def _next(self, replica: Replica, after: MemberId) -> MemberId | None:
-        """The next one in the ring of nodes that is interested and has all messages; *after* itself comes last."""
+        """Returns the next interested member in the ring of nodes that is synced; *after* itself comes last."""
         able = sorted(replica.interested & self._state.synced)
         return next((member for member in able if member > after), able[0] if able else None)
 
     def _pass_on(self, replica: Replica, to: MemberId | None, position: int | None) -> None:
-        """*position*: of the event that says so; None if it was no event."""
+        """Makes *to* the owner. *position*: of the event that causes it; None without an event."""
         if to is not None and to not in self._state.synced:
             to = self._next(replica, to)
         replica.owner = to
@@ -211,7 +213,7 @@ class QueueOwnerHandler:
         self.decide(replica)
 
     def _take(self, replica: Replica, term: int) -> None:
-        """A majority has heard that it is ours; with a cancel of ours under way it is so until that is heard only."""
+        """Starts to dispatch: a majority received the change of the owner, and no cancel of ours is in flight."""
         if term != replica.term or replica.owner != self._state.me or self._cancelled[replica.name]:
             return
         if self.replicas.get(replica.name) is replica:
@@ -223,7 +225,7 @@ class QueueOwnerHandler:
         return min(self._state.synced, default=None)
 
     def decide(self, replica: Replica) -> None:
-        """Determines anew whether this member decides about expiry and limits of a queue."""
+        """Recomputes whether this member decides about expiry and limits of a queue."""
         queue = replica.queue
         before, queue.is_owner = queue.is_owner, self._state.me is not None and self.decider(replica) == self._state.me
         if queue.is_owner and not before:
@@ -249,7 +251,7 @@ class QueueOwnerHandler:
                 self.decide(replica)
 
     def now_synced(self, member: MemberId) -> None:
-        """Notes that *member* has all messages from here on."""
+        """Records that *member* has all messages from here on."""
         self._state.synced.add(member)
         for replica in self.replicas.values():
             if replica.owner is None and replica.interested & self._state.synced:
@@ -258,7 +260,7 @@ class QueueOwnerHandler:
                 self.decide(replica)
 
     def _come_back(self, replica: Replica, position: int) -> None:
-        """Whoever had it has left."""
+        """Requeues a message whose member left."""
         entry = replica.held.pop(position, None)
         if entry is not None:
             entry.previously_delivered = True
@@ -277,7 +279,7 @@ class QueueOwnerHandler:
             self._touch(replica.queue)
 
     def lost(self) -> None:
-        """The group was left: nobody owns anything, and what consumers had is on the queue again."""
+        """Resets all leadership, because this member left the group, and requeues the messages that consumers had."""
         self._cancelled.clear()
         for replica in self.replicas.values():
             self._ownership[replica.name].stop()

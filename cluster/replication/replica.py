@@ -1,12 +1,19 @@
-"""One replicated queue, as this member has it, and what all members know of it besides its messages.
+"""A replicated queue on this member, with the state of the queue that all members share.
 
-A message is named by the queue's name and its position (D15): positions are given when an enqueue is heard, so they are
-the same everywhere. Who owns the queue, who wants it, and which messages a member has that does not own it any more:
-all of that changes by events only, so all members say the same of it at the same place in the order.
+A message is identified by the name of its queue and its position (D15). Positions are assigned when an enqueue is
+delivered, so they are equal on all members. The owner, the interested members, and the messages that consumers of
+former owners still have, change only by events. All members therefore agree on them at each position in the order.
 
-Where a message can be here: *pending*, heard and not safe yet; on the broker's queue; with consumers of ours; *held*
-apart, because another member's consumers have it; *front*, while this member is being updated. What comes back while it
-is pending goes to the queue behind the rest of those that came with it: there it finds its place, and keeps its mark.
+On this member a message is in one of these states:
+
+* *pending*: received, and not safe yet;
+* on the queue of the broker;
+* with consumers of this member;
+* *held*: kept separately, because consumers of another member have it;
+* *front*: received by a state transfer to this member that is not complete.
+
+A message that is requeued while it is pending is added to the queue behind the rest of its batch; the queue then sorts
+it into its position, and it keeps its delivery mark.
 """
 
 from __future__ import annotations
@@ -28,58 +35,61 @@ Touch = Callable[[Queue], None]
 
 
 class Note(NamedTuple):
-    """The deliveries of a message that a transfer is still to bring: it was delivered, and some deliveries failed."""
+    """Changes to the delivery counts of a message that a state transfer has not brought yet."""
 
     at_least: int = 0
     more: int = 0
-    """Than it comes with."""
+    """Failures to add to the count that the message arrives with."""
 
 
 class Replica:
-    """Core only."""
+    """The state of one replicated queue on this member. Core only."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.name = queue.name
         self.first = 1
-        """The first position that is given here. A queue that is made anew begins above all that one of its name had:
-        so it tells which of them is meant by a member that has not heard of that yet (D49)."""
+        """The first position that is assigned by this queue.
+
+        A queue that is created again begins above all positions of its predecessor of that name. So the first position
+        identifies the queue that was meant by a member that has not received the deletion yet (D49).
+        """
         self.owner: MemberId | None = None
-        """Only its consumers get messages."""
+        """The member whose consumers receive messages."""
         self.term = 0
-        """Rises with each change of the owner."""
+        """The number of the term; rises with each change of the owner."""
         self.interested: set[MemberId] = set()
-        """Who has consumers."""
+        """The members that have consumers."""
         self.acquired: dict[int, MemberId] = {}
         """Messages that consumers of a former owner still have."""
         self.held: dict[int, Entry] = {}
-        """Those of them that others have."""
+        """The entries of `acquired` that consumers of other members have."""
         self.base = 0
-        """While this member is updated: messages up to here come by the update; 0 when the queue is whole."""
+        """The last position that a state transfer to this member brings; 0 when the queue is complete."""
         self.front: dict[int, Entry] = {}
         self.tombstones: set[int] = set()
-        """Positions up to `base` that were dequeued before they came (rule 10)."""
+        """Positions up to `base` that were dequeued before the transfer brought their messages (rule 10)."""
         self._notes: dict[int, Note] = {}
-        """Of such as were handed out before they came,"""
+        """Notes for messages that were dispatched before the transfer brought them."""
         self._note: Note | None = None
-        """and of all others that are still to come."""
+        """The note for all other messages that the transfer has not brought."""
         self.purged_below = 0
-        """All messages at positions below it went with a purge,"""
+        """A purge removed all messages below this position,"""
         self.kept: frozenset[int] = frozenset()
-        """but these."""
+        """except these positions."""
         self.line = ""
-        """What its history is called at other sites where it is followed; empty before it ever was."""
+        """The ID of the queue's history at sites that federate it; empty until the first one did."""
         self.watches: list[ChangeWatch] = []
-        """Of followers that this member feeds."""
+        """The watches of downstreams that this member feeds."""
         self._pending: deque[Sequence[Entry]] = deque()
         self._absent: set[int] = set()
-        """Positions that went while they were pending."""
+        """Positions of messages that left the queue while they were pending."""
         self._back: dict[int, Entry] = {}
-        """Those of them that came back since."""
+        """The entries of `_absent` that were requeued since."""
 
     @property
     def last(self) -> int:
-        """The position given last."""
+        """Returns the position that was assigned last."""
         return next(copy(self.queue.positions)) - 1
 
     def begin_at(self, first: int) -> None:
@@ -88,11 +98,11 @@ class Replica:
         self.queue.positions = count(first)
 
     def begin_update(self, first: int, last: int) -> None:
-        """The messages from *first* up to *last* are still to come."""
+        """Prepares for a transfer that brings the messages from *first* to *last*."""
         self.first, self.base = first, last
         self.queue.positions = count(last + 1)
 
-    # ---- what comes -----------------------------------------------------------------------------------------------
+    # ---- arrivals -------------------------------------------------------------------------------------------------
 
     def add(self, entries: Sequence[Entry]) -> None:
         """Adds *entries*; consumers get them after `show`."""
@@ -112,12 +122,12 @@ class Replica:
             watch.note_dequeued(entries, why)
 
     def knows(self, content: bytes) -> bool:
-        """Returns whether a message of the same message-id has been on the queue."""
+        """Returns whether a message with that message-id has been on the queue."""
         limits = self.queue.limits
         return limits is not None and limits.duplicates is not None and limits.duplicates.knows(content)
 
     def show(self) -> Sequence[Entry]:
-        """The oldest of those that were added can be handed out; what is left of them."""
+        """Makes the oldest added batch available to consumers; returns its remaining entries."""
         entries = self._pending.popleft()
         if self._absent:
             return self._show_rest(entries)
@@ -126,7 +136,7 @@ class Replica:
         return entries
 
     def _show_rest(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """Shows the entries that remain, with holes in the backlog for the others, then those that came back."""
+        """Shows the entries that remain, with gaps in the backlog for the others, then the requeued ones."""
         absent, queue = self._absent, self.queue
         self._absent = absent - {entry.position for entry in entries}
         rest: list[Entry] = []
@@ -147,19 +157,19 @@ class Replica:
         return position <= self.base and position not in self.front
 
     def note(self, position: int, failures: int = 0) -> None:
-        """A message that is still to come was delivered; *failures* more of its deliveries failed."""
+        """Records a delivery of a message that a transfer has not brought yet, with *failures* failed deliveries."""
         before = self._notes.get(position) or self._note or Note()
         self._notes[position] = Note(before.at_least + failures, before.more + failures)
 
     def count(self, entry: Entry, position: int, failures: int) -> None:
-        """Sets the marks of an entry that a transfer brought; *failures*: at the cut, as in update_front."""
+        """Sets the delivery marks of an entry that a transfer brought; *failures*: at the cut, as in update_front."""
         note = self._notes.pop(position, self._note)
         if failures or note is not None:
             at_least, more = note or Note()
             entry.previously_delivered, entry.failures = True, max(at_least, max(0, failures - 1) + more)
 
     def begin_again(self) -> list[Entry]:
-        """All that is to come by the update comes anew, and counted as it is by then: what has come so far."""
+        """Resets the transfer, which restarts with the counts of a new cut; returns the entries that it had brought."""
         for entry in self.front.values():
             self.queue.hold(entry.held_bytes)
         held = [position for position in self.held if position <= self.base]
@@ -169,10 +179,10 @@ class Replica:
         self._note = None
         return come
 
-    # ---- what goes ------------------------------------------------------------------------------------------------
+    # ---- departures -----------------------------------------------------------------------------------------------
 
     def find(self, position: int) -> Entry | None:
-        """Take the message at *position* from wherever it is; None if it is not here (any more, or yet)."""
+        """Removes the message at *position* from its place and returns it; None if it is not here."""
         entry = self.held.pop(position, None)
         if entry is None and (entry := self.front.pop(position, None)) is not None:
             self.queue.hold(entry.held_bytes)
@@ -195,14 +205,14 @@ class Replica:
         return None
 
     def is_pending_again(self, entry: Entry) -> bool:
-        """Keeps an entry that left while it was pending and is back early; returns False if it did not."""
+        """Keeps an entry that left while it was pending and was requeued early; returns False if it did not leave."""
         if entry.position not in self._absent:
             return False
         self._back[entry.position] = entry
         return True
 
     def drop_pending(self) -> int:
-        """All that is pending goes: how many these are."""
+        """Removes all pending messages; returns their number."""
         gone = 0
         for entries in self._pending:
             for entry in entries:
@@ -217,7 +227,7 @@ class Replica:
         return gone
 
     def purge_below(self, end: int, kept: frozenset[int]) -> None:
-        """Notes that all messages at positions below *end* went with a purge, except those that are *kept*."""
+        """Records a purge of all messages at positions below *end*, except those that are *kept*."""
         self.purged_below, self.kept = end, kept
         for watch in self.watches:
             watch.purged(end - 1, kept)
@@ -240,10 +250,10 @@ class Replica:
                 entry.previously_delivered = True
                 queue.give_back(entry)
 
-    # ---- all of it ------------------------------------------------------------------------------------------------
+    # ---- all messages ---------------------------------------------------------------------------------------------
 
     def entries(self) -> Iterable[Entry]:
-        """All that are held in memory here."""
+        """Yields all entries in memory."""
         queue = self.queue
         for batch in self._pending:
             yield from (entry for entry in batch if entry.position not in self._absent)
@@ -257,15 +267,18 @@ class Replica:
         yield from self.held.values()
 
     def stored(self) -> list[tuple[int, int]]:
-        """Positions and ids of all that are on the disk only."""
+        """Returns the positions and IDs of all messages that are only on disk."""
         page = self.queue.backlog.page(0, self.queue.backlog.count)
         return [(position, message_id) for position, message_id in enumerate(page.ids, page.first) if message_id]
 
     def were_delivered(self) -> None:
-        """The owner is gone, and can't tell what it had handed out (rule 13): all but what others' consumers have."""
+        """Marks all messages as delivered, except those that consumers of other members have.
+
+        The owner left, and cannot report which messages it had dispatched (rule 13).
+        """
         pending = (entry for batch in self._pending for entry in batch if entry.position not in self._absent)
         here = (*pending, *self._back.values(), *self.front.values())
-        # not below the end of the journal: a block that is not written yet gives lower ids to what comes next
+        # not below the end of the journal: a block that is not written yet assigns lower IDs to what follows
         highest = max([entry.message_id for entry in here], default=0)
         self.queue.were_delivered(max(highest, self.queue.backlog.highest_id()) + 1)
         for entry in here:
@@ -280,7 +293,7 @@ class Replica:
             self._note = Note(at_least=1)
 
     def integrate(self) -> None:
-        """All that is to come by the update has come: put it before the rest."""
+        """Adds the messages of the completed transfer to the queue, before all others."""
         front = [entry for _, entry in sorted(self.front.items())]
         self.front.clear()
         self.tombstones.clear()

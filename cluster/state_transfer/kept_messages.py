@@ -1,16 +1,16 @@
 """Finds by digest the messages that a joining member has on its own disk, so that it need not receive them. Core only.
 
-The updater names a durable message of a queue by its position and the digest of its content (event kind 10). The
-joining member reads what its store has on the queue of that name, once, and looks each digest up:
+The donor identifies a durable message of a queue by its position and the digest of its content (event kind 10). The
+joining member reads the messages that its store has on the queue of that name, once, and looks up each digest:
 
-| the digest | then |
+| digest | action |
 |---|---|
-| is that of a message here | it stays in the store as it is, with the position and failures that the updater says |
-| is unknown, or that message is damaged | the position is *lacking*: the updater sends the content |
+| matches a message of this store | it is kept in the store, with the position and failures that the donor sent |
+| unknown, or the message is damaged | the position is *lacking*: the donor sends the content |
 
-So order, counts and marks are those of the donor, whatever this store remembers of them. Messages of the same content
-are interchangeable. `TransferReceiver` drops the messages that no digest has named when all queues are complete: the
-other members do not have them.
+So order, counts and marks are those of the donor, regardless of those in this store. Messages with equal contents are
+interchangeable. When all queues are complete, `TransferReceiver` drops the messages that no digest named: the other
+members do not have them.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Take = Callable[[bytes, int], Entry | None]
 
 READ_MESSAGES = 2048
 READ_BYTES = 4 << 20
-"""The limit of bytes per read."""
+"""The maximum number of bytes per read."""
 
 
 class Read(NamedTuple):
-    """One message, as it stands in the store."""
+    """One message as stored, reduced to its digest and its first bytes."""
 
     message_id: int
     digest: bytes
@@ -85,13 +85,13 @@ class _KeptQueue:
         self.unread = array("Q", ids)
         self.damaged: list[int] = []
         self.pending: deque[DigestsEvent] = deque()
-        """Asked for before all was read."""
+        """Digests that were received before all messages were read."""
         self._ids: dict[bytes, int] = {}
         self._more: dict[bytes, list[int]] = {}
-        """Others of the same content."""
+        """The IDs of further messages with the same content."""
         self._times: dict[int, Times] = {}
         self._beginnings: dict[int, bytes] = {}
-        """Of a queue that wants to know how its messages begin."""
+        """The first bytes of messages, for sorted queues, which read their properties."""
 
     def add(self, found: Sequence[tuple[Read, Times | None]], read: Sequence[int]) -> None:
         policy = self.replica.queue.policy
@@ -107,7 +107,7 @@ class _KeptQueue:
         self.damaged += missing
 
     def take(self, digest: bytes, position: int) -> Entry | None:
-        """The message of that content, for that position."""
+        """Returns the message with that digest, as an entry at *position*; None if there is none."""
         more = self._more.get(digest)
         if more:
             message_id = more.pop()
@@ -121,7 +121,7 @@ class _KeptQueue:
         return entry
 
     def left(self) -> list[int]:
-        """The ids of those that no digest has asked for."""
+        """Returns the IDs of the messages that no digest named."""
         found = [*self._ids.values(), *self.unread, *self.damaged]
         for more in self._more.values():
             found += more
@@ -138,18 +138,18 @@ class KeptMessages:
         replicas: Mapping[str, Replica],
         compare: Callable[[DigestsEvent, Take | None], None],
     ) -> None:
-        """*compare*: takes digests that can be answered now; without `Take` nothing is kept of their queue."""
+        """*compare*: receives digests that can be answered now; without `Take` no message of their queue is kept."""
         self._store = store
         self._reader = reader
         self._replicas = replicas
         self._compare = compare
         self._ids: dict[str, Sequence[int]] = {}
-        """What there is, as offered."""
+        """The messages of the store by queue, as offered to the donor."""
         self._queues: dict[str, _KeptQueue] = {}
         self._turn = 0
         self._is_reading = False
         self.kept = 0
-        """Messages of the present transfer that were found here."""
+        """The number of messages of the present transfer that were found in this store."""
 
     def lost(self) -> None:
         self._turn += 1
@@ -158,7 +158,7 @@ class KeptMessages:
         self._queues.clear()
 
     def offer(self) -> list[str]:
-        """The queues of which the store here has messages."""
+        """Returns the queues of which this store has messages."""
         self.lost()
         self.kept = 0
         there = self._store.messages()
@@ -168,24 +168,27 @@ class KeptMessages:
         return [*self._ids]
 
     def names(self) -> list[str]:
-        """The queues that are compared."""
+        """Returns the queues that are compared."""
         return [*self._queues]
 
     def begin(self, replicas: Mapping[str, Replica]) -> None:
-        """The queues are as the bringer has them, and empty; *replicas*: those of them that were here before."""
+        """Starts reading, after the queues were made empty and like those of the donor.
+
+        *replicas*: the queues that existed here before.
+        """
         self._queues = {name: _KeptQueue(replicas[name], ids) for name, ids in self._ids.items() if name in replicas}
         self._ids = {}
         self._read_on()
 
     def put_back(self, replica: Replica, entries: Iterable[Entry]) -> None:
-        """Returns what has come of a queue to the kept messages, since another donor brings it from the beginning."""
+        """Returns entries to the kept messages, since another donor brings their queue from the beginning."""
         queue = self._queues.setdefault(replica.name, _KeptQueue(replica, ()))
         queue.pending.clear()
         queue.unread.extend(entry.message_id for entry in entries if entry.message_id)
         self._read_on()
 
     def heard(self, event: DigestsEvent) -> None:
-        """Digests of messages of before the cut: say which of them are lacking here, as soon as all is read."""
+        """Answers digests of messages from before the cut with the lacking ones, as soon as all messages are read."""
         queue = self._queue(event.name)
         if queue is None:
             self._compare(event, None)
@@ -194,23 +197,23 @@ class KeptMessages:
             self._answer(queue)
 
     def has_more(self, replica: Replica) -> bool:
-        """Return whether the store has messages of the queue that are not on the replica here.
+        """Returns whether the store has messages of the queue that are not on the replica.
 
-        Which of them stay is not known yet.
+        It is not known yet which of them are kept.
         """
         there = self._store.messages().get(replica.queue.queue_id, ())
         here = {entry.message_id for entry in (*replica.entries(), *replica.front.values())}
         return not here.issuperset({*there} - {message_id for _, message_id in replica.stored()})
 
     def purged(self, name: str) -> None:
-        """Forgets the kept messages of a queue that was purged, but not what was brought or kept."""
+        """Drops the kept messages of a queue that was purged, but not those that already matched a digest."""
         if (queue := self._queues.get(name)) is not None:
             self._queues[name] = _KeptQueue(queue.replica, ())
             self._queues[name].pending = queue.pending
             self._answer(self._queues[name])
 
     def left(self) -> list[tuple[Replica, list[int]]]:
-        """Removes and returns the messages that the others do not have: only the store has them here."""
+        """Removes and returns the messages that no other member has, which exist only in this store."""
         queues = [queue for name in self._queues if (queue := self._queue(name)) is not None]
         self._queues.clear()
         self._turn += 1
@@ -218,17 +221,17 @@ class KeptMessages:
         return [(queue.replica, ids) for queue in queues if (ids := queue.left())]
 
     def give_up(self) -> list[tuple[Replica, list[int]]]:
-        """All that is left goes now; whatever digests come, is lacking."""
+        """Removes and returns all remaining messages; the positions of later digests are all lacking."""
         replicas = {name: queue for name in self._queues if (queue := self._queue(name)) is not None}
         found = [(queue.replica, ids) for queue in replicas.values() if (ids := queue.left())]
         for name in replicas:
             self.purged(name)
         return found
 
-    # ---- what is read ---------------------------------------------------------------------------------------------
+    # ---- reading the store ----------------------------------------------------------------------------------------
 
     def _queue(self, name: str) -> _KeptQueue | None:
-        """None if it was deleted; one that was made by its name since is another one."""
+        """Returns the queue; None if it was deleted, even if a new queue has its name."""
         queue = self._queues.get(name)
         return queue if queue is not None and self._replicas.get(name) is queue.replica else None
 

@@ -1,21 +1,21 @@
-"""Receives the state of the others while these go on (D18 to D20; rules 9 to 12).
+"""Receives the state of the other members while these continue to work (D18 to D20; rules 9 to 12).
 
-1. The joining member multicasts `state`; a synced member answers with `follow`, and the record of the joining one says
-   from then on that its store is behind.
-2. The joining member multicasts `sync`. The place of that event in the order is its *cut*: it receives what comes
-   behind the cut itself, and the donor brings what stood before it.
-3. The donor multicasts the wiring as it was at the cut, in one event (`snapshot`), then each queue from its back to its
-   front: messages that consumers take meanwhile need not be brought. These are events of the group like others, so they
-   are ordered among those that they concern. A dequeue that is delivered before its message leaves a tombstone.
-4. Of a queue that the joining member has messages of, the donor multicasts digests first, and brings the messages that
-   the joining member lacks (`kept_messages`). The joining member drops its other messages in the end. If the donor has
-   applied all events that the joining member ever did, consumers took these messages meanwhile; else they are backed up
-   first (`divergent_state`).
+1. The joining member multicasts `state`; a synced member answers with `follow`. From then on the record of the joining
+   member marks its store as incomplete.
+2. The joining member multicasts `sync`. The position of that event in the order is its *cut*: it receives all events
+   behind the cut itself, and the donor brings the messages from before it.
+3. The donor multicasts the wiring as of the cut, in one event (`snapshot`), then each queue from back to front:
+   messages that consumers take meanwhile need not be brought. These are ordinary events of the group, so they are
+   ordered among those that they concern. A dequeue that is delivered before its message leaves a tombstone.
+4. If the joining member has messages of a queue, the donor multicasts digests first, and brings only the messages that
+   the joining member lacks (`kept_messages`). The joining member drops its other messages at the end. If the donor has
+   applied all events that the joining member ever applied, consumers took these messages meanwhile; else they are
+   backed up first (`divergent_state`).
 
 The *donor* is the synced member that follows the joining one in the order of nodes, at the cut. If it leaves, the next
-one continues with the incomplete queues, under a new number, and only for messages below the cut. A member without the
-wiring does not know the synced ones: if any member leaves, it begins anew, with its state. The joining member serves
-no clients until all its queues are complete. Core only.
+one continues with the incomplete queues, under a new number, and only for messages below the cut. A joining member
+without the wiring does not know the synced ones: if any member leaves, it starts again with `state`. The joining member
+serves no clients until all its queues are complete. Core only.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from .sender import TransferSender, donor_for
 log = logging.getLogger(__name__)
 
 FOREIGN = "move its store directory away, or give it another --cluster-name"
-"""The remedy where a store is of another cluster."""
+"""The remedy for a store that belongs to another cluster."""
 PROGRESS_S = 10.0
-"""The log has how far it is that often."""
+"""The interval between log entries about the progress."""
 
 
 class TransferReceiver:
@@ -84,31 +84,31 @@ class TransferReceiver:
         self.kept_messages = KeptMessages(context.store, context.reader, owners.replicas, self.compare)
         self._kept: list[Any] = []
         self.wishes = 0
-        """How often we asked."""
+        """The number of requests for a transfer by this member."""
         self.wanted = 0
-        """Messages that are to be brought, as counted at the cut,"""
+        """The number of messages to receive, as counted at the cut."""
         self.received = 0
-        """and those that have come."""
+        """The number of messages that were received."""
         self.queues = 0
-        """Replicated queues at the cut."""
+        """The number of replicated queues at the cut."""
         self._logged_s = 0.0
         self._update = 0
-        """The number of the update: the place of our sync in the order, so no other has it."""
+        """The number of the transfer: the unique position of the `sync` event in the order."""
         self._donor: MemberId | None = None
         self._unfinished: set[str] = set()
         self._is_known = False
-        """The updater has done all that was ever done here."""
+        """True if the donor has applied all events that were ever applied here."""
         self._keep_lsn: int | None = None
-        """When this is durable, what is here can be set aside."""
+        """The LSN whose durability allows to back up the divergent state."""
         self._left: list[tuple[Replica, list[int]]] | None = None
-        """What the others do not have, and is to be dropped: queues and ids."""
+        """The queues and IDs of messages that the other members do not have, which are to be dropped."""
         self._wipe_lsn: int | None = None
         self._whole_lsn: int | None = None
-        """When this is durable, all that was brought is."""
+        """The LSN whose durability makes all received messages durable."""
 
     @property
     def unfinished(self) -> int:
-        """Queues that are not whole here."""
+        """The number of incomplete queues."""
         return len(self._unfinished)
 
     def progress(self) -> str:
@@ -126,10 +126,10 @@ class TransferReceiver:
         self._unfinished.clear()
         self.kept_messages.lost()
 
-    # ---- what synced members do -----------------------------------------------------------------------------------
+    # ---- on synced members ----------------------------------------------------------------------------------------
 
     def asked(self, message: ControlMessage) -> None:
-        """A newcomer's cut, or its wish that somebody else goes on."""
+        """Handles the request of a joining member for a transfer, or for another donor to continue one."""
         sender, position, about = message
         state = self._state
         self._commits.follows(sender, position, anew=about["queues"] is None)
@@ -156,7 +156,7 @@ class TransferReceiver:
         self._record.write(standing)
         log.info("cluster %s: this member has all messages", self._state.name)
 
-    # ---- what the newcomer does -----------------------------------------------------------------------------------
+    # ---- on the joining member ------------------------------------------------------------------------------------
 
     def follow(self, message: ControlMessage) -> None:
         """Begins a transfer, at the invitation of *sender*."""
@@ -175,9 +175,9 @@ class TransferReceiver:
             self.wipe(about["cluster"])
 
     def wipe(self, cluster: str) -> None:
-        """Invalidates the replicated state here, and asks for a transfer.
+        """Invalidates the replicated state of this store, and requests a transfer.
 
-        The mark says so before: such a store is nobody's to learn from.
+        The progress record is marked first, so that no member accepts such a store as a source.
         """
         state, record = self._state, self._record
         if state.handle(PhaseEvent.OUTRANKED) is not PhaseAction.WIPE:
@@ -189,7 +189,7 @@ class TransferReceiver:
         self.durable()
 
     def durable(self) -> None:
-        """The store's durable LSN has moved, perhaps."""
+        """Continues the steps that wait for a durable LSN; called when it may have moved."""
         durable_lsn = self._store.durable_lsn
         if self._whole_lsn is not None and durable_lsn >= self._whole_lsn:
             self._whole_lsn = None
@@ -204,7 +204,7 @@ class TransferReceiver:
             self._ask(PhaseEvent.WIPED)
 
     def _change_all(self, changes: list[dict[str, Any]], then: Callable[[], None]) -> None:
-        """One after the other."""
+        """Applies *changes* in sequence, and then calls *then*."""
         if not changes:
             self._inbox.resume()
             then()
@@ -228,7 +228,7 @@ class TransferReceiver:
         self._broadcaster.send(events.control("sync", wish=self.wishes, queues=None, **about))
 
     def ask_again(self) -> None:
-        """Asks for a new cut: what was answered so far, or will be, is of no use."""
+        """Requests a transfer with a new cut; all answers so far, and those in flight, are ignored."""
         self._kept.clear()
         self._ask(PhaseEvent.MISSED)
 
@@ -236,7 +236,7 @@ class TransferReceiver:
         """Notes the cut: the request of this member was delivered."""
         if about["wish"] != self.wishes:
             return
-        if about["queues"] is None:  # who will answer is not known here yet
+        if about["queues"] is None:  # the donor is not known here yet
             if self._state.handle(PhaseEvent.CUT) is PhaseAction.KEEP:
                 self._update = update
                 self._kept.clear()
@@ -245,7 +245,7 @@ class TransferReceiver:
             return
         self._update = update
         self._donor = donor
-        for name in about["queues"]:  # somebody else goes on: what the last one brought of these comes again
+        for name in about["queues"]:  # another donor continues: it brings the messages of these queues again
             replica = self._owners.replicas.get(name)
             if replica is not None:
                 self.kept_messages.put_back(replica, self._messages.begin_again(replica))
@@ -254,7 +254,7 @@ class TransferReceiver:
         self._kept.append(heard)
 
     def members_changed(self, config: Configuration) -> None:
-        """Asks the next updater if the present one left."""
+        """Requests another donor if the present one left."""
         if self._donor is None or self._donor in config.members:
             return
         self._donor = None
@@ -286,7 +286,10 @@ class TransferReceiver:
         self._change_all(about["wiring"], partial(self._wired, about, renewed))
 
     def _wired(self, about: dict[str, Any], renewed: list[str]) -> None:
-        """The queues are there: from here on what is heard is done. *renewed*: those that were there before."""
+        """Applies the snapshot, now that its queues exist, and then the kept events.
+
+        *renewed*: the queues that existed here before.
+        """
         state, commits, owners = self._state, self._commits, self._owners
         if state.handle(PhaseEvent.WIRED) is not PhaseAction.APPLY:
             return
@@ -322,7 +325,7 @@ class TransferReceiver:
         self._look_whether_whole()
 
     def front(self, sender: MemberId, event: events.FrontEvent) -> None:
-        """Messages from before the cut, the last ones first."""
+        """Adds messages from before the cut; they arrive in descending order."""
         if self._state.phase != UPDATING or event.update != self._update or sender != self._donor:
             return
         replica = self._owners.replicas.get(event.name)
@@ -337,12 +340,12 @@ class TransferReceiver:
             log.info("cluster %s: %s", self._state.name, self.progress())
 
     def digests(self, sender: MemberId, event: events.DigestsEvent) -> None:
-        """Messages from before the cut, of which this member may have some itself."""
+        """Compares digests of messages from before the cut with the messages of this member."""
         if self._state.phase == UPDATING and event.update == self._update and sender == self._donor:
             self.kept_messages.heard(event)
 
     def compare(self, event: events.DigestsEvent, take: Take | None) -> None:
-        """Keep what is here, by *take*, and say what is not."""
+        """Keeps the messages of this store, found by *take*, and multicasts the lacking positions."""
         replica = self._owners.replicas.get(event.name)
         lacking: list[int] = []
         for position, failures, digest in zip(event.positions, event.failures, event.digests, strict=True):
@@ -388,8 +391,8 @@ class TransferReceiver:
             self._drop_left(self._left)
 
     def _drop_left(self, left: list[tuple[Replica, list[int]]] | None) -> None:
-        """Drops the former messages that the others do not have; then this member has what they have."""
-        if left is None or left is not self._left or self._state.phase != UPDATING:  # the group was lost meanwhile
+        """Drops the former messages that the others do not have; afterwards this member is complete."""
+        if left is None or left is not self._left or self._state.phase != UPDATING:  # the membership ended meanwhile
             return
         while left:
             replica, ids = left[-1]
@@ -405,7 +408,7 @@ class TransferReceiver:
         self.durable()
 
     def make_room(self) -> None:
-        """The disk is full: what was not asked for so far goes now, and is not set aside."""
+        """Drops the kept messages that no digest named so far, without a backup, because the disk is full."""
         if self._state.phase == UPDATING and self._left is None and self.kept_messages.names():
             dropped = 0
             for replica, ids in self.kept_messages.give_up():

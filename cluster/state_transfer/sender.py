@@ -1,13 +1,14 @@
-"""Bringing a newcomer what stood before its cut: update_front, from the back of each queue to its front (D18).
+"""Sends a joining member the messages from before its cut: update_front, from the back of each queue to its front
+(D18).
 
-Which messages these are is noted down at the cut, on the core, which does nothing else meanwhile: 1.7 us and 145 bytes
-of memory for each that is on the disk only, 235 at most (0051). What is in them is read when it is their turn, beside
-the core. Whatever happens to them in between, the newcomer hears itself: so nothing is held up from there on, and a
-message that went meanwhile is left out. Batches of all queues take turns, and the next one is
-said only when nothing waits to be sent, so that traffic goes before.
+The messages are listed at the cut, on the core, which does nothing else meanwhile: 1.7 us and 145 bytes of memory for
+each message that is only on disk, 235 bytes at most (0051). Contents are read when they are sent, by another thread.
+The joining member itself receives all later events about these messages, so nothing blocks after the cut, and messages
+that were dequeued meanwhile are omitted. Batches of all queues alternate, and the next one is sent only when no other
+event waits to be sent, so that regular traffic has priority.
 
-Of a queue that the newcomer has messages of, digests are said first, and contents of what it answers that it lacks
-(`kept_messages`). The queue is done when all digests are answered, and all that is lacking was said. Core only.
+If the joining member has messages of a queue, digests are sent first, and then the contents that its answers request
+(`kept_messages`). A queue is complete when all digests are answered, and all lacking messages are sent. Core only.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ from .kept_messages import digest_of, read_digests
 log = logging.getLogger(__name__)
 
 PROGRESS_S = 10.0
-"""The log has how far it is that often."""
+"""The interval between log entries about the progress."""
 BATCH_MESSAGES = 1024
 BATCH_BYTES = 48 << 10
 DIGEST_MESSAGES = 1024
 MOST_UNANSWERED = 8
-"""Batches of digests of one queue."""
+"""The maximum number of unanswered batches of digests per queue."""
 AHEAD_BYTES = 256 << 10
-"""With more than this under way in the group, what is brought waits."""
+"""The transfer pauses while more bytes than this are in flight in the group."""
 
 
 def donor_for(synced: Iterable[MemberId], newcomer: MemberId) -> MemberId | None:
-    """The next one in the ring of nodes that has all messages."""
+    """Returns the next synced member in the ring of nodes after *newcomer*."""
     able = sorted(member for member in synced if member != newcomer)
     return next((member for member in able if member.node > newcomer.node), able[0] if able else None)
 
@@ -58,28 +59,28 @@ class _Queue:
     def __init__(
         self, to: MemberId, update: int, replica: Replica, last: int, unheard: Iterable[Entry], *, is_compared: bool
     ) -> None:
-        """*is_compared*: the newcomer has messages of this queue."""
+        """*is_compared*: the joining member has messages of this queue."""
         self.to = to
         self.is_compared = is_compared
         self.number = 0
-        """Of the last digests."""
+        """The number of the last batch of digests."""
         self.asked: dict[int, list[StandingMessage]] = {}
-        """Digests that are not answered, by number."""
+        """The unanswered batches of digests, by number."""
         self.lacking: list[StandingMessage] = []
-        """To be said in full; the next one is the last one here."""
+        """Messages to send in full; the next one is at the end of the list."""
         self.update = update
         self.replica = replica
         self.todo = [todo for _, todo in sorted(standing_messages(replica, last, unheard).items())]
-        """The next one is the last one here."""
+        """Messages to process; the next one is at the end of the list."""
 
     @property
     def left(self) -> int:
-        """Messages that are not brought, or found there."""
+        """The number of messages that were neither sent nor matched."""
         return len(self.todo) + len(self.lacking) + sum([len(asked) for asked in [*self.asked.values()]])
 
     @property
     def waits(self) -> bool:
-        """Return whether nothing can be sent before an answer comes."""
+        """Returns whether nothing can be sent before an answer arrives."""
         return not self.lacking and bool(self.asked) and (not self.todo or len(self.asked) >= MOST_UNANSWERED)
 
 
@@ -111,14 +112,14 @@ class TransferSender:
         self._queues: deque[_Queue] = deque()
         self._reading = False
         self._begun: dict[MemberId, int] = {}
-        """By newcomer: how many messages were to be brought at its cut."""
+        """The number of messages to send at the cut, by joining member."""
         self._logged_s = 0.0
         self.brought = 0
-        """Messages, since the broker started."""
+        """The number of messages that were sent since the broker started."""
 
     @property
     def left(self) -> int:
-        """Messages that are still to be brought. Any thread."""
+        """The number of messages that are still to be sent. Any thread."""
         return sum([queue.left for queue in [*self._queues]])
 
     def share(self, to: MemberId) -> float | None:
@@ -153,17 +154,17 @@ class TransferSender:
         self._queues = deque(queue for queue in self._queues if queue.to in config.members)
 
     def invite(self, newcomer: MemberId) -> None:
-        """Has *newcomer*, which said how far its store has come, ask for a transfer, if this member is to serve it."""
+        """Invites *newcomer*, which reported its standing, to request a transfer, if this member is its donor."""
         state = self._state
         if state.phase == SYNCED and donor_for(state.synced, newcomer) == state.me:
             about = {"cluster": self._record.cluster, "epoch": self._record.standing.epoch}
             self._broadcaster.send(events.control("follow", to=list(newcomer), clock_us=self._clock.wall_us(), **about))
 
     def serve(self, to: MemberId, update: int, about: Mapping[str, Any]) -> None:
-        """*to* is at its cut just now.
+        """Starts a transfer to *to*, which is at its cut at this position.
 
-        *about*: `queues` that somebody else has begun to bring, with their cuts, or None; `kept`, those of which it has
-        messages; `heard`, the last batches that it has ever done, or None if it does not know.
+        *about*: `queues`, which another donor began, with their cuts, or None; `kept`, the queues of which *to* has
+        messages; `heard`, the last batches that *to* has applied, or None if unknown.
         """
         replicas = self._owners.replicas
         unfinished, kept = about["queues"], {*about["kept"]}
@@ -249,7 +250,7 @@ class TransferSender:
                 try:
                     pieces = range(store.piece_count(message_id))
                     found[message_id] = b"".join(store.load_piece(message_id, number) for number in pieces)
-                except (CairnError, LookupError):  # it went meanwhile
+                except (CairnError, LookupError):  # it was dequeued meanwhile
                     pass
             return found
 
@@ -261,7 +262,7 @@ class TransferSender:
         self._reader.ask(load, loaded)
 
     def lacking(self, message: ControlMessage) -> None:
-        """Notes the messages that *to* lacks, as it answers digests."""
+        """Queues the messages that *to* lacks, as it answered digests."""
         to, _, about = message
         for queue in self._queues:
             if (queue.to, queue.update, queue.replica.name) == (to, about["update"], about["queue"]):
@@ -269,7 +270,7 @@ class TransferSender:
                 queue.lacking += [todo for todo in queue.asked.pop(about["number"], ()) if todo.position in wanted]
 
     def _next(self) -> _Queue | None:
-        """The next queue in turn of which something can be said; it is taken off."""
+        """Removes and returns the next queue in turn for which something can be sent."""
         for _ in range(len(self._queues)):
             queue = self._queues.popleft()
             if not queue.waits:
@@ -278,13 +279,13 @@ class TransferSender:
         return None
 
     def _digest(self, queue: _Queue) -> None:
-        """Say the digests of the next messages of *queue*."""
+        """Sends the digests of the next messages of *queue*."""
         batch: list[StandingMessage] = []
         contents: dict[int, bytes] = {}
         while queue.todo and len(batch) < DIGEST_MESSAGES:
             todo = queue.todo.pop()
             if todo.message_id and not self._store.holds(todo.message_id):
-                continue  # it went meanwhile
+                continue  # it was dequeued meanwhile
             if not todo.message_id:
                 queue.lacking.append(todo)
                 continue
@@ -325,7 +326,7 @@ class TransferSender:
         )
 
     def _batch(self, queue: _Queue) -> list[StandingMessage]:
-        """The next messages of *queue* that are said in full, as they are now."""
+        """Returns the next messages of *queue* to send in full, without those that were dequeued."""
         store = self._store
         todos = queue.lacking if queue.is_compared else queue.todo
         batch: list[StandingMessage] = []
