@@ -121,7 +121,8 @@ class Transactions:
 
     def lost(self) -> None:
         """The cluster is lost: nothing more is heard of what it was to do."""
-        under_way, self.under_way = self.under_way, {}
+        under_way = [*self.under_way]
+        self.under_way.clear()  # in place: the transactions of the next membership are entered there, too
         for transaction in under_way:
             transaction.lost()
 

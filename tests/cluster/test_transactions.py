@@ -186,6 +186,25 @@ def test_what_only_its_sender_heard_is_not_confirmed() -> None:  # D1, D3, D53
     assert all(not member.broker.transactions.taken for member in harness.members.values())
 
 
+def test_submitted_transaction_is_undone_each_time_its_member_loses_the_cluster() -> None:  # D53
+    harness = started()
+    filled(harness, range(5))
+    for _ in range(2):
+        client = begun(harness)
+        took(harness, client, 3)
+        harness.network.cut_egress(1)
+        client.discharge()
+        harness.run(3)
+        assert client.connection.expelled
+        client.leave(lost=True)
+        harness.network.heal()
+        assert harness.until(lambda: all(member.serves for member in harness.members.values())), harness.why()
+        harness.run(0.3)
+        assert not harness[1].broker.transactions.taken
+        assert not harness[1].broker.transactions.under_way
+        assert numbers_on(harness, "q") == [0, 1, 2, 3, 4]
+
+
 def test_a_member_without_a_majority_rolls_back_what_is_open() -> None:  # D53
     harness = started()
     filled(harness, range(5))
