@@ -25,15 +25,16 @@ class ConnectionType(Type):
         self._loader = loader
         super().__init__(
             (
-                Attribute("container", "string", "The client's container id.", lambda c: c.end.container),
-                Attribute("user", "string", "Who logged in; empty for nobody in particular.", lambda c: c.end.user),
-                Attribute("since", "time", "When it opened AMQP.", lambda c: Timestamp(c.since_us // 1000)),
-                Attribute("sessions", "number", "Sessions on it.", lambda c: len(c.sessions)),
+                Attribute("container", "string", "The AMQP container ID of the client.", lambda c: c.end.container),
+                Attribute("user", "string", "The authenticated user; empty for an anonymous connection.",
+                          lambda c: c.end.user),
+                Attribute("since", "time", "The time of the AMQP open.", lambda c: Timestamp(c.since_us // 1000)),
+                Attribute("sessions", "number", "Sessions of the connection.", lambda c: len(c.sessions)),
                 Attribute("links", "number", "Links on it.", lambda c: len(c.links)),
             ),
             (
                 Operation(
-                    "DELETE", ("reason",), "Close it with `amqp:connection:forced`. What it has not settled goes back.",
+                    "DELETE", ("reason",), "Closes it with `amqp:connection:forced`. Unsettled messages are requeued.",
                     self._delete,
                 ),
             ),
@@ -72,8 +73,8 @@ class SessionType(Type):
         super().__init__(
             (
                 Attribute("connection", "string", "The identity of its connection.", lambda s: s.connection.identity),
-                Attribute("number", "number", "Which one of the connection it is.", lambda s: s.number),
-                Attribute("since", "time", "When it was begun.", lambda s: Timestamp(s.since_us // 1000)),
+                Attribute("number", "number", "The number of the session within the connection.", lambda s: s.number),
+                Attribute("since", "time", "The time of the begin.", lambda s: Timestamp(s.since_us // 1000)),
                 Attribute(
                     "links", "number", "Links on it.",
                     lambda s: sum(link.wish.session == s.number for link in s.connection.links.values()),
@@ -97,7 +98,7 @@ class SessionType(Type):
 
 class LinkType(Type):
     name = "link"
-    meaning = "A link of a client, as the client sees it."
+    meaning = "A link of a client, described from the client's side."
 
     def __init__(self, connections: Connections, loader: Loader) -> None:
         self._links = connections.links
@@ -114,25 +115,27 @@ class LinkType(Type):
                     "role", "string", "`receiver` or `sender`.", lambda k: "receiver" if k.wish.to_client else "sender"
                 ),
                 Attribute(
-                    "address", "string", "What it was attached to; null where messages or the broker name it.",
+                    "address", "string", "The address; null if each message names one or the broker chooses it.",
                     lambda k: k.wish.terminus.address,
                 ),
-                Attribute("presettled", "boolean", "Nothing on it is confirmed.", lambda k: k.wish.presettled),
+                Attribute("presettled", "boolean", "Whether messages are sent settled, without confirmation.",
+                          lambda k: k.wish.presettled),
                 Attribute(
-                    "browsing", "boolean", "It takes nothing.",
+                    "browsing", "boolean", "Whether the link browses without consuming.",
                     lambda k: k.wish.terminus.browse and not isinstance(k.terminal.driver, Consumer),
                 ),
-                Attribute("open", "boolean", "The broker has answered.", lambda k: k.terminal.driver is not None),
+                Attribute("open", "boolean", "Whether the broker has answered the attach.",
+                          lambda k: k.terminal.driver is not None),
                 Attribute(
-                    "unsettled", "number", "Messages that its client has and has not settled.",
+                    "unsettled", "number", "Messages that the client holds unsettled.",
                     lambda k: len(k.terminal.driver.unsettled) if isinstance(k.terminal.driver, Consumer) else 0,
                 ),
-                Attribute("since", "time", "When it was attached.", lambda k: Timestamp(k.since_us // 1000)),
+                Attribute("since", "time", "The time of the attach.", lambda k: Timestamp(k.since_us // 1000)),
             ),
             (
                 Operation(
                     "DELETE", ("reason",),
-                    "Detach it with `amqp:link:detach-forced`. What it has not settled goes back.", self._delete,
+                    "Detaches the link with `amqp:link:detach-forced`. Unsettled messages are requeued.", self._delete,
                 ),
             ),
         )  # fmt: skip

@@ -21,7 +21,7 @@ from .queues import check_name, gone
 class ConnectorType(Named):
     name = "connector"
     prefix = CONNECTOR_PREFIX
-    meaning = "A connection that the broker keeps to another container. Passwords are not shown."
+    meaning = "A connection of the broker to another AMQP container. Passwords are not shown."
 
     def __init__(self, connectors: Connectors, network: Network, link_routes: LinkRoutes) -> None:
         self._connectors = connectors
@@ -29,28 +29,30 @@ class ConnectorType(Named):
         super().__init__(
             self._connectors.by_name,
             (
-                Attribute("url", "string", "Where to, without any secret.", lambda c: c.target.place),
-                Attribute("user", "string", "As whom; empty for nobody in particular.",
+                Attribute("url", "string", "The target, without secrets.", lambda c: c.target.place),
+                Attribute("user", "string", "The user that the broker authenticates as; empty for anonymous.",
                           lambda c: c.target.identity.user),
-                Attribute("role", "string", "`normal`, or `inter-router`: a broker to be joined with.",
+                Attribute("role", "string", "`normal`, or `inter-router` for another broker of the network.",
                           lambda c: c.target.role),
-                Attribute("cost", "number", "Of the way to that broker.", lambda c: c.target.cost),
-                Attribute("state", "string", "`connecting`, `up`, or `waiting` for the next try.", lambda c: c.state),
-                Attribute("since", "time", "When it came to be in that state.",
+                Attribute("cost", "number", "The cost of this hop.", lambda c: c.target.cost),
+                Attribute("state", "string", "`connecting`, `up`, or `waiting` for the next attempt.",
+                          lambda c: c.state),
+                Attribute("since", "time", "The time of the last state change.",
                           lambda c: Timestamp(c.since_us // 1000)),
-                Attribute("container", "string", "The other one's container id, while it is connected.",
+                Attribute("container", "string", "The AMQP container ID of the peer, while connected.",
                           lambda c: c.connection.container if c.connection else ""),
-                Attribute("opened", "number", "Connections so far.", lambda c: c.opened),
-                Attribute("failures", "number", "Tries that failed, and connections that broke.", lambda c: c.failures),
-                Attribute("why", "string", "Why the last of these did.", lambda c: c.why),
-                Attribute("links", "number", "Links of clients that go on over it.",
+                Attribute("opened", "number", "Connections opened so far.", lambda c: c.opened),
+                Attribute("failures", "number", "Failed attempts and broken connections.", lambda c: c.failures),
+                Attribute("why", "string", "The reason of the last failure.", lambda c: c.why),
+                Attribute("links", "number", "Client links routed over the connection.",
                           lambda c: sum(one.connector == c.name for one in link_routes.pairs)),
-                Attribute("kept", "boolean", "Management made it, and it comes back with the broker.",
+                Attribute("kept", "boolean", "Whether it was created by management and survives a restart.",
                           lambda c: c.kept),
             ),
             (
-                Operation("CREATE", ("url",), "Make one, and keep it. A password in the URL is refused.", self._create),
-                Operation("DELETE", (), "Take it away, and end its connection.", self._delete),
+                Operation("CREATE", ("url",), "Creates a lasting connector. A password in the URL is refused.",
+                          self._create),
+                Operation("DELETE", (), "Deletes the connector and closes its connection.", self._delete),
             ),
         )  # fmt: skip
 
@@ -70,23 +72,24 @@ class ConnectorType(Named):
 class LinkRouteType(Type):
     name = "link-route"
     is_named_by_pattern = True
-    meaning = "Addresses whose links go on to another container. The name is a pattern; the first that fits is taken."
+    meaning = "Addresses whose links go to another AMQP container. The name is a pattern; the first match applies."
 
     def __init__(self, link_routes: LinkRoutes) -> None:
         self._routes = link_routes
         super().__init__(
             (
-                Attribute("connector", "string", "Over which; it need not be there yet.", lambda r: r.connector),
-                Attribute("direction", "string", "What clients may do: `send`, `receive` or `both`.",
+                Attribute("connector", "string", "The connector; it may be created later.", lambda r: r.connector),
+                Attribute("direction", "string", "The permitted direction for clients: `send`, `receive` or `both`.",
                           lambda r: r.direction),
-                Attribute("strip", "string", "What the other container's addresses don't begin with.",
+                Attribute("strip", "string", "The prefix to remove from addresses for the other container.",
                           lambda r: r.prefix),
-                Attribute("kept", "boolean", "Management made it, and it comes back with the broker.",
+                Attribute("kept", "boolean", "Whether it was created by management and survives a restart.",
                           lambda r: r.kept),
             ),
             (
-                Operation("CREATE", ("connector", "direction", "strip"), "Make one, and keep it.", self._create),
-                Operation("DELETE", (), "Forget it; links that there are stay.", self._delete),
+                Operation("CREATE", ("connector", "direction", "strip"), "Creates a link route that survives restarts.",
+                          self._create),
+                Operation("DELETE", (), "Deletes the link route; existing links stay.", self._delete),
             ),
         )  # fmt: skip
 
@@ -129,29 +132,30 @@ class LinkRouteType(Type):
 class AutoLinkType(Named):
     name = "auto-link"
     prefix = "$auto-link/"
-    meaning = "A queue that is joined with an address of another container, without a client in between."
+    meaning = "A link between a queue and an address of another container, without a client."
 
     def __init__(self, auto_links: AutoLinks) -> None:
         self._links = auto_links
         super().__init__(
             self._links.by_name,
             (
-                Attribute("direction", "string", "`in` from the other container, or `out` to it.",
+                Attribute("direction", "string", "`in` (from the other container) or `out` (to it).",
                           lambda a: a.direction),
-                Attribute("address", "string", "Here: a queue; for `in` it may be what an exchange takes.",
+                Attribute("address", "string", "The local address: a queue; for `in`, also an exchange.",
                           lambda a: a.address),
-                Attribute("connector", "string", "Over which; it need not be there yet.", lambda a: a.connector),
+                Attribute("connector", "string", "The connector; it may be created later.", lambda a: a.connector),
                 Attribute("external", "string", "The address at the other container; by default the same.",
                           lambda a: a.external),
                 Attribute("state", "string", "`waiting`, `attaching` or `up`.", lambda a: a.state),
-                Attribute("why", "string", "Why it is not up, or was not the last time.", lambda a: a.why),
-                Attribute("kept", "boolean", "Management made it, and it comes back with the broker.",
+                Attribute("why", "string", "The last reason why it was not up.", lambda a: a.why),
+                Attribute("kept", "boolean", "Whether it was created by management and survives a restart.",
                           lambda a: a.kept),
             ),
             (
-                Operation("CREATE", ("direction", "address", "connector", "external"), "Make one, and keep it.",
+                Operation("CREATE", ("direction", "address", "connector", "external"),
+                          "Creates an auto-link that survives restarts.",
                           self._create),
-                Operation("DELETE", (), "Take it away, and end its link.", self._delete),
+                Operation("DELETE", (), "Deletes the auto-link and detaches its link.", self._delete),
             ),
         )  # fmt: skip
 
@@ -176,23 +180,23 @@ class AutoLinkType(Named):
 
 class RouterType(Type):
     name = "router"
-    meaning = "A broker that this one is joined with, directly or over others, and can reach."
+    meaning = "A broker of the network that this one can reach, directly or over others."
 
     def __init__(self, network: Network) -> None:
         self._network = network
         topology = network.topology
         super().__init__(
             (
-                Attribute("next", "string", "The neighbour that messages for it go to.",
+                Attribute("next", "string", "The next hop for messages to it.",
                           lambda r: topology.next_hops[r][0]),
-                Attribute("cost", "number", "Of the way there.", lambda r: topology.next_hops[r][1]),
-                Attribute("neighbours", "map", "Whom it is joined with itself, and the cost.",
+                Attribute("cost", "number", "The total cost of the route.", lambda r: topology.next_hops[r][1]),
+                Attribute("neighbours", "map", "Its own neighbors, with the cost of each.",
                           lambda r: dict(topology.routers[r].links)),
-                Attribute("addresses", "number", "Addresses that have a receiver there.",
+                Attribute("addresses", "number", "Addresses with a receiver there.",
                           lambda r: len(topology.routers[r].addresses)),
-                Attribute("sent", "number", "Messages sent to it, of a neighbour.",
+                Attribute("sent", "number", "For a neighbor: messages sent to it.",
                           lambda r: self._of_neighbour(r, lambda n: sum(s.sent for s in n.priority_links.values()))),
-                Attribute("received", "number", "Messages received from it, of a neighbour.",
+                Attribute("received", "number", "For a neighbor: messages received from it.",
                           lambda r: self._of_neighbour(r, lambda n: sum(s.received for s in n.senders.values()))),
             ),
             (),

@@ -43,27 +43,27 @@ class ExchangeType(Named):
             (
                 Attribute("exchange-type", "string", "`direct`, `fanout`, `topic` or `headers`.", lambda e: e.type),
                 Attribute(
-                    "durable", "boolean", "Whether it outlasts the broker.",
+                    "durable", "boolean", "Whether it survives a restart of the broker.",
                     lambda e: bool(e.exchange_id) or e.name in PREDECLARED,
                 ),
-                Attribute("arguments", "map", "What it was made with.", lambda e: e.arguments),
+                Attribute("arguments", "map", "The arguments given at creation.", lambda e: e.arguments),
                 Attribute(
-                    "alternate-exchange", "string", "Gets what no queue of this one gets; empty for none.",
+                    "alternate-exchange", "string", "The exchange for unroutable messages; empty for none.",
                     lambda e: e.alternate,
                 ),
-                Attribute("bindings", "number", "Bindings from it.", lambda e: e.binding_count),
-                Attribute("producers", "number", "Links that send to it.", lambda e: len(e.producers)),
-                Attribute("routed", "number", "Messages that a queue got, so far.", lambda e: e.routed),
-                Attribute("unroutable", "number", "Messages that none got, so far.", lambda e: e.unrouted),
+                Attribute("bindings", "number", "Bindings from the exchange.", lambda e: e.binding_count),
+                Attribute("producers", "number", "Links that send to the exchange.", lambda e: len(e.producers)),
+                Attribute("routed", "number", "Messages routed to at least one queue.", lambda e: e.routed),
+                Attribute("unroutable", "number", "Messages that matched no queue.", lambda e: e.unrouted),
             ),
             (
                 Operation(
                     "CREATE", ("exchange-type", "durable", "arguments"),
-                    "Make it: `direct`, and durable, if nothing else is said. 409 if it is there, and otherwise.",
+                    "Creates it, by default `direct` and durable. 409 if it exists with other properties.",
                     self._create,
                 ),
                 Operation(
-                    "DELETE", ("if-unused",), "With its bindings; 409 if it has any, where that is to be seen to.",
+                    "DELETE", ("if-unused",), "Deletes it with its bindings. 409 if it has bindings (`if-unused`).",
                     self._delete,
                 ),
             ),
@@ -119,31 +119,31 @@ class _Bound(NamedTuple):
 
 class BindingType(Type):
     name = "binding"
-    meaning = "A binding. Its name is exchange, queue and key, each in percent-encoding, with slashes between them."
+    meaning = "A binding. Its name is exchange, queue and key, each percent-encoded, separated by slashes."
 
     def __init__(self, nodes: NodeRegistry, compiler: Compiler) -> None:
         self._nodes = nodes
         self._compiler = compiler
         super().__init__(
             (
-                Attribute("exchange", "string", "Where it begins.", lambda b: b.exchange.name),
-                Attribute("queue", "string", "Where it leads.", lambda b: b.queue.name),
+                Attribute("exchange", "string", "The exchange.", lambda b: b.exchange.name),
+                Attribute("queue", "string", "The queue.", lambda b: b.queue.name),
                 Attribute(
-                    "key", "string", "What it matches; empty where the exchange's type needs none.", lambda b: b.key
+                    "key", "string", "The binding key; empty if the exchange's type needs none.", lambda b: b.key
                 ),
-                Attribute("arguments", "map", "What it asks for beyond the key.", self._arguments),
+                Attribute("arguments", "map", "The conditions besides the key.", self._arguments),
                 Attribute(
-                    "durable", "boolean", "Whether it outlasts the broker.",
+                    "durable", "boolean", "Whether it survives a restart of the broker.",
                     lambda b: bool(b.queue.queue_id and b.exchange.exchange_id),
                 ),
             ),
             (
                 Operation(
                     "CREATE", ("exchange", "queue", "key", "arguments"),
-                    "Bind; the request needs no name. 409 if it is there, with other arguments.", self._create,
+                    "Creates the binding; no name is required. 409 if it exists with other arguments.", self._create,
                 ),
-                Operation("UPDATE", ("arguments",), "Other arguments.", self._update),
-                Operation("DELETE", (), "Unbind.", self._delete),
+                Operation("UPDATE", ("arguments",), "Replaces the arguments.", self._update),
+                Operation("DELETE", (), "Deletes the binding.", self._delete),
             ),
         )  # fmt: skip
 

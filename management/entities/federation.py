@@ -19,7 +19,7 @@ from .queues import check_name, check_owner, check_policy, gone
 
 class FollowingType(Named):
     name = "following"
-    meaning = "A queue that follows one of another site. It is locked until it is taken over."
+    meaning = "A federated queue: a copy of a queue at another site. It is locked until promotion."
 
     def __init__(self, federated_queues: FederatedQueues, clock: Clock) -> None:
         self._followings = federated_queues
@@ -27,30 +27,31 @@ class FollowingType(Named):
         super().__init__(
             self._followings.by_name,
             (
-                Attribute("connector", "string", "Over which; it need not be there yet.", lambda f: f.connector),
-                Attribute("source", "string", "The queue there.", lambda f: f.source),
+                Attribute("connector", "string", "The connector; it may be created later.", lambda f: f.connector),
+                Attribute("source", "string", "The upstream queue.", lambda f: f.source),
                 Attribute("state", "string", "`waiting`, `attaching`, `up`, `broken`, or `ending`.", lambda f: f.state),
-                Attribute("why", "string", "Why it is not up, or was not the last time.", lambda f: f.why),
-                Attribute("whole", "boolean", "It is what the source was at some moment: not before all has come that "
-                          "stood there when it was begun.", lambda f: f.copy.is_whole),
-                Attribute("messages", "number", "That are on it.", lambda f: len(f.copy.ids)),
-                Attribute("place", "number", "Up to where it has followed: an LSN of the source, or a place in a "
-                          "cluster's events.",
+                Attribute("why", "string", "The last reason why it was not up.", lambda f: f.why),
+                Attribute("whole", "boolean", "Whether the copy equals the upstream queue at a point in time: false "
+                          "until the initial copy is complete.", lambda f: f.copy.is_whole),
+                Attribute("messages", "number", "Messages on the queue.", lambda f: len(f.copy.ids)),
+                Attribute("place", "number", "The position of the copy: an upstream LSN, or an event number of a "
+                          "cluster.",
                           lambda f: f.copy.place),
-                Attribute("as-of", "time", "The source's clock, when all that was done there was here.",
+                Attribute("as-of", "time", "The upstream's clock when the copy was last complete.",
                           lambda f: Timestamp(f.as_of_us // 1000)),
-                Attribute("lag-seconds", "number", "The time since then, by the clock here.",
+                Attribute("lag-seconds", "number", "The time since `as-of`, by the local clock.",
                           lambda f: f.lag_s(self._clock.wall_us())),
-                Attribute("steps", "number", "Done since the broker started.", lambda f: f.copy.steps),
-                Attribute("arguments", "map", "Those of the queue when it is taken over.", lambda f: f.arguments),
+                Attribute("steps", "number", "Changes applied since the broker started.", lambda f: f.copy.steps),
+                Attribute("arguments", "map", "The arguments of the queue after promotion.", lambda f: f.arguments),
             ),
             (
-                Operation("CREATE", ("connector", "source", "arguments"), "Follow the queue `source`; by default it "
-                          "has the same name.", self._create),
-                Operation("TAKE-OVER", ("force",), "Follow no more: it is a queue as any other from now on. With "
-                          "`force` also if it is not whole.", self._take_over),
-                Operation("BEGIN-ANEW", (), "Drop what there is, and have all that the source has now.", self._anew),
-                Operation("DELETE", (), "Follow no more, and drop what there is.", self._delete),
+                Operation("CREATE", ("connector", "source", "arguments"), "Starts federation of the queue `source`, by "
+                          "default of the same name.", self._create),
+                Operation("TAKE-OVER", ("force",), "Promotes the copy to an ordinary queue; `force` also if it is "
+                          "incomplete.", self._take_over),
+                Operation("BEGIN-ANEW", (), "Resynchronizes: discards the copy and copies the upstream queue again.",
+                          self._anew),
+                Operation("DELETE", (), "Stops federation and deletes the copy.", self._delete),
             ),
         )  # fmt: skip
 
@@ -94,19 +95,19 @@ class FollowingType(Named):
 
 class FollowerType(Type):
     name = "follower"
-    meaning = "Who follows a queue of this broker, and is there."
+    meaning = "A connected downstream site that copies a queue of this broker."
 
     def __init__(self, upstreams: Upstreams) -> None:
         self._streams = upstreams
         super().__init__(
             (
-                Attribute("queue", "string", "Which it follows.", lambda f: f.queue.name),
-                Attribute("place", "number", "Up to where it has that on its disk: an LSN, or a place in the cluster's "
-                          "events.", lambda f: f.place),
-                Attribute("behind-bytes", "number", "Of the log, of all queues, that it has not got; 0 of a queue of a "
+                Attribute("queue", "string", "The copied queue.", lambda f: f.queue.name),
+                Attribute("place", "number", "The durable position of the follower: an LSN, or an event number of a "
+                          "cluster.", lambda f: f.place),
+                Attribute("behind-bytes", "number", "Log bytes (of all queues) not received yet; 0 for a queue of a "
                           "cluster.", lambda f: f.behind_bytes),
-                Attribute("behind-messages", "number", "How many that came or went it has not been sent, of a queue of "
-                          "a cluster; 0 of others.", lambda f: f.behind_messages),
+                Attribute("behind-messages", "number", "Changes not sent yet, for a queue of a cluster; 0 for "
+                          "others.", lambda f: f.behind_messages),
             ),
             (),
         )  # fmt: skip

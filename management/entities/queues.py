@@ -30,7 +30,7 @@ def check_name(kind: str, name: str) -> None:
 
 class QueueType(Named):
     name = "queue"
-    meaning = "A queue. What is made on first use, or for one link, is listed as well."
+    meaning = "A queue; includes queues created on first use and queues of a single link."
 
     def __init__(self, nodes: NodeRegistry, resolver: Resolver, connections: Connections, users: UserAccounts) -> None:
         self._nodes = nodes
@@ -41,52 +41,54 @@ class QueueType(Named):
         super().__init__(
             nodes.queues,
             (
-                Attribute("durable", "boolean", "Whether it outlasts the broker.", lambda q: bool(q.queue_id)),
-                Attribute("arguments", "map", "Its policy.", lambda q: q.arguments),
-                number("messages", meaning="Messages on it, all together.", read=lambda q: q.messages),
-                number("ready", meaning="Those that consumers can take.", read=lambda q: q.depth),
+                Attribute("durable", "boolean", "Whether it survives a restart of the broker.",
+                          lambda q: bool(q.queue_id)),
+                Attribute("arguments", "map", "The arguments (limits and policies).", lambda q: q.arguments),
+                number("messages", meaning="All messages on the queue.", read=lambda q: q.messages),
+                number("ready", meaning="Messages available to consumers.", read=lambda q: q.depth),
                 number(
-                    "unsettled", meaning="Those that consumers have, that wait to come back, or to become durable.",
+                    "unsettled", meaning="Messages that consumers hold, or that wait for requeueing or for durability.",
                     read=lambda q: max(0, q.messages - q.depth),
                 ),
-                number("backlog", meaning="Those ready that are on the disk only.", read=lambda q: q.backlog.stored),
-                number("held-bytes", meaning="What it holds in memory.", read=lambda q: q.held_bytes),
-                number("consumers", meaning="Links that take from it.", read=lambda q: q.taker_count),
+                number("backlog", meaning="Ready messages that are only on disk.", read=lambda q: q.backlog.stored),
+                number("held-bytes", meaning="Memory used by the queue's messages.", read=lambda q: q.held_bytes),
+                number("consumers", meaning="Consuming links.", read=lambda q: q.taker_count),
                 number(
-                    "browsers", meaning="Links that look at it.", read=lambda q: len(q.browsers) - len(q.selecting)
+                    "browsers", meaning="Browsing links.", read=lambda q: len(q.browsers) - len(q.selecting)
                 ),
-                number("producers", meaning="Links that send straight to it.", read=lambda q: len(q.producers)),
-                number("bindings", meaning="Bindings that lead to it.", read=lambda q: q.bindings),
-                number("put", meaning="Messages put on it since the broker started.", read=lambda q: q.enqueued),
-                number("taken", meaning="Messages taken off it for good since then.", read=lambda q: q.taken),
+                number("producers", meaning="Links that send directly to the queue.", read=lambda q: len(q.producers)),
+                number("bindings", meaning="Bindings to the queue.", read=lambda q: q.bindings),
+                number("put", meaning="Messages enqueued since the broker started.", read=lambda q: q.enqueued),
+                number("taken", meaning="Messages dequeued since the broker started.", read=lambda q: q.taken),
                 number(
-                    "dead-lettered", meaning="Those of them that were rejected, or failed too often.",
+                    "dead-lettered", meaning="Dequeued messages that were rejected or exceeded the delivery limit.",
                     read=lambda q: q.dead_lettered,
                 ),
-                number("expired", meaning="Those of them whose time was over.", read=lambda q: q.expired),
+                number("expired", meaning="Dequeued messages that expired.", read=lambda q: q.expired),
                 Attribute(
-                    "connection", "string", "The identity of the connection that it goes with, if it does.",
+                    "connection", "string", "The identity of the connection that the queue is deleted with, if any.",
                     self._connection,
                 ),
             ),
             (
                 Operation(
                     "CREATE", ("durable", "arguments"),
-                    "Make it, durable unless `durable` is false. 409 if it is there, and otherwise.", self._create,
+                    "Creates it, durable unless `durable` is false. 409 if it exists with other properties.",
+                    self._create,
                 ),
                 Operation(
                     "UPDATE", ("arguments",),
-                    "Other values of some arguments, null to take one away: " + ", ".join(f"`{n}`" for n in CHANGEABLE)
-                    + ", and what begins with `x-`. They count at once.", self._update,
+                    "Changes these arguments at once (null removes one): " + ", ".join(f"`{n}`" for n in CHANGEABLE)
+                    + ", and `x-*`.", self._update,
                 ),
                 Operation(
                     "DELETE", ("if-unused", "if-empty"),
-                    "With all that is on it; 409 if it has consumers or messages, where that is to be seen to.",
+                    "Deletes it with its messages. 409 if it has consumers (`if-unused`) or messages (`if-empty`).",
                     self._delete,
                 ),
                 Operation(
-                    "PURGE", (), "Take all messages off it but those that consumers and transactions have; `purged` "
-                    "tells how many it were.", self._purge,
+                    "PURGE", (), "Removes all messages except those that consumers or transactions hold; `purged` "
+                    "is their number.", self._purge,
                 ),
             ),
         )  # fmt: skip
@@ -228,21 +230,23 @@ def check_policy(call: Call, name: str, settings: dict[str, Any]) -> None:
 class TemplateType(Type):
     name = "template"
     is_named_by_pattern = True
-    meaning = "Arguments of queues made on first use: the name is a pattern, and later templates go over earlier ones."
+    meaning = "Arguments for queues created on first use. The name is a pattern; later templates override earlier ones."
 
     def __init__(self, nodes: NodeRegistry) -> None:
         self._nodes = nodes
         super().__init__(
             (
                 Attribute(
-                    "arguments", "map", "What a queue that it fits is made with.",
+                    "arguments", "map", "The arguments of a queue that matches.",
                     lambda pattern: self._nodes.templates.get(pattern, {}),
                 ),
             ),
             (
-                Operation("CREATE", ("arguments",), "Keep it. 409 if it is there, and otherwise.", self._create),
-                Operation("UPDATE", ("arguments",), "Other arguments; queues there are keep theirs.", self._update),
-                Operation("DELETE", (), "Forget it.", self._delete),
+                Operation("CREATE", ("arguments",), "Creates the template. 409 if it exists with other arguments.",
+                          self._create),
+                Operation("UPDATE", ("arguments",), "Replaces the arguments; existing queues keep theirs.",
+                          self._update),
+                Operation("DELETE", (), "Deletes the template.", self._delete),
             ),
         )  # fmt: skip
 

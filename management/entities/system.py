@@ -43,35 +43,37 @@ class One(Type):
 
 class BrokerType(One):
     name = "broker"
-    meaning = "The broker. There is one, called `broker`."
+    meaning = "The broker: a single entity with the name `broker`."
 
     def __init__(self, core: CoreContext, nodes: NodeRegistry, connections: Connections, reload: Reload | None) -> None:
         self._reload = reload
         meaning = (
-            "Read the files of users, access rules, certificates and revoked ones again, and close what is not allowed "
-            "any more; `gone` tells how many connections and links. If one is broken, all stays as it was."
+            "Reads users, access rules, certificates and revocation lists again, and closes connections and links that "
+            "are no longer allowed; `gone` is their number. If a file is invalid, nothing changes."
         )
         begun_us = core.clock.wall_us()
         begun_s = core.clock.monotonic_s()
         memory = core.memory
         super().__init__(
             (
-                Attribute("version", "string", "CairnMQ's.", lambda _: version("cairnmq")),
-                Attribute("since", "time", "When it started.", lambda _: Timestamp(begun_us // 1000)),
+                Attribute("version", "string", "The version of CairnMQ.", lambda _: version("cairnmq")),
+                Attribute("since", "time", "The start time.", lambda _: Timestamp(begun_us // 1000)),
                 Attribute(
-                    "uptime-seconds", "number", "How long ago that was.",
+                    "uptime-seconds", "number", "Seconds since the start.",
                     lambda _: int(core.clock.monotonic_s() - begun_s),
                 ),
-                Attribute("queues", "number", "Queues there are.", lambda _: len(nodes.queues)),
-                Attribute("exchanges", "number", "Exchanges there are.", lambda _: len(nodes.exchanges)),
-                Attribute("connections", "number", "Connections there are.", lambda _: len(connections.by_end)),
-                Attribute("links", "number", "Links there are.", lambda _: len(connections.links)),
-                Attribute("memory-used-bytes", "number", "What waiting messages hold.", lambda _: memory.used_bytes),
+                Attribute("queues", "number", "Number of queues.", lambda _: len(nodes.queues)),
+                Attribute("exchanges", "number", "Number of exchanges.", lambda _: len(nodes.exchanges)),
+                Attribute("connections", "number", "Number of connections.", lambda _: len(connections.by_end)),
+                Attribute("links", "number", "Number of links.", lambda _: len(connections.links)),
+                Attribute("memory-used-bytes", "number", "Memory used by waiting messages.",
+                          lambda _: memory.used_bytes),
                 Attribute(
-                    "alarms", "list", "What is short, and why: the disk, the memory; empty if nothing is.",
+                    "alarms", "list", "Scarce resources (disk, memory) with the reason.",
                     lambda _: alarms_of(core),
                 ),
-                Attribute("memory-limit-bytes", "number", "What they may hold.", lambda _: memory.limit_bytes),
+                Attribute("memory-limit-bytes", "number", "The memory limit for waiting messages.",
+                          lambda _: memory.limit_bytes),
             ),
             () if reload is None else (Operation("RELOAD", (), meaning, self._do_reload),),
         )  # fmt: skip
@@ -106,15 +108,17 @@ class StoreType(One):
     """Its attributes beyond the first are those of a journal, null for a store that has none."""
 
     name = "store"
-    meaning = "Where messages are kept. There is one, called `store`. What begins with `journal-` only a journal has."
+    meaning = "The store: one entity with the name `store`. Attributes `journal-*` exist for journals only."
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         super().__init__(
             (
-                Attribute("durable-lsn", "number", "What was recorded below is durable.", lambda _: store.durable_lsn),
-                Attribute("next-lsn", "number", "Above all that was recorded.", lambda _: store.next_lsn),
-                Attribute("full", "string", "Why nothing more can be stored; empty if it can.", lambda _: store.full()),
+                Attribute("durable-lsn", "number", "All records below this LSN are durable.",
+                          lambda _: store.durable_lsn),
+                Attribute("next-lsn", "number", "The LSN of the next record.", lambda _: store.next_lsn),
+                Attribute("full", "string", "Why messages cannot be stored; empty if they can.",
+                          lambda _: store.full()),
                 *(
                     Attribute(
                         f"journal-{field.name.replace('_', '-')}", _KINDS[str(field.type)],
@@ -159,8 +163,8 @@ class Known(NamedTuple):
 class TransactionType(Type):
     name = "transaction"
     meaning = (
-        "A client's transaction that is open, or a distributed one that is in doubt: prepared, or decided on without "
-        "its coordinator. A distributed one is called by its xid."
+        "An open transaction of a client, or a distributed transaction in doubt: prepared, or decided without its "
+        "coordinator. The name of a distributed transaction is its xid."
     )
 
     def __init__(
@@ -173,24 +177,26 @@ class TransactionType(Type):
         self._in_doubt = in_doubt
         super().__init__(
             (
-                Attribute("state", "string", "What has become of it so far.", lambda t: t.state),
-                Attribute("operations", "number", "What it puts, and takes.", lambda t: t.operations),
-                Attribute("since", "time", "When it was declared, if it is open.", lambda t: t.since),
-                Attribute("age-seconds", "number", "How long ago that was.", self._age_s),
+                Attribute("state", "string", "The state of the transaction.", lambda t: t.state),
+                Attribute("operations", "number", "Enqueues and dequeues of the transaction.", lambda t: t.operations),
+                Attribute("since", "time", "The time of the declaration, if it is open.", lambda t: t.since),
+                Attribute("age-seconds", "number", "Seconds since the declaration.", self._age_s),
                 Attribute(
-                    "connection", "string", "The identity of its client's connection, if it is open.",
+                    "connection", "string", "The identity of the client's connection, if it is open.",
                     lambda t: t.connection,
                 ),
             ),
             (
-                Operation("PREPARE", (), "The first phase, of one that its client has discharged.", self._prepare),
-                Operation("COMMIT", (), "The second phase, or the only one.", self._commit),
-                Operation("ROLLBACK", (), "Nothing of it is to be; its client hears at the discharge.", self._rollback),
+                Operation("PREPARE", (), "Prepares a transaction that its client has discharged (first phase).",
+                          self._prepare),
+                Operation("COMMIT", (), "Commits the transaction (second phase, or the only one).", self._commit),
+                Operation("ROLLBACK", (), "Rolls the transaction back; the client receives the error at its discharge.",
+                          self._rollback),
                 Operation(
-                    "DECIDE", ("commit",), "End one that is prepared, without its coordinator: it is remembered.",
+                    "DECIDE", ("commit",), "Decides a prepared one without its coordinator and stores the decision.",
                     self._decide,
                 ),
-                Operation("FORGET", (), "Let go of one that was decided on.", self._forget),
+                Operation("FORGET", (), "Removes the decision of a transaction.", self._forget),
             ),
         )  # fmt: skip
 

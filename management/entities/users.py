@@ -11,7 +11,7 @@ from ..protocol.entity import Attribute, Named
 
 class UserType(Named):
     name = "user"
-    meaning = "A user who is connected or owns queues, with what the user has and may have; a limit of 0 is none."
+    meaning = "A user with connections or queues: usage and quota. A limit of 0 means unlimited."
 
     def __init__(self, users: UserAccounts) -> None:
         number = partial(Attribute, kind="number")
@@ -19,27 +19,27 @@ class UserType(Named):
             users.by_name,
             (
                 number("connections", meaning="Connections of the user.", read=lambda u: u.connections),
-                number("links", meaning="Links on them.", read=lambda u: u.links),
+                number("links", meaning="Links on the user's connections.", read=lambda u: u.links),
                 number("queues", meaning="Queues that the user owns.", read=lambda u: u.queue_count),
                 number(
-                    "durable-bytes", meaning="Content of durable messages on these queues.",
+                    "durable-bytes", meaning="Content of durable messages on the user's queues.",
                     read=lambda u: u.durable_bytes,
                 ),
                 number(
-                    "transient-bytes", meaning="Messages on them that are not stored.",
+                    "transient-bytes", meaning="Messages on the user's queues that are not stored.",
                     read=lambda u: u.transient_bytes,
                 ),
                 number(
                     "throttled-links",
-                    meaning="Senders that wait: for room on the user's queues, or for the user's pace.",
+                    meaning="Senders that wait for space on the user's queues or for the user's rate limit.",
                     read=lambda u: len(u.blocked) + len(u.paced),
                 ),
                 Attribute(
-                    "blocked", "string", "Why senders to the user's queues wait for room; empty if they do not.",
+                    "blocked", "string", "Why senders to the user's queues wait for space; empty if they do not.",
                     users.block_reason,
                 ),
                 number(
-                    "max-connections", meaning="0 for `--max-connections-per-user`.",
+                    "max-connections", meaning="The limit of connections; 0 means `--max-connections-per-user`.",
                     read=lambda u: u.quota.max_connections,
                 ),
                 number("max-links", meaning="The limit of links.", read=lambda u: u.quota.max_links),
@@ -49,17 +49,17 @@ class UserType(Named):
                     read=lambda u: u.quota.max_durable_bytes,
                 ),
                 number(
-                    "max-messages-per-second", meaning="The limit of what the user sends.",
+                    "max-messages-per-second", meaning="The limit of the user's send rate.",
                     read=lambda u: u.quota.max_messages_per_second,
                 ),
                 number(
-                    "max-disk-share", meaning="Percent of the free space of the disk, and of the durable bytes.",
+                    "max-disk-share", meaning="Percent of the free disk space and the user's durable bytes together.",
                     read=lambda u: u.quota.max_disk_share,
                 ),
-                number("core-share", meaning="The weight where users wait for the core.",
+                number("core-share", meaning="The user's weight when connections compete for the core.",
                        read=lambda u: u.quota.core_share),
                 number(
-                    "max-queues-per-message", meaning="The limit of queues that one message is put on.",
+                    "max-queues-per-message", meaning="The limit of queues that one message is routed to.",
                     read=lambda u: u.quota.max_queues_per_message,
                 ),
             ),

@@ -15,19 +15,19 @@ MOST_ANSWER_BYTES = 1 << 20
 """Bytes after which a page ends."""
 
 ATTRIBUTES = (
-    ("position", "number", "Its place on the queue: `after` for the next page."),
-    ("id", "number", "The store's; 0 of a message that is not stored."),
-    ("size", "number", "Bytes of the encoded message."),
-    ("pieces", "number", "In how many pieces it is stored."),
-    ("redelivered", "boolean", "Somebody may have had it before."),
-    ("failures", "number", "Deliveries that failed, on top of what its header says."),
+    ("position", "number", "The position on the queue: `after` for the next page."),
+    ("id", "number", "The message ID of the store; 0 for a message that is not stored."),
+    ("size", "number", "Size of the encoded message in bytes."),
+    ("pieces", "number", "The number of pieces in the store."),
+    ("redelivered", "boolean", "Whether it may have been delivered before."),
+    ("failures", "number", "Failed deliveries besides those in the header."),
     ("header", "map", "`durable`, `priority`, `ttl`, `first-acquirer`, `delivery-count`."),
-    ("message-annotations", "map", "As they are."),
-    ("properties", "map", "Those that are set, by AMQP's names."),
-    ("application-properties", "map", "As they are."),
-    ("body-kind", "string", "`data`, `sequence` or `value`; null where that is not known."),
-    ("body", "any", "With `body-bytes`: the beginning of the data, or a value that is no longer than that."),
-    ("malformed", "string", "What is wrong with it; null if nothing was seen."),
+    ("message-annotations", "map", "Unchanged."),
+    ("properties", "map", "The properties that are set, by their AMQP names."),
+    ("application-properties", "map", "Unchanged."),
+    ("body-kind", "string", "`data`, `sequence` or `value`; null if unknown."),
+    ("body", "any", "With `body-bytes`: the beginning of the data, or the value if it is not longer."),
+    ("malformed", "string", "The error in the encoding; null if none was found."),
 )  # fmt: skip
 _KINDS = {sections.DATA: "data", sections.SEQUENCE: "sequence", sections.VALUE: "value"}
 _PROPERTIES = [name.removesuffix("_ms").replace("_", "-") for name in sections.Properties._fields]

@@ -48,9 +48,9 @@ class MoveOperation:
     def operation(self, of: Type) -> Operation:
         return Operation(
             "MOVE", ("to", "count"),
-            "Its messages to the address `to`, those that were on it when that began, or the first `count` of them; "
-            "`moved` tells how many it were. What nobody wants there stays, and what a transaction takes. It ends when "
-            "the connection of whoever asked is closed.",
+            "Moves the messages that are on the queue at the start, or the first `count` of them, to the address `to`; "
+            "`moved` is their number. Messages that the target does not accept, or that a transaction holds, stay. "
+            "Ends early if the requester's connection closes.",
             partial(self._move, of),
         )  # fmt: skip
 

@@ -33,8 +33,8 @@ class PeekOperation:
     def operation(self, of: Type) -> Operation:
         return Operation(
             "PEEK", ("after", "count", "body-bytes"),
-            "Its messages behind the position `after`, in order: up to `count`, 100 by default, with bodies if "
-            "`body-bytes` says how much of each. `next` is the `after` of the next page; null if this was the last.",
+            "Returns up to `count` (100 by default) messages behind the position `after`, in order. `body-bytes` adds "
+            "up to that many bytes of each body. `next` is the `after` of the next page, null at the end.",
             partial(self._peek, of),
         )  # fmt: skip
 

@@ -44,12 +44,12 @@ class Type:
 
     def __init__(self, attributes: Iterable[Attribute], operations: Iterable[Operation]) -> None:
         first = (
-            Attribute("name", "string", "What it is called.", self.name_of),
-            Attribute("identity", "string", "What it is found by.", self.identity_of),
+            Attribute("name", "string", "The name.", self.name_of),
+            Attribute("identity", "string", "The identity, unique within the type.", self.identity_of),
             Attribute("type", "string", f"`{self.name}`.", lambda entity: self.name),
         )
         self.attributes = {attribute.name: attribute for attribute in (*first, *attributes)}
-        read = Operation("READ", (), "All its attributes.", self._read)
+        read = Operation("READ", (), "Returns all attributes.", self._read)
         self.operations = {operation.name: operation for operation in (read, *operations)}
 
     def add(self, operation: Operation) -> None:

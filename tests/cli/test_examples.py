@@ -25,7 +25,7 @@ EXECUTED = {
     ("README.md", "Develop CairnMQ itself"): ".ci/run",
     ("reference/clients.md", "Python: Qpid Proton"): "here, tests/fresh_machine",
     ("reference/clients.md", "Rejected messages"): "here",
-    ("reference/management.md", "Asking"): "here",
+    ("reference/management.md", "Requests"): "here",
     ("reference/stores.md", "Simulation of crashes"): "tests/recovery/test_simulated_store.py",
 }
 """Where the sh and python blocks of a section are executed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 from cairnmq.management.operations.message_description import ATTRIBUTES
@@ -15,14 +16,15 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference/management.md").read_tex
 def tables() -> str:
     lines: list[str] = []
     for type in make_types(World(1 << 20).broker.parts, lambda done: None).values():
-        lines += ["", f"### {type.name}", "", type.meaning, "", "| attribute | | meaning |", "|---|---|---|"]
+        lines += ["", f"### {type.name}", "", textwrap.fill(type.meaning, 100), ""]
+        lines += ["| attribute | | meaning |", "|---|---|---|"]
         lines += [f"| `{one.name}` | {one.kind} | {one.meaning} |" for one in type.attributes.values()]
         lines += ["", "| operation | body | meaning |", "|---|---|---|"]
         for operation in type.operations.values():
             body = ", ".join(f"`{argument}`" for argument in operation.arguments)
             lines.append(f"| {operation.name} | {body} | {operation.meaning} |")
         if type.name == "queue":
-            lines += ["", "A message, as PEEK tells it:", "", "| key | | meaning |", "|---|---|---|"]
+            lines += ["", "The messages in the result of PEEK:", "", "| key | | meaning |", "|---|---|---|"]
             lines += [f"| `{name}` | {kind} | {meaning} |" for name, kind, meaning in ATTRIBUTES]
     return "\n".join(lines).strip() + "\n"
 
