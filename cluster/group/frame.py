@@ -1,30 +1,30 @@
 """Encodes and decodes the frames of the group, each one multicast.
 
-offset  size  field
-    0     4  crc32c       of every byte after this field
-    4     3  magic        "CMg"
-    7     1  version      of this format
-    8     1  kind         1 hello, 2 welcome, 3 events, 4 lost, 5 refusal, 6 expulsion
-    9     1  zero
-   10     2  count        of events, or of members in a welcome
-   12     8  incarnation  of the sender
-   20     8  seq          events: the frame's number in this incarnation, from 1; without events: the last number used
-                          lost: the missing number
-   28     8  heard        the last of its own events frames that the sender received, with all before it
-   36     8  view         the sender's configuration when it made the frame
-   44     8  state        the hash of the history of that configuration; view and state are 0 outside of a group
-   52        body
+    offset  size  field
+        0     4  crc32c       of every byte after this field
+        4     3  magic        "CMg"
+        7     1  version      of this format
+        8     1  kind         1 hello, 2 welcome, 3 events, 4 lost, 5 refusal, 6 expulsion
+        9     1  zero
+       10     2  count        of events, or of members in a welcome
+       12     8  incarnation  of the sender
+       20     8  seq          events: the frame's number in this incarnation, from 1; without events: the last number
+                              lost: the missing number
+       28     8  heard        the last of its own events frames that the sender received, with all before it
+       36     8  view         the sender's configuration when it made the frame
+       44     8  state        the hash of the history of that configuration; view and state are 0 outside of a group
+       52        body
 
-hello    ring node u32, ring seq u64, digest of the members u64, last view u64, configured members u32, flags u8;
-         UTF-8: the configuration that all members must share (`config_check`)
-welcome  node u32, pid u32, incarnation u64 of the admitted member; position u64, flags u8; the view and state in the
-         header are those of the configuration that admitted it;
-         count times: node u32, pid u32, incarnation u64, next seq u64 (0: its frames are no longer accepted)
-events   count sizes u32, then the payloads
-lost     no body
-refusal  node u32, pid u32, incarnation u64 of the refused process; UTF-8: the reason
-expulsion
-         node u32, pid u32, incarnation u64 of the silent member; its next seq u64, as received by the sender
+    hello    ring node u32, ring seq u64, digest of the members u64, last view u64, configured members u32, flags u8;
+             UTF-8: the configuration that all members must share (`config_check`)
+    welcome  node u32, pid u32, incarnation u64 of the admitted member; position u64, flags u8; view and state in the
+             header are those of the configuration that admitted it;
+             count times: node u32, pid u32, incarnation u64, next seq u64 (0: its frames are no longer accepted)
+    events   count sizes u32, then the payloads
+    lost     no body
+    refusal  node u32, pid u32, incarnation u64 of the refused process; UTF-8: the reason
+    expulsion
+             node u32, pid u32, incarnation u64 of the silent member; its next seq u64, as received by the sender
 
 All integers are little-endian. A hello is valid only in the ring, and among the members, that its sender knew, so a
 late hello has no effect. Decoding is pure; `BadFrame` carries the reason.

@@ -92,7 +92,7 @@ class Group(Protocol):
         """Returns the configured nodes, as far as they are known."""
 
     def take_signs(self) -> set[MemberId]:
-        """Returns the members heard since the last call, with this one. Each sends a heartbeat every `HEARTBEAT_S`."""
+        """Returns the members that sent a frame since the last call. Each sends a heartbeat every `HEARTBEAT_S`."""
 
     def expel(self, member: MemberId) -> None:
         """Requests the expulsion of a silent member, as an event at one position in the order for all members.

@@ -3,8 +3,8 @@
 Members that receive the same deliveries compute the same membership. A process on the bus is either a *member* or
 *fresh*. A fresh process sends one hello for each change of the bus:
 
-* A hello that a group receives admits its sender at that position. All members send a welcome, which gives the newcomer
-  the state of the group at that position. The newcomer kept the frames since its hello, and continues with them.
+* A hello that a group receives admits its sender at that position. All members send a welcome, which gives the joining
+  process the state of the group at that position. It kept the frames since its hello, and continues with them.
 * A majority of hellos without a change of the bus between them founds a group. The members of a group are a majority
   and send no hellos, so no other group exists then.
 
@@ -285,7 +285,7 @@ class GroupMembership:
         member = MemberId(*sender, hello.incarnation)
         self.seats[sender] = Seat(member)
         self.seats = dict(sorted(self.seats.items()))
-        self.view = max(self.view, hello.view)  # so that it also rises for the newcomer
+        self.view = max(self.view, hello.view)  # so that it also rises for the joining process
         event = self._configuration(joined=[member], left=left)
         entries = tuple(WelcomeEntry(seat.member, seat.next_seq) for seat in self.seats.values())
         me = self.seats[self.me].member

@@ -10,7 +10,7 @@ The following invariants hold at every position in the order of events, and are 
   to all members (rule 13).
 
 A member that owns a queue dispatches its messages only when a majority is known to have received the event that made it
-the owner (rule 15): a member whose events no other member receives any more still receives its own, and would claim
+the owner (rule 15). A member whose events no other member receives any more still receives its own, and would claim
 queues that others own.
 
 *The decider* determines which messages have expired or exceed the limits: the owner, or, without an owner, the member

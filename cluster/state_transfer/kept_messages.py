@@ -107,7 +107,7 @@ class _KeptQueue:
         self.damaged += missing
 
     def take(self, digest: bytes, position: int) -> Entry | None:
-        """Returns the message with that digest, as an entry at *position*; None if there is none."""
+        """Returns the message with that digest, as an entry at *position*, or None."""
         more = self._more.get(digest)
         if more:
             message_id = more.pop()

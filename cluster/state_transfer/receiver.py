@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 FOREIGN = "move its store directory away, or give it another --cluster-name"
 """The remedy for a store that belongs to another cluster."""
 PROGRESS_S = 10.0
-"""The interval between log entries about the progress."""
+"""The interval between log entries about the transfer."""
 
 
 class TransferReceiver:

@@ -37,7 +37,7 @@ from .kept_messages import digest_of, read_digests
 log = logging.getLogger(__name__)
 
 PROGRESS_S = 10.0
-"""The interval between log entries about the progress."""
+"""The interval between log entries about transfers to other members."""
 BATCH_MESSAGES = 1024
 BATCH_BYTES = 48 << 10
 DIGEST_MESSAGES = 1024
@@ -48,7 +48,7 @@ AHEAD_BYTES = 256 << 10
 
 
 def donor_for(synced: Iterable[MemberId], newcomer: MemberId) -> MemberId | None:
-    """Returns the next synced member in the ring of nodes after *newcomer*."""
+    """Returns the next synced member in the ring of nodes after the joining one."""
     able = sorted(member for member in synced if member != newcomer)
     return next((member for member in able if member.node > newcomer.node), able[0] if able else None)
 
@@ -123,7 +123,7 @@ class TransferSender:
         return sum([queue.left for queue in [*self._queues]])
 
     def share(self, to: MemberId) -> float | None:
-        """Returns the part of the transfer to *to* that was sent, from 0 to 1; None if there is none. Any thread."""
+        """Returns the part of the transfer to *to* that was sent, from 0 to 1; None without one. Any thread."""
         left = [queue.left for queue in [*self._queues] if queue.to == to]
         whole = self._begun.get(to, 0)
         return 1 - sum(left) / whole if left and whole else None
@@ -154,7 +154,7 @@ class TransferSender:
         self._queues = deque(queue for queue in self._queues if queue.to in config.members)
 
     def invite(self, newcomer: MemberId) -> None:
-        """Invites *newcomer*, which reported its standing, to request a transfer, if this member is its donor."""
+        """Invites the member, which reported its standing, to request a transfer, if this member is its donor."""
         state = self._state
         if state.phase == SYNCED and donor_for(state.synced, newcomer) == state.me:
             about = {"cluster": self._record.cluster, "epoch": self._record.standing.epoch}
