@@ -59,6 +59,7 @@ _CODE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"!?\[((?:[^\[\]]|\[[^\]]*\])*)\]\([^)\s]*\)")
 _SENTENCE = re.compile(r"(?<=[.!?])[\"')*_]* +(?=[A-Z\"'(*_`])")
 _BLOCK = re.compile(r"::\n\n(?: +[^\n]*\n|\n)+(?=\S|\Z)|^(?: *>>>|    )[^\n]*$", re.M)
+_ROW = re.compile(r"^(?! *[*|]).*[^\s.!?] {2,}\S.*$", re.M)
 _ITEM = re.compile(r"^\s*(?:[*+-]|\d+\.) +")
 
 
@@ -118,7 +119,8 @@ def docstrings(text: str) -> Iterator[tuple[int, str]]:
 
 def sentences_of(docstring: str) -> list[str]:
     """Return the sentences and the cells of tables of a docstring. Code and tables of formats are left out."""
-    headings, paragraphs, cells = prose(_BLOCK.sub("", docstring))
+    text = _ROW.sub(lambda row: f"| {re.sub(' {2,}', ' | ', row[0].strip())} |", _BLOCK.sub("", docstring))
+    headings, paragraphs, cells = prose(text)
     return [one for text in (*headings, *paragraphs, *cells) for one in _SENTENCE.split(text)]
 
 
