@@ -1,4 +1,4 @@
-"""Every error tells the place, the reason and the remedy, in one line."""
+"""Errors of CairnMQ. Each names the place, the reason and the remedy in one line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _again(kind: type[CairnError], said: str, fields: dict[str, Any]) -> CairnEr
 
 
 class NotWhole(CairnError):
-    """All could be read that is there, and the answer is no, or not all that was asked for."""
+    """A negative or incomplete result of an operation that read everything it needed."""
 
 
 class BrokerError(CairnError):
@@ -114,19 +114,19 @@ class TransactionError(StoreError):
 
 
 class UnknownTransaction(TransactionError):
-    """There is no transaction of that xid."""
+    """No transaction has that xid."""
 
 
 class TransactionEnded(TransactionError):
-    """It is committed or rolled back already, or is not in the state that the call is for."""
+    """The transaction is committed or rolled back already, or is not in the state that the call requires."""
 
 
 class TransactionTimedOut(TransactionEnded):
-    """It was rolled back because it took too long."""
+    """The transaction was rolled back because its timeout expired."""
 
 
 class BadXid(TransactionError):
-    """The xid is empty, too long, or that of a transaction there is."""
+    """The xid is empty, too long, or in use by another transaction."""
 
 
 class MessageLocked(StoreError):

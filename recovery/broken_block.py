@@ -1,12 +1,12 @@
 """Records that a block still proves although it fails its checksum.
 
-The block's checksum covers everything, and each head carries its payload's. So what the checksum should be follows
+The block's checksum covers everything, and each head carries its payload's. The expected checksum therefore follows
 from the heads alone, with the checksum of each payload in place of the payload. If the result agrees, the heads are as
 they were written, and each payload is checked by itself. Then only the content of the payloads that fail is unknown.
 
-If it does not agree, or the block's head is lost, a record is accepted only if it is redundant: a message whose payload
-matches its checksum and whose ID equals its LSN, or a dequeue that names its message twice if the message exists on
-that queue.
+If it does not agree, or the block's head is lost, a record is accepted only if it is redundant. It must be a message
+whose payload matches its checksum and whose ID equals its LSN, or a dequeue that names its message twice, if the
+message exists on that queue.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class BrokenBlock:
     end_lsn: int
     """The LSN behind the last byte of the block, as far as it is known."""
     proven: bool
-    """Whether the heads are as they were written."""
+    """True if the heads are as they were written."""
     rows: list[tuple[int, RecordHead]] = field(default_factory=list)
     """The records, proven or not, each with its LSN."""
     payload_lsn: int = 0

@@ -1,12 +1,12 @@
 """Survey of a damaged log: its readable content and its losses, for both a refused start and a salvage.
 
-The log is read as in recovery, through `mending`, and goes on behind every damage. A *gap* is a range of LSNs that is
-in no whole block. Of a gap is known what `pieces` proves, and what later records say of it: which of its messages were
-taken off the queues since, which records were copied out of it. The rest is *unknown*, and from it follows the doubt: a
-message from before the gap that nothing behind it mentions may have been dequeued in it.
+The log is read as in recovery, through `mending`, and reading continues after each damage. A *gap* is a range of LSNs
+that no complete block covers. `pieces` proves some of the content of a gap. Later records prove more: which of its
+messages were dequeued since, and which of its records were copied. The rest is *unknown* and causes doubt: a message
+from before the gap that no later record mentions may have been dequeued in the gap.
 
-What follows a torn end was never confirmed, and is left out as in recovery. Only without a whole mark, when nothing
-can say so any more, all that is whole counts.
+Data after a torn end was never confirmed and is left out, as in recovery. Without a complete mark the end of the
+confirmed data is unknown, so every complete block counts.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LostMessage(NamedTuple):
     queue_ids: tuple[int, ...]
     why: str
     certain: bool
-    """Whether the message was certainly not dequeued before."""
+    """True if the message was certainly not dequeued before."""
 
 
 class Piece(NamedTuple):
@@ -104,7 +104,7 @@ class Survey:
         return list(dict.fromkeys([*self.directory.remarks, *self.reader.heads.remarks]))
 
     def head_findings(self) -> list[Finding]:
-        """Container heads that were told from their blocks: nothing is lost with them."""
+        """Container heads that were reconstructed from their blocks: no data is lost with them."""
         base = self.reader.heads.base_lsn
         return [finding for lsn, finding in self.directory.findings.items() if lsn >= base]
 

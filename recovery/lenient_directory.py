@@ -1,10 +1,14 @@
 """A directory view that makes damaged containers readable, as far as their content survives.
 
-`LogReader` wants a mark, whole container heads, full-sized files under their own names, and a disk that reads. A
-`Directory` that stands before the real one gives it those: a head that can't be read is told from the blocks behind
-it, what was cut off a file reads as zeros, what was added is not shown, a file under another's name gets a head that
-fits, and a sector that the disk refuses reads as zeros. Nothing is written anywhere; what was mended is a `Finding` or
-a remark.
+`LogReader` requires a mark, complete container heads, files of full size under their own names, and a disk without read
+errors. This view of the real directory provides them:
+
+* An unreadable head is reconstructed from the blocks after it.
+* Missing data at the end of a file reads as zeros, and excess data is hidden.
+* A file under the name of another one gets a matching head.
+* A sector with a read error reads as zeros.
+
+Nothing is written to the disk. Each repair is reported as a `Finding` or a remark.
 """
 
 from __future__ import annotations
@@ -49,7 +53,7 @@ class ShownFile:
         raise DiskError(self.name, "a tool never writes")
 
     def forget(self) -> None:
-        """A tool shows what there is to be seen."""
+        """Do nothing: a tool does not bypass the page cache."""
 
     def is_in_place(self) -> bool:
         return self._file is None or self._file.is_in_place()
@@ -98,7 +102,7 @@ class PatientFile:
         raise DiskError(self.name, "a tool never writes")
 
     def forget(self) -> None:
-        """A tool shows what there is to be seen."""
+        """Do nothing: the page cache keeps the file for the next tool."""
 
     def is_in_place(self) -> bool:
         return self._file.is_in_place()

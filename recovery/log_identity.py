@@ -29,9 +29,9 @@ class Identity(NamedTuple):
 
     mark: Mark
     finding: Finding | None
-    """Why `mark` is not the stored one; it is then a substitute that claims nothing, and is shown in its place."""
+    """The reason why `mark` is a substitute for the stored one, which claims nothing; None for the stored mark."""
     doubt: Finding | None = None
-    """Why a newer mark may have existed."""
+    """The reason why a newer mark may have existed."""
 
 
 def identify(directory: Directory, store_uuid: UUID | None = None) -> Identity:

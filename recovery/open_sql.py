@@ -1,12 +1,12 @@
 """Recovery of an all-SQL store from its databases.
 
-Opening begins a new *life* of the store, in one commit: what an earlier broker may still be trying to write, on a
-connection that a server has not missed yet, finds that and ends. Then what is there is read: lengths, places and
-transactions, but no content.
+Opening begins a new incarnation (*life*) of the store in one commit. An earlier broker may still write, on a connection
+that the server has not closed yet: it detects the new incarnation and ends. Then the lengths, places and transactions
+are read, but no content.
 
-What a power cut leaves is a whole number of commits. Of these a message may be incomplete, or on no queue: it was
-never confirmed, and is deleted. The messages of queues that are going are deleted, too; those of queues that SQL does
-not know at all are kept and reported, as with a journal.
+A power cut leaves a whole number of commits. A message that is incomplete, or on no queue, was never confirmed and is
+deleted. Messages of queues that are being deleted are deleted, too. Messages of queues that SQL does not know are kept
+and reported, as with a journal.
 """
 
 from __future__ import annotations

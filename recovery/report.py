@@ -25,7 +25,7 @@ class RecoveryReport:
     """Queue id unknown to SQL to the number of messages that are kept on it and not delivered."""
 
     def lines(self) -> list[str]:
-        """One line each."""
+        """Return the report of a journaled store as lines of text."""
         log = self.log
         if self.created:
             return ["new store"]
@@ -56,7 +56,7 @@ class SqlReport:
     remarks: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """One line each."""
+        """Return the report of a store in SQL or in memory as lines of text."""
         if self.created:
             return ["new store", *self.remarks]
         found = f"recovered {self.messages} messages on {self.queues} queues from SQL in {self.seconds:.2f} s"

@@ -17,7 +17,7 @@ class Restored:
 
     def __init__(self, state: State, file: CheckpointFile | None) -> None:
         self.why_not = ""
-        """Why the checkpoint could not be used."""
+        """The reason why the checkpoint was not used; empty if it was used."""
         self._state = state
         self._file = file
 

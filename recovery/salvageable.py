@@ -23,14 +23,14 @@ _MAGIC_OFFSET = 4
 
 @dataclass(frozen=True)
 class Finding:
-    """Damage: what lies in `first_lsn .. end_lsn` can't be read, or is not what was written."""
+    """Damage: the range `first_lsn .. end_lsn` is unreadable, or differs from what was written."""
 
     kind: Literal["corrupt", "torn"]
     """Torn if no claim proves that the range was ever on the disk, as after a power failure; else corrupt."""
     first_lsn: int
     end_lsn: int
     place: str
-    """The file's name, "" if there is none."""
+    """The name of the file; empty if no file is affected."""
     why: str
 
     def sentence(self) -> str:

@@ -60,7 +60,7 @@ class SimulatedStore:
         return self._store, report
 
     def kill(self) -> None:
-        """End the process of the open store. What it has written stays, what it has only appended is lost."""
+        """End the process of the open store. Written data survives; data that was only appended in memory is lost."""
         self._abandon()
         self.files = self.files.after_kill()
 

@@ -1,11 +1,11 @@
 """The audit trail: a record for each login, each failed login, and each change by management.
 
-A record is a log record of the logger `cairnmq.audit`. Its `event` is one of the names below, its `fields` are the
-values that belong to it; the message says the same as a sentence. Failed logins and refused changes are `WARNING`,
-changes `INFO`, and successful logins `DEBUG`, or `INFO` where the options ask for it.
+A record is a log record of the logger `cairnmq.audit`. Its `event` is one of the names below and its `fields` are the
+values of the event; the message renders them as a sentence. Failed logins and refused changes are `WARNING`, changes
+`INFO`, and successful logins `DEBUG`, or `INFO` if the options request it.
 
-Records that a stranger can cause as fast as the network allows must not fill the disk: each kind has a budget of
-records, and what exceeds it is counted and reported in one record as soon as there is room again.
+An unauthenticated client must not be able to fill the disk with records. Each kind therefore has a budget of records.
+Records above the budget are counted, and one record reports their number when the budget allows.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class LoginFailure(NamedTuple):
     mechanism: str
     """The SASL mechanism that it chose; empty for none."""
     reason: str
-    """One of `REASONS`."""
+    """The reason for the failure, an element of `REASONS`."""
     why: str
     """The reason as a sentence, for the log only."""
 
@@ -84,7 +84,7 @@ class Login(NamedTuple):
 
     address: str
     user: str
-    """Empty for an anonymous client."""
+    """The user who logged in; empty for an anonymous client."""
     mechanism: str
     container: str
     """The AMQP container ID of the client."""
@@ -94,7 +94,7 @@ class Change(NamedTuple):
     """A change by management."""
 
     user: str
-    """Empty for an anonymous client."""
+    """The user who requested the change; empty for an anonymous client."""
     address: str
     """The source of the request: host and port, or `SIGNAL`."""
     operation: str
@@ -103,7 +103,7 @@ class Change(NamedTuple):
     outcome: str
     status: int
     why: str = ""
-    """Why it was not carried out."""
+    """The reason why the change was rejected; empty if it succeeded."""
     messages: int | None = None
     """The number of messages that the change purged, deleted or moved; None if it does not concern messages."""
     gone: int | None = None

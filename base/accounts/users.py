@@ -1,10 +1,10 @@
-"""The users file: one line per user, with what is kept of the password.
+"""The users file: one line per user, with the verifier of the password.
 
     cairnmq-users 1 <key>
     <name>:SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>
 
-Keys and salts are Base64. The *key* of the first line is a secret of the file from which credentials of users there are
-none of are made: the same name gets the same ones each time, so that nobody learns who there is by asking (A10).
+Keys and salts are Base64. The *key* of the first line is a secret of the file. Credentials of unknown users are derived
+from it. An unknown name always gets the same credentials, so that clients cannot find out which users exist (A10).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Users(NamedTuple):
 
 
 def why_no_name(name: str) -> str:
-    """Why *name* can't be a user's; empty if it can."""
+    """Return the reason why *name* is not a valid user name; empty if it is valid."""
     if not name or len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
         return f"a user's name has 1 to {MAX_NAME_BYTES} bytes"
     if not name.isprintable() or any(char in ": " for char in name) or name.startswith("#"):
@@ -147,7 +147,7 @@ def _unpack(text: str, what: str, fewest_bytes: int, most_bytes: int) -> bytes:
 
 
 def render(users: Users) -> bytes:
-    """The users file that says so."""
+    """The users file that contains these accounts."""
 
     def text(data: bytes) -> str:
         return b64encode(data).decode("ascii")
@@ -159,9 +159,10 @@ def render(users: Users) -> bytes:
 
 
 def change(path: str, edit: Callable[[dict[str, Credentials]], None]) -> None:
-    """Replace the file at *path* by one whose accounts *edit* has changed; make it if it is not there.
+    """Replace the file at *path* by one whose accounts *edit* has changed; create it if it does not exist.
 
-    It is replaced whole and durably, with mode 0600, by one process at a time. What *edit* raises leaves it as it was.
+    The replacement is atomic and durable, has mode 0600, and is made by one process at a time. An exception of *edit*
+    leaves the file unchanged.
     """
     real = os.path.realpath(path)
     directory, draft = os.path.dirname(real), f"{real}.new"

@@ -1,22 +1,23 @@
-"""A disk in memory, whose power can fail. It keeps apart what was written and what would survive.
+"""A disk in memory with simulated power failures. It separates written data from data that survives a power cut.
 
-A change is pending until it is synced, and a power cut may lose any subset of the pending ones (`Pending`):
+A change is pending until it is synced, and a power cut may lose any subset of the pending changes (`Pending`):
 
 kind    made durable by     if it is lost
-sector  `sync` of the file  the sector holds its newest surviving version, at the worst what was last synced (or zeros)
-size    `sync` of the file  the file has its newest surviving size; what lies beyond is gone for good
-create  directory `sync`    the file is not there, synced or not, unless a later rename of it survived
-rename  directory `sync`    the file has its old name, and a file it replaced is back
-link    directory `sync`    the file has not got that name
-unlink  directory `sync`    the file is back
+sector  `sync` of the file  the sector holds its newest surviving version, at worst the last synced one (or zeros)
+size    `sync` of the file  the file has its newest surviving size; data beyond it is lost
+create  directory `sync`    the file does not exist, synced or not, unless a later rename of it survived
+rename  directory `sync`    the file has its old name, and a file that it replaced exists again
+link    directory `sync`    the file does not have that name
+unlink  directory `sync`    the file exists again
 
-Several directories can stand on one disk (`beside`): files can have a name in each, and they lose power together. A
-sector written twice since the last sync is pending twice: the kernel may have written back in between, so each
-version can be what survives. Changes of names are atomic and a file never has two names in one directory. Those that
-survive apply in their order; they can be any subset or, with `ordered=True`, just a prefix of each directory's, which
-is what the journal of ext4 gives.
+Several directories can share one disk (`beside`): a file can have a name in each, and they lose power together. A
+sector that was written twice since the last sync is pending twice: the kernel may have written it back in between, so
+each version can survive. Changes of names are atomic, and a file never has two names in one directory. Changes that
+survive apply in their order. They can be any subset. With `ordered=True` they are a prefix of the changes of each
+directory, as with the journal of ext4.
 
-Copies share their sectors until one of them writes, so that thousands can be taken."""
+Copies share their sectors until one of them writes, so that thousands of copies are affordable.
+"""
 
 from __future__ import annotations
 
@@ -133,11 +134,12 @@ class _Disk:
 
 
 class MemoryDirectory:
-    """A flat directory. *sector_bytes* is what the disk writes whole or not at all.
+    """A flat directory. The disk writes *sector_bytes* atomically.
 
-    `on_operation` is called after each operation that succeeded in changing or syncing something, with a short
-    description, by the thread that did it and without a lock: it may take copies. `left_bytes` is what `free_bytes`
-    says, whatever is written. A copy has no hook, and is empty enough."""
+    `on_operation` is called after each successful change or sync, with a short description, by the thread that made it
+    and without a lock: it may take copies. `free_bytes` always returns `left_bytes`, regardless of writes. A copy has
+    no hook and has free space.
+    """
 
     def __init__(self, path: str = "/memory", *, sector_bytes: int = SECTOR_BYTES) -> None:
         self.path = path
@@ -307,9 +309,9 @@ class MemoryDirectory:
 
 
 class PowerCut:
-    """Power cuts of a disk that changes no more, each with another choice of what survives of *pending*.
+    """Power cuts of a disk without further changes, each with another subset of the pending changes that survives.
 
-    A choice is an integer whose bit n says that the n-th change survives. What choices have in common is made once.
+    A choice is an integer whose bit n is set if the n-th change survives. Parts that choices share are built once.
     """
 
     def __init__(self, directory: MemoryDirectory, pending: list[Pending], junk: Junk | None) -> None:

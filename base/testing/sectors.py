@@ -1,4 +1,5 @@
-"""The content of a file in memory, sector by sector: what it is now, and what a power cut may still take back."""
+"""The content of a file in memory by sector: the current content, and older versions to which a power cut may revert.
+"""
 
 from __future__ import annotations
 

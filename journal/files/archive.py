@@ -1,12 +1,13 @@
 """The archive: a directory that keeps containers that left the log, before their files are reused.
 
-`LLLLLLLLLLLLLLLLLLLL-UUUUUUUU.cairn` is a whole container: L the LSN of its first byte in 20 digits, so that names sort
-as the log runs; U the first 8 hexadecimal digits of the log's UUID, so that several logs can share the directory.
+`LLLLLLLLLLLLLLLLLLLL-UUUUUUUU.cairn` is a complete container. L is the LSN of its first byte in 20 digits, so that
+names sort in log order. U is the first 8 hexadecimal digits of the UUID of the log, so that several logs can share the
+directory.
 
-Where both directories are on one file system the container itself moves: it gets its second name, that is synced, and
-only then the first one is given up (`Pool.settle`). A file with two names is never written to. Elsewhere it is
-copied, synced under a temporary name, and renamed. So a power cut leaves a container in the log's directory, in the
-archive, or in both, and nothing half under a final name.
+If both directories are on one file system, the container itself moves: its second name is created and synced, and then
+the first one is removed (`Pool.settle`). A file with two names is never written to. Otherwise the container is copied,
+synced under a temporary name, and renamed. After a power cut the container is in the directory of the log, in the
+archive, or in both, and no partial file has a final name.
 
 Threads: one at a time (`Archiver`). The counters may be read by any.
 """
@@ -103,7 +104,8 @@ class Archive:
     def store(self, slot: int, number: int) -> None:
         """Put the container with file *number*, which held *slot*, into the archive.
 
-        The file may have a second name then, also if `CairnError` says that it may not survive there.
+        The file may then have a second name, even after a `CairnError` that reports that the name may not survive a
+        power cut.
         """
         lsn = slot * self.container_bytes
         name, source = archive_name(lsn, self._log_uuid), container.file_name(number)

@@ -35,7 +35,7 @@ class Left(NamedTuple):
 
     slot: int
     number: int
-    """Of the file."""
+    """The number of the file that holds the container."""
 
 
 class Archiver:

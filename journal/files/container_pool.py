@@ -1,16 +1,16 @@
 """Containers: which file holds which slot of the log, which files are free, and where new ones come from.
 
-A container is written with zeros and synced, under a temporary name, before its real name appears: overwriting blocks
-that were written before is two to ten times faster to sync than writing into space that was only reserved, and no
-disk can be too full for it later. `prepare` does that work ahead of need and off the append path.
+A container is filled with zeros and synced under a temporary name before it gets its final name. Syncing overwritten
+blocks is two to ten times faster than syncing writes into space that was only reserved. A full disk cannot prevent such
+writes later. `prepare` does this work in advance and off the append path.
 
 A container may be reused once a record that leaves its slot out of the log is *durable* (a base at or beyond its end,
-or a hole): a crash must never find an older one that still counts on it. First the archive has it, if there is one. And
-while a backup copies the log, or somebody is still to read what it held, it is in `limbo`. A file that has a second
-name somewhere is not reused at all.
+or a hole). After a crash no older record may depend on the container. An archive, if configured, receives it first.
+While a backup copies the log, or a reader still needs the content, the container is in `limbo`. A file that has a
+second name is never reused.
 
-Messages are let in (`find_room`) only while there are more free containers than the reserve, so a disk that becomes
-full stops nothing that was let in, nor what takes messages off: see `room`.
+Messages are admitted (`find_room`) only while the number of free containers exceeds the reserve. A full disk therefore
+stops neither admitted messages nor dequeues: see `room`.
 
 Threads: every method takes the pool's lock, and none holds it while a file is read. Only `read` is called per message,
 for content that is not in memory.
@@ -58,10 +58,10 @@ class ContainerPool:
         keeper: Keeper | None = None,
         reserve_bytes: int = room.RESERVE_BYTES,
     ) -> None:
-        """*keep*: how many containers the log keeps at least, used and free together.
+        """*keep*: the minimum number of containers of the log, used and free together.
 
-        *holds*: who says whether somebody counts on the containers that are in the log now. *keeper*: who says what
-        of those that left it is not used again.
+        *holds*: reports whether the containers that are in the log now are held, for example by a backup. *keeper*:
+        decides which containers that left the log are not reused.
         """
         self.directory = directory
         self.container_bytes = container_bytes
@@ -173,10 +173,11 @@ class ContainerPool:
 
         Called before each batch of messages for which `has_room` and `batch_bytes` do not answer.
 
-        While the reserve is in use a container is made here and now, in the thread that asks, so that what is let in
-        never lives on it; and so are those that a batch of *size_bytes* in the log takes beyond what the reserve has
-        for one. That is so only where traffic fills containers faster than `prepare` makes them beside it: what is to
-        be stored waits for the disk then. The only other answer would be to refuse it, on a disk that has room.
+        While the reserve is in use, a container is created synchronously in the calling thread, so that admitted
+        messages never depend on the reserve. The same applies to containers that a batch of *size_bytes* needs beyond
+        the share of the reserve for one batch. This happens only if traffic fills containers faster than `prepare`
+        creates them. Messages then wait for the disk. The alternative would be to reject them although the disk has
+        space.
         """
         self.has_room = True  # before the look: another thread that takes room during it resets this
         refusal = self._find_room(size_bytes)
@@ -258,9 +259,9 @@ class ContainerPool:
         return file
 
     def begin(self) -> None:
-        """Make what a log has at least; the rest comes later, beside the traffic.
+        """Create the minimum number of containers; the others are created later, in the background.
 
-        On a full disk one free container will do; raises `DiskFull` if there is none.
+        On a full disk one free container is sufficient; raises `DiskFull` if no container is free.
         """
         if not self._free:
             number = self._free_or_made(0)
@@ -281,7 +282,10 @@ class ContainerPool:
         return True
 
     def _free_or_made(self, left_alone: int) -> int:
-        """One of the free containers, but for so many, or a new one; on a full disk also one that is held till now."""
+        """Return a free container if more than *left_alone* are free, or a new one.
+
+        On a full disk it may be a container that was held so far.
+        """
         with self._lock:
             if len(self._free) > left_alone:
                 return self._free.popleft()
@@ -367,7 +371,7 @@ class ContainerPool:
         self.settle()
 
     def settle(self) -> None:
-        """Free the containers that were given back, except those that are held or kept."""
+        """Free the released containers, except those that are held or kept."""
         for number in self._limbo.let_go(self.slots, is_full=self.is_full, in_need=self.in_need):
             with suppress(DiskError):  # else it is in nobody's way; the next opening finds it
                 if number in self._suspects:

@@ -1,4 +1,4 @@
-"""Containers that are open for reading: a few are kept so, and a file is closed only when nobody reads it any more.
+"""Containers that are open for reading. A few stay open, and a file is closed only when its last reader releases it.
 
 Threads: the owner's lock is held for every call, and not while a file is read.
 """
@@ -13,7 +13,7 @@ _KEEP = 32
 
 
 class Reading:
-    """A file that is open for reading. It is closed by whoever is last to let go of it."""
+    """A file that is open for reading. The last user to release it closes it."""
 
     __slots__ = ("file", "retired", "users")
 
@@ -21,7 +21,7 @@ class Reading:
         self.file = file
         self.users = 0
         self.retired = False
-        """It is not handed out any more."""
+        """True if the file may not be acquired again."""
 
     def retire(self) -> None:
         self.retired = True
@@ -41,7 +41,7 @@ class OpenFiles:
         self._readings: OrderedDict[int, Reading] = OrderedDict()
 
     def borrow(self, slot: int) -> Reading | None:
-        """The file of *slot* if it is open, for the caller to let go of."""
+        """Return the file of *slot* if it is open; the caller releases it."""
         reading = self._readings.get(slot)
         if reading is not None:
             self._readings.move_to_end(slot)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...base.disk.seam import File
 
 WINDOW_BYTES = 1 << 20
-"""No block is longer."""
+"""The size of the read buffer, which is also the maximum size of a block."""
 
 
 class ReadWindow:

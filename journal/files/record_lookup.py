@@ -23,7 +23,7 @@ from .read_window import WINDOW_BYTES, ReadWindow
 _DENSE = 8
 """Fewer records than this within a window are read one by one."""
 _unpack_place = struct.Struct("<2xHIII").unpack_from
-"""Of a record head: number, place, size, CRC."""
+"""Unpacks number, place, size and CRC of a record head."""
 
 
 class FoundRecord(NamedTuple):
@@ -112,8 +112,8 @@ def read_payloads(
 ) -> tuple[list[bytes | CairnError], int]:
     """Return the payloads of the records from *lsns[at]* on in its container, *file*, and their total size.
 
-    An error stands in place of an unreadable payload. Stops behind the payload with which *most_bytes* is reached. Fast
-    for records that are close together, in ascending order.
+    An unreadable payload is replaced by an error. Stops after the payload that reaches *most_bytes*. Fast for records
+    that are close together, in ascending order.
     """
     found: list[bytes | CairnError] = []
     done_bytes = 0

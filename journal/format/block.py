@@ -4,11 +4,11 @@ offset  size  field
      0     4  crc32c       of bytes 4 .. size
      4     4  magic        "CNBK"
      8     2  format       1
-    10     2  flags        1: acquisitions are written down (`ACQUISITIONS`)
+    10     2  flags        1: acquisitions are recorded (`ACQUISITIONS`)
     12     4  records      how many
     16     4  size         head, record heads and payloads in bytes, without the padding
     20     4  incarnation  of the log: how many times it was opened for writing
-    24     8  lsn          where the block claims to stand
+    24     8  lsn          the position of the block in the log
     32     8  prev_lsn     the block before it; 0 for the first of all
     40     8  durable_lsn  every byte below this was known to be on the disk when the block was written
     48     8  base_lsn     every record below this was dead when the block was written
@@ -16,8 +16,8 @@ offset  size  field
     64  64 * records        record heads
      .     .               payloads
 
-A block lies within one container and starts at a sector. It is valid only where its `lsn` says it is, in the log it
-says it is of: so neither zeros, nor what a container held in an earlier life, nor another store's block ever decode.
+A block lies within one container and starts at a sector. It is valid only at the position `lsn`, in the log `log_id`.
+Zeros, blocks of an earlier use of the container, and blocks of another store therefore never decode.
 """
 
 from __future__ import annotations
@@ -150,7 +150,8 @@ def decode(view: memoryview, lsn: int, log_id: int) -> Block:
 
 
 def whole(head: BlockHead, view: memoryview) -> Block:
-    """The block at the start of *view* whose *head* `peek` gave, if its checksum says that all of it is there."""
+    """Return the block at the start of *view* whose *head* `peek` returned, if its checksum proves that it is complete.
+    """
     if head.size_bytes > len(view):
         raise BadBlock(head.lsn, f"its size of {head.size_bytes} passes the end of the container")
     if crc32c(view[4 : head.size_bytes]) != head.crc32c:

@@ -1,7 +1,7 @@
 """A container is a file of fixed size that holds one slot of the log; slot n is the LSNs n * size .. (n + 1) * size.
 
-Its first sector is the container head; blocks follow at the next sector. Files are named by their number for ever,
-`00000007.cairn`; which slot a file holds stands in its head alone, so recycling touches no name.
+Its first sector is the container head; blocks follow at the next sector. Files are named by their number, for example
+`00000007.cairn`, and never renamed. The slot of a file is recorded only in its head, so recycling changes no name.
 
 offset  size  field
      0     4  crc32c          of bytes 4 .. 80
@@ -35,11 +35,11 @@ MAGIC = 0x54434E43
 HEAD = struct.Struct("<IIHHI16sQQQQQQ")
 SUFFIX = ".cairn"
 DATA_OFFSET = SECTOR_BYTES
-"""Where a container's first block stands."""
+"""The position of the first block of a container."""
 
 
 class ContainerHead(NamedTuple):
-    """The fields of the table above, without checksum, magic and format."""
+    """The fields of the container head in the order of the table above, without checksum, magic and format."""
 
     incarnation: int
     log_uuid: UUID

@@ -1,15 +1,15 @@
 """Holes: slots of the log that were reclaimed although older ones are still needed.
 
-The log is the slots from the base on, without its holes. They stand in a LogHoles record, which every container begins
-with while there are any, so that the newest container tells of all of them: a slot that is missing and not a hole was
-lost. A hole also remembers the last block before it, because the chain that would prove that nothing is missing there
-went with it.
+The log consists of the slots from the base on, without its holes. While holes exist, every container begins with a
+LogHoles record that lists them, so that the newest container is sufficient to find all of them. A slot that is missing
+and is not a hole was lost. A hole also records the last block before it, because the part of the chain that would prove
+completeness was reclaimed with it.
 
 payload of LogHoles, for each hole in ascending order
 offset  size  field
      0     8  first      slot
-     8     8  slots      how many, among which there may be some that were never started
-    16     8  prev_lsn   the last block before the first slot; 0 if there is none
+     8     8  slots      the number of slots, some of which may never have been started
+    16     8  prev_lsn   the last block before the first slot; 0 without one
 """
 
 from __future__ import annotations

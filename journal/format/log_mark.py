@@ -1,11 +1,11 @@
-"""The mark: a small file beside the containers that says whose log this is and how far it was known to be durable.
+"""The mark: a small file beside the containers that identifies the log and records how far it was known to be durable.
 
-Blocks claim what was durable *before* them; the mark claims the rest when the log falls idle or is closed, in a file of
-its own, so that even a lost newest container is noticed. It exists from formatting on and is written in turn into one
-of two places 4096 bytes apart: a torn write leaves the older one. A stale mark costs nothing but detection.
+Blocks claim what was durable *before* them. The mark claims the rest when the log becomes idle or is closed. It is a
+separate file, so that even the loss of the newest container is detected. It exists from formatting on and is written
+alternately to two places 4096 bytes apart: a torn write leaves the older one. A stale mark only weakens detection.
 
-Where only a kill matters, a mark is written and not synced, so that nobody waits for the disk. The other place holds a
-synced one then, and is not touched before this one is synced too.
+If only process kills matter, the mark is written and not synced, so that no thread waits for the disk. The other place
+then holds a synced mark, and is not overwritten before this one is synced, too.
 
 offset  size  field
      0     4  crc32c          of bytes 4 .. 88
@@ -42,7 +42,7 @@ PLACES = (0, 4096)
 
 
 class Mark(NamedTuple):
-    """The fields of the table above, without checksum, magic and format."""
+    """The fields of the mark in the order of the table above, without checksum, magic and format."""
 
     closed: bool
     incarnation: int
@@ -99,7 +99,7 @@ class MarkFile:
         self._file = file
         self.mark = mark
         self.is_synced = False
-        """Whether the newest mark is known to survive a power cut."""
+        """True if the newest mark is known to survive a power cut."""
 
     @classmethod
     def format(cls, directory: Directory, mark: Mark) -> MarkFile:

@@ -38,7 +38,7 @@ TABLE = np.dtype(
         ("extra", "<u8"),
     ]
 )  # fmt: skip
-"""The same for numpy."""
+"""The layout of `HEAD` as a numpy structure."""
 HEAD_BYTES = HEAD.size
 MAX_PAYLOAD_BYTES = 64 * 1024
 """The largest payload of one record (checklist E18); longer content continues in Chunk records."""
@@ -79,8 +79,9 @@ class Flag(IntFlag):
     MORE = 4
     """On START and CHUNK: content follows in a CHUNK."""
     MOVED = 8
-    """The record was copied forward. On START, CHUNK and ENQUEUE `undo_prev` is the LSN it was copied from, and the
-    copy takes its place; DELETE and DEQUEUE say again what they said."""
+    """The record was copied forward. On START, CHUNK and ENQUEUE `undo_prev` is the LSN of the original, which the copy
+    replaces; DELETE and DEQUEUE copies repeat the original.
+    """
     PREPARED = 16
     """On ENQUEUE and DEQUEUE: an operation of a prepared transaction, without effect before its commit."""
 
@@ -103,7 +104,7 @@ class RecordHead(NamedTuple):
 
 
 _new_head = partial(tuple.__new__, RecordHead)
-"""What `_make` does beside it is to count the fields."""
+"""Creates a `RecordHead` without the check of the number of fields in `_make`."""
 
 
 def heads_of(table: memoryview) -> Iterator[RecordHead]:

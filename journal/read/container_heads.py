@@ -33,12 +33,12 @@ class ContainerHeads:
         """Numbers of containers whose slot one of a later incarnation holds, too: perhaps a crash came between copy and
         removal."""
         self.remarks: list[str] = []
-        """What could not be read, and what does not belong in the directory, in words."""
+        """The descriptions of files that could not be read, and of files that do not belong in the directory."""
         self.base_lsn = 0 if history else self.mark.base_lsn
         self.incarnation = self.mark.incarnation
         """The highest one seen so far."""
         self.read_error: DiskError | None = None
-        """The last one met. What could not be read may be whole: recovery must not take it for torn."""
+        """The last read error. An unreadable container may be complete: recovery must not treat it as torn."""
         self._history = history
         self.read({} if known is None else known.sound)
 
@@ -148,7 +148,7 @@ class ContainerHeads:
 
 
 def read_mark(directory: Directory) -> Mark:
-    """The mark of the log in *directory*; `ForeignStore` if there is none."""
+    """Return the mark of the log in *directory*. Raises `ForeignStore` if it has no mark."""
     if mark.NAME not in directory.names():
         raise ForeignStore(
             directory.path, f"no journal: {mark.NAME} is missing", "name the directory of a CairnMQ store"

@@ -1,9 +1,9 @@
-"""The log followed as it is written, block by block, by one who is somewhere behind its end. One thread at a time.
+"""Reader that follows a log block by block while it is written, at some distance from its end. One thread at a time.
 
-It goes from block to block, and from the last one of a container to the container that names it as its predecessor. So
-it needs neither the log's base nor its holes: what left the log can be read as long as its container is not used again,
-see `store/journaled/retention_leases.py`. If it is, that is noticed, as no container goes on from there: what was
-asked for is gone.
+It proceeds from block to block, and from the last block of a container to the container that names it as its
+predecessor. It therefore needs neither the base nor the holes of the log: data that left the log is readable until its
+container is reused, see `store/journaled/retention_leases.py`. Reuse is detected because no container continues from
+there: the requested data is lost.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Follower:
         self.next_lsn = slot * self._container_bytes + DATA_OFFSET
         """Behind the last block that was given, or passed by."""
         self._last_lsn = 0
-        """Of the block that was read last; 0 for none."""
+        """The LSN of the last block that was read; 0 for none."""
         self._slot = slot
         self._window: tuple[int, ReadWindow] | None = None
-        """Of a slot."""
+        """The slot that is open, with its read buffer."""
 
     def blocks(self, durable_lsn: int) -> Iterator[Block]:
         """Yield the next blocks that end at or before *durable_lsn*.

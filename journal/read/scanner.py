@@ -1,16 +1,18 @@
 """The only reader of journals, for recovery and the tools. It never writes.
 
-It follows the chain of blocks from the base. Where the chain breaks it resynchronises at the next sector that holds a
-whole block of this log at its own LSN, and says what lies between:
+It follows the chain of blocks from the base. Where the chain breaks, it resynchronizes at the next sector that holds a
+complete block of this log at its own LSN, and classifies the bytes between:
 
 * nothing, when that block starts a container and names the last block read as its predecessor: the rest of the old
   container was left unused, or an earlier recovery cut a torn tail there;
 * nothing, when a hole follows the last block read, and that block stands behind the hole (`journal/format/holes.py`);
-* `Damage` otherwise. It is *corrupt* if a surviving claim (a block's or the mark's durable LSN) says that the place was
-  once on the disk, and *torn* if none does: then nothing from there on was ever confirmed, and recovery cuts there.
+* `Damage` otherwise. It is *corrupt* if a surviving claim (the durable LSN of a block or of the mark) proves that the
+  place was once on the disk, and *torn* otherwise. After a torn place no record was ever confirmed, and recovery cuts
+  there.
 
-A reader may look at a log that is being written (`live`): it then ends where the writing goes on. A container that is
-recycled while it is read is noticed by its head, and reading goes on at the new base. Recovery has the log for itself.
+A reader may read a log while it is written (`live`): it then ends at the position of the writer. A container that is
+recycled during the read is detected by its head, and reading continues at the new base. Recovery has exclusive access
+to the log.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class Damage:
     end_lsn: int
     why: str
     torn: bool
-    """Whether no claim proves that these bytes were ever on the disk."""
+    """True if no claim proves that these bytes were ever on the disk."""
 
 
 class _Told(NamedTuple):
@@ -52,7 +54,7 @@ class _Told(NamedTuple):
     holes: list[Hole] | None
     """The holes; None if no record of them was found."""
     is_all: bool
-    """Whether this is complete; else the previous container may hold more."""
+    """True if this is complete; otherwise the previous container may hold more."""
 
 
 class LogReader:
@@ -63,9 +65,8 @@ class LogReader:
     ) -> None:
         """Read the mark and all container heads of *directory*. Raises `ForeignStore` if it holds no log of ours.
 
-        *live*: somebody may be writing it; what looks wrong is then looked at again, and so are all container heads.
-        *history*: read all containers, whatever their blocks say of a base and of holes.
-        *known*: an earlier look at the heads.
+        *live*: a writer may be active; data that seems damaged is then read again, and so are all container heads.
+        *history*: read all containers, even below the base and in holes. *known*: the heads from an earlier read.
         """
         self.directory = directory
         self.heads = heads = ContainerHeads(directory, history=history, known=known)
@@ -83,7 +84,7 @@ class LogReader:
         self.last: Block | None = None
         """The last block of the chain that `scan` gave; its head stays valid."""
         self.end_lsn = 0
-        """Where the chain ended in the last `scan`."""
+        """The end of the chain in the last `scan`."""
         self.resumed_lsn = 0
         """The block behind which `scan` begins, if it does not begin at the base."""
         self._resume: Block | None = None
@@ -93,7 +94,7 @@ class LogReader:
     def scan(self, from_lsn: int = 0) -> Iterator[Block | Damage]:
         """Yield the blocks from the base (or from the container of *from_lsn*) on, in order, and any damage between.
 
-        What follows a torn `Damage` was never confirmed: recovery stops there.
+        Records after a torn `Damage` were never confirmed: recovery stops there.
         """
         lsn = self._first_block(self._slot_from(max(from_lsn, self.heads.base_lsn) // self.container_bytes))
         self.last = None
@@ -185,12 +186,12 @@ class LogReader:
             file.close()
 
     def _learn(self) -> None:
-        """Raise the base to what the newest container's blocks say, and take the holes from there.
+        """Raise the base to the one recorded in the blocks of the newest container, and read the holes from there.
 
-        The heads of containers may know an older base only, while older containers are reused or gone since. A base or
-        a hole that some block tells is true, whether or not that block was ever confirmed: what it rests on was durable
-        before. Where a crash or rot took a container's first block, and with it the holes, the container before it
-        tells them.
+        The heads of containers may know only an older base, while older containers were reused since. A base or a hole
+        that some block records is valid, whether or not that block was ever confirmed: the records that it rests on
+        were durable before. If a crash or damage destroyed the first block of a container, and with it the holes, the
+        previous container has them.
         """
         self.holes = []
         try:
@@ -209,7 +210,7 @@ class LogReader:
     def told_until(self, end_lsn: int) -> tuple[int, list[Hole]]:
         """Return the base and the holes that are recorded in the log up to its end at *end_lsn*.
 
-        What a block behind that tells is true, but with the block it may be forgotten.
+        Records of a later block are valid, but are lost if the block is cut off.
         """
         slot = (end_lsn - 1) // self.container_bytes
         try:

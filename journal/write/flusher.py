@@ -21,7 +21,7 @@ IDLE_MARK_S = 0.2
 CHECK_S = 0.1
 """The interval of checks of the files and of the free space, which would cost a flush 10 us each time."""
 FULL_RETRY_S = 0.5
-"""How often a full disk is tried again."""
+"""The interval between two attempts to write to a full disk."""
 
 
 class Flusher:

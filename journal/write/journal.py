@@ -6,7 +6,8 @@ writer is its thread; without one, `flush` does both. Any thread may use `stored
 
 Group commit. `append` returns the record's LSN at once. `seal` closes the open block and hands it to the writer, which
 writes all sealed blocks, syncs once, and raises `durable_lsn`: everything below it survives a power cut. At most
-`max_write_buffers` sealed blocks wait; then `append` waits for the writer, or writes itself where there is none.
+`max_write_buffers` sealed blocks wait; then `append` waits for the writer, or writes the blocks itself without a
+`Flusher`.
 
 A power cut leaves every durable block, and any part of the others; recovery cuts the log at the first gap.
 """
@@ -38,7 +39,8 @@ from .log_writer import LogWriter, SealedBlock
 BLOCK_LIMIT_BYTES = 1 << 20
 """A block is sealed before it grows past this, so that a flush never needs one huge buffer."""
 OWN_LSN = -1
-"""As a message or transaction id: the record's own LSN, for the first record of an object."""
+"""The placeholder for the LSN of the record itself as a message or transaction ID, for the first record of an object.
+"""
 
 _pack_head = HEAD.pack
 _pack_first = struct.Struct("<HHIII8xQ32s").pack
@@ -71,24 +73,24 @@ class Journal:
         """Start writing in the empty *slot*, behind the block at *prev_lsn*.
 
         *slots*: those of the log so far, ascending, each to the last block before it. *syncers*: see `Writing`.
-        *block_flags*: what each block says of itself.
+        *block_flags*: the flags of each block.
         """
         self.pool = pool
         self.container_bytes = pool.container_bytes
         self.log_id = int.from_bytes(pool.log_uuid.bytes[:8], "little")
         self.incarnation = incarnation
         self.extent = LogSlots(pool.container_bytes, slots, log_holes, slot)
-        """What the log consists of. The appender's."""
+        """The slots and holes of the log. For the appender only."""
         first_bytes = BLOCK_HEAD_BYTES + 2 * HEAD_BYTES + holes.HOLE_BYTES * self.extent.most_of_openings
         self.most_payload_bytes = min(MAX_PAYLOAD_BYTES, self.container_bytes - DATA_OFFSET - first_bytes)
-        """What a record takes wherever it is: a container has room for it behind as many holes as there may be."""
+        """The largest payload that fits into a new container, even after the longest list of holes."""
         self.writer = LogWriter(
             pool, mark, clock, self.extent, incarnation=incarnation, durable_lsn=durable_lsn, syncers=syncers
         )
         self.stored = DurableReads(pool, self.log_id)
         """The durable part, to be read back."""
         self.wait_for_writer: Callable[[Callable[[], bool]], None] | None = None
-        """Set by a `Flusher`: waits while what it is given says that no room is left."""
+        """The hook of a `Flusher` that waits while its argument reports that no room is left."""
         self._clock = clock
         self._max_sealed = max_write_buffers
         self._sealed = self.writer.sealed
@@ -289,13 +291,13 @@ class Journal:
         return self.writer.write_out()
 
     def retire(self, slots: Iterable[int], *, are_openings: bool = False) -> list[int]:
-        """No record in *slots* is needed any more, by records that are durable (checklist E8, E9, E25).
+        """Retire *slots*, whose records are no longer needed according to durable records (checklist E8, E9, E25).
 
-        The base moves up to the first slot that is left; slots behind it become holes. Their containers are free for
-        reuse when a record that says so is durable. The last slot, also if it is full to the last byte, and what is not
-        there, is passed over.
-        What left the log is returned: with too many holes a slot stays until the base passes it. *are_openings*: see
-        `LogSlots.retire`.
+        The base moves up to the first remaining slot; slots behind it become holes. Their containers are free for reuse
+        when a record that lists them is durable. The last slot, even if it is completely full, and unknown slots are
+        skipped.
+        Returns the slots that left the log: with too many holes a slot stays until the base passes it. *are_openings*:
+        see `LogSlots.retire`.
         """
         passed, punched = self.extent.retire(slots, are_openings=are_openings)
         if punched:

@@ -1,8 +1,8 @@
 """The slots that make up a log: those from the base on, without the holes (checklist E8, E9, E25).
 
-Threads. `begin`, `retire` and what they change are the appender's, `released` is the writer's. A slot that leaves goes
-from the one to the other: it is `passed` by the base, or is a hole that a record tells of, and its container is free
-when that is durable.
+Threads. `begin`, `retire` and what they change are the appender's, `released` is the writer's. A retired slot moves
+from the appender to the writer: it is `passed` by the base, or becomes a hole that a record lists. Its container is
+free when that record is durable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class LogSlots:
     def __init__(self, container_bytes: int, slots: dict[int, int], log_holes: list[Hole], current_slot: int) -> None:
         """*slots*: see `slots`. *current_slot*: the one that is begun next, and where a log without slots begins."""
         self.slots = slots
-        """Ascending, each to the last block before it."""
+        """The slots of the log in ascending order, each with the LSN of the last block before it."""
         self.holes = log_holes
         self.current_slot = current_slot
         """The last slot that was begun."""
@@ -29,7 +29,7 @@ class LogSlots:
         self.most_of_openings = holes.most_of_openings(container_bytes)
         """The number of holes at which a slot that holds only openings stays."""
         self.filled: dict[int, int] = {}
-        """How far each slot was written to, in bytes, if this life left it for the next one."""
+        """The number of bytes written to each slot that this incarnation left for the next one."""
         self.base_lsn = next(iter(slots), current_slot) * container_bytes
         """The LSN below which every record is dead. It never decreases."""
         self.container_bytes = container_bytes
@@ -48,11 +48,11 @@ class LogSlots:
         self.current_slot = slot
 
     def retire(self, slots: Iterable[int], *, are_openings: bool = False) -> tuple[list[int], list[int]]:
-        """No record in *slots* is needed any more: those that the base has passed now, and those that became holes.
+        """Retire *slots*; return those that the base has passed now, and those that became holes.
 
-        The holes have to be told in a record, see `told`. The last slot, and what is not there, is passed over. With as
-        many holes as there may be, slots that join none stay; they leave with a later call. *are_openings*: they hold
-        nothing else, and there may be some more.
+        The holes must be recorded, see `told`. The last slot and unknown slots are skipped. With the maximum number of
+        holes, slots that join no other hole stay; a later call retires them. *are_openings*: the slots hold only
+        openings, and some more holes are allowed.
         """
         gone: list[int] = []
         new = sorted(slot for slot in slots if slot in self.slots and slot < self.current_slot)

@@ -40,7 +40,7 @@ class SealedBlock(NamedTuple):
     payloads: list[bytes]
     payload_bytes: int
     base_lsn: int
-    """As it was when the block was sealed: never behind the holes that the block tells of."""
+    """The base when the block was sealed, which is never after the holes that the block records."""
     moved_bytes: int
     own_bytes: int
     flags: int
@@ -188,12 +188,12 @@ class LogWriter:
 
 
 class ContainerWriter:
-    """The containers that a flush writes to: the one that the log is in, and those that it left on the way.
+    """The containers that a flush writes to: the current one, and those that the flush completed.
 
-    A container that was left is synced beside the writing of the next ones, if there are threads for it: a flush of
-    8 MiB into containers of 1 MiB then waits for a few syncs in a row instead of nine. The order in which they reach
-    the disk does not matter: nothing of a flush is confirmed, nor claimed by any block, before all of them have.
-    The thread of the writer.
+    If threads are available, a completed container is synced while the next ones are written: a flush of 8 MiB into
+    containers of 1 MiB then waits for a few syncs in a row instead of nine. The order in which they reach the disk does
+    not matter: no record of a flush is confirmed, and no block claims it, before all of them are synced. For the thread
+    of the writer only.
     """
 
     def __init__(self, pool: ContainerPool, clock: Clock, meters: Meters, incarnation: int, syncers: int) -> None:

@@ -1,7 +1,7 @@
 """Metrics of the writer, updated once per flush, never per record.
 
-One thread at a time counts, any thread reads. What belongs together is replaced together, so a reader never sees half
-of a flush; a histogram may be one flush ahead of the next one.
+One thread at a time counts, any thread reads. Related values are replaced together, so a reader never sees half of a
+flush; a histogram may be one flush ahead of the next one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class HistogramValue:
     bounds: tuple[float, ...]
     """Ascending; a value belongs to the first bound that is not below it."""
     counts: tuple[int, ...]
-    """How many values belong to each bound, and at the end to none."""
+    """The number of values for each bound, and last the number of values above all bounds."""
     total: float
     """The sum of the values."""
 

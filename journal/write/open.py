@@ -1,11 +1,12 @@
-"""Formatting a log, and opening one for writing: from its files to a `Journal` that stands behind its last block.
+"""Formatting a log, and opening a log for writing: from its files to a `Journal` positioned after its last block.
 
-Opening never appends behind what it found: it starts a new incarnation in a new container. What no claim proves to be
-on the disk was perhaps only in the page cache: `renewal` reads past that, and copies it to containers that are
-sound, before anything is shown.
+Opening never appends to the containers that it found: it starts a new incarnation in a new container. Blocks that no
+claim proves to be on the disk were perhaps only in the page cache. `renewal` reads past the cache, and copies them to
+sound containers, before any content is made visible.
 
-Slots that hold nothing but openings leave the log with the new one: so a broker that is killed again and again takes
-up no room. They show nothing, so they are not copied, but their containers are retired like the others.
+Slots that hold only openings leave the log when the new one is written, so that a broker that is killed repeatedly uses
+no additional space. They have no visible content, so they are not copied, but their containers are retired like the
+others.
 """
 
 from __future__ import annotations
@@ -97,15 +98,15 @@ def open_log(
     reserve_bytes: int = RESERVE_BYTES,
     block_flags: int = 0,
 ) -> tuple[Journal, OpenReport]:
-    """Read the log, give every block from the base on to *visit* in order, and open it for writing.
+    """Read the log, pass every block from the base on to *visit* in order, and open it for writing.
 
-    *prepare* may have the reader begin later before that.
+    *prepare* may set a later start for the reader.
 
-    What leaves the log is kept in *archive*; what has left it already and is still there, too. *holds*, *keeper* and
+    Containers that leave the log, or left it already and still exist, are kept in *archive*. *holds*, *keeper* and
     *reserve_bytes*: see `ContainerPool`. *syncers*: see `Writing`, *block_flags*: `Journal`.
 
-    Raises `CorruptJournal` if something that was durable can't be read, `ForeignStore` for what is not ours,
-    `DiskError` if the disk refuses to read, and then has changed nothing.
+    Raises `CorruptJournal` if durable data is unreadable, `ForeignStore` for files of another store, and `DiskError`
+    for a read error, which leaves everything unchanged.
     """
     reader = forget_unproven(directory)
     prepare(reader)
@@ -194,7 +195,7 @@ class _Extent(NamedTuple):
     base_lsn: int
     holes: list[Hole]
     slots: dict[int, int]
-    """Ascending, each to the last block before it."""
+    """The slots of the opened log in ascending order, each with the LSN of the last block before it."""
     openings: list[int]
     """Those of `slots` that hold nothing but openings."""
     late: list[int]
@@ -289,9 +290,10 @@ def abandoned_on_failure(journal: Journal) -> Iterator[None]:
 
 
 def _let_go(pool: ContainerPool, reader: LogReader, slots: Collection[int]) -> None:
-    """Free the containers whose head is of a slot outside the log, but first archive what they still hold of it.
+    """Free the containers whose head names a slot outside the log, but first archive those that still hold a part of
+    it.
 
-    What was begun behind the log's end was never confirmed, and is in doubt: it stays for `_fill` to retire.
+    Containers that were started after the end of the log were never confirmed, and are in doubt: `_fill` retires them.
     """
     last_slot = (reader.end_lsn - 1) // reader.container_bytes
     known = [(slot, head.prev_lsn) for slot, head in reader.heads.by_slot.items() if slot <= last_slot]

@@ -28,7 +28,8 @@ from ..read.scanner import LogReader
 
 
 def forget_unproven(directory: Directory) -> LogReader:
-    """The reader of the log in *directory*, to which the page cache tells nothing that the disk does not hold."""
+    """Return a reader of the log in *directory* that reads past the page cache, so that it finds only data on the disk.
+    """
     directory.sync()
     if MARK_NAME in directory.names():
         _forget(directory, MARK_NAME)
@@ -82,9 +83,10 @@ def copy_slots(reader: LogReader, pool: ContainerPool, incarnation: int, ends: M
 
 
 def superseded(reader: LogReader) -> list[int]:
-    """Numbers of the containers that a copy has taken the place of: it holds all that they hold, up to its own end.
+    """Return the numbers of the containers that a copy replaces: the copy holds all of their content, up to its own
+    end.
 
-    What is older in another way was put there by somebody, and is left alone.
+    Containers that are older for another reason were put there by an administrator, and are not changed.
     """
     return [number for number in reader.heads.copied if _is_superseded(reader, number)]
 
