@@ -1,15 +1,17 @@
 """Backup: a copy of a store at one LSN, taken while its broker runs.
 
-The log is held first (`store.directory.Hold`): from then on no container that is in it is overwritten or removed.
-Then the log is read to its end, X, and its containers are copied; what stands at X and behind it reads as zeros in
-the copy. So the copy is the log as a crash at X would leave it, with all of it on the disk: everything that was
-confirmed before the backup began is in it, since it stands below X, and nothing is in it by half. The wiring is
-copied after the log, so it knows each queue that the log knows; queues made meanwhile do no harm. Those destroyed
-meanwhile are noted as going in the copy, so that recovery deletes what the log still has on them. A wiring on a
-server is copied row by row, as of one moment, into an SQLite file.
+The log is held first (`store.directory.Hold`): from then on none of its containers is overwritten or removed. Then the
+log is read to its end, X, and its containers are copied; bytes at and after X read as zeros in the copy. The copy is
+therefore the log as a crash at X would leave it, with all of it on the disk. Everything that was confirmed before the
+backup began is below X and in the copy, and no record is partial.
 
-The copy is made in `DEST.partial`, read back as recovery would read it, and renamed when all of it is on the disk: what
-has the final name is whole. A hold ends with the process, and what a killed one leaves the next one clears away.
+The wiring is copied after the log, so it includes each queue that the log names; queues that are created meanwhile are
+harmless. Queues that are destroyed meanwhile are marked as being deleted in the copy, so that recovery deletes their
+content in the log. A wiring on a server is copied row by row, from one snapshot, into an SQLite file.
+
+The copy is made in `DEST.partial`, read back as recovery would read it, and renamed when it is completely on the disk:
+a directory with the final name is complete. A hold ends with its process. The next backup removes what a killed one
+left.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ _OWN = {JOURNAL_NAME, WIRING_NAME, WIRING_NAME + "-journal", MANIFEST_NAME}
 
 
 class BackupResult(NamedTuple):
-    """A backup that is there."""
+    """The result of a completed backup."""
 
     manifest: Manifest
     messages: int

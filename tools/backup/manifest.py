@@ -1,17 +1,12 @@
-"""The manifest of a backup: what files it has, how long they are, and their checksums. It is written last.
+"""The manifest of a backup: the names, sizes and checksums of its files. It is written last.
 
 A backup is a directory with `manifest.json`, `wiring.sqlite`, and `journal/` with the mark and the containers of the
 log, cut at one LSN. In the manifest, a JSON object:
 
-format           1
-version          of the CairnMQ that made it
-store_uuid
-time             when the backup began, in UTC
-container_bytes
-base_lsn         where the log begins
-end_lsn          every record below it is in the backup, and none from there on
-files            a list of objects with `name` (with its directory), `size_bytes` and `crc32c` (8 hexadecimal digits)
-crc32c           of the object without this field, as JSON with sorted keys and no spaces
+format           1 version          of the CairnMQ that made it store_uuid time             when the backup began, in
+UTC container_bytes base_lsn         where the log begins end_lsn          every record below it is in the backup, and
+none from there on files            a list of objects with `name` (with its directory), `size_bytes` and `crc32c` (8
+hexadecimal digits) crc32c           of the object without this field, as JSON with sorted keys and no spaces
 """
 
 from __future__ import annotations
@@ -81,7 +76,7 @@ def write(directory: RealDirectory, manifest: Manifest) -> None:
 
 
 def read(directory: RealDirectory) -> Manifest:
-    """The manifest in *directory*; `ForeignStore` if there is none that can be trusted."""
+    """Return the manifest in *directory*. Raises `ForeignStore` without a valid manifest."""
     place = os.path.join(directory.path, MANIFEST_NAME)
     if MANIFEST_NAME not in directory.names():
         raise ForeignStore(

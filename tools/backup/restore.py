@@ -38,7 +38,7 @@ _MAY_BE_THERE = {"lost+found"}
 
 
 class RestoreResult(NamedTuple):
-    """A store that is there."""
+    """The result of a completed restore."""
 
     manifest: Manifest
     messages: int
@@ -126,7 +126,7 @@ def _move_wiring(place: StoreDirectory, uuid: UUID, address: DatabaseAddress) ->
 
 
 def _check(backup: str, found: Manifest, progress: Progress) -> None:
-    """Raises `ForeignStore` for the first file that is not as the manifest says."""
+    """Compare the files with the manifest. Raises `ForeignStore` for the first file that differs."""
     done = 0
 
     def tell(some_bytes: int) -> None:

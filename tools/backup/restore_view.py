@@ -1,8 +1,8 @@
-"""A store made of what was on the queues as of a point: another log, with a UUID and LSNs of its own.
+"""A new store with the content of the queues at a point in time: another log, with its own UUID and LSNs.
 
-It is built beside its place and moved there when it is complete. Queues keep their ids, names, arguments and order, as
-the wiring has them now: SQL keeps no history. A queue that SQL does not know any more is called `queue-ID`. What a
-prepared transaction was going to do is not done.
+It is built in a temporary directory and renamed when it is complete. Queues keep their IDs, names, arguments and order
+from the current wiring, because SQL keeps no history. A queue that SQL no longer knows is named `queue-ID`. Operations
+of prepared transactions are not applied.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The reasons for the length of the log: the pins of its base, by name, and the space that their end would free.
 
-A slot stays in the log while something holds it (`store.holders`). The base is the oldest that is held. Slots behind it
-that nobody holds are given back all the same (holes), so what pins the base costs its own container, and those whose
-only use is to say what became of records in it.
+A slot stays in the log while it is held (`store.holders`). The base is the oldest held slot. Later slots without a
+holder are reclaimed as holes. A pin of the base therefore costs its own container, and the containers that are needed
+only for the end of records in it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .last_consumers import last_consumers
 from .overview import StoreOverview, overview_of
 
 _LISTED = 20
-"""So many messages are told one by one."""
+"""The maximum number of messages that are listed individually."""
 
 
 class Pin(NamedTuple):
@@ -70,7 +70,7 @@ class Explanation:
     complete: bool = True
 
     def fields(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the explanation as the fields of a JSON object."""
         return vars(self) | {"pins": [pin.fields() for pin in self.pins], "counts": dict(self.counts)}
 
 
@@ -122,7 +122,7 @@ def _fill(found: Explanation, overview: StoreOverview, slot: int, listed: int) -
 
 
 def _name_takers(found: Explanation, overview: StoreOverview, progress: Progress) -> None:
-    """Which consumers the messages were handed to, where that is written down."""
+    """Add the consumers that acquired the messages, if acquisitions are recorded."""
     about = {pin.details["persistence_id"]: pin.details for pin in found.pins if pin.kind == "message"}
     for message_id, taker in last_consumers(overview, [int(str(one)) for one in about], progress).items():
         about[message_id]["acquired"] = taker._asdict()

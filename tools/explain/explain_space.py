@@ -27,7 +27,7 @@ class SpaceReport:
     complete: bool = True
 
     def fields(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the use of space as the fields of a JSON object."""
         parts = [{"what": what, "bytes": size, "remedy": remedy or None} for what, size, remedy in self.parts]
         queues = [{"queue": name, "messages": count, "bytes": size} for name, count, size in self.queues]
         return vars(self) | {"parts": parts, "queues": queues}

@@ -1,7 +1,7 @@
 """The last consumers of messages, where a broker records acquisitions (`store.acquisitions`).
 
-The log does not say that a message came back to its queue: who is named may have it still, or had it. A broker that
-starts offers all of them again, so what stands before that counts no more.
+The log does not record that a message was requeued: the consumer in the result may still hold the message, or may have
+released it. A broker that starts dispatches all messages again, so earlier acquisitions do not count.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class LastConsumer(NamedTuple):
 def last_consumers(
     overview: StoreOverview, message_ids: Collection[int], progress: Progress
 ) -> dict[int, LastConsumer]:
-    """The last one of each message that has one since the broker started.
+    """Return the last consumer of each message that was acquired since the broker started.
 
-    Empty, and quickly so, if the newest block tells that acquisitions are not written down.
+    Empty, without reading the log, if the newest block shows that acquisitions are not recorded.
     """
     slots, size = overview.reader.slots, overview.container_bytes
     if not message_ids or not slots or not _are_written(overview):

@@ -38,7 +38,7 @@ class StoreOverview:
 
     path: str
     reader: LogReader
-    """As of the end."""
+    """The reader of the log, positioned at its end."""
     log: ReplayedLog
     queue_names: dict[int, str]
     directory: CountingDirectory
@@ -58,7 +58,7 @@ class StoreOverview:
 
     @property
     def read_bytes(self) -> int:
-        """Of containers and mark, until now."""
+        """The number of bytes of containers and mark that were read so far."""
         return self.directory.read_bytes
 
     @property

@@ -36,7 +36,7 @@ class SlotStat:
     record_bytes: int = 0
     """Heads and payloads of all its records."""
     live_bytes: int = 0
-    """Of those that something still needs."""
+    """The size of the records that are still needed."""
     types: Counter[str] = field(default_factory=Counter)
     is_needed: bool = False
     """Also without anything living in it: for what its records end elsewhere."""
@@ -66,7 +66,7 @@ class Stat:
     complete: bool = True
 
     def fields(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the figures of the store as the fields of a JSON object."""
         return {
             "store": self.store, "complete": self.complete, "log": self.log, "queues": self.queues,
             "containers": [slot.fields(self.container_bytes) for slot in self.slots], "notes": self.notes,

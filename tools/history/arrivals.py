@@ -31,7 +31,7 @@ class Arrival(NamedTuple):
     """A message got to a queue."""
 
     lsn: int
-    """Of the record that says so."""
+    """The LSN of the record that enqueues the message."""
     time_us: int
     queue_id: int
     message_id: int
@@ -57,7 +57,9 @@ class RecordReader:
         return read_record(self._file_at(lsn), lsn, history.container_bytes, history.log.log_id)
 
     def raw(self, first_lsn: int, end_lsn: int) -> bytes:
-        """The bytes of a range within one container. Raises `JournalError` if it can't be read."""
+        """Return the bytes of a range within one container of the history. Raises `JournalError` if they are
+        unreadable.
+        """
         return self._file_at(first_lsn).read_at(first_lsn % self._history.container_bytes, end_lsn - first_lsn)
 
     def _file_at(self, lsn: int) -> RealFile:

@@ -33,7 +33,7 @@ class QueuedMessage(NamedTuple):
     state: str
     """`ready`, or `taken by transaction XID`, which is prepared."""
     amqp_id: str
-    """The message-id that its sender gave it, as text; empty if there is none."""
+    """The message-id of the sender, as text; empty for a message without one."""
 
 
 class QueuesView:
@@ -60,7 +60,7 @@ class QueuesView:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether this is all that was there then, as far as anything tells."""
+        """Return whether this is, as far as can be determined, the complete content at that point."""
         return self.is_kept and not self.faults()
 
     def faults(self) -> list[str]:
@@ -85,7 +85,7 @@ class QueuesView:
             yield QueuedMessage(place, message_id, time_us, self.size_of(message_id), state, amqp_id)
 
     def size_of(self, message_id: int) -> int:
-        """The length of the content of a message, in bytes."""
+        """Return the size of the content of a message, in bytes."""
         return self._contents.size_of(message_id)
 
     def pieces(self, message_id: int) -> Iterator[FoundRecord]:
@@ -102,7 +102,7 @@ class QueuesView:
             yield one.first_lsn, one.end_lsn, one.path
 
     def raw(self, first_lsn: int, end_lsn: int) -> bytes:
-        """The bytes of a range within one container. Raises `JournalError` if it can't be read."""
+        """Return the bytes of a range within one container. Raises `JournalError` if they are unreadable."""
         return self._records.raw(first_lsn, end_lsn)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""A reader that leaves the payloads where they are: of a block it reads its head and its records' heads.
+"""A reader that skips payloads: of a block it reads its head and the heads of its records.
 
-So 10 GB of journal are gone through by reading some hundred MB. What is not read is not checked, either: whether the
-heads fit the block's size is all that tells of rot. What no claim proves to be on the disk is read whole. A payload
-that says something of the log itself is read, and checked by its own checksum.
+It therefore reads only some hundred MB of a journal of 10 GB. Unread bytes are not checked: corruption is detected only
+if the heads do not fit the size of the block. Blocks that no claim proves to be on the disk are read completely.
+Payloads of records about the log itself are read, and checked by their own checksums.
 """
 
 from __future__ import annotations

@@ -104,9 +104,9 @@ def is_archived(one: LooseContainer) -> bool:
 
 
 def find_history(directories: Sequence[RealDirectory]) -> History:
-    """The containers that *directories* keep of one log: of the first one with a mark, or the only one there is.
+    """Return the containers of one log in *directories*: of the first log with a mark, or of the only log.
 
-    Raises `ForeignStore` if there is none, or none can be told to be meant, and `DiskError`.
+    Raises `ForeignStore` for no log, or an ambiguous choice, and `DiskError`.
     """
     notes: list[str] = []
     found = [one for directory in directories for one in _containers(directory, notes)]

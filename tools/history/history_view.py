@@ -1,9 +1,8 @@
-"""From the paths a user names to a history and the names of its queues, while a broker may be at work on it.
+"""Resolution of paths to a history and the names of its queues, while a broker may be running.
 
-As long as it is looked at, no container that is in the log of a running broker is used again: it is held, as for a
-backup. Where no broker runs nothing is held, and nothing is written. Containers that move to an archive meanwhile are
-found there when they are looked for again. A broker whose disk is full breaks the hold; what can't be read because of
-that is told as such.
+During the view no container in the log of a running broker is reused: the log is held, as for a backup. Without a
+broker nothing is held, and nothing is written. Containers that move to an archive meanwhile are found there by a new
+search. A broker whose disk is full breaks the hold; ranges that become unreadable because of that are reported as such.
 """
 
 from __future__ import annotations

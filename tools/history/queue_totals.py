@@ -36,7 +36,7 @@ class QueueTotals:
 
 
 def queue_totals(state: State) -> list[QueueTotals]:
-    """Of all queues with messages, the largest first."""
+    """Return the totals of all queues with messages, the largest first."""
     found: dict[int, QueueTotals] = {}
     for queue_id, count, size_bytes, first_id in _plain(state):
         totals = found.setdefault(queue_id, QueueTotals(queue_id))

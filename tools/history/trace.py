@@ -1,12 +1,13 @@
-"""The life of a message, as the log tells it: from its first record to the one that took it away.
+"""The lifetime of a message according to the log: from its first record to the one that removed it.
 
-Everything about a message stands behind its first record, so the log is read once from there. Of a transaction an
-operation counts when its commit is read. A message that the broker moved, to a dead-letter address or for an operator,
-is another one from then on: it was put there by the transaction that took the old one off, with the same properties and
-body. Such copies belong to the life, on both sides.
+All records about a message follow its first record, so the log is read once from there. An operation in a transaction
+counts when its commit is read. A message that the broker moved, to a dead-letter address or for an operator, becomes a
+new message with the same properties and body: the transaction that dequeued the original enqueued it. Such copies, in
+both directions, belong to the lifetime.
 
-The log does not say who sent a message, or that it came back to its queue; only that it was offered again, as all
-are, when a broker started. Who had acquired it stands there if the broker was to write that down: each block says so.
+The log records neither the sender of a message nor that it was requeued. It records only that all messages were
+dispatched again when a broker started. It names the consumers that acquired the message if delivery tracking was on:
+each block records that.
 """
 
 from __future__ import annotations
@@ -64,9 +65,9 @@ class MessageLifetime:
     message_ids: list[int]
     events: list[Event] = field(default_factory=list)
     on: dict[int, set[int]] = field(default_factory=dict)
-    """Message to the queues that it is on at the end of the log; none if it is gone."""
+    """Message to the queues that it is on at the end of the log; empty if it was removed from all queues."""
     xids: dict[int, str] = field(default_factory=dict)
-    """Of the distributed transactions it was in."""
+    """The xids of the distributed transactions that contained the message."""
     missing: list[tuple[int, int]] = field(default_factory=list)
     """Ranges of LSNs, behind its first record, of which nothing is kept."""
     damage: list[Damage] = field(default_factory=list)
@@ -208,7 +209,7 @@ class _Reading:
         return life
 
     def _hands_out(self, block: Block, kinds: Any) -> Any:
-        """Which records of *block* say who was handed one of the messages."""
+        """Return a mask of the records of *block* that record an acquisition of one of the messages."""
         chosen = kinds == _T.ACQUIRE
         content = bytes(block.body)
         if any(one.to_bytes(8, "little") in content for one in self._life.message_ids):

@@ -28,7 +28,7 @@ class BlockTable:
 
     @cached_property
     def lsns(self) -> Longs:
-        """The LSN of each record."""
+        """The LSN of each record of the block, in order."""
         return np.arange(self._first_lsn, self.end_lsn, HEAD_BYTES, dtype=np.int64)
 
     @cached_property

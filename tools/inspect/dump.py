@@ -1,4 +1,4 @@
-"""The dump: what stands in a journal, line by line, and what of it is damaged. It never writes and needs no broker."""
+"""The dump: the content of a journal, line by line, and its damage. It never writes and needs no broker."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Totals:
             self.last_lsn = rows[-1][0]
 
     def as_text(self) -> str:
-        """For people."""
+        """Return the totals as text for people."""
         lines = [
             f"{full_label_of_kind(kind):<30}{count:>12} records {self.payload_bytes[kind]:>15} B of payload"
             for kind, count in sorted(self.records.items())
@@ -98,9 +98,9 @@ def dump(
     with_blocks: bool = False,
     totals_only: bool = False,
 ) -> None:
-    """Give *write* a text of whole lines per block, and add to *totals* what was met, also if *write* raises.
+    """Call *write* with a text of complete lines per block, and add the counts to *totals*, even if *write* raises.
 
-    The last line of one in JSON says so: without it something was cut off.
+    The last line of a JSON dump marks its end: a dump without it was cut off.
     """
 
     def tell(finding: Finding) -> None:

@@ -49,7 +49,7 @@ class Evidence:
     queue_names: dict[int, str] = field(default_factory=dict)
     sources: list[_Source] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    """Damage that stands in the way before the first block is read, in the order of LSNs."""
+    """Damage that precedes the first block that was read, in the order of LSNs."""
     notes: list[str] = field(default_factory=list)
     elsewhere: str = ""
     """The server that the names of the queues are on; empty if they are on none."""

@@ -1,7 +1,8 @@
-"""One line per record: for people in columns, for programs as JSON.
+"""Rendering of records, one line each: columns for people, JSON for programs.
 
-A record comes as `Row`: its LSN and its unpacked head, no object in between, because a dump is as fast as the line is
-built. What many records share (the type, the queue, the second) is written once and looked up after that.
+A record is passed as `Row`: its LSN and its unpacked head, without an intermediate object, because rendering a line
+dominates the cost of a dump. Values that many records share (the type, the queue, the second) are rendered once and
+cached.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class PeopleLines:
     """Columns in a fixed order: LSN, type, message, queue, time, size; then what is not zero, and the payload."""
 
     def __init__(self, queue_names: dict[int, str], payload_bytes: int = 32, redact: Redact | None = None) -> None:
-        """*redact* says what is shown in the place of a payload."""
+        """*redact* returns the replacement of a payload in the output."""
         self._payload_bytes = payload_bytes
         self._redact = redact
         columns = {number: f"queue {number} {printable(name)}" for number, name in queue_names.items()}
@@ -285,7 +286,7 @@ class JsonLines:
         return memoryview(shown)
 
     def _with_lists(self, block: Block, line: str, row: Row) -> str:
-        """*line* with what the payload of a record of the log's own, or of a note, says."""
+        """Return *line* with the decoded payload of a record about the log itself, or of a note."""
         type, place, size, extra = row[1][0], row[1][3], row[1][4], row[1][11]
         if type == _HOLES and (found := holes_in(block, place, size)) is not None:
             return f'{line[:-1]},"holes":{_json([hole._asdict() for hole in found])}}}'

@@ -29,9 +29,9 @@ class LooseContainer(NamedTuple):
     path: str
     head: ContainerHead
     first_sector: bytes
-    """As it was read when the file was first seen."""
+    """The first sector, as read when the file was first opened."""
     size_bytes: int
-    """Of the file."""
+    """The size of the container file."""
     finding: Finding | None
 
     def is_recycled(self) -> bool:
@@ -115,7 +115,7 @@ def read_container_file(file: File, path: str, container_bytes: int | None) -> L
 
 
 def container_bytes_of(path: str) -> int | None:
-    """The container size that the head of *path* tells, None if it can't be read."""
+    """Return the container size in the head of *path*; None if it is unreadable."""
     file = RealFile(path, os.O_RDONLY)
     try:
         sector, why = try_head(file, path)

@@ -27,7 +27,7 @@ def properties_of(content: bytes) -> Properties:
 
 
 def amqp_id_of(content: bytes) -> str:
-    """The message-id of the message that *content* is, or begins; empty if there is none."""
+    """Return the message-id of a message whose beginning is *content*; empty for a message without one."""
     try:
         return _words(sections.properties(content, sections.find(content, sections.PROPERTIES)).message_id)
     except Malformed:

@@ -35,7 +35,7 @@ class RowFilter:
 
     @property
     def is_range(self) -> bool:
-        """Return whether nothing but the range of LSNs selects."""
+        """Return whether the filter restricts only the range of LSNs."""
         return self.selection.is_range and not self.labels
 
     def within(self, from_lsn: int, end_lsn: int | None) -> RowFilter:

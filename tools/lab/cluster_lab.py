@@ -1,13 +1,13 @@
-"""A lab: N corosync daemons on one machine, each in a network namespace of its own, and ways to hurt them.
+"""A lab: N corosync daemons on one machine, each in a network namespace of its own, with fault injection.
 
     namespace NAME-K: eth0 (10.77.0.K) ==== pK on a bridge in namespace NAME-sw      K = 1..N
 
-The machine's own network is not touched, and nothing listens on it. A daemon sees a private /run, for its pid file;
-what programs speak to it with are abstract sockets, which are private to the namespace. A partition moves nodes to
-other bridges; a cut throws away all that one end of a wire is given to send.
+The network of the machine is not changed, and no daemon listens on it. A daemon has a private /run for its pid file;
+its clients use abstract sockets, which are private to the namespace. A partition moves nodes to other bridges; a cut
+drops all packets that one end of a wire sends.
 
-All that a lab has is below its directory, and a daemon is one of its own only while the kernel says that this process
-is corosync, run with that directory's configuration. Needs root.
+All files of a lab are below its directory. A daemon belongs to the lab only while the kernel reports that its process
+is corosync, run with the configuration in that directory. Requires root.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Lab:
     # ---- as a whole -------------------------------------------------------------------------------------------------
 
     def up(self, options: LabOptions) -> None:
-        """Make it, and wait until all nodes are one cluster. What is left of an earlier one is removed first."""
+        """Create the lab, and wait until all nodes form one cluster. Remains of an earlier lab are removed first."""
         reason = unavailable_reason()
         if reason:
             raise LabError(f"lab {self.name}", reason)
@@ -133,7 +133,7 @@ class Lab:
         self._end(self._known(node), signal.SIGKILL)
 
     def stop(self, node: int) -> None:
-        """As an administrator does: it says goodbye."""
+        """Stop the daemon of *node* as an administrator does: it leaves the cluster in an orderly way."""
         self._end(self._known(node), signal.SIGTERM)
 
     def start(self, node: int) -> None:
@@ -150,7 +150,7 @@ class Lab:
         os.kill(self._running(node), signal.SIGCONT)
 
     def pid(self, node: int) -> int:
-        """Of its daemon; 0 if it has none."""
+        """Return the process ID of the daemon of *node*; 0 if it does not run."""
         directory = self.directory / str(node)
         try:
             pid = int((directory / "pid").read_text())
@@ -196,7 +196,7 @@ class Lab:
                 self._in_switch("link", "set", f"p{self._known(node)}", "master", f"br{number}")
 
     def cut(self, node: int, egress: bool = True) -> None:
-        """One way only: nobody hears the node, or, if not *egress*, the node hears nobody."""
+        """Cut one direction: no node receives from *node*, or, if not *egress*, *node* receives nothing."""
         inside = self.command(node, ["tc", "qdisc", "replace", "dev", "eth0", "root", "blackhole"])
         outside = ["tc", "-n", self._switch, "qdisc", "replace", "dev", f"p{node}", "root", "blackhole"]
         self._do(*(inside if egress else outside))

@@ -1,11 +1,11 @@
-"""Disks in memory with real file systems on them, and the two ways in which their power goes.
+"""Disks in memory with real file systems on them, and two ways to cut their power.
 
-On a `Disk`, the file system is shut down without a flush of its log: the disk has what was written back until then. An
-ext4 that was shut down still writes metadata of transactions that never were committed when it is unmounted, which no
-power cut does, and btrfs can't be shut down; so for them the disk stops first: its memory is sealed.
+On a `Disk`, the file system is shut down without a flush of its log: the disk keeps the data that was written back
+until then. An ext4 that was shut down still writes metadata of uncommitted transactions when it is unmounted, unlike a
+power cut, and btrfs does not support a shutdown. For them the disk stops first: its memory is sealed.
 
-A `CachedDisk` has accepted writes into a cache of its own and loses those it was not told to flush, in no order. The
-cache is the page cache of another ext4, on which the disk is a file: shutting that one down loses it.
+A `CachedDisk` accepts writes into a cache of its own. A power cut loses the writes that were not flushed, in any order.
+The cache is the page cache of another ext4, on which the disk is a file: shutting that one down loses it.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class FileSystem:
             kernel.shut_down(self.place)
 
     def power_on(self, options: str = "") -> None:
-        """Whatever the kernel still had is thrown away; what the disk has is mounted."""
+        """Discard the data in the caches of the kernel, and mount the content of the disk."""
         self.unmount()
         self.disk.restart()
         self.mount(options)

@@ -1,8 +1,8 @@
-"""Messages sent to a broker as they are, byte for byte, each confirmed: what a re-send and a replay have in common.
+"""A sender of messages to a broker, byte for byte, each confirmed: the common part of a re-send and a replay.
 
-They go out in order, over one connection, a link per address, at their time or as fast as they are taken; so many at
-once may be unconfirmed. Whatever ends it early, what is told is the first message that has no outcome yet: all before
-it have one.
+Messages are sent in order, over one connection with a link per address, at their due times or as fast as the broker
+accepts them. The number of unconfirmed messages is limited. If sending ends early, the result names the first message
+without an outcome: all earlier ones have one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WINDOW_MESSAGES = 1000
 WINDOW_BYTES = 64 << 20
 """So many messages, or bytes, may be without an outcome; one message may have more."""
 SILENCE_S = 60.0
-"""A broker that says nothing for so long, though it is to, is given up."""
+"""The timeout for a broker from which an answer is expected."""
 _LOOK_MS = 200
 """The longest time until an interruption is noticed."""
 _TELL_S = 1.0
@@ -40,7 +40,7 @@ _OUTCOMES = {p.ACCEPTED: "accepted", p.REJECTED: "rejected", p.RELEASED: "releas
 
 
 class OutgoingMessage(NamedTuple):
-    """A message to be sent."""
+    """A message in the source of a bulk sender."""
 
     token: int
     """The name of its place in the source, rising."""
@@ -76,7 +76,7 @@ class SendResult:
         return not self.failure and self.next_token is None and self.outcomes.total() == self.accepted
 
     def percentile_ms(self, share: float) -> float:
-        """Of the time from sending a message to its outcome."""
+        """Return a percentile of the time from sending a message to its outcome."""
         ordered = sorted(self.latencies_s)
         return 1000 * ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
 
@@ -133,7 +133,7 @@ class BulkSender:
         self._tell = tell
         self._next: OutgoingMessage | None = None
         self._frames: deque[bytes] = deque()
-        """Of the message that is being sent: those that the session's window did not take yet."""
+        """The frames of the message that is being sent and that did not fit into the window of the session yet."""
         self._link: _AddressLink | None = None
         """That message's."""
         self._links: dict[str, _AddressLink] = {}

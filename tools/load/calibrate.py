@@ -22,9 +22,9 @@ from ...base.errors import CairnError
 from ..inspect.journal_check import Progress
 
 SIZES = (4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
-"""Of one append; a block has at most a container."""
+"""The sizes of one append; a block has at most the size of a container."""
 _FILE_BYTES = 32 << 20
-"""A file of each kind; it is gone through again and again once it was written."""
+"""The size of the file of each kind, which is overwritten cyclically."""
 _LEAST = 5
 """So many appends of each size and kind, whatever the time."""
 _IN_MEMORY = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
@@ -50,7 +50,7 @@ class Timing(NamedTuple):
         return self.size_bytes * len(self.times_us) / (sum(self.times_us) / 1e6)
 
     def fields(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the percentiles as the fields of a JSON object."""
         return {
             "kind": self.kind, "size_bytes": self.size_bytes, "appends": len(self.times_us),
             **{f"p{percent}_us": round(self.percentile_us(percent), 1) for percent in (50, 90, 99)},
@@ -79,7 +79,7 @@ class Calibration:
         return {timing.size_bytes: timing for timing in self.timings if timing.kind == kind}
 
     def fields(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the timings of a disk as the fields of a JSON object."""
         return vars(self) | {
             "timings": [timing.fields() for timing in self.timings],
             "suggestions": [{"option": option, "why": why} for option, why in self.suggestions],

@@ -1,9 +1,9 @@
-"""Lines of a dump, read back: each is checked by itself, and an error tells its number.
+"""Parsing of the lines of a dump: each line is checked by itself, and an error names its number.
 
-A line is what `lines.JsonLines` writes. Of a record are needed `lsn`, `type` and the payload, as `payload_base64` or
-as `payload_text` in UTF-8; `flags`, `reason`, `queue` and numbers that are 0 may be left out. `size_bytes`, if it is
-there, must be the payload's size. The last line
-says how many records there were. What a dump says of blocks, containers and totals is passed over.
+A line has the format of `lines.JsonLines`. A record requires `lsn`, `type` and the payload, as `payload_base64` or as
+`payload_text` in UTF-8. The fields `flags`, `reason`, `queue`, and numbers that are 0 are optional. `size_bytes`, if
+given, must be the size of the payload. The last line has the number of records. Lines about blocks, containers and
+totals are skipped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Id = Annotated[int, Meta(gt=0, le=(1 << 63) - 1)]
 
 
 class RecordLine(NamedTuple):
-    """A record as its line says it, with the LSNs of the log it was dumped from."""
+    """A record as parsed from its line, with the LSNs of the original log."""
 
     lsn: int
     type: int
@@ -92,11 +92,11 @@ class EndLine(NamedTuple):
     """The line that ends a dump."""
 
     records: int | None
-    """Lines of records before it, as it says; None in what was written by hand."""
+    """The number of record lines before it, according to the line; None in a dump that was written by hand."""
 
 
 class IgnoredLine(NamedTuple):
-    """A line that loads nothing: what it tells of, "damage" above all."""
+    """A line that loads nothing; `what` is its kind, for example "damage"."""
 
     what: str
 
@@ -269,5 +269,5 @@ def _payload(number: int, line: _Line, kind: RecordType) -> bytes:
 
 
 def wiring_line(rows: Rows) -> str:
-    """The line that says all of a wiring."""
+    """Return the line that contains a complete wiring."""
     return json.dumps({"wiring": asdict(rows)}, separators=(",", ":"))

@@ -1,15 +1,15 @@
-"""A store, or a plain journal, made from the lines of a dump.
+"""A loader that creates a store, or a plain journal, from the lines of a dump.
 
-Kept are: the records in their order, each with its type, flags, reason, queue, time, size and payload; what refers to
-what; and the wiring. Not kept are LSNs, blocks and containers: it is another log, with a UUID of its own. A reference
-to a record that is loaded leads to that record. A reference to an LSN that no line has leads to one where no record is:
-equal ones stay equal, and all LSNs keep their order, known or not. So the second dump differs from the first in places
-only, and is a fixed point: loaded and dumped again it is the same. What a log says of itself (log-open, log-holes) is
-passed over; the new one says its own.
+Loading keeps the records in their order, each with its type, flags, reason, queue, time, size and payload; the
+references between records; and the wiring. It does not keep LSNs, blocks and containers: the result is another log with
+its own UUID. A reference to a loaded record leads to that record. A reference to an LSN without a line leads to an LSN
+without a record: equal ones stay equal, and all LSNs, known or not, keep their order. A second dump therefore differs
+from the first only in positions, and is a fixed point: loading and dumping it again gives the same dump. Records about
+the log itself (log-open, log-holes) are skipped; the new log has its own.
 
-The lines are gone through twice, because what no line has needs room between the records, as much as there are such
-LSNs: so what they say is kept in a file beside the store that is being made. That is moved to its place when it is
-complete and was read back as recovery would read it; an error leaves nothing.
+The lines are read twice, because LSNs without a line need as much room between the records as their number. The parsed
+lines are kept in a file beside the new store. The store is renamed to its final name when it is complete and was read
+back as recovery would read it; an error leaves nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .load_lines import MAX_LINE_BYTES, OWN, EndLine, IgnoredLine, RecordLine, W
 
 _FLUSH_BYTES = 4 << 20
 _STEP = 2
-"""Between LSNs that no record has: the lowest bit of an LSN in a list says something else."""
+"""The distance between LSNs without a record: the lowest bit of an LSN in a list has another meaning."""
 
 
 class Result(NamedTuple):
@@ -50,14 +50,14 @@ class Result(NamedTuple):
 
     records: int
     messages: int
-    """On queues."""
+    """The number of loaded messages that are on queues."""
     queues: int
     unknown: int
     """LSNs that records refer to, and no line has."""
     damaged: int
     """Lines that told of damage in what was dumped."""
     left_out: int
-    """So many records fewer than the dump's end says it had; negative if there are more."""
+    """The number of records that are missing compared to the end line of the dump; negative for additional ones."""
 
 
 @dataclass
@@ -126,11 +126,11 @@ def load(
     lines: IO[bytes], target: str, clock: Clock, progress: Progress, *, plain: bool = False,
     container_bytes: int = 1 << 20, log_uuid: UUID | None = None, without_end: bool = False,
 ) -> Result:  # fmt: skip
-    """Make a store at *target*, where nothing may be yet; with *plain* the directory of a journal without a wiring.
+    """Create a store at *target*, which must not exist; with *plain* a journal directory without a wiring.
 
-    Lines that no end line follows were cut, unless *without_end* says that they never had one.
+    A dump without an end line was cut off, unless *without_end* declares that it never had one.
 
-    Raises `CairnError`, for a line with its number, and then leaves nothing.
+    Raises `CairnError`, for a line with its number, and then leaves no files.
     """
     building = target.rstrip(os.sep) + ".loading"
     check_new(target, building, "left by a load that was killed")

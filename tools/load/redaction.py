@@ -1,16 +1,17 @@
-"""Contents made unreadable, byte for byte as long as they were, so that the rest of a dump stays what it is.
+"""Redaction of contents, byte for byte, so that sizes and structure of a dump stay the same.
 
-What is hidden is replaced by filler, or by a keyed hash of it: then equal values stay equal and joins still work, and
-who has not got the key can't try values. Texts become letters and digits, numbers other numbers of their width; types,
-sizes and the names of maps' entries stay, so a message stays a message. Constants that are all type, like `true` or 0
-in a byte, stay too. A value that lies in two pieces of a long message is always filler. What is no AMQP from some byte
-on, or a piece whose message began outside of what is dumped, is filler as a whole.
+A hidden value is replaced by filler, or by a keyed hash of it. With the hash, equal values stay equal and joins still
+work, and values cannot be guessed without the key. Texts become letters and digits, numbers become other numbers of
+their width. Types, sizes and the keys of maps stay, so a message stays a valid message. Constants without a value, like
+`true` or 0 in a byte, stay, too. A value that spans two pieces of a long message is always replaced by filler. Bytes
+that are not AMQP from some position on, and a piece whose message began outside of the dump, are replaced by filler
+completely.
 
-rule                             what it hides
+rule                             hidden values
 body                             every value in the body
 properties                       message-id, to, subject, and all others of that section
-application-properties           the values of all of them
-application-properties:NAME      of one
+application-properties           all values of the section
+application-properties:NAME      one value
 annotations                      the values of delivery and message annotations, and of the footer
 all                              all of these
 payloads                         every byte of every content, of messages that need not be AMQP
@@ -120,7 +121,7 @@ class Rules:
 
 
 class Redaction:
-    """Hides what the rules say in the records of one dump, in their order."""
+    """Hides the values that the rules select in the records of one dump, in their order."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -213,7 +214,7 @@ def _sections(rules: Rules) -> _Walk:
 
 
 def _map(hides: Callable[[str], bool]) -> _Walk:
-    """A map whose keys stay; *hides* says for a key whether its value does."""
+    """Walk a map and keep its keys; *hides* returns for a key whether to hide its value."""
     code = (yield _Take(1))[0]
     if code not in (0xC1, 0xD1):
         raise _NotAmqp

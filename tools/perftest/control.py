@@ -17,9 +17,9 @@ class Controller:
     """On a wire of its own."""
 
     def __init__(self, wire: Wire, options: Options, done: Callable[[Iteration], None]) -> None:
-        """*done* hears of each iteration that is complete."""
+        """*done* is called with each completed iteration."""
         self.ready = 0
-        """Clients that are."""
+        """The number of clients that reported that they are ready."""
         self.finished = False
         self.current: Iteration | None = None
         self._options = options

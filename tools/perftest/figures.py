@@ -1,7 +1,7 @@
-"""Measurements of a test: times in an HDR histogram, and the reports that clients make of an iteration.
+"""Measurements of a test: times in an HDR histogram, and the reports of clients on an iteration.
 
-A histogram holds times from 100 ns to an hour in steps of 0.1 %, in little memory, and can be added to others: so the
-percentiles of many clients, in many processes and on many machines, are those of all their messages.
+A histogram stores times from 100 ns to an hour in steps of 0.1 %, in little memory, and histograms can be added.
+Percentiles of many clients, in many processes and on many machines, therefore cover all of their messages.
 """
 
 from __future__ import annotations

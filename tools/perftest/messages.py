@@ -33,7 +33,7 @@ _MOST_BURST = 500
 
 Bytes2 = NDArray[np.uint8]
 Numbers = np.ndarray
-"""Of the dtype `NUMBERS`."""
+"""An array of the dtype `NUMBERS`."""
 
 
 class Body(NamedTuple):

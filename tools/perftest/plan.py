@@ -54,7 +54,7 @@ class Options:
     interval_pub_ms: float = 0.0
     interval_sub_ms: float = 0.0
     rate_per_s: float = 0.0
-    """Of all publishers together; 0: as fast as they can."""
+    """The rate of all publishers together; 0: as fast as possible."""
     single_connection: bool = False
     queue_durable: bool = False
     queue_max_count: int = 0

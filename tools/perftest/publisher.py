@@ -48,7 +48,7 @@ class Stream(Outgoing):
 
 
 class Publisher:
-    """One of a test's publishers, on a wire that it may share. `step` after everything that came."""
+    """A publisher of a test, on a wire that it may share. Call `step` after all input is processed."""
 
     def __init__(self, wire: Wire, options: Options, number: int, address: str, share: Callable[[], float]) -> None:
         """*share*: its share so far of the CPU time that this process took."""
@@ -56,7 +56,7 @@ class Publisher:
         self.number = number
         self.finished = False
         self.sent = self.settled = self.iteration = 0
-        """Of the iteration that runs."""
+        """Counts of the current iteration, and its number."""
         self.total = 0
         """Messages settled in all iterations."""
         self.done: Callable[[Report], None] = lambda report: None
@@ -110,7 +110,7 @@ class Publisher:
         return next_ns
 
     def report(self, *, partial: bool = False) -> Report:
-        """Of the iteration that runs, or ran last."""
+        """Return the report of the current iteration, or of the last one."""
         ended_ns = now_ns() if self._running else self._ended_ns
         return Report(
             "publisher", self.number, self.iteration, self.settled, self._begun_ns, ended_ns,
@@ -263,5 +263,5 @@ class Publisher:
         self._tell.post(data_message(report.to_json()))
 
     def is_idle(self) -> bool:
-        """Return whether its last word was heard."""
+        """Return whether the peer has received the last message."""
         return self.finished and self._tell.is_settled(1 << 30)

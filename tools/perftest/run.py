@@ -39,7 +39,7 @@ class View(NamedTuple):
     published: int
     received: int
     ready: int
-    """Clients that are."""
+    """The number of clients that are ready."""
     iteration: int
 
 

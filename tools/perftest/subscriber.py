@@ -1,4 +1,4 @@
-"""A subscriber: says that it is ready, takes its quota, looks at every message, settles, and reports."""
+"""A subscriber: reports that it is ready, takes its quota, checks every message, settles, and reports."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Intake(Receiver):
 
 
 class Subscriber:
-    """One of a test's subscribers, on a wire that it may share. `step` after everything that came."""
+    """A subscriber of a test, on a wire that it may share. Call `step` after all input is processed."""
 
     def __init__(self, wire: Wire, options: Options, number: int, address: str, share: Callable[[], float]) -> None:
         self.name = f"subscriber {number}"

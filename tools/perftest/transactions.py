@@ -18,7 +18,7 @@ class Coordinator:
     def __init__(self, wire: Wire, name: str) -> None:
         self.link = Sender(wire, name, "the coordinator", coordinator=True)
         self.txn_id = b""
-        """Of the open one; empty if none is."""
+        """The ID of the open transaction; empty if none is open."""
         self.committing = 0
         self._declaring = False
 
@@ -41,7 +41,7 @@ class Coordinator:
         self.link.post(_request(p.DECLARE), came)
 
     def commit(self, then: Callable[[], None]) -> None:
-        """Of the open one, which is not open from here on."""
+        """Commit the open transaction. It counts as closed immediately, before the broker answers."""
         txn_id, self.txn_id = self.txn_id, b""
         self.committing += 1
 

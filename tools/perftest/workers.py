@@ -1,8 +1,8 @@
-"""Processes of clients, so that they do not wait for each other's interpreter.
+"""Processes of clients, so that they do not share one interpreter.
 
-A worker connects its clients, runs them, and tells its parent how far they are and what each iteration brought. The
-roles of a test meet through the broker's queues alone; what goes through the pipe is for who looks on, and the only
-word that comes back is to stop.
+A worker connects its clients, runs them, and reports their progress and the result of each iteration to its parent. The
+roles of a test interact only through the queues of the broker. The pipe carries reports for display, and the only
+command in the other direction is to stop.
 """
 
 from __future__ import annotations
@@ -107,9 +107,9 @@ class Worker:
 
 
 def shared_out(options: Options, *, publish: bool, subscribe: bool, alone: bool, processes: int) -> list[list[Place]]:
-    """Which clients each process has. *alone*: all of the test's are here; else one for each queue or topic.
+    """Return the clients of each process. *alone*: all clients of the test; otherwise one for each queue or topic.
 
-    *processes* is for the publishers, and as many again for the subscribers; 0: as many as there are processors.
+    *processes* applies to the publishers, and again to the subscribers; 0: the number of processors.
     """
     most = processes or os.cpu_count() or 1
     found: list[list[Place]] = []

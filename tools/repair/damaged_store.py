@@ -78,7 +78,7 @@ def _ask_server(path: str, connect: str, catalog: str | None) -> Rescued:
 
 
 def _survey(journal: str, rescued: Rescued, report: SalvageReport, progress: Progress) -> Survey | None:
-    """The survey of the journal; None if there is none, which is told in *report*."""
+    """Return the survey of the journal; None without a journal, which *report* then states."""
     try:
         found = survey(
             RealDirectory(journal),

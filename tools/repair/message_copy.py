@@ -50,7 +50,7 @@ class MessageCopy:
             self._contents.close()
 
     def _copy(self, message_id: int, queue_id: int, name: str) -> bool:
-        """Put a message on a queue; whether it is there now."""
+        """Put a message on a queue; return whether it is on the queue afterwards."""
         survey, store = self._survey, self._store
         odd = survey.state.detailed.get(message_id)
         if message_id in survey.lost or (odd is not None and not odd.is_complete):  # or a sender's who broke off

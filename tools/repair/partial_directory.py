@@ -12,9 +12,9 @@ from ...base.errors import CairnError
 
 
 class PartialDirectory:
-    """A directory in the making, under a name of its own; removed at the end unless it is finished.
+    """A directory under construction, with a temporary name; removed at the end unless it is completed.
 
-    One process at a time makes it. What a killed process left is removed by the next one.
+    One process at a time constructs it. The next one removes what a killed process left.
     """
 
     def __init__(self, target: str, suffix: str, own_names: Set[str], what: str) -> None:

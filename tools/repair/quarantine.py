@@ -1,8 +1,8 @@
-"""The quarantine: what could not be salvaged, byte for byte, and the report that says what it is.
+"""The quarantine: bytes that could not be salvaged, unchanged, and the report that describes them.
 
 quarantine/report.json                      see docs/explanation/recovery.md; written last
-quarantine/lsn-FIRST-END.raw                the bytes of a gap in the log, as they stand in its container
-quarantine/message-ID.content               what is left of a message that is not whole, or of which no queue is known
+quarantine/lsn-FIRST-END.raw                the bytes of a gap in the log, as in its container
+quarantine/message-ID.content               the remains of an incomplete message, or of one whose queue is unknown
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Salvage in place: the salvaged journal and wiring take the place of the damaged ones, which go to a quarantine.
+"""Salvage in place: the salvaged journal and wiring replace the damaged ones, which move to a quarantine.
 
-STORE/salvaged-TIME      the new store while it is made
-STORE/quarantine-TIME    the damaged journal and wiring, with the report and what could not be salvaged
+STORE/salvaged-TIME      the new store during its construction
+STORE/quarantine-TIME    the damaged journal and wiring, with the report and the bytes that could not be salvaged
 
-Each step is one rename, and at every moment in between the store is either the damaged one, or refuses to start because
-its journal or its wiring is gone, or the salvaged one. The damaged journal is the first to go: from then on
-no broker can have written anything, and a salvage that was broken off goes on where it stood.
+Each step is one rename. Between the steps the store is the damaged one, or refuses to start because its journal or its
+wiring is missing, or is the salvaged one. The damaged journal is moved first: from then on no broker can have written
+anything, and an interrupted salvage continues where it stopped.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _PARTS = (JOURNAL_NAME, WIRING_NAME, WIRING_NAME + "-journal")
 
 
 def salvage_in_place(path: str, clock: Clock, progress: Progress) -> SalvageReport | dict[str, object]:
-    """Salvage the store at *path*; nothing is changed if it is sound.
+    """Salvage the store at *path*; a sound store is not changed.
 
-    Of one that was broken off and is completed now, the report as it stands in the quarantine.
+    For an interrupted salvage that this call completes, returns the report in the quarantine.
     """
     if not (os.path.isdir(path) and _begun(path)):
         check_store(path)
@@ -63,7 +63,7 @@ def salvage_in_place(path: str, clock: Clock, progress: Progress) -> SalvageRepo
 
 
 def _begun(path: str) -> str:
-    """The time of a salvage that has taken the damaged journal away and was broken off then; "" if there is none."""
+    """Return the time of an interrupted salvage that has moved the damaged journal away; "" without one."""
     for name in RealDirectory(path).names():
         time = name.removeprefix(_SALVAGED)
         waits = os.path.lexists(os.path.join(path, name, JOURNAL_NAME))

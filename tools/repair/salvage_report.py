@@ -27,7 +27,7 @@ class SalvageReport:
 
     store: str
     salvaged: str = ""
-    """The path of the salvaged store; "" while there is none."""
+    """The path of the salvaged store; "" until it is complete."""
     queues: dict[str, int] = field(default_factory=dict)
     """Name to how many messages were salvaged on it."""
     unnamed: list[str] = field(default_factory=list)
@@ -60,7 +60,7 @@ class SalvageReport:
         return self.queue_names.get(queue_id, str(queue_id))
 
     def fields(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the report of a salvage as the fields of a JSON object."""
         gaps = {gap.finding: gap for gap in self.gaps}
         return {
             "store": self.store,

@@ -1,22 +1,23 @@
-"""Holds the history of a soak against the promise; knows nothing of the broker but what its clients saw.
+"""Checker of the history of a soak against the guarantees of the broker; it knows only the events of the clients.
 
-Of every message the checker follows what a client can know, life of the broker by life:
+The checker tracks the state of every message as a client can know it, for each process (life) of the broker:
 
     maybe   it may be on the queue or not: sent and not confirmed, or taken and then the broker or the client was killed
-    there   it must be on the queue: confirmed, or shown to somebody once
+    there   it must be on the queue: confirmed, or received by a client once
     held    a receiver has it
-    taken   that receiver said that it is to be deleted
-    off     the session in which it was taken ended in good order: off the queue until the broker is killed
-    gone    the broker confirmed that
+    taken   that receiver accepted it
+    off     the session that accepted it ended in good order: off the queue until the broker is killed
+    gone    the broker confirmed the outcome
 
-`maybe`, `there` -> Got -> `held` -> Answered -> `there` or `taken` -> Settled -> `gone`. With the session's end `held`
-becomes `there`, and `taken` becomes `off` or `maybe`. With the broker's life `held` becomes `there`, `taken` and `off`
-become `maybe`. A history ends with all queues drained, so that whatever is then still `there` or `held` is lost; of one
-that broke off before that, nothing is called lost.
+`maybe`, `there` -> Got -> `held` -> Answered -> `there` or `taken` -> Settled -> `gone`. At the end of the session
+`held` becomes `there`, and `taken` becomes `off` or `maybe`. At the end of the broker process `held` becomes `there`,
+`taken` and `off` become `maybe`. A history ends with all queues drained, so a message that is still `there` or `held`
+is lost. In a history that was interrupted before that, no message is reported as lost.
 
-What is sent in a transaction is confirmed, and what is taken in one settled, with the answer to its commit. Until a
-commit is asked for, what was taken in it is `held`, and what was sent in it must never be seen. Whatever became of a
-commit whose answer never came, all that was in the transaction shows it done, or all not: else it is half.
+Messages sent in a transaction are confirmed, and messages received in it are settled, with the answer to its commit.
+Until a commit is requested, messages received in the transaction are `held`, and messages sent in it must never be
+seen. After a commit without an answer, either all or none of its operations must be visible; otherwise the transaction
+is half done.
 """
 
 from __future__ import annotations
@@ -271,12 +272,14 @@ def _restarted(known: str) -> str:
 
 
 def _reordered(history: Iterable[Event], sent: dict[str, Sent], confirmed: dict[str, int]) -> set[str]:
-    """Messages that stood behind one that came later.
+    """Return the messages that were delivered after a later one.
 
-    What one session gets comes in the order of the queue, but for messages that somebody gave back: they go out again
-    as soon as somebody wants them. So two kinds of sequences must be in order: the unmarked deliveries of a session,
-    because what was given back is marked; and all deliveries of a session until anything was given back to its queue
-    in that life of the broker. To the latter belongs every session of the drain at the end.
+    A session receives messages in the order of the queue, except for released messages, which are dispatched again as
+    soon as a consumer has credit. Two kinds of sequences must therefore be in order:
+
+    * the unmarked deliveries of a session, because redelivered messages are marked;
+    * all deliveries of a session until any message of its queue is released in that broker process. Every session of
+      the drain at the end is such a sequence.
     """
     unmarked: dict[str, list[Got]] = defaultdict(list)
     sessions: dict[str, list[Got]] = defaultdict(list)

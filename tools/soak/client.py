@@ -1,14 +1,14 @@
-"""A client process of a soak: it sends, or receives, and writes down all it knows. `soak_process` begins one.
+"""A client process of a soak: it sends or receives, and records all of its events. `soak_process` starts one.
 
-Roles: `sender` and `receiver` go on until standard input ends; `drain` empties the queues once and ends. Commands come
-on standard input, a line each:
+Roles: `sender` and `receiver` run until standard input ends; `drain` empties the queues once and ends. Commands are
+read from standard input, a line each:
 
-    connect PORT LIFE [FLOOD]   the broker is there, in its LIFE-th process; a sender begins with FLOOD small messages
+    connect PORT LIFE [FLOOD]   the broker is ready, in its LIFE-th process; a sender begins with FLOOD small messages
 
-On standard output it says now and then how many messages it had confirmed and how many taken, and of how many bytes.
+It reports on standard output periodically the numbers of messages confirmed and received, and their sizes in bytes.
 
-Every byte goes through python-qpid-proton's engine. The loop around it is our own, because events must be written down
-between reading what the broker said and sending what it makes us do.
+Every byte passes through the engine of python-qpid-proton. The event loop is our own, because events must be recorded
+between reading the input from the broker and sending the resulting output.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Records of a soak that its clients write as they act, so that a checker can hold the broker to its promise.
+"""Records of a soak that its clients write as they act, for the checker of the guarantees of the broker.
 
-A client appends its events to a file of its own, one JSON list a line: the event's name, then its fields. What a client
-is about to do is in the file before the bytes that do it leave the process, so a file knows at least what the broker
-can know, even of a client that was killed. Times are `time.monotonic_ns()`, the same clock for all processes.
+A client appends its events to a file of its own, one JSON list a line: the name of the event, then its fields. An
+intended action is in the file before the bytes that perform it leave the process. A file therefore contains at least
+what the broker can know, even of a client that was killed. Times are `time.monotonic_ns()`, the same clock for all
+processes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Sent(NamedTuple):
     queue: str
     sender: str
     number: int
-    """It rises from message to message of one sender to one queue."""
+    """The number of the message, increasing for the messages of one sender to one queue."""
     life: int
     at: int
     digest: str
@@ -55,7 +56,7 @@ class Got(NamedTuple):
     at: int
     digest: str
     marked: bool
-    """It says that it may have been delivered before."""
+    """True if the message is marked as possibly delivered before."""
 
 
 class Answered(NamedTuple):
@@ -124,7 +125,7 @@ class Stopped(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """The broker said something to a client that it has no reason to say."""
+    """An unexpected error that the broker reported to a client."""
 
     client: str
     life: int
@@ -159,7 +160,9 @@ class Notebook:
 
 
 def read(paths: Iterable[Path]) -> list[Event]:
-    """All events in these files. What a killed client was writing when it died never reached the broker: left out."""
+    """Return all events in these files, without the incomplete last event of a killed client, which the broker never
+    received.
+    """
     events: list[Event] = []
     for path in paths:
         whole, _, _ = path.read_bytes().rpartition(b"\n")

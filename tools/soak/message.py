@@ -1,8 +1,8 @@
-"""Messages of a soak, written and read byte by byte, so that what arrives is compared with what was sent as bytes.
+"""Messages of a soak, encoded and decoded byte by byte, so that received and sent messages are compared as bytes.
 
-A message has a header that says it is durable and was never acquired before, sometimes annotations, properties with its
-id, sometimes application properties, and data in one or more sections. The broker may change two fields of the header,
-first-acquirer and delivery-count. The digest covers all the rest.
+A message has a header that declares it durable and never acquired before, sometimes annotations, properties with its
+ID, sometimes application properties, and data in one or more sections. The broker may change two fields of the header,
+first-acquirer and delivery-count. The digest covers everything else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Arrived(NamedTuple):
     """The identity of a message that arrived."""
 
     message: str
-    """Its id; empty if the bytes are not one whole message."""
+    """The ID of the message; empty if the bytes are not one complete message."""
     digest: str
     marked: bool
 

@@ -15,7 +15,7 @@ _MIB = 1 << 20
 
 
 def in_terminal(found: SoakResult, width: int) -> str:
-    """As lines of text. Empty if nothing was seen."""
+    """Return the plot as lines of text; empty without samples."""
     if len(found.samples) < 2:
         return ""
     figure: Any = plotille.Figure()

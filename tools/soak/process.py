@@ -23,7 +23,7 @@ def command(settings: Settings) -> list[str]:
 
 
 def _first_line() -> str:
-    """Of standard input, and not a byte more: what follows is read elsewhere."""
+    """Return the first line of standard input without reading ahead: the rest is read elsewhere."""
     line = b""
     while not line.endswith(b"\n") and (byte := os.read(0, 1)):
         line += byte

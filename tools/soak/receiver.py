@@ -1,4 +1,5 @@
-"""The receivers of a soak: one that takes, gives back and holds as a careless consumer does, and one that drains."""
+"""The receivers of a soak: one that takes, releases and holds messages like a careless consumer, and one that drains.
+"""
 
 from __future__ import annotations
 

@@ -54,9 +54,9 @@ class Server:
             )  # fmt: skip
 
     def await_ready(self, patience_s: float, look: Callable[[], bool]) -> bool:
-        """Wait until it speaks AMQP; False if *look*, which is called all the time, says before that it is enough.
+        """Wait until the broker speaks AMQP; return False if *look*, which is polled meanwhile, returns False first.
 
-        Raises `BrokerError` if it ends by itself, or takes longer than *patience_s*.
+        Raises `BrokerError` if the broker exits, or takes longer than *patience_s*.
         """
         assert self._process is not None
         end_s = time.monotonic() + patience_s
@@ -81,7 +81,7 @@ class Server:
             _signal(pid, signal.SIGSTOP)
 
     def kill(self) -> None:
-        """It is gone when this returns."""
+        """Kill the broker, and wait until its processes have ended."""
         if self._commands.kill:
             self._shell(self._commands.kill)
         self._end(signal.SIGKILL)
@@ -137,7 +137,7 @@ class Server:
         self._process = None
 
     def _pids(self) -> list[int]:
-        """Of the start command's session; without those that are dead and not mourned yet."""
+        """Return the processes in the session of the start command, without zombies."""
         assert self._process is not None
         found = []
         for entry in os.listdir("/proc"):

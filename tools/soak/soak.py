@@ -1,9 +1,9 @@
-"""The durability soak: a broker is killed again and again under its clients, and the history of each is checked.
+"""The durability soak: a broker is killed repeatedly under its clients, and the history of each is checked.
 
-It runs in epochs. In each, senders and receivers work on some queues while the broker lives one life after the other,
-each ended by SIGKILL or a power cut, now and then while it is still recovering. At an epoch's end the queues are
-drained and the epoch's history is held against the model (`checker`): so a soak of any length needs little memory, and
-tells what it found as it goes.
+The soak runs in epochs. In each, senders and receivers use some queues while the broker is started repeatedly. Each
+broker process is ended by SIGKILL or a power cut, sometimes during recovery. At the end of an epoch the queues are
+drained, and its history is compared with the model (`checker`). A soak of any length therefore needs little memory, and
+reports its findings as it runs.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _STORY_LINES = 20
 
 
 class Ways(NamedTuple):
-    """The options of a soak."""
+    """The parameters of a soak run."""
 
     seconds: float
     kill_every_s: float
     seed: str
     settings: Settings
-    """Of the clients; their names begin with its name."""
+    """The settings of the clients; the names of the clients begin with its name."""
     senders: int = 2
     receivers: int = 2
     patience_s: float = 120.0

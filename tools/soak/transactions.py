@@ -1,7 +1,7 @@
-"""Clients of a soak that send, and take, in transactions.
+"""Clients of a soak that send or receive in transactions.
 
-Each has one transaction at a time: declare, some messages, discharge. Every eighth or so is rolled back. What they
-write down tells the checker which messages belong together.
+Each has one transaction at a time: declare, some messages, discharge. About every eighth one is rolled back. Their
+records identify the messages that belong to one transaction.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Control:
         return self._then is not None
 
     def ask(self, then: Callable[[Any], None], descriptor: int, *fields: Any) -> None:
-        """*then* hears the delivery when it has its outcome."""
+        """*then* is called with the delivery when it has its outcome."""
         self._then = then
         self._waiting = Message(body=Described(ulong(descriptor), [*fields])).encode()
         self.turn()
@@ -79,7 +79,7 @@ class _Transacting:
         self.name = f"{self._client.name}/{self._count}"
 
     def discharge(self, then: Callable[[bool], None]) -> None:
-        """*then* hears whether it was committed."""
+        """*then* is called with True if the transaction was committed."""
         client, name = self._client, self.name
         commit = bool(client.random.random() >= _ROLLED_BACK)
         client.notebook.note(Asked(name, time.monotonic_ns(), commit))

@@ -23,15 +23,19 @@ class Settings(NamedTuple):
     address: str = "{name}"
     """The template of a queue's address."""
     plain: bool = False
-    """For brokers that write messages anew, and don't know all of AMQP: messages are simple and compared by what they
-    say, none is modified, and no receiver waits to hear that its outcome arrived (receiver settle mode second)."""
+    """For brokers that re-encode messages, and support only a part of AMQP: messages are simple and compared by
+    content, no message is modified, and no receiver waits for the settlement of its outcome (receiver settle mode
+    second).
+    """
     durable: bool = True
     per_transaction: int = 0
     rate_per_s: float = 0.0
-    """Of this client, if it sends; 0: as it comes."""
+    """The rate of this client, if it sends; 0: unlimited."""
     max_body_bytes: int = 300_000
     quiet_s: float = 0.0
-    """A drain is over when nothing has come for so long; 0: when the broker says so."""
+    """The time without a message after which a drain ends; 0: it ends when the broker reports that the queue is
+    drained.
+    """
 
     def address_of(self, queue: str) -> str:
         return self.address.format(name=queue)

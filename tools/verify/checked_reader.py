@@ -44,9 +44,9 @@ class CheckedReader(LogReader):
 
 
 def open_checked(directory: Directory, store_uuid: UUID | None) -> tuple[Identity, LenientDirectory, CheckedReader]:
-    """The log in *directory*: its identity, its lenient view, and a reader of that.
+    """Return the identity of the log in *directory*, its lenient view, and a reader of that view.
 
-    *store_uuid*: as SQL has it. Raises `NoLog` if nothing tells of a log.
+    *store_uuid*: the UUID in SQL. Raises `NoLog` if no file identifies a log.
     """
     identity = identify(directory, store_uuid)
     mended = mended_directory(directory, identity)

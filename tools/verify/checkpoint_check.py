@@ -55,7 +55,7 @@ class CheckpointComparison:
                 self._found.append(Verdict("note", PLACE, what))
 
     def verdicts(self, state: State, slots: dict[int, int], reader: LogReader, *, is_whole: bool) -> list[Verdict]:
-        """The log says *state*. *is_whole*: nothing of it is missing."""
+        """Return the verdicts on the checkpoint. *state*: read from the log. *is_whole*: the log is complete."""
         if self._state is None:
             return self._found
         skipped = any(end > self._meta.block_lsn for _, end in reader.recycled)

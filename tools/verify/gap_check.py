@@ -17,7 +17,7 @@ from .verdicts import SALVAGE, Verdict
 def gap_verdicts(
     directory: Directory, gaps: Sequence[Damage], rescued: Rescued | None, reader: CheckedReader, progress: Progress
 ) -> list[Verdict]:
-    """A verdict for each of *gaps*. A survey, which reads the log once more, tells the losses."""
+    """Return a verdict for each of *gaps*. A survey, which reads the log again, determines the losses."""
     names = {} if rescued is None else rescued.queue_names
     try:
         found: Survey | None = survey(

@@ -1,9 +1,9 @@
 """CRC32C of many pieces put together, from the checksum and size of each: a sum over GF(2), without the bytes.
 
 The checksum of A followed by B is that of A moved on by the length of B, xor that of B. To move on by n bytes is to
-multiply by x^(8 n) modulo the polynomial, which is linear in the checksum. So there is a table for each byte of n, and
-in it for each byte of the checksum: four look-ups for a byte of n that is not 0, by numpy for all pieces at once. What
-has the same way to go from some byte of n on is added up before.
+multiply by x^(8 n) modulo the polynomial, which is linear in the checksum. A table for each byte of n, with a part for
+each byte of the checksum, reduces this to four look-ups for each nonzero byte of n, by numpy for all pieces at once.
+Checksums with the same remaining distance are added before.
 """
 
 from __future__ import annotations

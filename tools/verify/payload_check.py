@@ -29,7 +29,7 @@ class PayloadSums:
 
     def __init__(self) -> None:
         self.doubtful: list[int] = []
-        """The LSNs of blocks for which that is not so: `bad_records` tells more."""
+        """The LSNs of blocks whose payload checksums do not match; `bad_records` lists the records."""
         self._lsns: list[int] = []
         self._wanted: list[int] = []
         self._of_heads: list[int] = []
@@ -37,7 +37,7 @@ class PayloadSums:
         self._waiting = 0
 
     def take(self, block: Block) -> None:
-        """Gather *block*."""
+        """Gather the checksums of the payloads of *block*."""
         count, body = block.head.records, block.body
         first = HEAD_BYTES * count
         words = np.frombuffer(body, "<u4", count * _WORDS).reshape(count, _WORDS)

@@ -1,4 +1,4 @@
-"""The check of references between records, by tables: every LSN that a record names must be of the listed record type.
+"""The check of references between records, by tables: every referenced LSN must be a record of the listed type.
 
 record                       names                           which must be
 start                        itself                          as its message
@@ -73,7 +73,9 @@ class References:
     def __init__(self, container_bytes: int, holds: Callable[[int], bool]) -> None:
         """*holds*: whether a slot is part of the log."""
         self.wrong: list[WrongReference] = []
-        """What is named may lie in what can't be read, or has left the log since."""
+        """The references without a matching record; their targets may be in an unreadable range, or may have left the
+        log since.
+        """
         self.wrong_count = 0
         self._container_bytes = container_bytes
         self._holds = holds
@@ -85,7 +87,7 @@ class References:
         self._part_firsts: list[int] = []
 
     def take(self, block: Block) -> None:
-        """Gather *block*."""
+        """Gather the references of *block*."""
         count = block.head.records
         self._tables.append(memoryview(bytes(block.body[: HEAD_BYTES * count])))  # without the payloads
         self._firsts.append(block.lsn + BLOCK_HEAD_BYTES)

@@ -29,7 +29,7 @@ class Verdict(NamedTuple):
     end_lsn: int = 0
 
     def fields(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the verdict as the fields of a JSON object."""
         lsns = {"first_lsn": self.first_lsn, "end_lsn": self.end_lsn} if self.end_lsn else {}
         told = {"kind": self.kind, "place": self.place, **lsns, "what": self.what}
         return told | {"lost": self.lost or None, "remedy": self.remedy or None}
@@ -45,9 +45,9 @@ class VerifyReport:
     blocks: int = 0
     records: int = 0
     bytes: int = 0
-    """Of the log, as far as it was read."""
+    """The size of the log, as far as it was read."""
     messages: int = 0
-    """On queues."""
+    """The number of messages that are on queues."""
     base_lsn: int = 0
     end_lsn: int = 0
     checked: list[str] = field(default_factory=list)
@@ -64,7 +64,7 @@ class VerifyReport:
         return 1 if self.counts()["corrupt"] else 0
 
     def fields(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the summary as the fields of a JSON object."""
         counts = self.counts()
         told = {name: value for name, value in vars(self).items() if name != "verdicts"}
         told["seconds"] = round(self.seconds, 3)
