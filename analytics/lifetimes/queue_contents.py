@@ -66,7 +66,7 @@ class QueueContents:
 
 
 def records_before(log: Log, pieces: Sequence[LogPiece], lsn: int, progress: Progress) -> RecordTables:
-    """The records of *pieces* below *lsn*; what can't be read is left out."""
+    """The records of *pieces* below *lsn*, and the damage that begins there; what can't be read is left out."""
 
     def counted() -> Iterator[LogPiece]:
         for number, piece in enumerate(pieces):
@@ -74,7 +74,8 @@ def records_before(log: Log, pieces: Sequence[LogPiece], lsn: int, progress: Pro
             yield piece
 
     facts = gather(log, counted(), _HOW)
-    return facts.where(facts.lsn < lsn)
+    damage = tuple(one for one in facts.damage if one.first_lsn < lsn)
+    return facts.where(facts.lsn < lsn)._replace(damage=damage)
 
 
 def places_between(log: Log, first_lsn: int, end_lsn: int, progress: Progress) -> Places:

@@ -14,15 +14,18 @@ import pytest
 from crc32c import crc32c
 
 from cairnmq.base.clock import SystemClock
+from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.errors import CairnError
 from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.journal.format import container
+from cairnmq.journal.format.block import BLOCK_HEAD_BYTES, Block
 from cairnmq.recovery.recover import open_store
 from cairnmq.store import open_store as open_library
 from cairnmq.store.contract.dequeue_reason import Why
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.embedded.library import Store as Library
 from cairnmq.store.journaled.store import JournalStore
+from cairnmq.tools.history.history import find_history
 from cairnmq.tools.inspect.point_in_time import parse_point_in_time, time_words
 from tests.harness.process import CAIRNMQ, DEADLINE_S
 from tests.harness.store.stores import queue
@@ -176,6 +179,29 @@ def test_what_is_missing_or_rotten_is_marked(filled: Filled, command: Dump, tmp_
     assert "checksum fails" in rotten.objects[0]["as_of"]["faults"][0]
     people = command("as-of", tmp_path, filled.points[0])
     assert "INCOMPLETE" in people.out
+
+
+def test_as_of_does_not_report_damage_behind_its_lsn(command: Dump, tmp_path: Path) -> None:
+    filled = Filled(tmp_path)
+    journal = RealDirectory(str(filled.path / "journal"))
+    history = find_history([journal, RealDirectory(str(filled.archive))])
+    size = history.container_bytes
+    blocks = [found for found in history.scan() if isinstance(found, Block)]
+    minute, lsn, last = next(
+        (minute, lsn, last) for minute, lsn in enumerate(filled.points) for last in reversed(blocks)
+        if lsn < last.lsn < lsn + size - lsn % size
+    )  # fmt: skip
+    path = Path(history.containers[lsn // size].path)
+    data = bytearray(path.read_bytes())
+    data[last.lsn % size + BLOCK_HEAD_BYTES] ^= 1
+    path.write_bytes(data)
+    found = command("as-of", filled.path, filled.archive, lsn, "--json")
+    assert (shown(found), found.status) == (filled.expected(minute), 0)
+    assert (found.objects[0]["as_of"]["whole"], found.objects[0]["as_of"]["faults"]) == (True, [])
+    for behind in (last.lsn + 1, last.end_lsn):
+        found = command("as-of", filled.path, filled.archive, behind, "--json")
+        assert (found.status, found.objects[0]["as_of"]["whole"]) == (1, False)
+        assert "checksum fails" in found.objects[0]["as_of"]["faults"][0]
 
 
 @pytest.mark.parametrize(
