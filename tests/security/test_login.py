@@ -248,6 +248,21 @@ def test_what_follows_a_wrong_password_is_not_looked_at(guarded: RunningBroker) 
         assert AMQP not in wire.rest()
 
 
+def test_login_is_followed_by_all_frames_that_came_with_it(guarded: RunningBroker) -> None:
+    """Also by more control frames than a turn of the worker digests of one connection."""
+    begin = performative(BEGIN, NULL, uint(0), uint(9), uint(9))
+    attaches = b"".join([frame(attach(f"link {number}", number, "q", sends=True)) for number in range(40)])
+    opening = AMQP + frame(performative(OPEN, string("sly"))) + frame(begin) + attaches
+    assert len(opening) < MAX_AHEAD_BYTES
+    with wired(guarded.port) as wire:
+        wire.send(SASL + sasl_init("PLAIN", f"\0anna\0{PASSWORDS['anna']}".encode()) + opening)
+        assert wire.read(8) == SASL
+        assert wire.outcome() == OK
+        assert wire.read(8) == AMQP
+        answers = [wire.until(ATTACH)[1] for _ in range(40)]
+    assert all(b"link %d" % number in answer for number, answer in enumerate(answers))
+
+
 def sasl_init(mechanism: str, response: bytes) -> bytes:
     fields = b"\xa3" + bytes((len(mechanism),)) + mechanism.encode() + b"\xa0" + bytes((len(response),)) + response
     return frame(b"\x00\x53\x41\xc0" + bytes((len(fields) + 1, 2)) + fields, kind=1)
