@@ -53,7 +53,7 @@ class StagingArea:
     def __init__(self, context: TransactionContext, controller: Controller, owner: Claimant) -> None:
         self.controller = controller
         self.inner: StoreTransaction | None = None
-        """The store's part, once there is one."""
+        """The store's part, once there is one, until the transaction ends."""
         self.posts: list[Post] = []
         self.transient_bytes = 0
         """Bytes that are held until the commit. `count` follows each change."""
@@ -196,7 +196,9 @@ class StagingArea:
         self.do(partial(_dequeue, message_ids, queue_id, why))
 
     def do(self, operation: Callable[[StoreTransaction, int], None]) -> None:
-        """Add an operation to the store's part; the transaction fails if the store refuses it."""
+        """Add an operation to the store's part, unless the transaction has failed; it fails if the store refuses it."""
+        if self._owner.failure is not None:
+            return
         now_us = self._core.clock.wall_us()
         if self.inner is None:
             self.inner = self._core.store.transactions.begin(now_us)
@@ -261,6 +263,7 @@ class StagingArea:
     def drop(self) -> None:
         """Forget all messages: they are on their queues now, or will never be."""
         self.posts = []
+        self.inner = None  # or its contents would stay, uncounted, until Python looks for reference cycles
         self._unstage([*self._staged])
         self.controller.size_bytes -= self._size_bytes
         self._size_bytes = self.transient_bytes = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from sys import getrefcount
 from typing import Any
 
 import pytest
@@ -153,3 +154,21 @@ def test_nothing_stays(seed: int) -> None:
     assert len(life.world.store.state) == remembered
     life.world.kill_and_start()
     assert len(life.world.store.state) == life.kept() == remembered
+
+
+@pytest.mark.parametrize("fail", [False, True], ids=["committed", "rolled back"])
+def test_finished_transaction_keeps_no_contents(fail: bool) -> None:
+    client = Transacting()
+    client.make("q")
+    sender = client.world.open(to_client=False, address="q")
+    txn_id = client.declare()
+    transaction = client.world.broker.transactions.find(client.connection, txn_id)
+    content = bytes(Message(body="x" * 10_000, durable=True).encode())
+    references = getrefcount(content)
+    client.world.do(sender.driver.receive_in, client.connection, txn_id, [(1, content, 0)])
+    assert getrefcount(content) > references
+    assert client.discharge(txn_id, fail=fail) == ""
+    assert len(client.take("q")) == (not fail)
+    assert transaction.failure is not None
+    client.world.kill_and_start()  # or the receiver has the message
+    assert getrefcount(content) == references
