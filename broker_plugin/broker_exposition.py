@@ -122,119 +122,122 @@ BROKER_FAMILIES = (
     BrokerFamily("links", "gauge", "Links.", lambda f: len(f.connections.links)),
     BrokerFamily("connectors", "gauge", "Connectors.", lambda f: len(f.remote.connectors.by_name)),
     BrokerFamily(
-        "connector_up", "gauge", "1 while it has a connection.",
+        "connector_up", "gauge", "1 while the connector is connected.",
         lambda f: f.by_connector(lambda c: c.connection is not None),
     ),
     BrokerFamily(
-        "connector_failures_total", "counter", "Tries that failed, and connections that broke.",
+        "connector_failures_total", "counter", "Failed attempts and broken connections.",
         lambda f: f.by_connector(lambda c: c.failures),
     ),
-    BrokerFamily("routed_links", "gauge", "Links that go on to others.", lambda f: len(f.remote.link_routes.pairs)),
+    BrokerFamily("routed_links", "gauge", "Links to other containers.", lambda f: len(f.remote.link_routes.pairs)),
     BrokerFamily(
         "routers", "gauge", "Other brokers that can be reached.", lambda f: len(f.remote.network.topology.next_hops)
     ),
     BrokerFamily(
-        "following_up", "gauge", "1 while the source that it follows is there.",
+        "following_up", "gauge", "1 while the federated queue is connected to its upstream.",
         lambda f: f.by_following(lambda one: one.state == UP),
     ),
     BrokerFamily(
-        "following_whole", "gauge", "1 if it is what its source was at some moment.",
+        "following_whole", "gauge", "1 if the copy equals its upstream at a point in time.",
         lambda f: f.by_following(lambda one: one.copy.is_whole),
     ),
     BrokerFamily(
-        "following_messages", "gauge", "Messages on it.", lambda f: f.by_following(lambda one: len(one.copy.ids))
+        "following_messages", "gauge", "Messages on the queue.", lambda f: f.by_following(lambda one: len(one.copy.ids))
     ),
     BrokerFamily(
-        "following_lag_seconds", "gauge", "The time since all that was done at the source was here.",
+        "following_lag_seconds", "gauge", "Time since the copy was last complete.",
         lambda f: f.by_following(lambda one: one.lag_s(f.context.clock.wall_us())),
     ),
     BrokerFamily(
-        "follower_behind_bytes", "gauge", "Of the log, of all queues, what a follower that is there has not got.",
+        "follower_behind_bytes", "gauge", "Log bytes (all queues) that a connected follower has not received.",
         lambda f: f.by_follower(lambda one: one.behind_bytes),
     ),
     BrokerFamily(
-        "follower_behind_messages", "gauge", "Of a cluster's queue, what came or went and was not sent.",
+        "follower_behind_messages", "gauge", "Changes of a cluster's queue that were not sent to a follower.",
         lambda f: f.by_follower(lambda one: one.behind_messages),
     ),
-    BrokerFamily("queues", "gauge", "Queues, told one by one or not.", lambda f: len(f.queues)),
-    BrokerFamily("exchanges", "gauge", "Exchanges, told one by one or not.", lambda f: len(f.exchanges)),
+    BrokerFamily("queues", "gauge", "Queues, with or without series of their own.", lambda f: len(f.queues)),
+    BrokerFamily("exchanges", "gauge", "Exchanges, with or without series of their own.", lambda f: len(f.exchanges)),
     BrokerFamily("messages", "gauge", "Messages on all queues.", lambda f: f.of_queues(lambda q: q.messages)),
     BrokerFamily("consumers", "gauge", "Consumers of all queues.", lambda f: f.of_queues(lambda q: q.taker_count)),
     BrokerFamily(
-        "put_messages_total", "counter", "Messages put on any queue.",
+        "put_messages_total", "counter", "Messages enqueued on any queue.",
         lambda f: f.of_queues(lambda q: q.enqueued) + f.totals.enqueued,
     ),
     BrokerFamily(
-        "taken_messages_total", "counter", "Messages taken off any queue for good.",
+        "taken_messages_total", "counter", "Messages dequeued from any queue.",
         lambda f: f.of_queues(lambda q: q.taken) + f.totals.taken,
     ),
     BrokerFamily(
-        "dead_lettered_messages_total", "counter", "Those of them that were rejected, or failed too often.",
+        "dead_lettered_messages_total", "counter",
+        "Dequeued messages that were rejected or exceeded the delivery limit.",
         lambda f: f.of_queues(lambda q: q.dead_lettered) + f.totals.dead_lettered,
     ),
     BrokerFamily(
-        "expired_messages_total", "counter", "Those of them whose time was over.",
+        "expired_messages_total", "counter", "Dequeued messages that expired.",
         lambda f: f.of_queues(lambda q: q.expired) + f.totals.expired,
     ),
     BrokerFamily(
-        "routed_messages_total", "counter", "Messages that an exchange had a queue for.",
+        "routed_messages_total", "counter", "Messages that an exchange routed to a queue.",
         lambda f: f.of_exchanges(lambda e: e.routed) + f.totals.routed,
     ),
     BrokerFamily(
-        "unroutable_messages_total", "counter", "Messages that an exchange had no queue for.",
+        "unroutable_messages_total", "counter", "Messages for which an exchange found no queue.",
         lambda f: f.of_exchanges(lambda e: e.unrouted) + f.totals.unrouted,
     ),
-    BrokerFamily("memory_used_bytes", "gauge", "What waiting messages hold.", lambda f: f.context.memory.used_bytes),
+    BrokerFamily("memory_used_bytes", "gauge", "Memory of waiting messages.", lambda f: f.context.memory.used_bytes),
     BrokerFamily(
         "alarm", "gauge", "1 while the disk is full, or senders wait for memory.", lambda f: f.alarms,
     ),
     BrokerFamily(
-        "throttled_users", "gauge", "Users to whose queues senders wait, for their durable bytes.",
+        "throttled_users", "gauge", "Users whose limit of durable bytes makes senders wait.",
         lambda f: sum(user.is_blocked for user in f.users),
     ),
     BrokerFamily(
-        "throttled_links", "gauge", "Senders that wait for room of a user, or for their user's pace.",
+        "throttled_links", "gauge", "Senders that wait for space of a user, or for a rate limit.",
         lambda f: sum(len(user.blocked) + len(user.paced) for user in f.users),
     ),
-    BrokerFamily("memory_limit_bytes", "gauge", "What they may hold.", lambda f: f.context.memory.limit_bytes),
-    BrokerFamily("core_steps_total", "counter", "Batches of decisions.", lambda f: f.core.steps),
-    BrokerFamily("core_busy_seconds_total", "counter", "The time that they took.", lambda f: f.core.busy_s),
+    BrokerFamily("memory_limit_bytes", "gauge", "The limit of message memory.", lambda f: f.context.memory.limit_bytes),
+    BrokerFamily("core_steps_total", "counter", "Batches of decisions of the core.", lambda f: f.core.steps),
+    BrokerFamily("core_busy_seconds_total", "counter", "Time spent in batches of decisions.", lambda f: f.core.busy_s),
     BrokerFamily(
         "core_longest_turn_seconds", "gauge", "The longest batch of decisions of the last 15 to 30 seconds.",
         lambda f: f.core.longest.longest_s(),
     ),
     BrokerFamily(
         "worker_longest_turn_seconds", "gauge",
-        "The longest turn of a worker in the same time: it reads, plays the core and writes.",
+        "The longest turn of a worker (read, core, write) of the last 15 to 30 seconds.",
         lambda f: f.core.longest_of_workers.longest_s(),
     ),
-    BrokerFamily("queue_messages", "gauge", "Messages on it.", lambda f: f.by_queue(lambda q: q.messages)),
+    BrokerFamily("queue_messages", "gauge", "Messages on the queue.", lambda f: f.by_queue(lambda q: q.messages)),
     BrokerFamily(
-        "queue_ready_messages", "gauge", "Those that consumers can take.", lambda f: f.by_queue(lambda q: q.depth)
+        "queue_ready_messages", "gauge", "Messages available to consumers.", lambda f: f.by_queue(lambda q: q.depth)
     ),
-    BrokerFamily("queue_consumers", "gauge", "Links that take from it.", lambda f: f.by_queue(lambda q: q.taker_count)),
-    BrokerFamily("queue_held_bytes", "gauge", "What it holds in memory.", lambda f: f.by_queue(lambda q: q.held_bytes)),
+    BrokerFamily("queue_consumers", "gauge", "Consuming links.", lambda f: f.by_queue(lambda q: q.taker_count)),
+    BrokerFamily("queue_held_bytes", "gauge", "Memory of its messages.", lambda f: f.by_queue(lambda q: q.held_bytes)),
     BrokerFamily(
-        "queue_put_messages_total", "counter", "Messages put on it.", lambda f: f.by_queue(lambda q: q.enqueued)
+        "queue_put_messages_total", "counter",
+        "Messages enqueued on the queue.", lambda f: f.by_queue(lambda q: q.enqueued)
     ),
     BrokerFamily(
-        "queue_taken_messages_total", "counter", "Messages taken off it for good.",
+        "queue_taken_messages_total", "counter", "Messages dequeued from the queue.",
         lambda f: f.by_queue(lambda q: q.taken),
     ),
     BrokerFamily(
-        "queue_dead_lettered_messages_total", "counter", "Those of them that were rejected, or failed too often.",
+        "queue_dead_lettered_messages_total", "counter",
+        "Dequeued messages that were rejected or exceeded the delivery limit.",
         lambda f: f.by_queue(lambda q: q.dead_lettered),
     ),
     BrokerFamily(
-        "queue_expired_messages_total", "counter", "Those of them whose time was over.",
+        "queue_expired_messages_total", "counter", "Dequeued messages that expired.",
         lambda f: f.by_queue(lambda q: q.expired),
     ),
     BrokerFamily(
-        "exchange_routed_messages_total", "counter", "Messages that it had a queue for.",
+        "exchange_routed_messages_total", "counter", "Messages that the exchange routed to a queue.",
         lambda f: f.by_exchange(lambda e: e.routed),
     ),
     BrokerFamily(
-        "exchange_unroutable_messages_total", "counter", "Messages that it had no queue for.",
+        "exchange_unroutable_messages_total", "counter", "Messages for which the exchange found no queue.",
         lambda f: f.by_exchange(lambda e: e.unrouted),
     ),
 )  # fmt: skip

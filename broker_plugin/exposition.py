@@ -59,7 +59,7 @@ def _appended(metrics: JournalMetrics) -> Samples:
 
 
 FAMILIES = (
-    Family("journal_fsync_seconds", "histogram", "How long a sync of the journal took.", lambda m: m.fsync_s),
+    Family("journal_fsync_seconds", "histogram", "Duration of a sync of the journal.", lambda m: m.fsync_s),
     Family("journal_group_records", "histogram", "Records that one flush made durable.", lambda m: m.group_records),
     Family("journal_group_bytes", "histogram", "Bytes that one flush wrote.", lambda m: m.group_bytes),
     Family("journal_flushes_total", "counter", "Flushes.", lambda m: m.flushes),
@@ -67,53 +67,53 @@ FAMILIES = (
     Family("journal_records_total", "counter", "Records made durable.", lambda m: m.records),
     Family(
         "journal_appended_bytes_total", "counter",
-        "Bytes of durable records, heads and payloads, by what caused them: user, relocated, or the log itself.",
+        "Bytes of durable records (headers and payloads) by cause: user, relocated, or the log itself.",
         _appended,
     ),
     Family(
         "journal_written_bytes_total", "counter",
-        "Bytes written: the appended ones, block heads, and padding up to the sector.", lambda m: m.block_bytes,
+        "Bytes written: appended bytes, block headers, and padding to the sector.", lambda m: m.block_bytes,
     ),
-    Family("journal_base_lsn", "gauge", "Every record below it is dead.", lambda m: m.base_lsn),
-    Family("journal_durable_lsn", "gauge", "Every record below it is on the disk.", lambda m: m.durable_lsn),
-    Family("journal_end_lsn", "gauge", "Every record appended so far lies below it.", lambda m: m.end_lsn),
+    Family("journal_base_lsn", "gauge", "LSN below which every record is dead.", lambda m: m.base_lsn),
+    Family("journal_durable_lsn", "gauge", "LSN below which every record is durable.", lambda m: m.durable_lsn),
+    Family("journal_end_lsn", "gauge", "LSN above every appended record.", lambda m: m.end_lsn),
     Family("journal_slots", "gauge", "Slots of the log in use, a container each.", lambda m: m.slots),
-    Family("journal_used_bytes", "gauge", "Bytes of these slots.", lambda m: m.used_bytes),
+    Family("journal_used_bytes", "gauge", "Bytes of the slots in use.", lambda m: m.used_bytes),
     Family("journal_live_bytes", "gauge", "Bytes of records that messages need.", lambda m: m.live_bytes),
-    Family("journal_live_ratio", "gauge", "Live bytes of the used ones, 0 to 1.", lambda m: m.live_ratio),
+    Family("journal_live_ratio", "gauge", "Live bytes divided by used bytes, 0 to 1.", lambda m: m.live_ratio),
     Family(
-        "journal_holes", "gauge", "Runs of slots that left the log before older ones did.", lambda m: m.holes
+        "journal_holes", "gauge", "Reclaimed ranges in the middle of the log.", lambda m: m.holes
     ),
     Family(
-        "journal_base_pin_info", "gauge", "The kind of what holds the oldest slot of the log; always 1.",
+        "journal_base_pin_info", "gauge", "The kind of record that holds the oldest slot of the log; always 1.",
         lambda m: Samples(("held_by",), [((m.base_holder_kind,), 1)]),
     ),
     Family("journal_free_containers", "gauge", "Containers ready for use.", lambda m: m.free_containers),
-    Family("journal_made_containers_total", "counter", "Containers made.", lambda m: m.made_containers),
+    Family("journal_made_containers_total", "counter", "Containers created.", lambda m: m.made_containers),
     Family(
-        "journal_archived_containers_total", "counter", "Containers that left the log and are in the archive.",
+        "journal_archived_containers_total", "counter", "Containers that were archived.",
         lambda m: m.archived_containers,
     ),
     Family(
-        "journal_dropped_containers_total", "counter", "Containers that left the log with their history, unarchived.",
+        "journal_dropped_containers_total", "counter", "Containers that left the log without being archived.",
         lambda m: m.dropped_containers,
     ),
     Family(
-        "journal_kept_containers", "gauge", "Containers that left the log and are held by a backup, or for bookmarks.",
+        "journal_kept_containers", "gauge", "Containers that left the log and are held by a backup or bookmarks.",
         lambda m: m.kept_containers,
     ),
     Family(
-        "journal_bookmark_behind_bytes", "gauge", "How far a reader of history is behind the log's durable end.",
+        "journal_bookmark_behind_bytes", "gauge", "Distance of a history reader from the durable end of the log.",
         lambda m: Samples(("bookmark",), [((name,), behind) for name, behind in m.bookmarks]),
     ),
     Family(
         "journal_dropped_bookmarks_total", "counter",
-        "Bookmarks dropped because their readers were too far behind, or the disk was full.",
+        "Bookmarks dropped because a reader was too far behind or the disk was full.",
         lambda m: m.dropped_bookmarks,
     ),
     Family(
         "relocation_write_amplification_ratio", "gauge",
-        "User and relocated bytes appended by user bytes appended; 1 without relocation.",
+        "User and relocated bytes divided by user bytes; 1 without relocation.",
         lambda m: m.write_amplification,
     ),
     Family(
@@ -122,33 +122,33 @@ FAMILIES = (
     ),
     Family("relocation_active", "gauge", "1 while a slot is being emptied.", lambda m: m.is_relocating),
     Family(
-        "relocation_unreadable_slots", "gauge", "Slots that can't be emptied because they can't be read.",
+        "relocation_unreadable_slots", "gauge", "Slots that cannot be emptied because they cannot be read.",
         lambda m: m.unreadable_slots,
     ),
     Family("checkpoint_taken_total", "counter", "Checkpoints taken.", lambda m: m.checkpoints),
     Family(
-        "checkpoint_age_seconds", "gauge", "Since the last checkpoint; absent if there was none since the start.",
+        "checkpoint_age_seconds", "gauge", "Age of the last checkpoint; absent before the first one since the start.",
         lambda m: m.checkpoint_age_s,
     ),
-    Family("checkpoint_lsn", "gauge", "The log up to here is in the checkpoint.", lambda m: m.checkpoint_lsn),
-    Family("checkpoint_size_bytes", "gauge", "What the last checkpoint wrote.", lambda m: m.checkpoint_bytes),
+    Family("checkpoint_lsn", "gauge", "LSN up to which the log is in the checkpoint.", lambda m: m.checkpoint_lsn),
+    Family("checkpoint_size_bytes", "gauge", "Bytes written by the last checkpoint.", lambda m: m.checkpoint_bytes),
     Family(
-        "checkpoint_replay_bytes", "gauge", "Log that a start after a crash now would have to read.",
+        "checkpoint_replay_bytes", "gauge", "Log bytes that recovery would read after a crash now.",
         lambda m: m.replay_bytes,
     ),
     Family(
-        "checkpoint_failure_info", "gauge", "Why no checkpoint is taken any more; absent if nothing is wrong.",
+        "checkpoint_failure_info", "gauge", "Why checkpoints have stopped; absent while they work.",
         lambda m: _info("reason", m.checkpoint_failure),
     ),
     Family(
-        "disk_free_bytes", "gauge", "Free on the journal's file system; absent if it can't be told.",
+        "disk_free_bytes", "gauge", "Free bytes of the journal's file system; absent if unknown.",
         lambda m: m.disk_free_bytes,
     ),
     Family(
-        "disk_full", "gauge", "1 while no container can be made because the disk is full.",
+        "disk_full", "gauge", "1 while no container can be created because the disk is full.",
         lambda m: bool(m.disk_full),
     ),
-    Family("disk_low", "gauge", "1 while so little room is left that nothing is stored.", lambda m: bool(m.disk_low)),
+    Family("disk_low", "gauge", "1 while low disk space prevents storing messages.", lambda m: bool(m.disk_low)),
 )  # fmt: skip
 
 

@@ -116,7 +116,7 @@ class StoreType(One):
             (
                 Attribute("durable-lsn", "number", "All records below this LSN are durable.",
                           lambda _: store.durable_lsn),
-                Attribute("next-lsn", "number", "The LSN of the next record.", lambda _: store.next_lsn),
+                Attribute("next-lsn", "number", "An LSN above all records.", lambda _: store.next_lsn),
                 Attribute("full", "string", "Why messages cannot be stored; empty if they can.",
                           lambda _: store.full()),
                 *(

@@ -1,1 +1,1 @@
-"""Space of the journal: what a container still holds, and how it is given back."""
+"""Space of the journal: what a container still holds, and how containers are reclaimed."""

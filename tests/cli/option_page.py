@@ -21,12 +21,13 @@ BEGIN = f"""\
 # Configuration
 
 Each option of `cairnmq broker` has a name on the command line (`--store-dir`), in the environment
-(`CAIRNMQ_STORE_DIR`), and in the configuration file (`store-dir`). A value comes from the first of these sources that
-has it:
+(`CAIRNMQ_STORE_DIR`), and in the configuration file (`store-dir`). A value comes from the first of
+these sources that has it:
 
 1. the command line
 2. the environment
-3. the configuration file: `--config FILE`, or `CAIRNMQ_CONFIG`, or `{DEFAULT_FILE}` in the working directory
+3. the configuration file: `--config FILE`, or `CAIRNMQ_CONFIG`, or `{DEFAULT_FILE}` in the working
+   directory
 4. the default
 
 ```toml
@@ -39,25 +40,29 @@ memory-limit = "1GiB"
 auto-create = ["orders.*", "events.*"]
 ```
 
-Options that may be given many times are arrays in the file, and are separated by spaces in the environment. Flags are
-`true` or `false`.
+Options that may be given many times are arrays in the file, and are separated by spaces in the
+environment. Flags are `true` or `false`.
 
-* **Sizes** are numbers with a unit: `512K`, `64MiB`, `1GB`. K and KiB are 1024 bytes, KB is 1000 bytes. A number
-  without a unit is bytes.
-* **Durations** are numbers with a unit: `500ms`, `30s`, `10m`, `2h`, `7d`, `1w`. A number without a unit is seconds.
+* **Sizes** are numbers with a unit: `512K`, `64MiB`, `1GB`. K and KiB are 1024 bytes, KB is 1000
+  bytes. A number without a unit is bytes.
+* **Durations** are numbers with a unit: `500ms`, `30s`, `10m`, `2h`, `7d`, `1w`. A number without a
+  unit is seconds.
 
-`cairnmq config check FILE` checks a file. `cairnmq config show` prints all values and where they come from, without
-passwords, and accepts the options of `cairnmq broker`. Unknown keys and invalid values are errors.
+`cairnmq config check FILE` checks a file. `cairnmq config show` prints all values and where they
+come from, without passwords, and accepts the options of `cairnmq broker`. Unknown keys and invalid
+values are errors.
 
 !!! note "Kubernetes"
-    For a service with the name `cairnmq`, Kubernetes sets variables like `CAIRNMQ_PORT=tcp://10.0.0.1:5672` in all
-    containers. Set `enableServiceLinks: false` in the specification of the pod.
+    For a service with the name `cairnmq`, Kubernetes sets variables like
+    `CAIRNMQ_PORT=tcp://10.0.0.1:5672` in all containers. Set `enableServiceLinks: false` in the
+    specification of the pod.
 
 ## Reload
 
-SIGHUP and `cairnmq ctl reload` read these files again: users, access rules, certificates, revocation lists, and the
-configuration file. Of the options, those in this list change at run time; other changed options are named in a warning,
-and are used from the next start on. If any of the files is invalid, nothing changes.
+SIGHUP and `cairnmq ctl reload` read these files again: users, access rules, certificates,
+revocation lists, and the configuration file. Of the options, those in this list change at run time;
+other changed options are named in a warning, and are used from the next start on. If any of the
+files is invalid, nothing changes.
 
 """
 

@@ -11,13 +11,16 @@ from .tracing import Figures, Trace, traced
 
 HEAD = """# The path of a durable message
 
-One message of 200 bytes goes from a sender to a receiver of the same queue. This page lists the functions that it
-passes, in the order in which the threads of the broker enter them. `python -m tests.structure.path_page` writes the
-page from a trace of a live broker, and `tests/structure/test_path.py` compares its files with a new trace. See
-[glossary.md](reference/glossary.md) for the terms, and [ARCHITECTURE.md](../ARCHITECTURE.md) for the overview.
+One message of 200 bytes goes from a sender to a receiver of the same queue. This page lists the
+functions that it passes, in the order in which the threads of the broker enter them.
+`python -m tests.structure.path_page` writes the page from a trace of a live broker, and
+`tests/structure/test_path.py` compares its files with a new trace. See
+[glossary.md](reference/glossary.md) for the terms, and [ARCHITECTURE.md](../ARCHITECTURE.md) for
+the overview.
 
-{calls} calls in {files} files, {stays} stays in a file, {climbs} moves to a higher layer. A worker reads the socket and
-plays the core; the flusher makes the message durable; the worker answers the sender and forwards the message.
+{calls} calls in {files} files, {stays} stays in a file, {climbs} moves to a higher layer. A worker
+reads the socket and plays the core; the flusher makes the message durable; the worker answers the
+sender and forwards the message.
 """
 ROLES = {"worker": "Worker, which also plays the core", "flusher": "Flusher"}
 FIRST = "Terminal.feed"
