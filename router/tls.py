@@ -312,9 +312,8 @@ class SecuredTerminal:
         if self._terminal is not None:
             self._terminal.free()
 
-    def do_work(self) -> None:
-        if self._terminal is not None:
-            self._terminal.do_work()
+    def do_work(self) -> bool:
+        return self._terminal is not None and self._terminal.do_work()
 
 
 class SecuredClientTerminal(SecuredTerminal):
@@ -357,8 +356,8 @@ class SecuredClientTerminal(SecuredTerminal):
     def free(self) -> None:
         self._inner.free()
 
-    def do_work(self) -> None:
-        self._inner.do_work()
+    def do_work(self) -> bool:
+        return self._inner.do_work()
 
 
 def make_client_context(target: Target) -> ssl.SSLContext:

@@ -295,11 +295,13 @@ class Worker:
                         terminal.do_work()  # its socket is gone: messages on their way to it go back
                         continue
                     try:
-                        terminal.do_work()
+                        if terminal.do_work() and not held.behind:
+                            held.behind = True
+                            self._behind.append(held)
                     except Exception:  # a defect that one connection's input finds must not take the others along
                         self._break_off(held)
                     if held.is_counted and not terminal.is_opening:
-                        self._note_login(held)
+                        self._stop_counting(held)
                     active.add(held)
                 is_over = perf_counter() >= until_s and not self._stopping
             elif active:
@@ -416,13 +418,6 @@ class Worker:
         """Remove a connection from those that are not authenticated."""
         held.is_counted = False
         self._openings.remove(held)
-
-    def _note_login(self, held: WorkerSocket) -> None:
-        """A login was checked. More may have come with it than the rest of its turn's control frames."""
-        self._stop_counting(held)
-        if not held.behind:
-            held.behind = True
-            self._behind.append(held)
 
     def _room(self, held: WorkerSocket, is_ended: bool) -> int:
         """Return the number of bytes to read of a socket now; 0 if it waits."""

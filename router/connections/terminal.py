@@ -497,8 +497,8 @@ class Terminal:
             self._scheduled = True
             self._wake(self)
 
-    def do_work(self) -> None:
-        """Do what the core noted down."""
+    def do_work(self) -> bool:
+        """Do what the core noted down; return whether something waits for `go_on`, as what came with a login may."""
         self._scheduled = False  # before the work: what is noted from here on wakes the worker again
         work = self._work
         while work:
@@ -506,11 +506,13 @@ class Terminal:
             action(*args)
         if self.engine.outgoing.ranked:
             self._pump_blocked()
-        if self._front is None and not self.closed:
-            engine = self.engine
-            engine.digest()
-            if engine.touched or self.endpoints.events or engine.echoes_asked:
-                self._digest()
+        if self._front is not None or self.closed:
+            return False
+        engine = self.engine
+        engine.digest()
+        if engine.touched or self.endpoints.events or engine.echoes_asked:
+            self._digest()
+        return engine.is_behind
 
     def _pump_blocked(self) -> None:
         for link in self.engine.outgoing.in_turn():

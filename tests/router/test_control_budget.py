@@ -1,10 +1,12 @@
-"""Messages to a client cost its connection no part of the budget of control frames."""
+"""The budget of control frames: messages to a client cost nothing of it, and what exceeds it is digested later."""
 
 from __future__ import annotations
 
+import pytest
+
 from cairnmq.amqp.codec.types import Uint
 from tests.fuzz.site import Site
-from tests.harness.router.raw import AMQP, FLOW, attach, begin, frame, opening, transfer
+from tests.harness.router.raw import AMQP, FLOW, Say, attach, begin, frame, opening, transfer
 from tests.harness.security.wire import message
 
 CONTROLS = 16
@@ -33,3 +35,19 @@ def test_receiver_that_sends_nothing_keeps_its_budget() -> None:
     turn = receiver.go_on(CONTROLS)
     assert (turn.is_behind, turn.controls_left) == (False, CONTROLS)
     assert not receiver.engine.is_behind
+
+
+@pytest.mark.parametrize(("drain", "echo"), [(True, False), (False, True)])
+def test_flows_are_answered_that_came_with_the_attaches(say: Say, drain: bool, echo: bool) -> None:
+    """They wait for the core to open the links, which is when nothing is left of the budget of the turn."""
+    links = CONTROLS // 2 - 1
+    attaches = [attach(f"r{number}", number, "q", receives=True, channel=1) for number in range(links)]
+    flows = [
+        frame(FLOW, *WINDOW, Uint(number), Uint(0), Uint(0), None, drain, echo, channel=1)
+        for number in (*range(links), 0)
+    ]  # fmt: skip
+    raw = say(begin(1), *attaches, *flows)
+    answered: set[int] = set()
+    while len(answered) < links:
+        answered.update(raw.until("flow").fields[4:5])
+        answered.discard(None)
