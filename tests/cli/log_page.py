@@ -19,8 +19,9 @@ AUDIT = {
 BEGIN = """\
 # Logs
 
-`--log-level` (`debug`, `info`, `warning`, `error`), `--log-format` (`text`, `json`, `logfmt`) and `--log-file` are
-options of `cairnmq broker`. Every record is one line; the lines of a traceback are indented.
+`--log-level` (`debug`, `info`, `warning`, `error`), `--log-format` (`text`, `json`, `logfmt`) and
+`--log-file` are options of `cairnmq broker`. Every record is one line; the lines of a traceback
+are indented.
 
 | Format | Line |
 |---|---|
@@ -28,15 +29,17 @@ options of `cairnmq broker`. Every record is one line; the lines of a traceback 
 | `logfmt` | `time=2026-11-24T13:04:42.123+00:00 level=info event=broker.listening logger=... message="..."` |
 | `json` | an object with the same fields |
 
-Times are UTC. Besides `time`, `level`, `event`, `logger` and `message`, a record has `connection`, `link` or `queue`
-if it is about one, the fields of its event, and `error` with the traceback of an internal error.
+Times are UTC. Besides `time`, `level`, `event`, `logger` and `message`, a record has
+`connection`, `link` or `queue` if it is about one, the fields of its event, and `error` with the
+traceback of an internal error.
 
-In the formats `text` and `logfmt`, lifecycle events are on standard output, and all other records on standard error.
-With `--log-format json` all records are on standard error. With `--log-file` all records are in the file; it is opened
-anew after it was renamed (logrotate needs no signal). `--audit-file` gets audit records in addition.
+In the formats `text` and `logfmt`, lifecycle events are on standard output, and all other records
+on standard error. With `--log-format json` all records are on standard error. With `--log-file`
+all records are in the file; it is opened anew after it was renamed (logrotate needs no signal).
+`--audit-file` gets audit records in addition.
 
-The names below are stable. A record without an event of its own has the name of the layer that logs it: `router`,
-`broker`, `store`, `journal`, `cluster`, `amqp`.
+The names below are stable. A record without an event of its own has the name of the layer that
+logs it: `router`, `broker`, `store`, `journal`, `cluster`, `amqp`.
 """
 
 
