@@ -28,6 +28,8 @@ def read_config(path: str, options: Mapping[str, DescribedOption]) -> ConfigFile
         raise CairnError(f"--config {path}", f"can't be read: {error.strerror}", "name a readable file") from error
     except UnicodeDecodeError as error:
         raise CairnError(path, f"not UTF-8: {error}", "save the file as UTF-8") from error
+    except RecursionError:
+        raise CairnError(path, "invalid TOML: arrays or tables are nested too deep", "no option needs it") from None
     except tomllib.TOMLDecodeError as error:
         raise CairnError(path, f"invalid TOML: {error}", "correct the line; see https://toml.io") from error
     file = ConfigFile(path, values, _lines(text, values))

@@ -26,6 +26,7 @@ from .announcements import announce, reporting_errors
 from .broker_options import broker_options, quota_of
 from .recovery_progress import RecoveryProgress
 from .settings import BrokerSettings
+from .unknown_variables import unknown_variables
 
 GARBAGE_AFTER = 20_000
 """So many more objects than before, and Python looks for cycles among them. Messages on their way are thousands of
@@ -44,6 +45,8 @@ def _broker(**values: Any) -> None:
       cairnmq broker --store-dir ./data --port 5672
     """
     given = BrokerSettings(**values)
+    for warning in unknown_variables(broker, given.connect_to):
+        announce("broker.unknown-variable", warning, logging.WARNING)
     options = broker_options(given)
     sys.setswitchinterval(0.0005)  # else the flusher may wait 5 ms for the interpreter after each sync
     gc.freeze()  # what is there now stays

@@ -12,10 +12,11 @@ from ...base.errors import CairnError
 from ..common.config_file import read_config
 from ..common.configured_command import DEFAULT_FILE, ConfiguredCommand, config_option, sources, without_secrets
 from ..common.described_options import options_of
-from ..common.output import console, print_json, printable
+from ..common.output import console, print_json, printable, remark
 from .broker import broker
 from .broker_options import broker_options
 from .settings import BrokerSettings
+from .unknown_variables import unknown_variables
 
 
 @click.group("config", short_help="Check and show the configuration")
@@ -43,10 +44,17 @@ def check(file: str) -> None:
     found = read_config(file, broker.described())
     try:
         context = broker.make_context("broker", ["--config", file])
-        broker_options(BrokerSettings(**context.params))
+        settings = BrokerSettings(**context.params)
+        broker_options(settings)
     except click.ClickException as error:
         raise CairnError(file, error.format_message()) from error
+    _warn(settings.connect_to)
     click.echo(f"{printable(file)}: OK, {len(found.values)} {'option' if len(found.values) == 1 else 'options'}")
+
+
+def _warn(connect_to: tuple[str, ...]) -> None:
+    for warning in unknown_variables(broker, connect_to):
+        remark("config", f"warning: {warning}")
 
 
 def _show(as_json: bool, is_changed: bool, **values: Any) -> None:
@@ -64,6 +72,7 @@ def _show(as_json: bool, is_changed: bool, **values: Any) -> None:
         for option, value, source in sources(click.get_current_context())
         if source != "default" or not is_changed
     ]
+    _warn(values["connect_to"])
     if as_json:
         print_json(rows)
         return

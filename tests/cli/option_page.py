@@ -50,7 +50,8 @@ environment. Flags are `true` or `false`.
 
 `cairnmq config check FILE` checks a file. `cairnmq config show` prints all values and where they
 come from, without passwords, and accepts the options of `cairnmq broker`. Unknown keys and invalid
-values are errors.
+values are errors. Unknown variables `CAIRNMQ_*` are warnings, also in the log of the broker
+(`broker.unknown-variable`).
 
 !!! note "Kubernetes"
     For a service with the name `cairnmq`, Kubernetes sets variables like

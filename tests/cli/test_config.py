@@ -97,6 +97,7 @@ WRONG = {
     "port = 1\nport = 2": ": invalid TOML: Cannot overwrite a value (at line 2, column 9)",
     "port = ": ": invalid TOML: Invalid value (at line 1, column 8)",
     "archive-max-size = '1G'": "--archive-max-size, --archive-max-age: there is no archive",
+    "port = " + "[" * 5000: ": invalid TOML: arrays or tables are nested too deep",
     "tls-only = true": "--tls-...: TLS is to be spoken, and at no port",
 }
 
@@ -118,6 +119,29 @@ def test_error_of_the_environment_names_the_variable() -> None:
         "cairnmq: CAIRNMQ_PORT in the environment = 'tcp://10.0.0.1:5672': 'tcp://10.0.0.1:5672' is not a valid "
         "integer range\n"
     )
+
+
+MISSPELLED = {"CAIRNMQ_STOREDIR": "secret-value", "CAIRNMQ_ZZZZZZ": "secret-value", "CAIRNMQ_SITE_B": "secret-value"}
+WARNINGS = (
+    "CAIRNMQ_STOREDIR in the environment: unknown variable, ignored; did you mean CAIRNMQ_STORE_DIR?",
+    "CAIRNMQ_ZZZZZZ in the environment: unknown variable, ignored; unset it; `cairnmq config show` lists all options",
+)
+
+
+def test_misspelled_variable_is_reported_at_start_with_the_nearest_known_one() -> None:
+    """Also when the start fails because of it. Values may be passwords, and are not in the warning."""
+    done = run("broker", environment={name: MISSPELLED[name] for name in ("CAIRNMQ_STOREDIR", "CAIRNMQ_ZZZZZZ")})
+    assert [line.partition(" WARNING broker.unknown-variable ")[2] for line in done.stdout.splitlines()] == [*WARNINGS]
+    assert "Missing option '--store-dir'" in done.stderr
+    assert "secret-value" not in done.stdout + done.stderr
+
+
+def test_config_commands_report_misspelled_variables(tmp_path: Path) -> None:
+    path = file_of(tmp_path, 'store = "memory"\nconnect-to = ["amqp://anna@mq2?name=b&password-env=CAIRNMQ_SITE_B"]\n')
+    expected = "".join(f"cairnmq config: warning: {warning}\n" for warning in WARNINGS)
+    for arguments in (("check", path), ("show", "--json", "--config", path)):
+        done = run("config", *arguments, environment={**MISSPELLED, "CAIRNMQ_PASSWORD": "pw"})
+        assert (done.returncode, done.stderr) == (0, expected), "a variable that a URL names is known"
 
 
 def test_file_that_is_missing_or_not_text_is_one_line(tmp_path: Path) -> None:
