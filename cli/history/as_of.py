@@ -48,22 +48,10 @@ _CHANGES_SHOWN = 20
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @answering
 def as_of(
-    arguments: tuple[str, ...],
-    archives: tuple[str, ...],
-    queues: tuple[str, ...],
-    count: int | None,
-    diff: tuple[str, str] | None,
-    partial: bool,
-    target: str | None,
-    resend: str | None,
-    rate: float | None,
-    skip: int,
-    user: str | None,
-    ca: str | None,
-    connect: str | None,
-    catalog: str | None,
-    as_json: bool,
-) -> int:
+    arguments: tuple[str, ...], archives: tuple[str, ...], queues: tuple[str, ...], count: int | None,
+    diff: tuple[str, str] | None, partial: bool, target: str | None, resend: str | None, rate: float | None, skip: int,
+    user: str | None, ca: str | None, connect: str | None, catalog: str | None, as_json: bool,
+) -> int:  # fmt: skip
     """Show the contents of queues at a point in time.
 
     STORE is a store directory, or several: a store and its archives, or archives alone. A broker may be running on the

@@ -61,23 +61,10 @@ class _Speed(click.ParamType[float]):
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @answering
 def replay(
-    paths: tuple[str, ...],
-    archives: tuple[str, ...],
-    url: str,
-    speed: float,
-    rate: float | None,
-    from_lsn: str | None,
-    to_lsn: str | None,
-    from_time: str | None,
-    to_time: str | None,
-    queues: tuple[str, ...],
-    count: int | None,
-    user: str | None,
-    ca: str | None,
-    connect: str | None,
-    catalog: str | None,
-    as_json: bool,
-) -> int:
+    paths: tuple[str, ...], archives: tuple[str, ...], url: str, speed: float, rate: float | None, from_lsn: str | None,
+    to_lsn: str | None, from_time: str | None, to_time: str | None, queues: tuple[str, ...], count: int | None,
+    user: str | None, ca: str | None, connect: str | None, catalog: str | None, as_json: bool,
+) -> int:  # fmt: skip
     """Send the messages that arrived in a journal to a broker again, byte for byte and in order, at a chosen speed.
 
     A message counts when it got on a queue, once for each; one of a transaction that was not committed never does. What

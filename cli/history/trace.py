@@ -50,16 +50,9 @@ class _Traced(NamedTuple):
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @answering
 def trace(
-    arguments: tuple[str, ...],
-    message_id: str | None,
-    correlation_id: str | None,
-    own: str | None,
-    archives: tuple[str, ...],
-    also: tuple[str, ...],
-    connect: str | None,
-    catalog: str | None,
-    as_json: bool,
-) -> int:
+    arguments: tuple[str, ...], message_id: str | None, correlation_id: str | None, own: str | None,
+    archives: tuple[str, ...], also: tuple[str, ...], connect: str | None, catalog: str | None, as_json: bool,
+) -> int:  # fmt: skip
     """Show the lifetime of a message, from its arrival to the reason for its departure. A broker may be running.
 
     STORE is a store directory, or a store and its archives. MESSAGE is the store's id for it, or the LSN of any record

@@ -74,26 +74,11 @@ class _Number(click.ParamType[int]):
 @click.option("--summary", is_flag=True, help="Only totals: records per type, bytes, LSNs, damage.")
 @answering
 def dump(
-    paths: tuple[str, ...],
-    archives: tuple[str, ...],
-    from_lsn: int,
-    to_lsn: int | None,
-    since: str | None,
-    until: str | None,
-    last: int | None,
-    types: tuple[str, ...],
-    queues: tuple[str, ...],
-    messages: tuple[int, ...],
-    as_json: bool,
-    payload: int | None,
-    whole: bool,
-    rules: tuple[str, ...],
-    redact_key: str | None,
-    blocks: bool,
-    connect: str | None,
-    catalog: str | None,
-    summary: bool,
-) -> int:
+    paths: tuple[str, ...], archives: tuple[str, ...], from_lsn: int, to_lsn: int | None, since: str | None,
+    until: str | None, last: int | None, types: tuple[str, ...], queues: tuple[str, ...], messages: tuple[int, ...],
+    as_json: bool, payload: int | None, whole: bool, rules: tuple[str, ...], redact_key: str | None, blocks: bool,
+    connect: str | None, catalog: str | None, summary: bool,
+) -> int:  # fmt: skip
     """Show what stands in a journal, a record per line, also while a broker runs on it.
 
     STORE is a store directory or the directory of a journal, ARCHIVE what --archive-dir named; a store and its archive
