@@ -44,8 +44,8 @@ class ApplyLoop:
     ) -> None:
         """*came_back*: a heartbeat of this member was delivered to it.
 
-        *at_once*: handlers of control messages that count in every phase; *in_order*: of those that count where this
-        member applies events.
+        *at_once*: handlers of control messages that apply in every phase; *in_order*: handlers of those that apply only
+        where this member applies events.
         """
         self._state = context.state
         self._commits = context.commits
@@ -60,12 +60,12 @@ class ApplyLoop:
         self._in_order = in_order
         self.reassembly = Reassembly()
         self.position = 0
-        """Behind the last event that was done."""
+        """The position behind the last applied event."""
         self.bad_events = 0
         self._bad_of: Counter[MemberId] = Counter()
 
     def apply(self, received: ReceivedEvent) -> None:
-        """Do what it says, in the phase that this member is in."""
+        """Applies an event, as the phase of this member requires."""
         state, commits = self._state, self._commits
         sender, position, payload, number, is_last, kept = received
         commits.hears(sender, number, is_last)
@@ -93,7 +93,7 @@ class ApplyLoop:
         local = self._locals.heard() if mine else None
         if isinstance(event, events.AckEvent):
             commits.heard(sender, event.numbers)
-        elif isinstance(event, events.ControlEvent) and event.about["what"] == "alive":  # nothing is to be done
+        elif isinstance(event, events.ControlEvent) and event.about["what"] == "alive":  # there is nothing to apply
             if mine:
                 self._came_back()
         elif isinstance(event, events.ControlEvent):

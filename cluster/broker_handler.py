@@ -1,7 +1,8 @@
 """Encodes the calls of the broker to its cluster as events, and multicasts them (D39).
 
-Nothing has to be suppressed while a message is routed: what a queue's policy does to other messages is decided by one
-member and said by it like anything else (D77: who rejects, moves). Contents go as they came (D81). Core only.
+Nothing has to be suppressed while a message is routed: one member decides the effect of a queue's policy on other
+messages, and multicasts it like any other event (D77: the member that rejects a message also moves it). Contents are
+passed on unchanged (D81). Core only.
 """
 
 from __future__ import annotations
@@ -193,4 +194,4 @@ class BrokerHandler:
 
 
 def _nothing() -> None:
-    """The last batch tells."""
+    """Returns an action that runs *then* at the last of several calls."""

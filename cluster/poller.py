@@ -1,8 +1,8 @@
-"""Listening to the group: something came to its descriptor, or a time has come, so the core has a step to do.
+"""Schedules steps of the core when the group has something to receive, or when a timer of the group is due.
 
-The group belongs to the core. Its descriptor is watched by a worker of the router, as clients' sockets are: so what
-comes is heard without a hand-over between threads. It is watched for one event, and again when a step has found nothing
-more there: who plays the core may be another thread, and until it is done there is nothing new to tell.
+The group belongs to the core. A worker of the router watches its descriptor, like the sockets of clients, so received
+data needs no hand-over between threads. The descriptor is watched for one event, and again after a step that received
+nothing more: another thread may run the core, and until it ends nothing more needs a step.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from .group.group import Group
 from .kernel.context import MemberContext
 
 Watch = Callable[[int, Callable[[], None]], None]
-"""Have an action done, on some thread, as soon as a descriptor is readable: once."""
+"""Runs an action on some thread, once, as soon as a descriptor is readable."""
 
 
 class Poller:
-    """Made when there are workers to watch, whatever steps were done before; stopped before the group is closed."""
+    """The poller of one group: created after the workers, and stopped before the group is closed."""
 
     def __init__(
         self, context: MemberContext, group: Group, watch: Watch, post: Callable[[Callable[[], None]], None]
     ) -> None:
-        """*post*: have an action done on the broker's core, at the end of which the group's step is done."""
+        """*post*: runs an action on the broker's core, at the end of which the step of the group follows."""
         self._clock = context.clock
         self._timers = context.timers
         self._group = group
@@ -31,17 +31,17 @@ class Poller:
         self._post = post
         self._watched = False
         self._due_s = inf
-        """When a timer rings."""
+        """The time at which the next timer is due."""
         self._is_stopped = False
         context.events.idle.subscribe(self._on_step)
         post(_step)
 
     def stop(self) -> None:
-        """On the core, or when nobody plays it any more."""
+        """Stops the poller. Called on the core, or after it ended."""
         self._is_stopped = True
 
     def _on_step(self) -> None:
-        """On the core: the group was stepped, nothing more is to be done there, and it knows for how long."""
+        """Watches the descriptor and sets a timer, after a step that left nothing to receive. Called on the core."""
         group = self._group
         if self._is_stopped:
             return
@@ -59,7 +59,7 @@ class Poller:
             self._timers.after(wait_s, self._rings, due_s)
 
     def _came(self) -> None:
-        """On the thread that watches: no step has said since that the group is to be watched."""
+        """Schedules a step. Called on the watching thread; the descriptor is not watched until the step ends."""
         self._watched = False
         self._post(_step)
 
@@ -69,4 +69,4 @@ class Poller:
 
 
 def _step() -> None:
-    """The end of the core's step does it."""
+    """Does nothing: the end of the core's step includes the step of the group."""

@@ -1,7 +1,7 @@
 """The progress of a member with the events that it received.
 
-At the end of a step it notes what is applied, so that it gets durable; when it is, it acknowledges that to the others,
-and reports what is not to flow control. Core only.
+At the end of a step it records the applied events, so that they become durable; then it acknowledges them to the
+others, and reports the remaining lag to flow control. Core only.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class MemberProgress:
         self._flow = flow
         self._receiver = receiver
         self._noted = 0
-        """Up to that place what is done was noted."""
+        """The position up to which progress was recorded."""
         self._noted_lsn = 0
-        """The end of the store then."""
+        """The end of the store at that time."""
 
     def begin(self) -> None:
         """Begins a new membership."""
         self._apply_loop.position = self._noted = self._commits.done
 
     def note(self) -> None:
-        """Ends a step: has what it did made durable."""
+        """Ends a step: makes its effects durable."""
         position, commits = self._apply_loop.position, self._commits
         if self._state.phase not in (UPDATING, SYNCED) or (position == self._noted and not commits.ended_one):
             return
@@ -58,7 +58,7 @@ class MemberProgress:
         self.durable()
 
     def durable(self) -> None:
-        """Acknowledges what is durable now, since the store's durable LSN has moved."""
+        """Acknowledges events that are durable now, since the store's durable LSN has moved."""
         phase, commits = self._state.phase, self._commits
         if phase in (WIPING, UPDATING):
             self._receiver.durable()
@@ -68,13 +68,13 @@ class MemberProgress:
             self._broadcaster.send(events.ack(commits.numbers))
 
     def look_at_flow(self) -> None:
-        """Ends a step: reports to flow control what is not applied, or not durable at a majority."""
+        """Ends a step: reports events to flow control that are not applied, or not durable at a majority."""
         flow, waiting = self._flow, self._inbox.events
         if self._state.phase in (OUTSIDE, FOUNDING, WIPING, ASKING) and not waiting:
             flow.nothing_lags()
             return
         done, safe = self._commits.done, self._commits.finished
-        if not waiting and done >= self._apply_loop.position:  # what comes behind it are acknowledgements
+        if not waiting and done >= self._apply_loop.position:  # only acknowledgements follow
             safe = flow.end if safe == done else safe
             done = flow.end
         flow.look(done, safe, self._apply_loop.reassembly.size_bytes)

@@ -1,4 +1,4 @@
-"""The order of queues that all members of a cluster have. Core only."""
+"""The order of changes to queues that all members of a cluster have. Core only."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class ReplicatedReturns:
     """Messages that are returned to replicated queues in one step: one event for each queue."""
 
     def __init__(self, post: Callable[..., None], cluster: Cluster) -> None:
-        """*post*: has an action run on the core, after what waits there."""
+        """*post*: runs an action on the core, after the actions that wait there."""
         self.cluster = cluster
         self._post = post
         self._back: dict[Queue, list[tuple[Entry, bool, Callable[[], None]]]] = {}
-        """Each with whether its delivery failed."""
+        """The entries to return, each with whether its delivery failed."""
 
     def add(self, queue: Queue, entry: Entry, failed: bool, then: Callable[[], None]) -> None:
         """Return *entry* at the end of the step, at the latest; do *then* when that is safe."""
@@ -37,7 +37,7 @@ class ReplicatedReturns:
 
 
 class ReplicatedOrder:
-    """The order of one queue: a change is done when it comes back in the order of all members."""
+    """The order of one queue: a change is applied when it comes back in the order of all members."""
 
     finds_by_position = True
     counts_failures = False
@@ -73,7 +73,7 @@ class ReplicatedOrder:
         self._cluster.take(self._queue, [entry], why, lambda: then(0))
 
     def still_has(self, entry: Entry) -> bool:
-        return True  # what is purged is marked as gone
+        return True  # purged messages are marked as gone
 
     def answer(self, then: Callable[..., None], *args: Any) -> None:
         self._cluster.when_answered(partial(then, *args))
@@ -114,4 +114,4 @@ def _do_all(actions: Sequence[Callable[[], None]]) -> None:
 
 
 def _nothing() -> None:
-    """For what nobody waits for."""
+    """Does nothing, for changes without a callback."""

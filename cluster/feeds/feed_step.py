@@ -1,4 +1,4 @@
-"""A part of what a follower at another site is sent: made on the core, its contents read and encoded beside it."""
+"""A part of a step to a downstream: made on the core; its contents are read and encoded on the reader's thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_BYTES = 512 << 10
 
 class FeedMessage(NamedTuple):
     place: int
-    """Of the step that ends with it; 0 if none does."""
+    """The place of the step that ends with the message; 0 if none does."""
     content: bytes
 
 
@@ -33,9 +33,9 @@ class FeedPart:
     def __init__(
         self, store: MessageStore, puts: Sequence[tuple[int, int]], others: Sequence[bytes], head: Head
     ) -> None:
-        """*puts*: positions and ids; *others*: events, encoded. The step ends here if *head* says so."""
+        """*puts*: positions and IDs; *others*: encoded events. The flags of *head* state whether the step ends here."""
         self.gone: list[int] = []
-        """Positions of messages that went before they could be read: if there are any the step has not ended."""
+        """Positions of messages that were dequeued before they could be read: with any, the step does not end here."""
         self.sent_bytes = 0
         self._store = store
         self._puts = puts
@@ -90,11 +90,11 @@ class FeedPart:
             yield self._message(events)
 
     def _message(self, events: Sequence[bytes]) -> FeedMessage:
-        """A part that others follow."""
+        """Returns a message of events, as a part of a step that continues."""
         return FeedMessage(0, message(self.head._replace(flags=0), events))
 
     def _pieces(self, position: int, message_id: int, events: list[bytes]) -> Iterator[FeedMessage]:
-        """A long message, piece by piece, and in *events* that it is there."""
+        """Yields a long message in pieces, and adds its last event to *events*."""
         try:
             for number in range(self._store.piece_count(message_id)):
                 yield self._message([encode(Piece(position, self._store.load_piece(message_id, number)))])

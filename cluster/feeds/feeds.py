@@ -1,4 +1,4 @@
-"""Followers of replicated queues at other sites, as far as this member feeds them. Core only."""
+"""The feeds to downstreams of replicated queues that this member serves. Core only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ReplicatedFeeds:
         self._numbers = count(1)
 
     def open(self, queue: QueueState, said: ReplicaPosition, terminal: TerminalEnd) -> None:
-        """A follower's link, to a member that serves clients."""
+        """Opens the link of a downstream; this member serves clients."""
         replica = self._owners.replicas.get(queue.name)
         if replica is None:
             terminal.failure("amqp:not-found", f"there is no queue {queue.name!r}")
@@ -46,7 +46,7 @@ class ReplicatedFeeds:
         feeder.begin()
 
     def heard(self, message: ControlMessage) -> None:
-        """Some member begins to feed a follower: from the first time on the queue's history has a name."""
+        """Handles the first event of a feed on any member, which gives the queue's history its ID, once."""
         sender, position, about = message
         replica = self._owners.replicas.get(about["queue"])
         if replica is not None and not replica.line:
@@ -55,12 +55,12 @@ class ReplicatedFeeds:
             self.feeders[about["number"]].cut(position)
 
     def gone(self, name: str) -> None:
-        """The queue was deleted."""
+        """Ends the feeds of a queue that was deleted."""
         for feeder in [*self.feeders.values()]:
             if feeder.queue.name == name:
                 feeder.fail("amqp:resource-deleted", f"queue {name!r}: it was deleted")
 
     def lost(self, why: str) -> None:
-        """The group was left: another member has to feed them."""
+        """Ends all feeds, since the group was left: another member has to serve them."""
         for feeder in [*self.feeders.values()]:
             feeder.fail("amqp:link:detach-forced", f"the queue can no longer be followed here: {why}")

@@ -1,17 +1,22 @@
-"""Feeds a follower at another site with a replicated queue, by one of the members; it may go on with any other.
+"""Feeds a downstream at another site with a replicated queue; the downstream can continue at any other member.
 
-A message is named by its position, which is the same on all members, and a place is the epoch of the cluster and the
-number behind an event, so what the follower has says to any member where it has come to. Each member can find out what
-it lacks without having known of it before: what stands on the queue at a *cut*, the place of an event that this member
-says for it. Of what the follower has, all goes that does not stand there; what stands behind its last position comes;
-and then what becomes of the queue from the cut on (`watch`). Nothing leaves before it is safe, so no member can ever
-lack what the follower has; and the cut comes behind all that was safe when the follower asked.
+A message is identified by its position, which is equal on all members. A place is the epoch of the cluster and the
+number behind an event, so any member understands the place that a downstream reports. Each member can determine what
+the downstream lacks without having fed it before. It compares with the messages on the queue at a *cut*, the position
+of an event that this member multicasts for it:
 
-If that is little, it is one step, and the follower goes from one moment of the queue to another. Else messages come
-first, in several steps, and what went goes last: in between the copy is no moment of the queue, but lacks nothing that
-stands on it, and says that it is not whole.
+* Messages of the downstream that are not on the queue at the cut are removed there.
+* Messages behind the last position of the downstream are sent.
+* Later changes of the queue follow (`watch`).
 
-A message that is gone when it is to be read is off the queue further on, and what lies between is one step. Core only.
+Nothing is sent before it is safe, so no member can ever lack a message of the downstream; and the cut follows all that
+was safe when the downstream asked.
+
+A small difference is sent as one step, so the downstream moves from one consistent state of the queue to another.
+Otherwise messages are sent first, in several steps, and removals last: in between the copy is not consistent, but lacks
+no message that is on the queue, and is marked as incomplete.
+
+If a message was dequeued before it could be read, all changes up to its dequeue form one step. Core only.
 """
 
 from __future__ import annotations
@@ -37,21 +42,21 @@ from .feed_step import FeedPart, LoadedPart
 log = logging.getLogger(__name__)
 
 EPOCH_SHIFT = 40
-"""A place is an epoch, shifted by so much, and a number of events."""
+"""The number of bits by which the epoch is shifted in a place; the rest is a number of events."""
 BATCH_MESSAGES, BATCH_BYTES = 256, 256 << 10
-"""Of what stood at the cut; a step has some of them."""
+"""The limits of one part of the messages at the cut; a step has several parts."""
 STEP_MESSAGES, STEP_BYTES = 1024, 1 << 20
-"""Of what came and went since: no more is joined to one step without need."""
+"""The limits of later changes in one step, which are exceeded only if a step cannot end before."""
 ONE_STEP_BYTES = 1 << 20
 """The largest initial backlog of a follower that is sent in one step."""
 RANGES_EACH, TAKES_EACH = 2048, 4096
-"""In one event."""
+"""The maximum numbers of ranges and of positions in one event."""
 MOST_KEPT = 1 << 14
-"""Ranges that a purge is told by as one record."""
+"""The maximum number of kept ranges that a purge sends as one event."""
 
 
 class ReplicatedFeed(DownstreamLink):
-    """The driver of a link to a follower."""
+    """The driver of a link to a downstream."""
 
     def __init__(
         self,
@@ -79,37 +84,37 @@ class ReplicatedFeed(DownstreamLink):
         self._number = number
         self._line = said.line
         self._after = said.after if said.line else 0
-        """The last position of those that have been sent."""
+        """The last position of the messages that were sent."""
         self._place = said.place
-        """Up to where all has been sent."""
+        """The place up to which all was sent."""
         self._watch: ChangeWatch | None = None
-        """None before the cut."""
+        """The watch of later changes; None before the cut."""
         self._is_begun = self._is_cut_safe = False
         self._begins: list[bytes] = []
-        """Events that go before all others."""
+        """Events that precede all others."""
         self._todo: deque[tuple[int, int]] = deque()
-        """What stood at the cut and is still to be sent: positions and ids."""
+        """The messages at the cut that are still to be sent: positions and IDs."""
         self._keeps: list[bytes] | None = None
-        """Events of what went until the cut; None when they have been sent."""
+        """Events that remove what was dequeued before the cut; None when they have been sent."""
         self._cut = WatchedChange(0, 0)
         self._owed: set[int] = set()
-        """Positions of messages that were gone when they were to be read."""
+        """Positions of messages that were dequeued before they could be read."""
         self._part: FeedPart | None = None
-        """What is being sent."""
+        """The part that is being sent."""
         self._is_open = False
-        """A step has begun, and not ended."""
+        """True while a step has begun and not ended."""
         self._open_bytes = 0
         self._is_busy = False
 
     # ---- the cut ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Have all members hear that this one cuts now."""
+        """Multicasts the event whose position is the cut."""
         about = events.control("followed", queue=self.queue.name, line=uuid4().hex, number=self._number)
         self._broadcaster.send(about, LocalEvent(self._cut_is_safe))
 
     def cut(self, position: int) -> None:
-        """Notes the cut: its event was delivered, and all before it is applied here."""
+        """Records the cut: its event was delivered, and all before it is applied here."""
         replica = self._replica
         place = self._placed(position + 1)
         if self._is_over:
@@ -150,7 +155,7 @@ class ReplicatedFeed(DownstreamLink):
         self.go_on()
 
     def _cut_anew(self) -> None:
-        """There was more than could be noted down: compare what was sent with what stands there by then."""
+        """Requests a new cut after the watch overflowed, to compare the sent messages with the queue again."""
         self._leave()
         self._is_cut_safe = False
         self.begin()
@@ -165,7 +170,7 @@ class ReplicatedFeed(DownstreamLink):
     def _placed(self, place: int) -> int:
         return (self._state.epoch << EPOCH_SHIFT) + place
 
-    # ---- what is sent ----------------------------------------------------------------------------------------------
+    # ---- sending ---------------------------------------------------------------------------------------------------
 
     @property
     def behind_bytes(self) -> int:
@@ -206,7 +211,7 @@ class ReplicatedFeed(DownstreamLink):
         self.go_on()
 
     def _next(self) -> FeedPart | None:
-        """The next part, if there is any that is safe."""
+        """Returns the next part that is safe, or None."""
         watch = self._watch
         if watch is None or self._commits.has_missed():
             return None
@@ -240,7 +245,7 @@ class ReplicatedFeed(DownstreamLink):
         return self._made(batch, others, flags, self._cut)
 
     def _gathered(self, watch: ChangeWatch) -> Iterator[WatchedChange]:
-        """Yields the changes of the next step: few, or as many as it takes until nothing is owed any more."""
+        """Yields the changes of the next step: a limited number, or as many as are needed until no message is owed."""
         store, size, size_bytes = self._store, 0, 0
         while watch.units and watch.units[0].place <= watch.safe:
             if (size >= STEP_MESSAGES or size_bytes >= STEP_BYTES) and not self._owed:
@@ -289,7 +294,7 @@ class ReplicatedFeed(DownstreamLink):
             return None
         return message(Head(TIME, self._place, self._after, self._clock.wall_us()), ())
 
-    # ---- its end ---------------------------------------------------------------------------------------------------
+    # ---- the end ---------------------------------------------------------------------------------------------------
 
     def fail(self, condition: str, why: str) -> None:
         """Ends the feed: this member cannot serve it any more."""
@@ -304,10 +309,10 @@ class ReplicatedFeed(DownstreamLink):
         self._on_end()
 
     def _moved(self) -> None:
-        """Does nothing: this member keeps nothing for what the follower has."""
+        """Does nothing: this member keeps no messages for the downstream."""
 
     def _forget(self) -> None:
-        """Does nothing: this member keeps nothing for the follower."""
+        """Does nothing: this member keeps no state for the downstream."""
 
 
 def _is_in(unit: WatchedChange, position: int) -> bool:
@@ -315,7 +320,7 @@ def _is_in(unit: WatchedChange, position: int) -> bool:
 
 
 def _keeps(there: list[tuple[int, int]], last: int) -> Iterator[bytes]:
-    """Yields events that drop all positions up to *last* but those *there*, each for a part of them."""
+    """Yields events that remove all positions up to *last* except those *there*, each for a range of positions."""
     first = 0
     for at in range(0, len(there), RANGES_EACH):
         some = there[at : at + RANGES_EACH]

@@ -1,8 +1,8 @@
-"""Clocks of members that do not agree: said in the log where members meet, since nothing else would tell.
+"""Detects clock differences between members, and logs them when members meet: nothing else would reveal them.
 
-Nothing breaks by it: whoever hands out a queue's messages says which of them are over, and all do what it says. But
-that one goes by its own clock, so messages end early, or late, and by as much as the clocks differ it matters who
-hands them out. What others tell of their clocks is heard a bit later, so a small difference says nothing. Core only.
+A difference breaks nothing: the decider of a queue determines which messages expired, and all members follow it. But it
+uses its own clock, so messages expire early or late, and by the difference of the clocks it matters which member
+decides. A clock value arrives with a delay, so small differences are ignored. Core only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ClockSkew:
         self._name = name
         self._clock = clock
         self.apart_s: dict[int, float] = {}
-        """How far a node's clock was ahead of this one's, where that was too much."""
+        """By node: the time by which its clock was ahead of this one's, if that was too much."""
 
     def heard(self, node: int, wall_us: int) -> None:
         """Compares the clock of *node*, which it sent just before, with this one."""

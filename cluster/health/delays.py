@@ -1,6 +1,6 @@
-"""Measures how long events wait for a majority, and warns where that takes seconds.
+"""Measures how long events wait for a majority, and warns if that takes seconds.
 
-A lossy wire is not noticed by corosync's members as long as the token passes: all of it becomes slow. Core only.
+Corosync's members do not detect packet loss as long as the token passes: all of it becomes slow. Core only.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
 LATE_S = 3.0
-"""Events that wait longer are warned about."""
+"""The waiting time of events that causes a warning."""
 AGAIN_S = 60.0
-"""A warning is repeated after so long at the earliest."""
+"""The minimum time between two warnings."""
 
 
 class CommitDelays:
@@ -30,12 +30,12 @@ class CommitDelays:
         self._locals = context.locals
         self._group = group
         self.late_times = 0
-        """How often events began to wait longer than `LATE_S`."""
+        """The number of times that events began to wait longer than `LATE_S`."""
         self._turn = 0
         self._unheard: tuple[object, float] = (None, 0.0)
-        """The oldest event of this member that did not come back, and since when it is that,"""
+        """The oldest event of this member that has not come back, and the time since which it is the oldest."""
         self._unsafe: tuple[object, float] = (None, 0.0)
-        """and the same of what came back and waits for acknowledgements."""
+        """The oldest event that came back and waits for acknowledgements, and the time since which it is the oldest."""
         self._is_late = False
         self._warned_s = -AGAIN_S
 
@@ -48,7 +48,7 @@ class CommitDelays:
         return max([now_s - since_s for key, since_s in (self._unheard, self._unsafe) if key is not None], default=0.0)
 
     def begin(self) -> None:
-        """A new membership."""
+        """Begins to measure in a new membership."""
         self.lost()
         if not self._state.is_alone:
             self._look(self._turn)

@@ -1,15 +1,15 @@
-"""Signs of life: which members are silent, when they are expelled, and for how long this one may dispatch.
+"""Detects silent members, expels them, and limits the time for which this member may dispatch.
 
-Each member says something at least once a second (`group.HEARTBEAT_S`). A member that the others do not hear, although
-they hear themselves, hangs or is stopped while its corosync goes on: nobody else can dispatch the queues that it leads.
-After `limit_s` one of the others has it expelled; the group orders that event among all others.
+Each member multicasts at least once a second (`group.HEARTBEAT_S`). A member that the others do not receive, although
+they receive their own events, hangs or is stopped while its corosync runs: no other member can dispatch the queues that
+it leads. After `limit_s` one of the others requests its expulsion; the group orders that event among all others.
 
-Lease. A member dispatches only for half of `limit_s` after it *said* the last word of its own that it has heard again.
-The expulsion names the last word of the silent member, and is void if another one stands before it. So whoever is
-expelled has no valid lease by then, and gets none before it hears of the expulsion (decision 74).
+Lease: a member dispatches only for half of `limit_s` after it *sent* its last heartbeat that came back. The expulsion
+names the last frame of the silent member, and is void if a later frame precedes it. So an expelled member has no valid
+lease by then, and gets none before the expulsion is delivered to it (decision 74).
 
-What counts is the number of heartbeats of this member that came back, not the time of a clock: a member that was
-stopped itself, or whose corosync was, accuses nobody of the silence in between. Core only.
+Silence is measured in heartbeats of this member that came back, not in clock time: a member that was stopped itself, or
+whose corosync was, accuses no other member of the silence in between. Core only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SILENCE_S = 10.0
 AGAIN_S = 60.0
 """The warning that a silent member cannot be expelled is repeated after so long."""
 PER_MESSAGE_S = 5e-6
-"""Added to the limit for each message on the queues: a member that notes down what is to be brought says nothing."""
+"""The extension of the limit for each message on the queues: a donor is silent while it lists the messages to send."""
 
 
 class Liveness:
@@ -50,15 +50,15 @@ class Liveness:
         self._replicas = replicas
         self.limit_s = limit_s
         self.expulsions = 0
-        """How many members were expelled, as seen here."""
+        """The number of members that were expelled, as seen here."""
         self._silent: dict[MemberId, int] = {}
-        """By member: the intervals in which this member was heard and that one was not."""
+        """The number of intervals in which this member was received and the other was not, by member."""
         self._warned: set[MemberId] = set()
         self._kept_s: dict[MemberId, float] = {}
         """By silent member that cannot be expelled: when that was logged last."""
         self._turn = 0
         self._said_s: float | None = None
-        """When the word was said that is under way."""
+        """The time at which the heartbeat in flight was sent; None without one."""
         self._lease_from_s = -inf
 
     @property
@@ -82,7 +82,7 @@ class Liveness:
     # ---- this member ----------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A new membership."""
+        """Begins to count silence in a new membership."""
         self.lost()
         if not self._state.is_alone:
             self._say()
@@ -97,7 +97,7 @@ class Liveness:
         self._lease_from_s = -inf
 
     def came_back(self) -> None:
-        """The word that was under way was heard here, and so was all that stands before it in the order."""
+        """Renews the lease: the heartbeat in flight was delivered here, and all that precedes it in the order."""
         if self._said_s is not None:
             self._lease_from_s, self._said_s = self._said_s, None
 
@@ -118,7 +118,7 @@ class Liveness:
         self._again()
         self._say()
         heard = self._group.take_signs()
-        if state.me not in heard:  # nobody can be said to be silent
+        if state.me not in heard:  # no other member can be considered silent
             return
         for member in state.members:
             if member == state.me or member in heard:
@@ -162,7 +162,7 @@ class Liveness:
 
     @property
     def _is_majority_without_one(self) -> bool:
-        """As the group decides it."""
+        """True if the rest is a majority without one member, by the rule of the group."""
         return 2 * (len(self._state.members) - 1) > self._state.size
 
     def _led_by(self, member: MemberId) -> int:

@@ -1,4 +1,4 @@
-"""Why clients are not served here: the log states the phase, the progress and the remedy. Core only."""
+"""Logs why this member serves no clients: the phase, the progress and the remedy. Core only."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..kernel.service import Service
 log = logging.getLogger(__name__)
 
 LONG_S = 10.0
-"""A start of all members and a change of the group are over by then, unless there is much to be brought."""
+"""The delay of the first line: starts of all members and view changes end before, unless the transfer is large."""
 AGAIN_S = 60.0
-"""The line is repeated after so long, with the progress by then."""
+"""The interval at which the line is repeated, with the present progress."""
 
 _WAIT = "Wait: no action is needed"
 
@@ -31,7 +31,7 @@ class NotServingLog:
         bootstrap_remedy: Callable[[], str],
         transfer_progress: Callable[[], str],
     ) -> None:
-        """*bootstrap_remedy*: the action that a bootstrap waits for, if any; *transfer_progress*: of a transfer."""
+        """*bootstrap_remedy*: describes the action to take during a bootstrap; *transfer_progress*: of a transfer."""
         self._state = context.state
         self._clock = context.clock
         self._timers = context.timers

@@ -1,10 +1,10 @@
 """Checks that this member receives its own events: otherwise it dispatches nothing (rules 4 and 15).
 
-A member whose daemon is paused is told by nobody that the others have gone on without it, and owns its queues as
-before. But what it says does not come back. Others go on after corosync's token time-out, 3 s by default, so who stops
-after SILENT_S has stopped before. A member whose process was stopped, and which others may have expelled meanwhile, has
-no valid lease when it goes on (`liveness`): it dispatches nothing before it has heard a word that it said since. Core
-only.
+A member whose daemon is suspended is not notified that the others continue without it, and still owns its queues. But
+its own events do not come back. The others continue after corosync's token time-out, 3 s by default, so a member that
+stops after SILENT_S has stopped before. A member whose process was stopped, and which others may have expelled
+meanwhile, has no valid lease when it resumes (`liveness`): it dispatches nothing before a heartbeat that it sent since
+then comes back. Core only.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class SelfDeliveryCheck:
         self.is_missing = False
         self._heard = 0
         self._since_s: float | None = None
-        """When something of ours was heard last, or the first of it said; None if nothing is under way."""
+        """The time of the last self-delivery, or of the first event sent since; None if nothing is in flight."""
 
     def look(self) -> None:
-        """In each step, before anything is handed out."""
+        """Stops or resumes dispatching; called in each step, before any dispatch."""
         said, now_s = self._locals, self._clock.monotonic_s()
         if not len(said):
             self._since_s = None

@@ -26,7 +26,7 @@ class Broadcaster:
             return
         self._locals.add(local or NOTHING)
         if self._group.me != me:
-            return  # the group knows already what is still to be heard here: this member is out, or in as a new one
+            return  # the group already knows what will be delivered here: this member left, or joined as a new one
         self._fragmenter.send(event)
 
     @property
@@ -35,7 +35,7 @@ class Broadcaster:
         return self._fragmenter.is_waiting
 
     def resume(self) -> None:
-        """Sends the events that the group did not take before."""
+        """Sends the events that the group did not accept before."""
         self._fragmenter.resume()
 
     def somebody_joined(self) -> None:

@@ -1,14 +1,14 @@
 """Tracks when an event is safe: ordered, durable here, and acknowledged by a majority of the configured members.
 
-To have heard one's own event proves nothing: it may have been heard by nobody else, ever (rule 1). So each member says
-now and then up to where all events are done and on its disk, and everybody listens. What a client is told waits here,
-in the order of events.
+The self-delivery of an event proves nothing: it is possible that no other member ever received it (rule 1). So each
+member periodically multicasts the position up to which all events are applied and durable there. Confirmations to
+clients wait here, in the order of events.
 
-An acknowledgement names senders and the numbers of their batches: whoever has missed something and does not know it yet
-counts places in the order wrongly, but never these.
+An acknowledgement names senders and the numbers of their batches: a member that missed a batch and has not detected it
+yet counts positions wrongly, but never these numbers.
 
-A member that joins acknowledges what it did since it joined. What was said before that it has only when all is updated:
-until then its acknowledgements count from its cut on (`floors`). Core only.
+A joining member acknowledges the events that it applied since it joined. It has earlier events only when its state
+transfer is complete: until then its acknowledgements count from its cut on (`floors`). Core only.
 """
 
 from __future__ import annotations
@@ -21,61 +21,61 @@ from ..group.member_id import MemberId
 
 
 class PendingAction(NamedTuple):
-    """Something to be done when the event at *position* is safe."""
+    """An action to run when the event at *position* is safe."""
 
     position: int
     sender: MemberId | None
     number: int
-    """The event is in that batch of that sender; without one it is known to all who are here."""
+    """The batch of *sender* that contains the event; without a sender, all present members know the event."""
     action: Callable[[], None]
     always: bool
-    """Also when the group is left: it is for this member only, and no client is told."""
+    """True if the action also runs when the group is left: it concerns only this member, and no client."""
 
 
 class CommitTracker:
-    """Acknowledgements, and what waits for them."""
+    """The acknowledgements of all members, and the actions that wait for them."""
 
     def __init__(self) -> None:
         self.majority = 1
-        """Of the configured members."""
+        """The majority of the configured members."""
         self.me: MemberId | None = None
         self.acks: dict[MemberId, dict[MemberId, int]] = {}
-        """By member: of each sender the batches up to that number are done there, and on the disk."""
+        """By member: for each sender, the number of the last batch that is applied and durable at the member."""
         self.now: tuple[MemberId | None, int] = (None, 0)
-        """Sender and number of what is being done,"""
+        """The sender and the number of the batch that is being applied."""
         self.at = 0
-        """and its place."""
+        """The position of the event that is being applied."""
         self.numbers: dict[MemberId, int] = {}
-        """Of each sender the last batch that is done here, and on the disk."""
+        """For each sender, the last batch that is applied and durable here."""
         self.floors: dict[MemberId, int] = {}
-        """Of members that are being updated: their cut."""
+        """The cuts of members that a state transfer is completing."""
         self.done = 0
-        """Here."""
+        """The position below which all is applied and durable here."""
         self._waiting: deque[PendingAction] = deque()
         self._undone: deque[tuple[int, int, dict[MemberId, int]]] = deque()
-        """LSNs, and the position below which all is on the disk when that LSN is durable, with numbers of senders."""
+        """LSNs, each with the position below which all is durable when that LSN is, and with the numbers of senders."""
         self._heard: dict[MemberId, int] = {}
-        """Numbers of batches that were done since the last step."""
+        """The numbers of batches that were applied since the last step."""
         self._last: dict[MemberId, int] = {}
-        """By member: the number of its last batch that was received here completely."""
+        """The last batch that was received here completely, by member."""
         self._cuts: dict[MemberId, dict[MemberId, int]] = {}
-        """What these were at the cut of a member that is being updated,"""
+        """The value of `_last` at the cut of each member that is not complete."""
         self._updated: dict[MemberId, dict[MemberId, int]] = {}
-        """or was, and has not acknowledged anything since: that acknowledges all that was brought to it, too."""
+        """The cuts of members that completed since, until their next acknowledgement, which covers all events."""
         self._begun: set[MemberId] = set()
-        """Senders of batches of which a part was done,"""
+        """The senders of batches that are partly applied."""
         self._cut: set[MemberId] = set()
-        """and those that the end of a step came in between."""
+        """The senders whose batch was partly applied at the end of a step."""
         self._left: set[MemberId] = set()
-        """Senders that are no members any more,"""
+        """The senders that have left the group."""
         self._over: set[MemberId] = set()
-        """and those of them of which all was heard before a batch of this member itself."""
+        """The senders of `_left` whose events all precede a batch of this member."""
         self._inherited: dict[MemberId, int] = {}
-        """Numbers of batches that were done before this member came, by the one who brought it their effect."""
+        """The numbers of batches that were applied before this member joined, whose effects the donor transferred."""
         self.ended_one = False
-        """Such a batch has been done since."""
+        """True if a batch of `_cut` was completed since."""
         self.has_news = False
-        """There is something to acknowledge."""
+        """True if there is something to acknowledge."""
 
     @property
     def backlog(self) -> int:
@@ -83,7 +83,7 @@ class CommitTracker:
 
     @property
     def oldest(self) -> object:
-        """The oldest waiting action; None if there is none."""
+        """The oldest waiting action, or None."""
         return self._waiting[0] if self._waiting else None
 
     @property
@@ -92,7 +92,7 @@ class CommitTracker:
         return min(self.done, self._waiting[0].position) if self._waiting else self.done
 
     def begin(self, me: MemberId | None, position: int, members: tuple[MemberId, ...]) -> None:
-        """A new membership: nothing of an earlier one counts."""
+        """Begins a new membership; acknowledgements of earlier ones are dropped."""
         self.me = me
         self.done = position
         self.acks = {member: {} for member in members}
@@ -117,7 +117,7 @@ class CommitTracker:
         self._left.update(sender for sender in self._last if sender not in self.acks and sender not in self._over)
 
     def hears(self, sender: MemberId, number: int, is_last: bool) -> None:
-        """An event of that batch is being done; with the last one the batch is."""
+        """Records that an event of that batch is being applied, which completes the batch if the event is its last."""
         self.now = (sender, number)
         self._heard[sender] = self._last[sender] = number if is_last else number - 1
         if self._left and sender == self.me and is_last:
@@ -137,19 +137,19 @@ class CommitTracker:
         always: bool = False,
         of: tuple[MemberId | None, int] | None = None,
     ) -> None:
-        """*of*: sender and number, if it is not what is being done."""
+        """*of*: the sender and number of the batch, if it is not the one that is being applied."""
         sender, number = self.now if of is None else of
         self._waiting.append(PendingAction(position, sender, number, action, always))
 
     def applied(self, lsn: int, position: int) -> None:
-        """All events below *position* are done; what they wrote is durable when *lsn* is."""
+        """Records that all events below *position* are applied, and that their effects are durable when *lsn* is."""
         self._undone.append((lsn, position, self._heard))
         self._heard = {}
         self._cut = {*self._begun}
         self.ended_one = False
 
     def durable(self, lsn: int) -> None:
-        """Everything below *lsn* is on the disk."""
+        """Records that everything below *lsn* is durable."""
         while self._undone and self._undone[0][0] <= lsn:
             _, self.done, numbers = self._undone.popleft()
             self.numbers.update(numbers)
@@ -162,17 +162,17 @@ class CommitTracker:
                 acked[member] = max(number, acked.get(member, 0))
 
     def follows(self, member: MemberId, position: int, *, anew: bool) -> None:
-        """Notes the cut of *member*.
+        """Records the cut of *member*.
 
-        If it asks only for what the last donor did not bring, its first cut counts, since it has applied what came
-        after that. *anew*: it asks for all, and has nothing from before.
+        If it requests only what the last donor did not bring, its first cut counts, since it has applied the events
+        after that one. *anew*: it requests everything, and has nothing from before.
         """
         if anew or member not in self.floors:
             self.floors[member] = position
             self._cuts[member] = dict(self._last)
 
     def is_whole(self, member: MemberId) -> None:
-        """Notes that *member* has all messages from before its cut, too."""
+        """Records that *member* has all messages from before its cut, too."""
         self.floors.pop(member, None)
         self._updated[member] = self._cuts.pop(member, {})
 
@@ -196,7 +196,8 @@ class CommitTracker:
     def begun(self) -> dict[MemberId, int]:
         """Returns, by sender, the last batch of which at least a part was received here in this membership.
 
-        Without those that left before a batch of this member: who has done that one, has done all before it.
+        Senders that left before a batch of this member are omitted: a member that applied that batch has applied all
+        before it.
         """
         last, over = self._last, self._over
         return {sender: number + (sender in self._begun) for sender, number in last.items() if sender not in over}
@@ -227,7 +228,7 @@ class CommitTracker:
         )
 
     def lost(self) -> list[Callable[[], None]]:
-        """The group was left: what is to be done all the same; nobody is told anything else."""
+        """Removes all waiting actions, since the group was left; returns those that run in any case."""
         always = [waiting.action for waiting in self._waiting if waiting.always]
         self._waiting.clear()
         return always

@@ -19,7 +19,7 @@ from .member_state import MemberState
 
 @dataclass(frozen=True, slots=True)
 class MemberContext:
-    """Collaborators of the parts of one member. It knows no queue and no part."""
+    """Collaborators of the parts of one member. It refers to no queue and no part."""
 
     state: MemberState
     clock: Clock

@@ -1,7 +1,7 @@
-"""Checks control messages: JSON with a field `what`, and other fields by it.
+"""Checks control messages: JSON with a field `what`, and other fields that depend on it.
 
-An event that was heard is done by all members alike, so one that would fail in the middle of it ends them all. `flaw`
-looks before that: whether every field is there, and of its type. What a field means is not known here.
+All members apply a delivered event alike, so an event that fails halfway would end all of them. `flaw` checks before
+that whether each field exists and has its type. The meaning of a field is not known here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ControlMessage(NamedTuple):
 
     sender: MemberId
     position: int
-    """Its place in the order of events."""
+    """The position of its event in the order."""
     about: About
 
 

@@ -8,14 +8,14 @@ All begin with their kind, one byte; numbers are little-endian. A name is a u16 
 | 2 | dequeue (accept, expiry, overflow) | why u8; name; count u32; positions u64 |
 | 3 | release | name; count u32; positions u64; count bytes: 1 if its delivery failed |
 | 4 | move (reject, dead-letter, expiry) | why u8; name; position u64; targets u16; their names; lasts u8; content |
-| 5 | ack | for each sender node u32, pid u32, incarnation u64, number u64: batches up to it are done, and on the disk |
-| 6 | told | JSON: whatever is rare |
+| 5 | ack | for each sender node u32, pid u32, incarnation u64, number u64: durable batches up to that number |
+| 6 | control | JSON: all infrequent events |
 | 7 | part | of a longer event: flags u8, 1 first, 2 last; bytes |
 | 8 | update_front | id u32; name; count u32; positions u64, failures u32, sizes u32 with bit 31; contents |
-| 9 | transaction | of each part its size u32, and an event of kind 1, 2 or 4: all of them are done, or none |
+| 9 | transaction | of each part its size u32, and an event of kind 1, 2 or 4: all of them are applied, or none |
 | 10 | digests | id u32; number u32; name; count u32; positions u64, failures u32; digests, 32 bytes each |
 
-Decoding is pure. `BadEvent` says what is wrong; all members see the same bytes, so all of them pass it by.
+Decoding is pure. `BadEvent` carries the reason; all members decode the same bytes, so all of them ignore such an event.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from ..group.member_id import MemberId
 from .control_messages import flaw
 
 VERSION = 7
-"""Of all this and of what is told; rises with each change that a member of before would read otherwise."""
+"""The version of all events; rises with each change that an older member would interpret differently."""
 ENQUEUE, DEQUEUE, RELEASE, MOVE, ACK, CONTROL, PART, UPDATE_FRONT, TRANSACTION, DIGESTS = range(1, 11)
 TIMED = 1
 FIRST, LAST = 1, 2
 LASTS = 1 << 31
 DIGEST_BYTES = 32
-"""Of a content, by BLAKE2b."""
+"""The size of a digest of a content, by BLAKE2b."""
 MAX_EVENT_BYTES = 1 << 30
-"""No longer one is put together again."""
+"""The maximum size of a long event that receivers reassemble."""
 _ACKED = struct.Struct("<IIQQ")
 _PART_BYTES = MAX_PAYLOAD_BYTES - 2
 
 Message = tuple[bytes, bool]
-"""A content, and whether it is to last."""
+"""A content, and whether the message is durable."""
 
 
 class BadEvent(CairnError):
-    """The bytes are no event of ours."""
+    """The bytes are not a valid event."""
 
     def __init__(self, why: str) -> None:
         super().__init__("cluster event", why, "check that all members run the same version")
@@ -88,7 +88,7 @@ class AckEvent(NamedTuple):
 
 
 class ControlEvent(NamedTuple):
-    """A map with `what`."""
+    """The event's JSON object, with the field `what`."""
 
     about: dict[str, Any]
 
@@ -103,7 +103,7 @@ class FrontEvent(NamedTuple):
     name: str
     positions: tuple[int, ...]
     failures: tuple[int, ...]
-    """0: was not handed out; else one more than the deliveries that failed."""
+    """0 if it was not delivered; else one more than the number of failed deliveries."""
     messages: list[Message]
 
 
@@ -112,11 +112,11 @@ class DigestsEvent(NamedTuple):
 
     update: int
     number: int
-    """Of these digests, among those of the update; the answer names it."""
+    """The number of these digests in the transfer, which the answer repeats."""
     name: str
     positions: tuple[int, ...]
     failures: tuple[int, ...]
-    """As in `FrontEvent`."""
+    """The delivery counts, as in `FrontEvent`."""
     digests: list[bytes]
 
 
@@ -193,7 +193,7 @@ def transaction(parts: Sequence[EnqueueEvent | DequeueEvent | MoveEvent]) -> byt
 
 
 def parts_of(event: bytes) -> Iterator[bytes]:
-    """The payloads for one event: itself, or parts, of which the last one fixes its place (rule 7)."""
+    """Returns the payloads of one event: itself, or parts, of which the last one determines its position (rule 7)."""
     if len(event) <= MAX_PAYLOAD_BYTES:
         yield event
         return
@@ -203,7 +203,7 @@ def parts_of(event: bytes) -> Iterator[bytes]:
 
 
 def decode(data: bytes) -> Event:
-    """The event that *data* is, whole; BadEvent if it is none."""
+    """Returns the complete event that *data* encodes; raises `BadEvent` if it is invalid."""
     try:
         return _decode(data)
     except (struct.error, ValueError, IndexError, OverflowError, RecursionError, Malformed) as error:
@@ -291,7 +291,7 @@ def _messages(data: bytes, at: int, sizes: Sequence[int]) -> list[Message]:
 
 
 def _content(data: bytes) -> bytes:
-    """A message that a client could have sent: as much of it is looked at as where a client's comes in."""
+    """Checks the content of a message as far as it is checked when a client sends it."""
     header.parse(data)
     return data
 

@@ -1,6 +1,6 @@
-"""Long events go in parts, of which the last one fixes the place in the order (rule 7). Core only.
+"""Splits long events into parts, of which the last one determines the position in the order (rule 7). Core only.
 
-A member that comes meanwhile has not heard the first ones, so they are said again for it.
+A member that joins in between has not received the first parts, so they are sent again for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from . import events
 
 
 class MissedFragment(Exception):
-    """An event came to its end, and its beginning was not heard."""
+    """A complete event whose beginning was not received."""
 
 
 class Fragmenter:
@@ -25,7 +25,7 @@ class Fragmenter:
         self._multicast = multicast
         self._unsent: deque[bytes] = deque()
         self._begun: list[bytes] = []
-        """Parts that were said of an event that is not at its end."""
+        """The parts that were sent of an incomplete event."""
 
     @property
     def is_waiting(self) -> bool:
@@ -40,7 +40,7 @@ class Fragmenter:
         self.resume()
 
     def resume(self) -> None:
-        """Say what could not be said before."""
+        """Sends the payloads that the group did not accept before."""
         unsent = self._unsent
         while unsent and self._multicast(unsent[0]):
             payload = unsent.popleft()
@@ -61,13 +61,13 @@ class Fragmenter:
 
 
 class Reassembly:
-    """Parts of each sender."""
+    """The received parts of each sender."""
 
     def __init__(self) -> None:
         self._parts: dict[MemberId, bytearray] = {}
 
     def add(self, sender: MemberId, part: events.PartEvent) -> bytes | None:
-        """The event, once it is whole. Raises `Missed`, and `BadEvent`."""
+        """Returns the event when it is complete, else None. Raises `Missed`, and `BadEvent`."""
         if part.flags & events.FIRST:
             self._parts[sender] = bytearray()
         parts = self._parts.get(sender)

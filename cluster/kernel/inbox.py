@@ -11,7 +11,7 @@ from ..group.member_id import MemberId
 
 
 class ReceivedEvent(NamedTuple):
-    """One payload of the group."""
+    """A payload that the group delivered."""
 
     sender: MemberId
     position: int
@@ -19,9 +19,9 @@ class ReceivedEvent(NamedTuple):
     number: int
     """The number of its batch, among those of the sender."""
     is_last: bool
-    """It is the last one of that batch."""
+    """True for the last event of that batch."""
     kept: bool = False
-    """It was received before this member had the wiring, and comes again."""
+    """True if it was received before this member had the wiring, and is processed again."""
 
 
 class Inbox:

@@ -1,8 +1,8 @@
 """The events that this member has sent and not received yet, in order, with their messages and callbacks (D40).
 
-A member's own events come back to it in the order in which it said them, so no numbers are needed to find them again
-(D76, D78): the first one here is the one that is heard. Messages need no decoding then: their contents are here.
-Core only.
+The events of a member come back in the order in which it sent them, so no numbers are needed to find them again (D76,
+D78): the next event that comes back is the first one here. Their messages need no decoding, since the contents are
+here. Core only.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ class LocalEvent(NamedTuple):
     """One event of this member."""
 
     then: Then
-    """When it is safe."""
+    """The action to run when it is safe."""
     refused: Then | None = None
-    """If nothing came of it."""
+    """The action to run if all members rejected it."""
     kept: Kept | None = None
-    """Messages to be enqueued,"""
+    """The messages to enqueue."""
     names: Sequence[str] = ()
-    """and on which queues."""
+    """The queues that get them."""
     event: Event | None = None
     """The event itself, if `kept` and `names` do not describe it."""
     queue: Expirable | None = None
     entries: Sequence[Entry] = ()
-    """Messages of that queue which nobody has any more, until the event is heard."""
+    """Messages of that queue that no consumer has, and that stay off the queue until the event is delivered."""
     parts: Sequence[LocalEvent] = ()
-    """Of a transaction: one for each of its parts."""
+    """For a transaction, one event for each of its parts."""
     heard: Then | None = None
-    """When it was done here, or was not, before that is safe: of a transaction, and of messages that limits count."""
+    """The action to run when it is applied or rejected here: for transactions, and for limits that count."""
     answered: Callable[[object], None] | None = None
-    """Gets the result of a change of the wiring."""
+    """The callback for the result of a change of the wiring."""
     always: bool = False
-    """*then* is called also if it is never heard."""
+    """True if *then* also runs when the event is never delivered."""
 
 
 NOTHING = LocalEvent(lambda: None)
-"""Nobody waits for it."""
+"""An event without actions."""
 
 
 def abandon(local: LocalEvent) -> None:
@@ -82,12 +82,12 @@ class LocalMessageMap:
         return found
 
     def heard(self) -> LocalEvent:
-        """The next one was."""
+        """Removes and returns the next event, which came back."""
         self.times_heard += 1
         return self._locals.popleft()
 
     def lost(self) -> list[LocalEvent]:
-        """The group was left: none of them is heard any more."""
+        """Removes and returns all events, since the group was left and none of them will be delivered."""
         lost = [*self._locals]
         self._locals.clear()
         return lost

@@ -32,15 +32,15 @@ class MemberEvents:
         self.configured = Signal[[Configuration]]()
         """A configuration was delivered; this member has not acted on it yet."""
         self.somebody_joined = Signal[[]]()
-        """That configuration has new members, perhaps this one."""
+        """The new configuration has new members, perhaps this one."""
         self.remained = Signal[[Configuration]]()
         """This member is in that configuration, and the configuration has a majority."""
         self.entered = Signal[[]]()
-        """This member is in the group under a new ID."""
+        """This member entered the group under a new ID."""
         self.members_changed = Signal[[Configuration]]()
         """Other members joined or left."""
         self.lost = Signal[[]]()
-        """This member left the group, or is in a minority."""
+        """This member left the group, or lost the majority."""
         self.service_ended = Signal[[str]]()
         """All parts have reset after `lost`; with the reason for clients."""
         self.idle = Signal[[]]()

@@ -27,7 +27,7 @@ class MemberState:
         self.view = 0
         """The number of the last configuration."""
         self.epoch = 0
-        """The epoch of the cluster, as far as this member knows it."""
+        """The epoch of the cluster, if this member has learned it."""
         self.phase = OUTSIDE
         self.is_primary = False
         """The group has a majority."""

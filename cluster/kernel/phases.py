@@ -58,18 +58,18 @@ class PhaseEvent(Enum):
     WIRED = auto()
     """The wiring of the others was written."""
     COMPLETED = auto()
-    """All messages are here and durable, and all members were told."""
+    """All messages are here and durable, and all members were notified."""
     LOST = auto()
     """This member left the group, or is in a minority."""
 
 
 class PhaseAction(Enum):
-    """The action of a transition."""
+    """The action of a transition between phases."""
 
     LEAVE = auto()
-    """Disconnect clients, and forget what was under way."""
+    """Disconnect clients, and drop everything in flight."""
     BOOTSTRAP = auto()
-    """Multicast how far this store has come."""
+    """Multicast the standing of this store."""
     WIPE = auto()
     """Record that the replicated state does not count."""
     ASK = auto()
@@ -109,7 +109,7 @@ TABLE: dict[tuple[str, PhaseEvent], Transition] = {
     (UPDATING, PhaseEvent.COMPLETED): Transition(SYNCED, PhaseAction.SERVE),
     (SYNCED, PhaseEvent.COMPLETED): Transition(SYNCED, PhaseAction.SERVE),
 }
-"""All transitions; pairs without one are ignored."""
+"""All transitions of a member; pairs without one are ignored."""
 
 
 def public_name(phase: str) -> str:

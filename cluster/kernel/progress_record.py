@@ -1,12 +1,12 @@
 """The progress record (mark): the cluster of a store and its progress in it, written behind the events of each step.
 
-It is a message on a store queue of its own, `$cluster`: put anew with each step that did something, and the one before
-it taken off. The journal keeps its order, so whoever finds the mark after a crash finds all that was done before it
-(rule 17). `synced` is false from before a member's messages are dropped until it has those of the others: such a
-store is nobody's to learn from.
+It is a message on a store queue of its own, `$cluster`: each step that applied events puts a new one and dequeues the
+one before. The journal keeps its order, so after a crash a store that has the record also has the effects of all events
+before it (rule 17). `synced` is false from before a member's messages are dropped until it has those of the others: no
+member may use such a store as a source.
 
-`heard` has, by sender, the last batch of events that was done here, also in earlier memberships whose messages may
-still be here. Who has done all of these batches, too, lacks nothing of this store but what was dequeued since.
+`heard` contains, by sender, the last batch that was applied here, also in earlier memberships whose messages may still
+be here. A member that has applied all of these batches lacks nothing of this store except what was dequeued since.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Standing(NamedTuple):
 
     synced: bool = False
     epoch: int = 0
-    """Rises each time a cluster is founded."""
+    """The number of the founding of the cluster; rises each time."""
     view: int = 0
-    """Of the last configuration that held a majority, within that."""
+    """The number of the last configuration with a majority, in that epoch."""
     position: int = 0
-    """Events below it are done."""
+    """The position below which all events are applied."""
 
 
 class ProgressRecord:
@@ -44,12 +44,12 @@ class ProgressRecord:
         self._queue_id = 0
         self._message_id = 0
         self.cluster = ""
-        """The id of the cluster; empty for none yet."""
+        """The ID of the cluster; empty before the first one."""
         self.standing = Standing()
         self.heard_now: Callable[[], dict[MemberId, int]] = dict
-        """What was heard in the present membership."""
+        """Returns the last batches of the present membership, by sender."""
         self.heard_before: dict[MemberId, int] | None = {}
-        """What was heard in earlier ones; None if that is not known."""
+        """The last batches of earlier memberships; None if unknown."""
 
     def read(self, queue_id: int) -> None:
         """Reads the record from the queue *queue_id* of the store."""
@@ -70,7 +70,7 @@ class ProgressRecord:
             self._store.dequeue(message_id, queue_id, self._clock.wall_us())
 
     def heard(self) -> dict[MemberId, int] | None:
-        """Up to now."""
+        """Returns the last batches of all memberships, by sender; None if unknown."""
         return None if self.heard_before is None else {**self.heard_before, **self.heard_now()}
 
     def membership_ends(self) -> None:
@@ -78,7 +78,7 @@ class ProgressRecord:
         self.heard_before = self.heard()
 
     def begins_anew(self) -> None:
-        """Forgets earlier batches: this store has what all have at this place, and nothing else."""
+        """Drops earlier batches: at this position the store is equal to those of the others."""
         self.heard_before = {}
 
     def move(self, position: int) -> None:
@@ -97,7 +97,7 @@ class ProgressRecord:
 
 
 def rows_of(heard: dict[MemberId, int]) -> list[tuple[MemberId, int]]:
-    """As it is written, and said."""
+    """Returns the last batches as they are stored and multicast."""
     return [*heard.items()]
 
 

@@ -1,13 +1,13 @@
-"""The nodes of a broker in a cluster: what is done to replicated ones is asked of all members, in the order of events.
+"""The nodes of a broker in a cluster: all members apply changes of replicated ones, in the order of events.
 
-A change of the wiring that comes back is done by each member in its own SQL, and what comes behind it waits for that,
-so that a queue is there when the first message for it is heard (D58, D66). What only one member has (nodes that do not
-last, and such with `replicated` false) is done at once, as without a cluster (D67). Queues that all have are not bound
-to such an exchange if it lasts: they go with all that leads to them where a member is brought up to date.
+When a change of the wiring comes back, each member applies it in its own SQL, and later events wait for that, so that a
+queue exists before its first message arrives (D58, D66). Nodes that only one member has (transient ones, and those with
+`replicated` false) change immediately, as without a cluster (D67). Replicated queues cannot be bound to such an
+exchange if it is durable: a state transfer replaces them with all their bindings.
 
-A name is asked of one member, which may not know that another one has a node of its own by that name. Where all make
-one, that one makes room if it does not last. If it does, its member has no place for what the others have, and can be
-none of them: `NameConflict`. Core only.
+A client names a node on one member, which may not know that another member has a node of its own with that name. When
+all members create a node, a transient node of that name makes room. A durable one does not: its member cannot have the
+replicated node, so its membership ends with `NameConflict`. Core only.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ...store.contract.interface import MessageStore
 
 Answered = Callable[[Any], None]
 Renew = Callable[[Queue], Queue]
-"""Begins a replicated queue anew, empty."""
+"""Makes a replicated queue empty again."""
 _OF_QUEUES = ("queue", "no-queue", "new-arguments", "binding", "no-binding")
 _OWN = "it is local to each member"
 _OTHERS = "this member receives the state of the others"
 
 
 class NameConflict(StoreError):
-    """The cluster has a node by a name that a durable one of this member's own has, or a copy: they can't both be."""
+    """A replicated node has the name of a durable node, or of a copy, that only this member has."""
 
     def __init__(self, name: str, kind: str) -> None:
         """*kind*: queue, exchange or following."""
@@ -45,12 +45,12 @@ class NameConflict(StoreError):
 
 
 class ChangeOrder(Protocol):
-    """The order of changes: it has all members apply them."""
+    """The order of changes, which has all members apply them."""
 
     def replicates(self, name: str, policy: Policy) -> bool: ...
 
     def change(self, about: dict[str, Any], done: Answered) -> None:
-        """Have *about* done by all; *done* gets what came of it here."""
+        """Multicasts the change *about*; *done* gets its result on this member."""
 
 
 class ClusterNodes(NodeRegistry):
@@ -64,7 +64,7 @@ class ClusterNodes(NodeRegistry):
     ) -> None:
         self._ordering = ordering
         self._making_own: dict[str, str] = {}
-        """Names of nodes that only this member will have, with what they are: who wants one meanwhile gets that."""
+        """The names and kinds of local nodes that are being created: requests for such a name get that node."""
         super().__init__(store, post, make_queue, gone)
 
     def set_template(self, pattern: str, arguments: Arguments, done: Done[None]) -> None:
@@ -158,12 +158,12 @@ class ClusterNodes(NodeRegistry):
         else:
             super().bind(exchange, queue, key, arguments, done)
 
-    # ---- what is heard --------------------------------------------------------------------------------------------
+    # ---- received changes -----------------------------------------------------------------------------------------
 
     def do(self, about: dict[str, Any], done: Answered) -> None:
-        """A change that all members make now; what is not there any more, or is already, is no error.
+        """Applies a change that all members apply; a node that is already deleted, or already exists, is no error.
 
-        What only a member has, as all queues whose names begin with $, no other one changes.
+        Changes never apply to local nodes of other members, such as all queues whose names begin with $.
         """
         what, name = about["do"], about.get("name", "")
         if (queue_name := str(about.get("queue", name))).startswith("$") and what in _OF_QUEUES:
@@ -178,7 +178,7 @@ class ClusterNodes(NodeRegistry):
             return
         exchange, queue = self.exchanges.get(about.get("exchange", name)), self.queues.get(about.get("queue", name))
         if queue is not None and not queue.replicated:
-            queue = None  # what it is about has gone
+            queue = None  # the node was deleted meanwhile
         if exchange is not None and _is_own(exchange):
             exchange = None
         if (change.of_queue and queue is None) or (change.of_exchange and exchange is None):
@@ -187,7 +187,7 @@ class ClusterNodes(NodeRegistry):
             change.apply(self, about, queue, exchange, done)
 
     def _make(self, about: dict[str, Any], done: Answered) -> None:
-        """A queue or an exchange; what is called like it and only here makes room, or is in the way."""
+        """Creates a queue or an exchange; a local node of that name makes room, or raises `NameConflict`."""
         name, arguments = about["name"], about["arguments"]
         queue, exchange = self.queues.get(name), self.exchanges.get(name)
         if queue is not None and not queue.replicated and queue.is_deleting:
@@ -299,9 +299,9 @@ class _Change(NamedTuple):
     """A kind of change that is applied to nodes that exist, or to templates."""
 
     of_queue: bool
-    """It needs a replicated queue."""
+    """True if the change needs a replicated queue."""
     of_exchange: bool
-    """It needs a replicated exchange."""
+    """True if the change needs a replicated exchange."""
     apply: Callable[[NodeRegistry, dict[str, Any], Any, Any, Answered], None]
     """Gets the change, the queue and the exchange; makes it on this member only."""
 

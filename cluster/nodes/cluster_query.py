@@ -1,7 +1,7 @@
-"""Reports about all members at once: one asks, each answers with what its management tells, within some time.
+"""Reports about all members: one member asks, each answers with its management data, within a time limit.
 
-Wishes and answers are events like others, and change nothing; members answer as soon as they are in the group, also
-while they are brought up to date. Core only.
+Queries and answers are ordinary events, and change nothing; members answer as soon as they are in the group, also
+during a state transfer. Core only.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class ClusterQueries:
         self._timers = context.timers
         self._broadcaster = context.broadcaster
         self.reporter: Callable[[Report], Report] = lambda asked: {}
-        """Tells about this member."""
+        """Returns the report about this member."""
         self._gatherings: dict[int, _Gathering] = {}
         self._number = 0
 
     def gather(self, asked: Report, limit_s: float, done: Callable[[Gathered], None]) -> None:
-        """*done* hears what members told, as soon as all have, or that time is over."""
+        """*done* gets the reports, as soon as all members have answered, or the time is over."""
         state = self._state
         self._number += 1
         number = self._number
@@ -64,7 +64,7 @@ class ClusterQueries:
         self._broadcaster.send(events.control("report", to=about["by"], number=about["number"], told=answer))
 
     def told(self, message: ControlMessage) -> None:
-        """Takes the answer of *sender*."""
+        """Records the answer of *sender*."""
         sender, _, about = message
         gathering = self._gatherings.get(about["number"])
         me = self._state.me

@@ -1,7 +1,8 @@
-"""At which addresses clients reach the members: each says its own, so that clients are told of the others.
+"""The addresses at which clients reach the members: each multicasts its own, so that clients learn the others.
 
-Said whenever somebody came. A member that left is forgotten while the rest is a majority; whoever is cut off itself
-keeps what it knew, since that is where its clients are to go: first to those that are not cut off with it. Core only.
+They are multicast whenever a member joins. A member that left is dropped while the rest is a majority. A member that is
+cut off itself keeps all addresses, since its clients have to move to them: first to those that are not cut off with it.
+Core only.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ class FailoverAddresses:
         self._state = state
         self._broadcaster = broadcaster
         self.mine = mine
-        """What this member says."""
+        """The addresses that this member multicasts."""
         self.on_change: Callable[[ClientAddresses], None] = lambda others: None
-        """Gets the others' addresses: first of those that may serve clients, in the order of their nodes."""
+        """Receives the others' addresses: first those that may serve clients, ordered by node."""
         self._others: dict[int, ClientAddresses] = {}
         self._cut_off: Collection[int] = ()
-        """Nodes on this side of a partition, which is no majority."""
+        """The nodes on this side of a partition without a majority."""
 
     @property
     def others(self) -> ClientAddresses:

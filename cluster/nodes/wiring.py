@@ -18,9 +18,9 @@ from ..replication.flow_control import FlowControl
 from .cluster_nodes import ClusterNodes, NameConflict
 
 ONLY_HERE = (DiskError, SqlDenied, SqlReadOnly, SqlUnreachable, StoreInUse, NameConflict, UnusableConnect)
-"""Why one member can't do what the others do. What is wrong with a change itself, all of them say."""
+"""The reasons why one member cannot apply a change. An invalid change fails on all members alike."""
 TRY_AGAIN_S = 1.0
-"""While the disk is full."""
+"""The interval of retries while the disk is full."""
 
 
 class WiringChanges:

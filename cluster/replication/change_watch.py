@@ -1,9 +1,9 @@
-"""Records the changes of a replicated queue from some place on, for a follower at another site.
+"""Records the changes of a replicated queue from some position on, for a downstream at another site.
 
-A member notes down, in the order of events, which messages came to the queue and which went: positions, and of those
-that came the ids under which its own store has them. Contents are read when they are sent. It is done for queues that
-are followed here only. What is *safe* is known to a majority, and on its disks: nothing else may leave the site, for
-what the others never heard of is not. Core only.
+A member records, in the order of events, the messages that were added to the queue and removed from it: positions, and
+for added ones the IDs in its own store. Contents are read when they are sent. This happens only for queues that are
+followed on this member. *Safe* changes are known to a majority and durable there: no others may leave the site, since
+events that the others never received do not count. Core only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...store.contract.dequeue_reason import Why
 from ..kernel.commit_tracker import CommitTracker
 
 MOST_NOTED = 1 << 17
-"""Messages that came or went; beyond that the follower is compared with what stands on the queue by then."""
+"""The limit of recorded messages; beyond it the downstream is compared with the queue again."""
 
 Ranges = list[tuple[int, int]]
 
@@ -29,15 +29,15 @@ class WatchedChange:
     """The effect of one event on a queue."""
 
     place: int
-    """In the order of events, behind it."""
+    """The position behind the event."""
     time_us: int
     puts: list[tuple[int, int]] = field(default_factory=list)
-    """Positions and ids, in order; of durable messages only, as all of this."""
+    """Positions and IDs in order, of durable messages only, as in the other fields."""
     takes: list[tuple[Why, list[int]]] = field(default_factory=list)
     purged: int = 0
-    """If not 0, all up to that position went,"""
+    """The position up to which a purge removed all messages; 0 if none did,"""
     kept: Ranges = field(default_factory=list)
-    """but these."""
+    """and the ranges of positions that it kept."""
 
 
 class ChangeWatch:
@@ -46,11 +46,11 @@ class ChangeWatch:
     def __init__(self, completion: CommitTracker, clock: Clock, on_safe: Callable[[], None]) -> None:
         self.units: deque[WatchedChange] = deque()
         self.safe = 0
-        """What was done below that place is safe."""
+        """The position below which changes are safe."""
         self.noted = 0
-        """Messages in the units."""
+        """The number of messages in the units."""
         self.is_full = False
-        """There were too many: nothing is noted any more."""
+        """True after an overflow: no more changes are recorded."""
         self.is_over = False
         self._completion = completion
         self._clock = clock
@@ -101,7 +101,7 @@ def _size(unit: WatchedChange) -> int:
 
 
 def ranges(positions: Iterable[int]) -> Ranges:
-    """In order; those that follow each other together."""
+    """Returns positions, in order, as ranges of consecutive ones."""
     found: Ranges = []
     begin = end = 0
     for position in sorted(positions):

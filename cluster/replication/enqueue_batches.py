@@ -8,7 +8,7 @@ from ...broker.queues.views import LimitedTarget
 from ..kernel.events import Message
 
 EVENT_BYTES = 60 << 10
-"""The size of an event of several messages, about."""
+"""The approximate size of an event of several messages."""
 
 
 def split(messages: Sequence[Message]) -> list[Sequence[Message]]:

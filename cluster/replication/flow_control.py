@@ -1,24 +1,32 @@
 """Flow control by events: while a member reports that it lags, all hold back messages of clients (rule 8, D62).
 
-*Lag* is what a member has heard and does not have done and on its disk: that is slow, or the wiring is being written.
-It falls by itself, whatever others do, so nobody waits in a circle. Beyond `limit_bytes` a member says *off*, at a
-quarter of that *on*. While anybody is off, messages of clients wait where they came in, their senders get no credit,
-and nothing is brought to newcomers. Everything else is said: accepts, releases, owners. Whoever leaves holds nobody
-any more; and whoever is off for `STUCK_S` and gets nothing done meanwhile ends, if the others are enough without it.
+The *lag* of a member is the size of the events that it received and that are not both applied and durable: the disk is
+slow, or the wiring is being written. It falls without any action of other members, so no circular wait is possible. A
+member reports *off* when its lag exceeds `limit_bytes`, and *on* at a quarter of that. While any member is off, the
+following holds:
 
-A member whose disk is full is off as well, since it can't refuse what it hears, and the room that is kept for accepts
-is not for that. What was set aside goes (`losers`). After `FULL_S` it ends, if the others are enough without it: they
-go on. If not, all hold what clients send until there is room, and accepts make it.
+* Messages of clients wait at the member that received them, and their senders get no credit.
+* State transfers pause.
+* All other events are sent: accepts, releases, changes of owners.
 
-What is done here and not on a majority's disks takes memory, too, on all members alike. So nobody says that: beyond the
-same limit each holds its own clients' messages. Newcomers are brought what they need meanwhile, as it may be they whose
-acknowledgements are missing.
+A member that leaves holds back no one. A member that is off for `STUCK_S` without progress ends its membership, if the
+others are a majority without it.
 
-So each member has to keep: the limit; what the others had under way when they heard of it, a window of the group each;
-and of each the rest of one long message, whose parts go on once the first was said. Where they come in: what senders
-have credit for, and beyond `HELD_BYTES` not even the rest of a long message is read.
+A member whose disk is full is off as well, since it cannot refuse received events, and the space that is reserved for
+accepts is not for them. It deletes its backups of divergent state (`divergent_state`). After `FULL_S` it ends its
+membership, if the others are a majority without it. Otherwise all members hold back client messages until accepts make
+room.
 
-Messages also wait here while the group's window is full: what makes room passes them by. Core only.
+Events that are applied here but not durable at a majority also take memory, on all members alike. So no member reports
+them: beyond the same limit each holds back its own clients' messages. State transfers continue meanwhile, since the
+missing acknowledgements may be those of joining members.
+
+So the memory of a member is bounded by the limit, by the group's window of each other member (events in flight when it
+received the report), and by the rest of one long message of each. Its parts continue once the first was sent. The
+member that receives client messages holds those that senders have credit for; beyond `HELD_BYTES` it does not even read
+the rest of a long message.
+
+Messages also wait here while the group's window is full: events that make room overtake them. Core only.
 """
 
 from __future__ import annotations
@@ -37,12 +45,12 @@ from ..kernel.inbox import ReceivedEvent
 from ..kernel.local_messages import LocalEvent
 
 LIMIT_BYTES = 8 << 20
-"""Less than what the journal takes before the core has to wait for the disk: then nobody could say so."""
+"""The default limit. At the size where the core waits for the journal's disk, it could not report its lag."""
 HELD_BYTES = 4 << 20
 STUCK_S = 60.0
-"""So long all wait for a member that gets nothing done."""
+"""The time that all members wait for a member without progress."""
 FULL_S = 5.0
-"""And for one whose disk is full."""
+"""The time that all members wait for a member whose disk is full."""
 
 
 class HeldEvent(NamedTuple):
@@ -50,7 +58,7 @@ class HeldEvent(NamedTuple):
 
     local: LocalEvent
     event: bytes | None
-    """None for messages that *local* has, and that are encoded when they are said."""
+    """The encoded event; None for the messages of *local*, which are encoded when they are sent."""
     size_bytes: int
 
 
@@ -72,24 +80,24 @@ class FlowControl:
         self.lag_bytes = 0
         self.unsafe_bytes = 0
         self.is_off = False
-        """This member said so."""
+        """True if this member reported *off*."""
         self.full = ""
-        """Why this member can store nothing more, if it can't."""
+        """The reason why this member cannot store events; empty if it can."""
         self.unwritten = ""
-        """The same of a change of the wiring that waits for room, and all that is heard behind it."""
+        """The reason why a change of the wiring waits for room, with all events behind it; empty if none does."""
         self.waits_for_majority = False
         self.off: set[MemberId] = set()
-        """Others that did."""
+        """The other members that reported *off*."""
         self.held_bytes = 0
         self.offs = 0
-        """How often this member was off."""
+        """The number of times that this member reported *off*."""
         self._lagging: deque[tuple[int, int]] = deque()
         """Received batches: the position of the last event of each one, and its bytes."""
         self._unsafe: deque[tuple[int, int]] = deque()
         self._held: deque[HeldEvent] = deque()
         self._held_up: list[Callable[[], None]] = []
         self._done = 0
-        """What is below it is on the disk here."""
+        """The position below which all is durable here."""
 
     @property
     def somebody_lags(self) -> bool:
@@ -101,25 +109,25 @@ class FlowControl:
         return self.is_off or self.waits_for_majority or bool(self.off)
 
     def begin(self) -> None:
-        """A new membership: whatever was heard before counts for nobody."""
+        """Begins a new membership, without a lag of this member or of others."""
         self.nothing_lags()
         self.is_off = self.waits_for_majority = False
         self.off.clear()
 
     def lost(self) -> list[LocalEvent]:
-        """There is no group: what was held back, which nobody will ever hear."""
+        """Resets the flow control, as the group was left; returns the held events, which will never be delivered."""
         self.begin()
         held, self._held = self._held, deque()
         self.held_bytes = 0
         self._relieve()
         return [one.local for one in held]
 
-    # ---- what clients send ----------------------------------------------------------------------------------------
+    # ---- messages of clients --------------------------------------------------------------------------------------
 
     def multicast(self, local: LocalEvent, size_bytes: int, event: bytes | None = None) -> None:
-        """Messages, or an *event* with some.
+        """Multicasts messages, or an *event* that contains some.
 
-        They wait if this member's disk is full as well: `look` notices that at the end of the step only.
+        They also wait if this member's disk is full, which `look` detects only at the end of the step.
         """
         if self._held or self.holds or self._broadcaster.is_waiting or self._store.full():
             self._held.append(HeldEvent(local, event, size_bytes))
@@ -134,13 +142,13 @@ class FlowControl:
         self._broadcaster.send(event, local)
 
     def multicast_behind(self, local: LocalEvent) -> bool:
-        """A word behind all that is held back; whether anything is."""
+        """Queues *local* behind all held events; returns False if none are held."""
         if self._held:
             self._held.append(HeldEvent(local, events.control("nothing"), 0))
         return bool(self._held)
 
     def resume(self) -> None:
-        """Say what was held back, as far as the group takes it now."""
+        """Sends held events, as far as the group accepts them."""
         while self._held and not self.holds and not self._broadcaster.is_waiting and not self._store.full():
             local, event, size_bytes = self._held.popleft()
             self.held_bytes -= size_bytes
@@ -163,7 +171,7 @@ class FlowControl:
     # ---- lag ------------------------------------------------------------------------------------------------------
 
     def came(self, last: int, payloads: Sequence[bytes]) -> None:
-        """A batch was heard; its last event is at *last*."""
+        """Records a received batch, whose last event is at *last*."""
         size_bytes = sum(map(len, payloads))
         mark = (last, size_bytes)
         self._lagging.append(mark)
@@ -173,7 +181,7 @@ class FlowControl:
 
     @property
     def end(self) -> int:
-        """Behind all that was heard and is not done."""
+        """The position behind the last received event, 0 if all are safe."""
         return self._unsafe[-1][0] + 1 if self._unsafe else 0
 
     def nothing_lags(self) -> None:
@@ -183,9 +191,10 @@ class FlowControl:
         self.lag_bytes = self.unsafe_bytes = 0
 
     def look(self, done: int, safe: int, parts_bytes: int) -> None:
-        """The end of a step: what is below *done* is on the disk here, and what is below *safe* of a majority.
+        """Updates the lag at the end of a step: *done* is the position below which all is durable here, *safe* at a
+        majority.
 
-        *parts_bytes*: of long events that still come.
+        *parts_bytes*: the size of incomplete long events.
         """
         self._done = done
         while self._lagging and self._lagging[0][0] < done:
@@ -237,7 +246,7 @@ class FlowControl:
             self._watch_full()
 
     def _others_are_enough(self) -> bool:
-        """Returns whether the members that do not lag are a majority, by all that came, applied or not."""
+        """Returns whether the members that do not lag are a majority, given all received events, applied or not."""
         members, off = {*self._state.members}, {*self.off}
         for event in self._inbox.events:
             if isinstance(event, Configuration):
@@ -258,7 +267,7 @@ class FlowControl:
             self._broadcaster.send(events.control("flow", off=True))
 
     def heard(self, message: ControlMessage) -> None:
-        """Notes whether *sender* lags."""
+        """Records whether *sender* lags."""
         sender, _, about = message
         if sender == self._state.me:
             return

@@ -1,15 +1,14 @@
 """Applies the events about messages to the store and the queues of this member, as all members do (D41).
 
-It is called in the order of events only, and does nothing but what they say. What an event may do follows from what all
-members know at its place:
+It is called only in the order of events. The effect of an event depends only on state that all members share at its
+position:
 
-* enqueue: positions are given, on each of its queues; the message goes to the store at once, and to consumers when
-  it is safe;
-* dequeue, release, move name messages by position. They count if their sender has the message: as the one that acquired
-  it, or as the queue's decider if nobody did. Else they come from before it had to pass the queue on, and say nothing:
-  what the sender took out of its own queue for them goes back there.
+* enqueue: positions are assigned on each of its queues; the message is stored at once, and dispatched when it is safe;
+* dequeue, release, move name messages by position. They are valid if the sender has the message: because it acquired
+  it, or, if no member did, as the queue's decider. Others were sent before the sender had to pass the queue on, and are
+  ignored: entries that the sender removed from its own queue for them are requeued there.
 
-A message that an update is still to bring is remembered as a tombstone, or a note (rule 10). Core only.
+For a message that a state transfer has not brought yet, a tombstone or a note is recorded (rule 10). Core only.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from .ownership_handler import QueueOwnerHandler
 from .replica import Replica, Touch
 
 DROP_MESSAGES = 4096
-"""In one step, of those that the others do not have."""
+"""The maximum number of messages dropped in one step, of those that the others do not have."""
 
 
 class MessageHandler:
@@ -47,7 +46,7 @@ class MessageHandler:
         returns: Returns,
         touch: Touch,
     ) -> None:
-        """*touch*: schedules the dispatch of a queue."""
+        """*touch*: schedules the dispatch of a queue whose messages changed."""
         self._store = store
         self._clock = clock
         self._returns = returns
@@ -61,7 +60,7 @@ class MessageHandler:
         """Enqueues messages; returns whether any of the queues exists."""
         replicas = [replica for name in names if (replica := self._owners.replicas.get(name)) is not None]
         if any(replica.queue.policy.duplicate_window for replica in replicas):
-            for message in messages:  # all members remember the same ids at this place
+            for message in messages:  # all members remember the same IDs at this position
                 new = [replica for replica in replicas if not replica.knows(message[0])]
                 if new:
                     self._put_on(position, new, [message], timed)
@@ -94,7 +93,7 @@ class MessageHandler:
         return show
 
     def _store_all(self, replicas: Sequence[Replica], contents: Sequence[bytes]) -> Sequence[int]:
-        """Each on the store's queues of all *replicas*: their ids."""
+        """Stores each message on the store's queues of all *replicas*; returns the IDs."""
         if not contents:
             return ()
         store, now_us = self._store, self._clock.wall_us()
@@ -117,7 +116,7 @@ class MessageHandler:
         return message_id
 
     def stage(self, content: bytes, now_us: int) -> int:
-        """A long message, on no queue."""
+        """Stores a long message that is on no queue; returns its ID."""
         store = self._store
         message_id = store.stage(content[:PIECE_BYTES], now_us)
         for at in range(PIECE_BYTES, len(content), PIECE_BYTES):
@@ -126,7 +125,7 @@ class MessageHandler:
         return message_id
 
     def put_front(self, replica: Replica, position: int, failures: int, message: Message) -> None:
-        """A message that was there before this member came (`joining`)."""
+        """Adds a message from before the cut of this member (`receiver`)."""
         if not self.is_awaited(replica, position):
             return
         content, lasts = message
@@ -136,7 +135,7 @@ class MessageHandler:
         (entry,) = queue.new_entries([message], [message_id] if lasts else (), True)
         queue.positions = positions
         if lasts and not queue.has_room():
-            _forget(entry, 0, queue.policy.is_sorted)  # its id is among those that came apart from the messages
+            _forget(entry, 0, queue.policy.is_sorted)  # its ID is among those that arrived apart from the messages
         self._came(replica, entry, position, failures)
 
     def is_awaited(self, replica: Replica, position: int) -> bool:
@@ -150,7 +149,7 @@ class MessageHandler:
         return False
 
     def keep_front(self, replica: Replica, position: int, failures: int, entry: Entry) -> None:
-        """A message that was there before this member came, and is in its store."""
+        """Adds a message from before the cut of this member that is already in its store."""
         if isinstance(entry, TimedEntry):
             replica.queue.begin_timing()
         self._came(replica, entry, position, failures)
@@ -188,14 +187,14 @@ class MessageHandler:
         self._touch(queue)
 
     def begin_again(self, replica: Replica) -> list[Entry]:
-        """Removes all that a transfer has brought so far, since it comes anew; the store still has it."""
+        """Removes all messages that a transfer brought, since it restarts; returns them. The store keeps them."""
         entries = replica.begin_again()
         replica.count_dequeued(entries, Why.NOT_RECORDED)
         self._touch(replica.queue)
         return entries
 
     def drop_stored(self, replica: Replica, ids: list[int]) -> list[int]:
-        """Have the store drop some of its messages that are not on the queue here; those that are left."""
+        """Drops some messages from the store that are not on the queue here; returns the remaining IDs."""
         now_us = self._clock.wall_us()
         self._store.dequeue_all(ids[:DROP_MESSAGES], replica.queue.queue_id, now_us)
         replica.queue.note_change()
@@ -222,10 +221,10 @@ class MessageHandler:
                 self._owners.give_back(replica, entry)
 
     def move(self, sender: MemberId, place: int, event: MoveEvent, local: LocalEvent | None) -> bool:
-        """Off one queue and onto others, in one go: after a crash it is in one of the two places (rule 16).
+        """Moves a message to other queues in one transaction: after a crash it is in one of the two places (rule 16).
 
-        False, and it goes back: an operator moves it to queues that are all gone by now. What is moved because it may
-        not stay is nowhere then, as on a broker alone: it came there in time to be deleted with them.
+        Returns False, and requeues the message, if an operator moves it and all targets were deleted. A message that
+        must leave the queue is then lost, as on a single broker: it would have been deleted with the targets.
         """
         replica = self._owners.replicas.get(event.name)
         if replica is None:
@@ -261,11 +260,12 @@ class MessageHandler:
         return True
 
     def purge(self, replica: Replica, keep: Sequence[int], unheard: Iterable[Entry] = ()) -> int:
-        """All that is on the queue, but *keep*, and what others' consumers have: how many these are (rule 16).
+        """Removes all messages except those at *keep* and those of consumers elsewhere; returns their number (rule 16).
 
-        What was handed out here since that was said goes as well: all members are to have the same. *unheard*: what
-        consumers here had and have settled. Of that, what is kept stays until the settlement is heard; the rest was
-        handed out after the purge was said, and its settlement changes nothing.
+        Messages that were dispatched here after the purge was sent are also removed: all members must agree. *unheard*:
+        messages that consumers here have settled, in events that have not come back. Those at kept positions remain
+        until the settlement is delivered; the others were dispatched after the purge was sent, and their settlement has
+        no effect.
         """
         queue, kept = replica.queue, frozenset((*keep, *replica.acquired))
         replica.purge_below(replica.last + 1, kept)
@@ -301,7 +301,7 @@ class MessageHandler:
     # ---- whose it is ----------------------------------------------------------------------------------------------
 
     def has(self, replica: Replica, sender: MemberId, position: int) -> bool:
-        """Returns whether *sender* decides about that message: all members know, those that lack it, too."""
+        """Returns whether *sender* decides about that message: all members agree, even those without the message."""
         if position < replica.first or (position < replica.purged_below and position not in replica.kept):
             return False
         acquirer = replica.acquired.get(position)
@@ -316,14 +316,15 @@ class MessageHandler:
         *,
         bury: bool = True,
     ) -> list[Entry]:
-        """The messages at *positions* that *sender* has; with *bury* those that are still to come, never will.
+        """Returns the messages at *positions* that *sender* has; *bury* leaves tombstones for those not yet
+        transferred.
 
-        What was said here of a queue that was deleted since concerns none that was made by its name.
+        Events of this member about a deleted queue do not apply to a new queue of that name.
         """
         if local is not None and local.queue is not replica.queue:
             local = None
         if local is not None and not replica.acquired and sender == replica.owner and not replica.queue.delayed:
-            return [entry for entry in local.entries if not entry.gone]  # an owner's, as nearly always
+            return [entry for entry in local.entries if not entry.gone]  # an owner's, as in almost all cases
         entries: list[Entry] = []
         own = {} if local is None else {entry.position & ARRIVAL_MASK: entry for entry in local.entries}
         for position in positions:
@@ -356,7 +357,7 @@ def _split(entries: Iterable[Entry], kept: Container[int]) -> tuple[list[Entry],
 
 
 def _forget(entry: Entry, held_bytes: int, looks_inside: bool) -> None:
-    """Drops the content of a message that can be read back; a queue that looks inside keeps its beginning."""
+    """Drops the content of a message that can be read back; a queue that reads properties keeps the first bytes."""
     if looks_inside:
         entry.first_bytes = entry.whole()[:BEGINNING_BYTES]
     entry.content, entry.held_bytes = None, held_bytes

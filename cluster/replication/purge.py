@@ -1,8 +1,8 @@
-"""Purges: who has a queue says what is to go, for it knows what its consumers have; all others do what it says.
+"""Purges: the decider of a queue determines the removed messages, since it knows those with consumers.
 
-Whoever is asked for one passes the wish on to all, and asks again if nothing can come of it any more: the decider left
-before it said anything, or was it no longer when that was heard. All that stands on the queue at the place of the purge
-goes, but what it names, and what consumers of former owners have. Core only.
+Any member forwards a purge request to all, and repeats it if it can no longer succeed: the decider left before it sent
+the purge, or was no longer the decider when the purge was delivered. All messages on the queue at the position of the
+purge are removed, except those that it names, and those of consumers of former owners. Core only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Wish(NamedTuple):
 
 
 class Purges:
-    """The purges that were requested here, and those that all members apply."""
+    """The purges that were requested here, and the application of all purges."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Purges:
         release_all: Callable[[], None],
         on_purged: Callable[[Replica], None],
     ) -> None:
-        """*release_all*: multicasts the releases of this step; *on_purged*: the purge of a queue was applied."""
+        """*release_all*: multicasts the releases of this step; *on_purged*: is called after a purge of a queue."""
         self._state = context.state
         self._broadcaster = context.broadcaster
         self._locals = context.locals
@@ -52,7 +52,7 @@ class Purges:
         self._number = 0
 
     def ask(self, name: str, done: Done) -> None:
-        """*done* hears how many messages went, when that is safe."""
+        """*done* gets the number of removed messages, when the purge is safe."""
         self._number += 1
         self._wishes[self._number] = _Wish(name, done)
         self._say(self._number)
@@ -71,7 +71,7 @@ class Purges:
     def lost(self) -> None:
         self._wishes.clear()
 
-    # ---- what is heard --------------------------------------------------------------------------------------------
+    # ---- received events ------------------------------------------------------------------------------------------
 
     def wished(self, message: ControlMessage) -> None:
         """Purges a queue that this member decides about."""

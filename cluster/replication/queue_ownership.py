@@ -1,9 +1,9 @@
-"""Dispatches the messages of one queue while this member leads it: take, and drop (D45).
+"""Dispatches the messages of one queue while this member leads it: takes and drops the queue (D45).
 
-Taken and dropped in time slices if others are interested, too (D12); if none is, the queue is kept as long as there are
-consumers, and nothing is multicast or timed for its owner's sake (D22). So it is if the policy says which consumer gets
-a message: groups, a single active consumer, an exclusive one. What is handed out is not multicast at all:
-all who hear an owner's release hear in the same event what its consumers still have (rules 14, 15). Core only.
+The queue is taken and dropped in time slices if other members are interested, too (D12). Otherwise it is kept as long
+as there are consumers, and its ownership needs no events or timers (D22). It is also kept if the policy chooses the
+consumer of a message: groups, a single active consumer, an exclusive one. Dispatch is not multicast at all: the event
+that releases a queue also lists the messages that its consumers still have (rules 14, 15). Core only.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ...broker.scheduling.scheduler import Scheduler
 from .replica import Replica
 
 SLICE_S = 0.1
-"""So long an owner hands out messages while others are interested."""
+"""The time that an owner dispatches while other members are interested."""
 IDLE_SLICE_S = 0.01
-"""So long, if it has found no consumer with credit: it passes on what it can't use."""
+"""The time if no consumer has credit: the owner passes on messages that it cannot use."""
 
 
 class QueueOwnership:
@@ -28,18 +28,18 @@ class QueueOwnership:
         self.replica = replica
         self.owned = False
         self._held = held
-        """Without a lease: the queue may be owned, and nothing of it is dispatched (D2)."""
+        """True without a lease: the queue may be owned, and nothing of it is dispatched (D2)."""
         self._scheduler = scheduler
         self._release = release
         self._turn = 0
         """The number of the turn that a timer is for."""
         self._taken = 0
-        """What had been taken off the queue when the turn began."""
+        """The number of messages that had been taken off the queue when the turn began."""
         self._ends_early = False
-        """No consumer here had credit: this turn is a short one, and nothing that comes meanwhile begins it anew."""
+        """True if no consumer here had credit: this turn is short, and later messages do not extend it."""
 
     def take(self, contested: bool) -> None:
-        """The others have heard that it is ours."""
+        """Starts dispatching: a majority has received the event that made this member the owner."""
         if self.owned:
             return
         self.owned = True
@@ -56,12 +56,12 @@ class QueueOwnership:
 
     @property
     def _is_kept(self) -> bool:
-        """Return whether the queue is kept as long as it has consumers here, since its policy chooses the consumer."""
+        """True if the queue is kept as long as it has consumers here, since its policy chooses the consumer."""
         policy = self.replica.queue.policy
         return policy.assigns or policy.exclusive
 
     def drop(self) -> None:
-        """Stop, and let the next one have it: others act when they hear it, we do at once."""
+        """Stops dispatching at once, and multicasts the release of the queue."""
         if self.owned:
             self.stop()
             self._release(self.replica)
@@ -80,7 +80,7 @@ class QueueOwnership:
             self.replica.queue.start_consumers()
 
     def look(self) -> None:
-        """The end of a step in which the queue was touched: who can't use it passes it on soon."""
+        """Shortens the turn, at the end of a step that changed the queue, if no consumer here has credit."""
         queue = self.replica.queue
         if (
             self.owned
@@ -98,7 +98,7 @@ class QueueOwnership:
         self._scheduler.after(slice_s, self._fire, self._turn)
 
     def _fire(self, turn: int) -> None:
-        """The slice is over; an empty queue is as good here as elsewhere (D79: nobody else, no release)."""
+        """Ends the time slice; an empty queue is kept, since its owner does not matter (D79: alone, no release)."""
         queue = self.replica.queue
         if turn != self._turn or not self.owned or len(self.replica.interested) < 2:
             return

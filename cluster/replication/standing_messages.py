@@ -1,4 +1,4 @@
-"""The messages that stand on a replicated queue at one place in the order, for all members. Core only."""
+"""The messages on a replicated queue at one position in the order, for all members. Core only."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from .replica import Replica
 
 
 class StandingMessage(NamedTuple):
-    """A message to be brought."""
+    """A message to send."""
 
     position: int
     message_id: int
     failures: int
-    """As in update_front."""
+    """The delivery count, as in update_front."""
     entry: Entry | None
-    """If it is in memory."""
+    """The entry, if the message is in memory."""
 
 
 def standing_messages(replica: Replica, last: int, unheard: Iterable[Entry]) -> dict[int, StandingMessage]:
-    """By position, up to *last*, what is on a queue for all members now, wherever it is here.
+    """Returns, by position up to *last*, the messages that the queue has for all members, wherever they are here.
 
-    *unheard*: messages of which something was said, and not heard yet: it comes later.
+    *unheard*: messages whose dequeue or release was sent and has not come back: it follows later.
     """
     found = {
         (at := entry.position & ARRIVAL_MASK): StandingMessage(at, entry.message_id, _failures(entry), entry)

@@ -1,7 +1,8 @@
-"""Transactions of clients, as they are heard: one event, and one transaction of each member's store (D53, D63).
+"""Applies transactions of clients: one event, and one transaction of each member's store (D53, D63).
 
-Whether it is done follows from what all members know at its place, those that are being updated, too: each queue is
-there, and each message that it takes is its sender's to take. Else nothing of it is done, by anybody. Core only.
+The decision depends only on state that all members share at that position, including members that a state transfer is
+completing: each queue exists, and the sender may dequeue each message that the transaction takes. Otherwise no member
+applies any part of it. Core only.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class TransactionHandler:
         return all(self._messages.has(replica, sender, position) for position in positions)
 
     def _puts_of(self, part: EnqueueEvent) -> list[_Put]:
-        """Without those that came before, where message-ids are remembered."""
+        """Returns the messages whose message IDs are new, on queues that detect duplicates."""
         targets = self._replicas(part.names)
         if not any(target.queue.policy.duplicate_window for target in targets):
             return [_Put(targets, part.messages, part.timed)]
@@ -109,7 +110,7 @@ class TransactionHandler:
         return [self._owners.replicas[name] for name in names]
 
     def _store_all(self, puts: Sequence[_Put], offs: Sequence[_Off]) -> Iterator[int]:
-        """Stores all parts in one transaction: returns the IDs of what was put, by message and queue."""
+        """Stores all parts in one transaction; returns the IDs of new messages, by message and queue."""
         now_us = self._clock.wall_us()
         inner = self._store.transactions.begin(now_us)
         for replica, entries, why in offs:

@@ -1,15 +1,16 @@
 """Bootstraps a group in which no member is known to have all messages (rule 17; see `election` for the decision).
 
 Each member multicasts the standing of its store. When all members have reported, all decide on the same reports. The
-other members get the state of the winner by a transfer, also those with the same standing: a store that was filled by a
+other members get the state of the winner by a transfer, also those with an equal standing. A store that was filled by a
 transfer has the same messages in another order, and positions follow the order of the store.
 
-A member that stopped during a transfer has no complete state. Its progress record tells how far its donor had come, so
-the members wait for a store that is ahead of those present, unless all configured members are present or an operator
+A member that stopped during a transfer has no complete state. Its progress record contains the standing of its donor,
+so the members wait for a store that is ahead of those present, unless all configured members are present or an operator
 declares that they are enough (`--cluster-force`).
 
 A member whose messages belong to another cluster than most stores leaves. If as many stores belong to one cluster as to
 another, all members wait for the operator or for further members.
+
 Core only.
 """
 
@@ -77,9 +78,11 @@ class Bootstrap:
         return ""
 
     def begin(self) -> None:
-        """Say how far this store has come, in each configuration anew: newcomers have not heard what was said, nor has
-        who begins only now since the last one that had all messages left. What was said in an earlier one counts for
-        nobody, so that all decide at the same place."""
+        """Multicasts the standing of this store, again in each configuration.
+
+        New members have not received earlier reports, nor has a member whose bootstrap begins because the last synced
+        member left. Reports of earlier configurations are ignored, so that all members decide at the same position.
+        """
         self._states.clear()
         self._waits_for_missing = False
         record, empty = self._record, not self._nodes.has_own_wiring()
@@ -88,9 +91,9 @@ class Bootstrap:
         self._broadcaster.send(events.control("state", view=self._state.view, empty=empty, clock_us=clock_us, **about))
 
     def heard(self, message: ControlMessage) -> None:
-        """Notes how far the store of *sender* has come."""
+        """Records the standing of the store of *sender*."""
         sender, _, about = message
-        if about["view"] != self._state.view:  # whoever is still founding says it again
+        if about["view"] != self._state.view:  # members that are still founding report again
             return
         state = StoreState(Standing(**about["standing"]), about["cluster"], about["empty"])
         self._clock_skew.heard(sender.node, about["clock_us"])
@@ -135,12 +138,12 @@ class Bootstrap:
         """Serves with the messages of this store."""
         state = self._state
         self._receiver.become_synced(PhaseEvent.WON, Standing(True, epoch, state.view, 0))
-        self._owners.past = 0  # nobody hears again what was said before; newcomers get it from here
+        self._owners.past = 0  # earlier events are not repeated; joining members get their effects from here
         for replica in self._owners.replicas.values():
             replica.owner = None
-            if state.is_forced:  # messages may be lost, and their positions given again: nobody goes on with that
+            if state.is_forced:  # messages may be lost, and their positions assigned again: it must not continue
                 replica.line = ""
-            if replica.base:  # what was brought until an operator said that it is enough
+            if replica.base:  # messages of a transfer that an operator declared to be enough
                 if self._receiver.kept_messages.has_more(replica):
                     self._fail("its own messages were not yet compared with those of the others", AGAIN)
                     return

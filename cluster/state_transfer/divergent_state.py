@@ -1,7 +1,7 @@
 """Backs up the local state that a state transfer will replace, if its origin is unknown (rule 17).
 
-It may be what should have been theirs: then a person finds it there. Room for it is nobody's right: where the disk is
-full, what was set aside goes first. Core only.
+It may contain messages that the cluster should have; an operator can then find them there. Space for backups is not
+guaranteed: if the disk is full, they are deleted first. Core only.
 """
 
 from __future__ import annotations
@@ -33,17 +33,16 @@ class DivergentState:
         self._store = context.store
         self._reader = context.reader
         self.aside = aside
-        """None where nothing is kept."""
+        """The archive; None to keep no backups."""
         self.kept = 0
-        """How often something was, since the start."""
+        """The number of backups since the start."""
         self._asked = 0
 
     def keep(self, count: int, then: Callable[[], None]) -> None:
-        """Set aside what there is, beside the core; then, or when that can't be, *then* is called.
+        """Backs up the present state, outside of the core; *then* is called afterwards, or if that is impossible.
 
-        *count*: of messages that only this member has.
-
-        Not if it is asked for again meanwhile.
+        *count*: the number of messages that only this member has. Only the *then* of the last call is
+        called.
         """
         aside = self.aside
         assert aside is not None
@@ -71,7 +70,7 @@ class DivergentState:
         self._reader.ask(work, done)
 
     def make_room(self) -> None:
-        """The disk is full: what was set aside goes."""
+        """Deletes the backups, because the disk is full."""
         aside = self.aside
         if aside is None:
             return

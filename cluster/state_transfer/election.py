@@ -33,7 +33,7 @@ class StoreState(NamedTuple):
     standing: Standing
     cluster: str
     empty: bool
-    """There is nothing replicated in it."""
+    """True if the store has no replicated queues."""
 
 
 StoreStates = dict[MemberId, StoreState]
@@ -46,7 +46,7 @@ class Facts(NamedTuple):
     is_complete: bool
     """All members of the view have reported their stores."""
     is_tied: bool
-    """As many stores are of one cluster as of another one."""
+    """The stores of one cluster are as many as those of another one."""
     is_source_missing: bool
     """An absent member may have more than the best store here."""
     counts: bool
@@ -86,7 +86,7 @@ TABLE: tuple[tuple[tuple[bool | None, ...], Decision], ...] = (
 
 
 class Election(NamedTuple):
-    """A decision, and what follows from it if it is no wait."""
+    """A decision, and its consequences if it does not wait."""
 
     decision: Decision
     winner: MemberId | None = None

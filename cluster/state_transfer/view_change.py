@@ -1,8 +1,8 @@
 """Applies view changes: the effect of each configuration on this member, and the end of its membership.
 
-A member that comes in is a new one, whatever it was before, and begins with a bootstrap; so do all members that find
-nobody left who has all messages. A member outside the group, or in a minority, owns and completes nothing, and receives
-nothing of what was under way (rule 4): its clients are disconnected, and their messages are requeued. Core only.
+A member that joins is a new one, whatever it was before, and begins with a bootstrap; so do all members if no remaining
+one has all messages. A member outside the group, or in a minority, owns and completes nothing, and events in flight are
+never delivered to it (rule 4): its clients are disconnected, and their messages are requeued. Core only.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class ViewChange:
         self._applied = applied
         self.lost_times = 0
 
-    # ---- what is heard --------------------------------------------------------------------------------------------
+    # ---- received events ------------------------------------------------------------------------------------------
 
     def quorum(self, *, quorate: bool) -> None:
-        """Notes what the local daemon believes; without a quorum clients are disconnected."""
+        """Records the quorum of the local daemon; without a quorum clients are disconnected."""
         was, self._state.is_quorate = self._state.is_quorate, quorate
         if was and not quorate:
             self._clients.expel()
@@ -133,11 +133,11 @@ class ViewChange:
         self._take(PhaseEvent.MEMBERS_CHANGED if state.synced else PhaseEvent.NO_SOURCE)
 
     def _counts(self, view: int) -> None:
-        """Records that a majority has come to that configuration.
+        """Records that a configuration has a majority.
 
         The engine agrees on its own configurations. An expulsion may have reached only a mute member that multicast it:
-        its store would be ahead of those that went on without it. So it counts when others have acknowledged what
-        stands behind it.
+        its store would be ahead of those that continue without it. So an expulsion counts when others have acknowledged
+        events behind it.
         """
         if self._state.phase in (UPDATING, SYNCED):
             standing = self._record.standing
@@ -148,7 +148,7 @@ class ViewChange:
         self._take(PhaseEvent.ENTERED)
 
     def _take(self, event: PhaseEvent) -> None:
-        """Begins a bootstrap, if *event* asks for one in this phase."""
+        """Begins a bootstrap, if the phase requires it after *event*."""
         if self._state.handle(event) is PhaseAction.BOOTSTRAP:
             self._receiver.lost()
             self._bootstrap.begin()
