@@ -42,8 +42,6 @@ class BrokerHandler:
     def __init__(self, member: ClusterMember) -> None:
         self.member = member
 
-    # ---- queues ---------------------------------------------------------------------------------------------------
-
     def replicates(self, name: str, policy: Policy) -> bool:
         if name.startswith("$") or not policy.replicated:
             return False
@@ -98,8 +96,6 @@ class BrokerHandler:
 
     def why_not_serving(self) -> str:
         return self.member.service.why_not_serving()
-
-    # ---- messages -------------------------------------------------------------------------------------------------
 
     def enqueue(self, queues: Sequence[Queue], kept: Kept, then: Then, refused: Then) -> None:
         names = [queue.name for queue in queues]
@@ -161,8 +157,6 @@ class BrokerHandler:
 
     def purge(self, queue: Queue, done: Callable[[int | Exception], None]) -> None:
         self.member.purges.ask(queue.name, done)
-
-    # ---- steps ----------------------------------------------------------------------------------------------------
 
     def when_answered(self, action: Then) -> None:
         member = self.member

@@ -79,8 +79,6 @@ class Liveness:
         """Returns whether this member has a valid lease: no other one can have learned of its expulsion."""
         return now_s - self._lease_from_s <= self.limit_s / 2
 
-    # ---- this member ----------------------------------------------------------------------------------------------
-
     def begin(self) -> None:
         """Begins to count silence in a new membership."""
         self.lost()
@@ -108,8 +106,6 @@ class Liveness:
 
     def _again(self) -> None:
         self._timers.after(self._interval_s, self._tick, self._turn)
-
-    # ---- the others -----------------------------------------------------------------------------------------------
 
     def _tick(self, turn: int) -> None:
         state = self._state

@@ -122,8 +122,6 @@ class FlowControl:
         self._relieve()
         return [one.local for one in held]
 
-    # ---- messages of clients --------------------------------------------------------------------------------------
-
     def multicast(self, local: LocalEvent, size_bytes: int, event: bytes | None = None) -> None:
         """Multicasts messages, or an *event* that contains some.
 
@@ -167,8 +165,6 @@ class FlowControl:
         relieved, self._held_up = self._held_up, []
         for then in relieved:
             then()
-
-    # ---- lag ------------------------------------------------------------------------------------------------------
 
     def came(self, last: int, payloads: Sequence[bytes]) -> None:
         """Records a received batch, whose last event is at *last*."""

@@ -76,8 +76,6 @@ class QueueOwnerHandler:
         self._consumers.pop(name, None)
         self._cancelled.pop(name, None)
 
-    # ---- our consumers --------------------------------------------------------------------------------------------
-
     def consuming(self, name: str) -> None:
         """Counts a consumer of this member; the first consumer of a queue is announced to all members (D47)."""
         count = self._consumers[name] = self._consumers.get(name, 0) + 1
@@ -129,8 +127,6 @@ class QueueOwnerHandler:
         self._held = held
         for ownership in self._ownership.values():
             ownership.hold(held=held)
-
-    # ---- received events ------------------------------------------------------------------------------------------
 
     def _meant(self, about: About) -> Replica | None:
         """Returns the queue that *about* names, unless it was deleted since; a new queue of that name is not meant."""
@@ -230,8 +226,6 @@ class QueueOwnerHandler:
         before, queue.is_owner = queue.is_owner, self._state.me is not None and self.decider(replica) == self._state.me
         if queue.is_owner and not before:
             queue.now_decides()
-
-    # ---- members --------------------------------------------------------------------------------------------------
 
     def members_are(self, members: tuple[MemberId, ...]) -> None:
         """Removes all members but *members* (D74)."""

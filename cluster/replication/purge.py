@@ -71,8 +71,6 @@ class Purges:
     def lost(self) -> None:
         self._wishes.clear()
 
-    # ---- received events ------------------------------------------------------------------------------------------
-
     def wished(self, message: ControlMessage) -> None:
         """Purges a queue that this member decides about."""
         _, position, about = message

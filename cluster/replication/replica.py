@@ -102,8 +102,6 @@ class Replica:
         self.first, self.base = first, last
         self.queue.positions = count(last + 1)
 
-    # ---- arrivals -------------------------------------------------------------------------------------------------
-
     def add(self, entries: Sequence[Entry]) -> None:
         """Adds *entries*; consumers get them after `show`."""
         queue = self.queue
@@ -179,8 +177,6 @@ class Replica:
         self._note = None
         return come
 
-    # ---- departures -----------------------------------------------------------------------------------------------
-
     def find(self, position: int) -> Entry | None:
         """Removes the message at *position* from its place and returns it; None if it is not here."""
         entry = self.held.pop(position, None)
@@ -249,8 +245,6 @@ class Replica:
             for entry in cut_off():
                 entry.previously_delivered = True
                 queue.give_back(entry)
-
-    # ---- all messages ---------------------------------------------------------------------------------------------
 
     def entries(self) -> Iterable[Entry]:
         """Yields all entries in memory."""

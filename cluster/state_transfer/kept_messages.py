@@ -228,8 +228,6 @@ class KeptMessages:
             self.purged(name)
         return found
 
-    # ---- reading the store ----------------------------------------------------------------------------------------
-
     def _queue(self, name: str) -> _KeptQueue | None:
         """Returns the queue; None if it was deleted, even if a new queue has its name."""
         queue = self._queues.get(name)

@@ -68,8 +68,6 @@ class ViewChange:
         self._applied = applied
         self.lost_times = 0
 
-    # ---- received events ------------------------------------------------------------------------------------------
-
     def quorum(self, *, quorate: bool) -> None:
         """Records the quorum of the local daemon; without a quorum clients are disconnected."""
         was, self._state.is_quorate = self._state.is_quorate, quorate
@@ -152,8 +150,6 @@ class ViewChange:
         if self._state.handle(event) is PhaseAction.BOOTSTRAP:
             self._receiver.lost()
             self._bootstrap.begin()
-
-    # ---- the end --------------------------------------------------------------------------------------------------
 
     def lost(self, why: str) -> None:
         """Leaves the group or its majority: nothing is completed nor owned from here on (rule 4)."""
