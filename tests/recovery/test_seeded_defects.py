@@ -14,6 +14,12 @@ from os import environ
 
 import pytest
 
+from tests.harness.recovery import (  # noqa: F401  the rest of the defects
+    defects_of_moving,
+    defects_of_purging,
+    defects_of_recovery,
+    defects_of_transactions,
+)
 from tests.harness.recovery.checker import Broken
 from tests.harness.recovery.defects import DEFECTS
 from tests.harness.recovery.rot import rot
