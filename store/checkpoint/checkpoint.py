@@ -1,17 +1,16 @@
-"""A checkpoint: the message map as of an LSN, so that recovery reads only what the log says behind it.
+"""A checkpoint: the message map as of an LSN, so that recovery reads only the log after that LSN.
 
-It is taken beside the traffic, a few pages or messages at a step, so no single moment is caught: an entry may know
-already what the log says only later. That does no harm, since records can be taken in twice (`state.State`). It is
-committed when all that its entries know is durable, never before: a cut of the power must not leave a message that only
-the checkpoint knows.
+It is taken beside the traffic, a few pages or messages at a step, so it is not a snapshot of one point in time: an
+entry may contain effects of later records. That is harmless, since records can be applied twice (`state.State`). It is
+committed only when all records that its entries contain are durable: after a power cut no message may exist only in the
+checkpoint.
 
-entry           key                  value, behind a checksum that binds it to the key
-meta            "m"                  JSON: whose it is, and the block that recovery goes on behind
-page            "p", slot            of the plain messages whose ids lie in a slot, see `_encode_page`
-odd message     "o", message id      numbers, see `_encode_odd`
-transactions    "t"                  JSON, see `Outcomes.encode`
-cut queues      "c"                  JSON, see `Cuts.encode`
-ends            "e", slot            numbers: how many pairs; the pairs, each a slot that records here end others in and
+entry           key                  value, behind a checksum that binds it to the key meta            "m"
+JSON: the identity of the log, and the block after which recovery continues page            "p", slot            of the
+plain messages whose ids lie in a slot, see `_encode_page` odd message     "o", message id      numbers, see
+`_encode_odd` transactions    "t"                  JSON, see `Outcomes.encode` cut queues      "c"
+JSON, see `Cuts.encode` ends            "e", slot            numbers: how many pairs; the pairs, each a slot that
+records here end others in and
                                      how many; the slots that records here were copied from
 
 Slots and ids are eight bytes, big-endian; numbers in values are little-endian.

@@ -31,7 +31,7 @@ _DAMAGED_STATUS = 3
 
 
 class BadCheckpoint(Exception):
-    """The checkpoint can't be used; the log tells everything all the same."""
+    """An unusable checkpoint; recovery then reads the complete log instead."""
 
 
 class DamagedCheckpoint(BadCheckpoint):
@@ -45,10 +45,10 @@ class CheckpointFile(Protocol):
         """All entries as of the last commit; `BadCheckpoint` if they can't be read."""
 
     def commit(self, changes: Mapping[bytes, bytes | None], last: Callable[[int], Entry], *, clear: bool) -> None:
-        """Change entries (None removes one), in a file made anew if *clear*; durable on return.
+        """Change entries (None removes one), in a new file if *clear*; durable on return.
 
-        What *last* makes of the number of entries there are then is put at the end. Raises `BadCheckpoint` if
-        something fails; the commit before may stay or go then.
+        The result of *last*, called with the resulting number of entries, is added at the end. Raises `BadCheckpoint`
+        on failure; the previous commit may then be kept or lost.
         """
 
     def discard(self) -> None:
@@ -72,7 +72,8 @@ _DATA = "data.mdb"
 
 
 def symbolic_link(path: str) -> str:
-    """The symbolic link that LMDB would follow: the directory *path*, or the file in it. Empty if there is none."""
+    """Return the symbolic link that LMDB would follow: the directory *path*, or the file in it. Empty without a link.
+    """
     return next((place for place in (path, os.path.join(path, _DATA)) if os.path.islink(place)), "")
 
 

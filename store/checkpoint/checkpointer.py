@@ -36,13 +36,13 @@ class Checkpointer:
         self.written_bytes = 0
         """By the last one."""
         self.end_lsn = journal.writer.durable_lsn if is_good else 0
-        """Of the last one: what the log says from there on would be replayed."""
+        """The LSN from which the log would be replayed after the last checkpoint."""
         self.taken_us = 0
         """Wall clock of the last one; 0 if there was none since the start."""
         self.due_lsn = 0
         """The durable LSN from which `step` has something to do."""
         self.failure = ""
-        """Why the last one could not be taken; it is tried again when the log has grown once more."""
+        """The reason why the last checkpoint failed; the next attempt is made when the log has grown again."""
         self._file = file
         self._state = state
         self._journal = journal

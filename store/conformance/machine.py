@@ -15,7 +15,7 @@ from .model import ADD, NEW, TAKE, Op, Tx
 from .rules import CONTENT, PICK, MessageRules
 
 Work = tuple[str, int, bytes]
-"""What a transaction does, which queue or message it is of those there are, and a new one's content."""
+"""The operation of a transaction, the choice of an existing queue or message, and the content of a new one."""
 _WORK = st.tuples(st.sampled_from([NEW, ADD, TAKE, TAKE]), PICK, CONTENT)
 
 

@@ -27,9 +27,9 @@ class StoreMaker(Protocol):
     """Port of a store under test: one storage location, opened any number of times, once at a time."""
 
     keeps: bool
-    """Whether durable content survives reopening."""
+    """True if durable content survives reopening."""
     can_crash: bool
-    """Whether `crash` can be called."""
+    """True if `crash` can be called."""
 
     def open(self) -> OwnedStore:
         """Open the store, as on a start: no thread runs yet."""
@@ -47,7 +47,7 @@ class Lasting(NamedTuple):
     on: dict[int, list[int]]
     """Queue id to messages in order; queues with any."""
     contents: dict[int, bytes]
-    """Of messages on queues, or that prepared transactions put there."""
+    """The contents of messages on queues, and of messages that prepared transactions enqueue."""
     prepared: dict[bytes, list[Op]]
     decided: dict[bytes, bool]
 
@@ -81,7 +81,7 @@ class Model:
     # ---- what is so -----------------------------------------------------------------------------------------------
 
     def ops(self) -> list[Op]:
-        """Of all transactions that are not over."""
+        """Return the operations of all open and prepared transactions."""
         return [op for tx in self.open for op in tx.ops] + [op for ops in self.prepared.values() for op in ops]
 
     def pairs(self, what: str) -> set[tuple[int, int]]:
@@ -92,7 +92,7 @@ class Model:
         return [(message_id, queue_id) for queue_id, ids in self.on.items() for message_id in ids]
 
     def bytes(self) -> dict[int, int]:
-        """Queue id to the bytes of content on it."""
+        """Return the size of the content on each queue, by queue ID."""
         return {queue_id: sum([len(self.contents[one]) for one in self.on[queue_id]]) for queue_id in self.names}
 
     def lasting(self) -> Lasting:

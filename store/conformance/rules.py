@@ -1,8 +1,8 @@
-"""Calls about queues and messages, in histories that hypothesis makes up, with crashes in between.
+"""Operations on queues and messages, in random histories by hypothesis, with crashes in between.
 
-A *call* changes both alike. After each one, what would have to be there if it were the last one that lasts is noted;
-after a crash what is found must be one of those notes, and none from before the last time that all was durable.
-Of `conformance`.
+An *operation* changes the store and the model. After each one, the content that would be expected if it were the last
+one that lasts is recorded. After a crash, the content of the store must equal one of these records, and none from
+before the last time at which everything was durable. A part of `conformance`.
 """
 
 from __future__ import annotations

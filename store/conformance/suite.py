@@ -29,14 +29,14 @@ from .subject import NOW_US, NOWHERE, Subject
 
 __all__ = ["StoreConformance", "StoreMachine", "StoreMaker", "Subject"]
 class StoreConformance(QueueProperties):
-    """Derive from it, and say how a store is made."""
+    """Base class of the conformance tests of a store; a subclass defines how the store is made."""
 
     histories = 30
-    """How many of them `test_any_history` makes up."""
+    """The number of histories that `test_any_history` generates."""
     steps = 50
     """The longest of them."""
     shrinks = False
-    """Whether a history that fails is made as short as can be, which takes up to five minutes."""
+    """True to shrink a failing history, which takes up to five minutes."""
 
     def make(self) -> StoreMaker:
         """A store of its own, in which nothing was ever done."""
@@ -131,7 +131,7 @@ class StoreConformance(QueueProperties):
         subject.refused(StoreError, lambda: store.enqueue(message_id, b, NOW_US))
 
     def test_a_batch_is_taken_off(self, subject: Subject) -> None:
-        """As one by one, whatever is in it: those before one that is not there are off, the others stay."""
+        """A batch has the effect of single dequeues: those before an unknown message are done, the others are not."""
         store, a, b = subject.store, subject.queue("a"), subject.queue("b")
         plain, _ = store.put_all(a, [b"plain"] * 5, NOW_US)
         shared, _ = store.put(a, b"shared", NOW_US)

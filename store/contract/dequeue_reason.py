@@ -1,8 +1,8 @@
-"""Why a message was taken off a queue, as its Dequeue record says.
+"""The dequeue reason: the reason why a message was removed from a queue, as its Dequeue record states.
 
-It costs nothing to say: the three highest bits of the record's flags, given by whoever takes the message off. Records
-that were written before there was such a thing say `NOT_RECORDED`, and so do those by which the broker takes away what
-it had noted for itself. That a queue was purged or deleted is a record of its own, and needs no reason.
+It needs no space: it is in the three highest bits of the flags of the record, and set by the component that dequeues
+the message. Records of versions without dequeue reasons have `NOT_RECORDED`, and so do records by which the broker
+removes its own notes. Purging or deleting a queue has a record of its own, and needs no reason.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import IntEnum
 
 
 class Why(IntEnum):
-    """As it stands in the flags."""
+    """The dequeue reason, in its position in the flags."""
 
     NOT_RECORDED = 0
     ACCEPTED = 1 << 5
@@ -19,7 +19,7 @@ class Why(IntEnum):
     REJECTED = 2 << 5
     """By its receiver; with a dead-letter address its copy is put there in the same transaction."""
     DELIVERY_LIMIT = 3 << 5
-    """Its delivery failed as often as the queue allows."""
+    """The number of its failed deliveries reached the limit of the queue."""
     EXPIRED = 4 << 5
     MOVED = 5 << 5
     """An operator has moved it elsewhere; its copy is put there in the same transaction."""
@@ -30,7 +30,7 @@ class Why(IntEnum):
 
     @property
     def words(self) -> str:
-        """As it is shown."""
+        """Return the name for display."""
         return self.name.lower().replace("_", "-")
 
 

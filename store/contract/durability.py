@@ -31,11 +31,12 @@ def check_waiting() -> None:
 
 
 class Durable(Future[T], Generic[T]):
-    """Done when what was asked for is on the disk, with its result; or with the error that ended the store.
+    """A future that is done when the requested change is on the disk, with its result; or with the error that ended the
+    store.
 
-    `result()` waits in a thread, `await` in a coroutine, and `add_done_callback` has a function called, on a thread of
-    the store or, if it is done already, at once. What it calls may call the store, but not wait for it or close it:
-    that raises `StoreError`. It can't be cancelled.
+    `result()` waits in a thread, and `await` waits in a coroutine. `add_done_callback` has a function called on a
+    thread of the store or, if the future is done already, at once. The function may call the store, but must not wait
+    for it or close it: that raises `StoreError`. The future can't be cancelled.
     """
 
     def __init__(self) -> None:
@@ -74,7 +75,9 @@ class Waiting:
         self._waiting: deque[tuple[int, Durable[Any], Any, Callable[[], None] | None]] = deque()
 
     def add(self, lsn: int, result: T, then: Callable[[], None] | None = None) -> Durable[T]:
-        """Done with *result* when *lsn* is durable; *then* is called before anybody is told."""
+        """Return a future that is done with *result* when *lsn* is durable; *then* is called before any waiter is
+        notified.
+        """
         future: Durable[T] = Durable()
         self._waiting.append((lsn, future, result, then))
         return future

@@ -1,25 +1,30 @@
-"""The MessageStore interface: what the broker and the cluster ask of a store.
+"""The MessageStore interface: the contract of a store with the broker and the cluster.
 
-Every call that changes something returns the LSN at which it is recorded, at once; it is *durable*, and only then may
-anyone be told, when `durable_lsn` has passed that LSN. So a whole batch needs one look. `kick` asks for what was
-recorded so far to be made durable; the store's owner hears of it in its `on_durable` callback, once per flush.
+Every call that changes messages returns at once the LSN at which the change is recorded. The change is *durable*, and
+may be confirmed, only when `durable_lsn` has passed that LSN. A whole batch therefore needs one check. `kick` requests
+durability for all changes recorded so far; the owner of the store is notified by its `on_durable` callback, once per
+flush.
 
-Calls that change the wiring return at once, too, and have no LSN: each is done on another thread, where *done* gets
-the result or the error, once, and then it is durable in SQL. They are done in the order in which they were asked for.
-None of them blocks the caller, also when the SQL server is away: then *done* gets `SqlUnreachable` after some
-seconds, messages go on as before, and the same call succeeds when the server is back. Any of them may be repeated:
-making what is there gives what is there, taking away what is gone is no error. Other errors are `CairnError`s too,
-and have changed nothing.
+Calls that change the wiring also return at once, and have no LSN. Each is executed on another thread, which calls
+*done* once with the result or the error; the change is then durable in SQL. They are executed in the order of the
+calls. None of them blocks the caller, even if the SQL server is unavailable: then *done* gets `SqlUnreachable` after
+some seconds, message traffic continues, and the same call succeeds when the server is available again. All of them are
+idempotent: creating an existing object returns it, and removing a missing one is no error. Other errors are
+`CairnError`s, too, and leave everything unchanged.
 
-Errors, all of them `CairnError`s, from calls that then have done nothing: `StoreError` for what can't be (no such queue
-or message, on it already, not on it any more), `MessageLocked` where a transaction has the message, `DiskFull` for a
-put while there is no room (taking goes on), `BadXid`, `UnknownTransaction`, `TransactionEnded`,
-`TransactionTimedOut`. Once a write or a sync has failed every call that needs the log raises `JournalFailed`: nothing
-more is confirmed, and only a new start tells what is true.
+All errors are `CairnError`s, raised by calls that then have no effect:
 
-Threads: one thread at a time makes the calls (the broker's core), but `load_piece`, `load_many`, `holds`, and those
-about wiring are for any thread. Message ids are never 0, rise in the order of arrival, and are never used again;
-neither are the ids of queues and exchanges.
+* `StoreError`: the operation is impossible (no such queue or message; the message is on the queue already, or no longer
+  on it).
+* `MessageLocked`: a transaction has locked the message.
+* `DiskFull`: a message cannot be stored for lack of space (dequeuing continues to work).
+* `BadXid`, `UnknownTransaction`, `TransactionEnded`, `TransactionTimedOut`: errors of transactions.
+* `JournalFailed`: a write or a sync has failed. Every later call that needs the log raises it: nothing more is
+  confirmed, and only a new start determines the state on the disk.
+
+Threads: one thread at a time makes the calls (the core of the broker), but `load_piece`, `load_many`, `holds`, and the
+calls about the wiring are for any thread. Message IDs are never 0, increase in the order of arrival, and are never
+reused; neither are the IDs of queues and exchanges.
 """
 
 from __future__ import annotations
@@ -73,10 +78,11 @@ class MessageStore(Protocol):
         """Give a durable queue other arguments; `StoreError` if it is not there."""
 
     def begin_destroy_queue(self, queue_id: int, done: Callable[[Exception | None], None]) -> None:
-        """Take a queue and its bindings out of SQL, and note there that it is going.
+        """Remove a queue and its bindings from SQL, and record there that it is being deleted.
 
-        Its deletion is final then, and its name free. What is still on it, recovery deletes after a crash. If a
-        prepared transaction that concerned it was ended, wait until that is durable: else it is in doubt again.
+        The deletion is then final, and the name is free. After a crash recovery deletes the remaining messages. If a
+        prepared transaction that concerned the queue was ended, wait until the end is durable: otherwise the
+        transaction is in doubt again.
         """
 
     def finish_destroy_queue(self, queue_id: int, done: Callable[[Exception | None], None]) -> None:
@@ -180,17 +186,17 @@ class MessageStore(Protocol):
         """
 
     def full(self, size_bytes: int = 0, records: int = 0) -> str:
-        """Why nothing more can be stored just now; empty if it can. Taking messages off works all the same.
+        """Return the reason why no message can be stored now; empty if one can. Dequeuing works in any case.
 
-        For a batch whose size is not bounded by what one read of a connection brings: how many bytes it has, and in how
-        many records; a message has one, and one more for each queue.
+        *size_bytes* and *records*: the size of a batch that is not limited by one read of a connection. A message has
+        one record, and one more for each queue.
         """
 
     def room_bytes(self) -> int | None:
         """Return the bytes that can be stored until the store is full; None if unknown. Queries the disk."""
 
     def close(self) -> None:
-        """Make everything durable and let go of the files."""
+        """Make everything durable and release the files."""
 
 
 @runtime_checkable

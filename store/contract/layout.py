@@ -2,13 +2,13 @@
 
 STORE/lock              held with flock by the broker that runs on it
 STORE/hold              held with flock by backups while they copy the log; removed by a broker that must break that
-STORE/wiring.sqlite     the wiring and the store's identity, in SQL
-STORE/wiring.json       instead of it, if they are on a server: which one
+STORE/wiring.sqlite     the wiring and the identity of the store, in SQL
+STORE/wiring.json       instead of it, if they are on a server: the location
 STORE/store.sqlite      instead of the wiring and the journal: an all-SQL store in a file
-STORE/journal/          the log's containers and its mark
-STORE/bookmarks/        how far those have come that read the log as history, see `bookmarks`
-STORE/checkpoint/       the message map as of an LSN, in LMDB; a cache, made again when it is gone
-STORE/aside/            what it held before a cluster gave it what others have, see `aside`
+STORE/journal/          the containers of the log and its mark
+STORE/bookmarks/        the positions of readers of the log as history, see `bookmarks`
+STORE/checkpoint/       the message map as of an LSN, in LMDB; a cache that is rebuilt if it is missing
+STORE/aside/            the content before the cluster replaced it, see `aside`
 STORE/quarantine*       left by a salvage, for people
 """
 
@@ -22,7 +22,7 @@ ASIDE_NAME = "aside"
 SQL_STORE_NAME = "store.sqlite"
 """Differs from the wiring's, so that code which takes one for the other finds and changes nothing."""
 MANIFEST_NAME = "manifest.json"
-"""It stands in a backup, which is no store."""
+"""The manifest file of a backup, which is not a store."""
 _UNNAMED = "queue-"
 
 

@@ -31,7 +31,7 @@ class StoreOptions:
     reserve_bytes: int = RESERVE_BYTES
     """Nor is this: what a full disk takes of a log of small containers would be hundreds of them."""
     archive_dir: str | None = None
-    """Where containers are kept that left the log; None for nowhere."""
+    """The directory for containers that left the log; None to keep none."""
     archive_limits: ArchiveLimits = ArchiveLimits()
     acquisitions: bool = False
     """Write down, too, who was handed which messages; see `store.acquisitions`."""

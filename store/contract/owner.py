@@ -17,7 +17,7 @@ class OwnedStore(MessageStore, Protocol):
 
     @property
     def wiring_place(self) -> str:
-        """Return the location of the wiring as readable text."""
+        """A readable description of the location of the wiring."""
 
     def start(
         self,
@@ -28,15 +28,15 @@ class OwnedStore(MessageStore, Protocol):
         """Run with threads of its own.
 
         *on_durable* gets each new durable LSN, *on_failure* the error that ends the store, on any thread: the owner
-        passes the LSN on to `became_durable`, in the thread that makes the calls. *on_room* is told, on any thread,
-        that `full` no longer holds.
+        passes the LSN on to `became_durable`, in the thread that makes the calls. *on_room* is called, on any thread,
+        when the store is no longer full.
         """
 
     def run_inline(self, on_durable: Callable[[int], None]) -> None:
         """No threads: `kick` makes everything durable in the caller and then calls *on_durable*."""
 
     def became_durable(self, lsn: int) -> None:
-        """Everything below *lsn* is durable: `durable_lsn` says so from now on."""
+        """Set `durable_lsn` to *lsn*: everything below it is durable."""
 
     def end_reads(self) -> None:
         """The store is going to be closed: a load that waits for something ends with an error. Any thread."""

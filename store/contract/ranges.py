@@ -1,4 +1,4 @@
-"""A range of a content that stands in pieces, the same in every store."""
+"""Access to a range of a content that is stored in pieces, the same in every store."""
 
 from __future__ import annotations
 

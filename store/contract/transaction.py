@@ -1,14 +1,15 @@
-"""Transactions as their owner sees them, the same in every store: operations gathered, then done together or not.
+"""Transactions as seen by their owner, the same in every store: operations that are gathered and then applied
+atomically.
 
-A transaction writes nothing before it is committed or prepared, but for contents too long to be held in memory. What
-it takes off a queue is locked from then on: nobody else can take it. What it puts on one is there with the commit, in
-the order of commits. A crash rolls back what was neither committed nor prepared.
+A transaction writes nothing before it is committed or prepared, except contents that are too long for memory. A message
+that it dequeues is locked from then on: no other client can dequeue it. A message that it enqueues becomes visible with
+the commit, in the order of commits. A crash rolls back transactions that were neither committed nor prepared.
 
-A distributed transaction has an *xid* and is committed in two phases: when its `prepare` is durable, it survives any
-crash, with its locks, until its outcome is told (`Transactions.in_doubt`, checklist E39). Somebody may lose patience
-and decide without the coordinator (`Transaction.decide`); the store remembers that until it is told to `forget`.
+A distributed transaction has an *xid* and is committed in two phases. When its `prepare` is durable, it survives any
+crash, with its locks, until its outcome is decided (`Transactions.in_doubt`, checklist E39). An administrator may
+decide without the coordinator (`Transaction.decide`); the store remembers that decision until `forget` is called.
 
-Threads: that of the store's other calls.
+Threads: the thread that makes the other calls of the store.
 """
 
 from __future__ import annotations
@@ -69,13 +70,13 @@ class TransactionalStore(Protocol):
     """Port of `Transactions` to a store. A call that returns an LSN writes everything, or raises and writes nothing."""
 
     def check_queue(self, queue_id: int) -> None:
-        """Raises `StoreError` if there is no such queue."""
+        """Raise `StoreError` if the queue does not exist."""
 
     def check_enqueue(self, message_id: int, queue_id: int) -> None:
         """Raises `StoreError` if the message is not complete, or is on that queue already."""
 
     def check_dequeue(self, message_id: int, queue_id: int) -> None:
-        """Raises `StoreError` if the message is not on that queue."""
+        """Raise `StoreError` if the message is not on that queue now."""
 
     def stage_whole(self, content: bytes, time_us: int) -> int:
         """A message of that content, on no queue; its id."""
@@ -196,9 +197,10 @@ class StoreTransaction:
             self.operations.append(Dequeue(message_id, queue_id, why))
 
     def commit(self, time_us: int) -> int:
-        """Do all of it; the LSN to wait for before anyone is told. Of one with an xid: in one phase, or the second.
+        """Apply all operations; return the LSN that must be durable before the outcome is confirmed. With an xid: one
+        phase, or the second.
 
-        Raises `DiskFull`, with nothing done, where so much could end the store; not for one that is prepared.
+        Raises `DiskFull`, with no effect, if the size could exhaust the store; not for a prepared transaction.
         """
         if self.state is not TxState.PREPARED:
             self._look(time_us)
@@ -428,7 +430,7 @@ class Transactions:
         return transaction
 
     def end(self, transaction: StoreTransaction, state: TxState) -> None:
-        """It is over: its locks go, and its xid unless a decision is to be remembered."""
+        """End the transaction: its locks are released, and its xid, too, unless a decision must be remembered."""
         transaction.state = state
         self.locks.release(transaction.operations)
         self._open.pop(transaction, None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Arguments = Mapping[str, Any]
-"""A JSON object."""
+"""The arguments of a queue, an exchange or a binding, which can be encoded as a JSON object."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Which kind of store a directory holds, or that of a catalog: a journal's, or one that is all in SQL.
+"""The kind of a store in a directory or a catalog: with a journal, or all in SQL.
 
-Whoever opens the one as the other would find nothing and begin anew, so it is refused.
+Opening a store as the wrong kind would find nothing and create a new store, so it is refused.
 """
 
 from __future__ import annotations

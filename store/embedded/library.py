@@ -1,4 +1,4 @@
-"""Durable queues for a Python program, without a broker: put, take, accept; transactions; all of it awaitable.
+"""Durable queues for a Python program, without a broker: put, take, accept; transactions; all of them awaitable.
 
     with open_store("./data") as store:
         orders, done = store.queue("orders"), store.queue("done")
@@ -7,12 +7,12 @@
             message = both.take(orders)
             both.put(done, message.content)
 
-Calls that change something return a `Durable` at once: to be waited for, awaited, or given a callback. A message can be
-taken once it is durable, by one taker at a time, and is gone when it was accepted. What a process had taken and not
-accepted when it ended, however it ended, is there again after the next start, in its place.
+Calls that change something return a `Durable` at once, which supports waiting, `await` and callbacks. A message can be
+taken once it is durable, by one taker at a time, and is deleted when it is accepted. Messages that a process had taken
+and not accepted when it ended, even by a crash, are available again after the next start, in their place.
 
-Threads: any thread may call anything. One call is made after the other, by a lock, and none waits for the disk but
-those that say so. One process at a time has a store open.
+Threads: any thread may call anything. A lock serializes the calls, and only calls that are documented to do so wait for
+the disk. One process at a time has a store open.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ T = TypeVar("T")
 _ALL = 1 << 64
 """Above all LSNs."""
 _EXPIRY_S = 0.5
-"""How often transactions that take too long are looked for, while there are any."""
+"""The interval at which transactions are checked for timeouts, while any are open."""
 
 
 def open_store(
     path: str, kind: str = "journal", options: StoreOptions | None = None, clock: Clock | None = None
 ) -> Store:
-    """The store in the directory *path*, made if there is none; recovered if it was not closed.
+    """Open the store in the directory *path*; create it if it does not exist, and recover it if it was not closed.
 
-    *kind* is "journal", "sql", "memory", or what another package has registered. Raises `CairnError` with the place,
-    the reason and the remedy if it can't be opened.
+    *kind* is "journal", "sql", "memory", or a kind that another package has registered. Raises `CairnError` with the
+    place, the reason and the remedy if the store can't be opened.
     """
     clock = clock or SystemClock()
     inner, _ = find_kind(kind)(path, clock, options or StoreOptions(), None)
@@ -60,7 +60,7 @@ class Store:
 
     def __init__(self, inner: OwnedStore, clock: Clock) -> None:
         self.inner = inner
-        """What the calls go to, see `interface.MessageStore`. Whoever calls it has to hold `lock`."""
+        """The underlying store, see `interface.MessageStore`. The caller must hold `lock`."""
         self.lock = threading.RLock()
         self._clock = clock
         self._waiting = Waiting()
@@ -89,7 +89,7 @@ class Store:
     # ---- queues ---------------------------------------------------------------------------------------------------
 
     def queue(self, name: str, arguments: Arguments | None = None) -> Queue:
-        """The queue of that name, made if there is none. Waits for SQL then."""
+        """Return the queue of that name; create it if it does not exist. Waits for SQL then."""
         with self.lock:
             self.check()
             found = self._queues.get(name)
@@ -210,7 +210,8 @@ class Store:
         return self._failure is None and not self._is_closing
 
     def close(self) -> None:
-        """Make everything durable and let go of the files. Waits for that; raises what ended the store, if so."""
+        """Make everything durable and release the files. Waits for it; raises the error that ended the store, if any.
+        """
         if os.getpid() != self._pid:
             return  # the files are those of the process that opened it
         check_waiting()

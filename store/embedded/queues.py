@@ -1,6 +1,6 @@
-"""The queues of `library`: which messages are to be taken, and who has which.
+"""The queues of `library`: the messages that can be taken, and their takers.
 
-Threads: any, as `library` says; what begins with `on_` is for it, with the lock held.
+Threads: any, as in `library`; methods whose names begin with `on_` are called by it, with the lock held.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Message:
         return self.queue.store.inner.load_content(self.id, offset, length)
 
     def accept(self) -> Durable[None]:
-        """It is done with: once this is durable it never comes back."""
+        """Accept the message: once this is durable, it is never delivered again."""
         return self.queue.accept([self])
 
     def release(self) -> None:
@@ -124,7 +124,7 @@ class Queue:
             raise
 
     def take(self, timeout_s: float = 0.0) -> Message | None:
-        """The oldest message that nobody has taken; None if there is none within *timeout_s*."""
+        """Take the oldest message that is not taken; return None if none arrives within *timeout_s*."""
         with self._changed:
             self.check()
             if not len(self) and timeout_s > 0:

@@ -50,14 +50,14 @@ class UnitOfWork:
         return self.inner.state
 
     def put(self, queue: Queue, content: bytes) -> None:
-        """Put a message on a queue; it is there with the commit."""
+        """Put a message on a queue; it becomes visible with the commit."""
         with self._store.lock:
             self._store.check_own(queue)
             self._store.check_room()
             self.inner.put(queue.id, checked(content), self._store.now_us())
 
     def take(self, queue: Queue) -> Message | None:
-        """Take the oldest message off a queue, None if there is none; it is accepted with the commit."""
+        """Take the oldest message of a queue, or return None for an empty queue; the commit accepts it."""
         with self._store.lock:
             self._store.check_own(queue)
             message = queue.take()
@@ -136,7 +136,7 @@ class UnitOfWork:
                 self.rollback()
 
     def on_rollback(self) -> None:
-        """It is over, and what it had taken is free. With the lock held."""
+        """Release the messages that the transaction had taken. With the lock held."""
         for message in self._taken:
             message.queue.on_release(message.id, message)
         for operation in self.inner.operations:  # what it had taken before the store was opened

@@ -1,14 +1,14 @@
 """The payload of an acquire record, a note of the messages that a link acquired.
 
 offset  size   field
-     0   8 * n  the messages' ids, in the order in which they were handed out; n stands in the record's `extra`
- 8 * n   2      size of the container id in bytes
-     .   .      the client's container id, UTF-8
-     .   .      the link's name, UTF-8
+     0   8 * n  the IDs of the messages, in the order of acquisition; n is the `extra` of the record
+ 8 * n   2      size of the container ID in bytes
+     .   .      the AMQP container ID of the client, UTF-8
+     .   .      the name of the link, UTF-8
 
-Recovery passes it by, relocation copies none, and it pins nothing. While a broker writes them down every block says so
-(`journal.block.ACQUISITIONS`): so a block without one tells that nothing was handed out while it gathered, or that
-nobody wrote it down.
+Recovery ignores it, compaction copies none, and it pins nothing. While a broker records acquisitions, every block has
+the flag `journal.block.ACQUISITIONS`. A block without the flag therefore means that no message was acquired while it
+was gathered, or that acquisitions were not recorded.
 """
 
 from __future__ import annotations

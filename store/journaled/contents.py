@@ -23,7 +23,7 @@ class ContentWriter:
         self._state = state
 
     def stage(self, piece: bytes, time_us: int) -> int:
-        """Begins a message that arrives in pieces; its ID."""
+        """Begin a message that arrives in pieces, with a Start record; return its ID."""
         first, rest = piece[:MAX_PAYLOAD_BYTES], piece[MAX_PAYLOAD_BYTES:]
         lsn = self._journal.append(_START, first, time_us=time_us, flags=_FLAG_MORE, message_id=OWN_LSN)
         self._state.started(lsn, _FLAG_MORE, 0, len(first))
@@ -32,7 +32,7 @@ class ContentWriter:
         return lsn
 
     def append_content(self, message_id: int, piece: bytes, time_us: int, *, last: bool) -> None:
-        """Appends a piece to a staged message. Raises `StoreError` if it is complete."""
+        """Append a Chunk record to a staged message. Raises `StoreError` if the message is complete."""
         message = self._state.detailed.get(message_id)
         if message is None or message.last is not None:
             raise StoreError(f"message {message_id}", "its content is complete, or it does not exist")

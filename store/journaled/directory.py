@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 OWN_NAMES = frozenset(
     {JOURNAL_NAME, CHECKPOINT_NAME, LOCK_NAME, HOLD_NAME, ASIDE_NAME, BOOKMARKS, *WIRING_NAMES}
 )
-"""All that may stand in a store directory."""
+"""The names that may occur in a store directory."""
 
 
 class StoreDirectory:

@@ -1,14 +1,14 @@
 """Divergent state of a store, kept before it is dropped: STORE/aside/MOMENT-LSN is a store that no broker runs.
 
-A container that is full is never written again, and one with a second name never used again
-(`journal/files/container_pool.py`): so the
-containers of the log get second names there, which takes no room until the log lets go of them. Only the last one or
-two are copied, as far as they were written, and the wiring, which is small. `cairnmq as-of` and other tools read it.
+A full container is never written again, and one with a second name is never reused (`journal/files/container_pool.py`).
+The containers of the log therefore get second names there, which take no space until the log releases them. Only the
+last one or two are copied, as far as they were written, and the wiring, which is small. `cairnmq as-of` and other tools
+read it.
 
-It is made under a name that ends in `.partial` and renamed when all of it is on the disk; one that is to go is
-renamed back first. So what a kill or a power cut leaves under a final name is whole, and the rest is cleared away when
-the next one is made. The newest *most* are kept. Where the log could not be written once more beside it, older
-ones go, and if that does not help, nothing is kept: `DiskFull`.
+It is made under a name that ends in `.partial` and renamed when it is completely on the disk; before it is removed, it
+is renamed back. A state with a final name is therefore complete after a kill or a power cut, and partial ones are
+removed when the next one is made. The newest *most* are kept. If the disk lacks space for a second log, older ones are
+removed. If that is not sufficient, nothing is kept: `DiskFull`.
 
 Threads: one at a time.
 """
@@ -44,13 +44,13 @@ class KeptState(NamedTuple):
     """A kept copy of divergent state."""
 
     path: str
-    """Of the directory."""
+    """The path of the directory."""
     end_lsn: int
-    """Where its log ends: as of that LSN it is all of it."""
+    """The end of its log: the copy is complete as of that LSN."""
 
 
 class Aside:
-    """Of the store in one directory, which this process has."""
+    """The kept divergent states of a store that this process has open."""
 
     def __init__(
         self, store: str, clock: Clock, most: int, connect: str | None = None, catalog: str | None = None
@@ -115,7 +115,7 @@ class Aside:
             self.give_up(name, "the disk is full")
 
     def _find_room(self, source: Directory, log_bytes: int, container_bytes: int) -> None:
-        """All that is set aside is written anew, beside it."""
+        """Remove old states until a second complete log fits on the disk. Raises `DiskFull` if it never does."""
         wanted = log_bytes + room.high_water(container_bytes)
         while (free := source.free_bytes()) < wanted:
             names = self.names()

@@ -7,10 +7,11 @@ from .store import JournalStore
 
 
 def expunge_going(store: JournalStore, time_us: int) -> dict[str, int]:
-    """Take the messages off the queues that are going; queue to how many there were. Before the store's `start`.
+    """Dequeue the messages of queues that are being deleted; return the numbers by queue. Call it before `start` of the
+    store.
 
-    What is not durable when this is broken off, the next recovery does again (checklist E53, E55). So it does with what
-    a prepared transaction has to say about such a queue: until that is decided, the note stays.
+    After an interruption the next recovery repeats the changes that are not durable (checklist E53, E55). It also
+    repeats those for a queue that a prepared transaction concerns: until that is decided, the note is kept.
     """
     prepared = store.state.outcomes.prepared.values()
     in_doubt = {queue_id for transaction in prepared for _, _, queue_id in transaction.intentions}

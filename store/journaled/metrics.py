@@ -36,7 +36,7 @@ class JournalMetrics:
     log_bytes: int
     """Heads and payloads of durable records of the log about itself."""
     block_bytes: int
-    """What was written: block heads and padding, and the three above."""
+    """All written bytes: block heads and padding, and the three above."""
 
     base_lsn: int
     durable_lsn: int
@@ -45,7 +45,7 @@ class JournalMetrics:
     slots: int
     """Slots of the log; each takes a container."""
     used_bytes: int
-    """Of these slots."""
+    """The bytes used in these slots."""
     live_bytes: int
     """Records that are needed by messages, heads and payloads."""
     live_ratio: float
@@ -54,7 +54,7 @@ class JournalMetrics:
     """Runs of slots that left the log although older ones are still in it."""
     base_slot: int
     base_held_by: str
-    """What holds the oldest slot, and so the base, in words."""
+    """The description of the holder of the oldest slot, which determines the base."""
     base_holder_kind: str
     """The kind of it: message, transaction, purge, records, log-end, none."""
 
@@ -70,7 +70,7 @@ class JournalMetrics:
     kept_containers: int
     """Left the log so far, and are held by a backup, or kept for bookmarks."""
     bookmarks: tuple[tuple[str, int], ...]
-    """Of each who reads history the name, and by how many bytes it is behind the log's end."""
+    """The name of each reader of history, and its distance to the end of the log in bytes."""
     dropped_bookmarks: int
     """Bookmarks that were dropped so far: they were too far behind, or the disk was full."""
 
@@ -87,20 +87,20 @@ class JournalMetrics:
     checkpoint_age_s: float | None
     """Since the last one; None if there was none since the store was opened."""
     checkpoint_lsn: int
-    """What the log says from there on is not in it; 0 without a checkpoint."""
+    """The end of the log in the last checkpoint; 0 without a checkpoint."""
     checkpoint_bytes: int
-    """What the last one wrote."""
+    """The bytes that the last checkpoint wrote."""
     replay_bytes: int
     """The log behind it: what a crash now would have the next start read."""
     checkpoint_failure: str
-    """Why none is taken any more; empty if nothing is wrong."""
+    """The reason why checkpoints fail; empty if they work."""
 
     disk_free_bytes: int | None
-    """On the journal's file system; None if it can't be told."""
+    """The free space in the file system of the journal; None if unknown."""
     disk_full: str
-    """Why no container can be made ahead of need; empty if nothing is wrong."""
+    """The reason why no container can be made in advance; empty if one can."""
     disk_low: str
-    """Why nothing more is stored; empty if nothing is wrong."""
+    """The reason why no message can be stored; empty if one can."""
 
 
 def measure(store: JournalStore) -> JournalMetrics:

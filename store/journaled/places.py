@@ -43,7 +43,7 @@ class MessagePlaces:
         return on_queues(self._state)
 
     def check_enqueue(self, message_id: int, queue_id: int) -> None:
-        """Raises `StoreError` if the message can't be put on that queue."""
+        """Raise `StoreError` if the message is incomplete, or on that queue already. Settles its purges first."""
         if self._unswept:
             self.settle(message_id)
         message = self._state.detailed.get(message_id)
@@ -54,7 +54,7 @@ class MessagePlaces:
             raise StoreError(f"message {message_id}", f"it is on queue {queue_id} already")
 
     def check_dequeue(self, message_id: int, queue_id: int) -> None:
-        """Raises `StoreError` if the message is not on that queue."""
+        """Raise `StoreError` if the message is not on that queue. Settles its purges first."""
         if self._unswept:
             self.settle(message_id)
         message = self._state.detailed.get(message_id)

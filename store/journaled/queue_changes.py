@@ -1,15 +1,15 @@
 """Changes of one queue, read from the log while it is written, for federation with another site.
 
-The log has the order, so what is read up to some place is what the queue was there, no more and no less; and only what
-is durable is read. Nothing is paid for it where messages are put and taken. A *unit* is what is done in one go: one
-record, or all of a transaction. Its place is the LSN behind its last record, and reading may begin again at any place.
+The log determines the order: a reader at some position has exactly the state of the queue there. Only durable records
+are read. Enqueues and dequeues have no additional cost. A *unit* is one record, or all records of a transaction. Its
+position is the LSN after its last record, and reading can restart at any position.
 
-A message may be gone by the time its record is read, and its content with it, if that stood elsewhere in the log than
-the record (it came in pieces, or was put on several queues). Then it is off the queue further on in the log, so units
-are joined up to there, and it is left out.
+A message may be deleted before its record is read, and its content with it if the record does not contain it (the
+message arrived in pieces, or was put on several queues). The log then has its dequeue further on, so units are joined
+up to that record, and the message is omitted.
 
-What stood on the queue at a place is asked of the state (`placed`), which goes on meanwhile: what it misses is off the
-queue further on in the log. Beside the core: any thread, one at a time.
+The content of the queue at a position is requested from the state (`placed`), which advances meanwhile: messages that
+it no longer has are dequeued further on in the log. Runs beside the core: any thread, one at a time.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ _COMMIT, _LOG_OPEN, _QUEUE_DELETE = (
 _OF_QUEUE = (_START, _ENQUEUE, _DEQUEUE, _QUEUE_DELETE)
 _FLAG_ENQUEUE, _FLAG_DELETE, _FLAG_MORE = int(Flag.ENQUEUE), int(Flag.DELETE), int(Flag.MORE)
 _NOT_DONE = int(Flag.MOVED) | int(Flag.PREPARED)
-"""A record with one of these says again what another one said, or does nothing yet. Of a dequeue the flags above are
-its reason, which does not overlap them."""
+"""The flags of records that repeat another record, or have no effect yet. Of a dequeue the flags above are its reason,
+which does not overlap them.
+"""
 
 
 _SLOTS = 32
@@ -85,7 +86,7 @@ class QueueGone(CairnError):
 
 
 class QueueHistory:
-    """Of one queue, from a place on."""
+    """The history of one queue from a position on."""
 
     def __init__(self, store: JournalStore, queue_id: int, place: int) -> None:
         self._store = store
@@ -99,7 +100,7 @@ class QueueHistory:
         self._joined: list[Change] = []
         """Events of units that are done in one go with those to come."""
         self._lsns: dict[int, list[int]] = {}
-        """Where the pieces are of messages that do not exist any more."""
+        """The LSNs of the pieces of messages that no longer exist."""
         self._owed: set[int] = set()
         """Messages that are left out of them, and off the queue further on."""
 
@@ -170,7 +171,7 @@ class QueueHistory:
             yield Unit(lsn + 1, time_us, events)
 
     def _put(self, events: list[Change], block: Block, message_id: int) -> None:
-        """It was put on the queue by an Enqueue record in *block*."""
+        """Add the enqueue of a message by an Enqueue record in *block*."""
         number = (message_id - block.record_lsn(0)) // HEAD_BYTES
         if 0 <= number < block.head.records:  # on several queues: the Start record stands right there
             head = RecordHead._make(HEAD.unpack_from(block.body, HEAD_BYTES * number))
@@ -187,9 +188,9 @@ class QueueHistory:
             self._owed.add(message_id)
 
     def piece(self, message_id: int, number: int) -> bytes:
-        """A piece of the content of a `Put`; each is asked for once, in order.
+        """Return a piece of the content of a `Put`; each may be requested once, in order.
 
-        Raises `CairnError` if it is gone meanwhile: a new reader knows better.
+        Raises `CairnError` if it was deleted meanwhile: a new reader then finds the dequeue.
         """
         lsns = self._lsns.get(message_id)
         if lsns is None:

@@ -1,13 +1,14 @@
-"""Bookmarks: who reads the log as history writes down how far it has come, and what lies behind that is kept for it.
+"""Bookmarks: a reader of the log as history records its position, and later data is kept for it.
 
-STORE/bookmarks/NAME.json: a JSON object with `lsn`, the first byte that is still wanted, and `most_bytes`: the log may
-go on by so much behind it. It is written under another name, synced, and renamed; by whoever reads, while a broker runs
-or not.
+STORE/bookmarks/NAME.json is a JSON object with `lsn`, the first byte that is still needed, and `most_bytes`, the
+maximum distance to the end of the log. It is written under another name, synced, and renamed, by the reader, whether or
+not a broker runs.
 
-A container that left the log from a bookmark's LSN on is not used again until the bookmark has passed it. So a reader
-may be away for a while, over restarts of the broker too. But nobody holds the log for ever: the broker *drops* a
-bookmark, by removing the file, when more than `most_bytes` lie between it and the log's end, or when the disk is full.
-It says so in its log, and in the metrics. The reader learns of it by the file, or because what it wants is gone.
+A container that left the log and holds data after the LSN of a bookmark is not reused until the bookmark has passed it.
+A reader may therefore be absent for a while, even over restarts of the broker. But no reader holds the log
+indefinitely: the broker *drops* a bookmark, by removing the file, when its distance to the end of the log exceeds
+`most_bytes`, or when the disk is full. It reports that in its log and in the metrics. The reader detects it by the
+missing file, or by the missing data.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ DIRECTORY = "bookmarks"
 _SUFFIX = ".json"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _ALARM = 0.75
-"""It is said that a bookmark will be dropped when it has come so far."""
+"""The share of the maximum distance at which a warning is logged that the bookmark will be dropped."""
 NOWHERE = 1 << 64
 """Behind every LSN."""
 
@@ -62,7 +63,7 @@ def write_bookmark(store: str, bookmark: Bookmark) -> None:
 
 
 def read_bookmark(store: str, name: str) -> Bookmark | None:
-    """The bookmark of that name; None if there is none, or none that can be read."""
+    """Return the bookmark of that name; None if it is missing or unreadable."""
     path = os.path.join(store, DIRECTORY, name + _SUFFIX)
     try:
         with open(path, encoding="utf-8") as file:
@@ -88,7 +89,7 @@ def remove_bookmark(store: str, name: str) -> bool:
 
 
 def read_bookmarks(store: str) -> list[Bookmark]:
-    """All there are, by name. What can't be read is none."""
+    """Return all readable bookmarks, by name."""
     try:
         names = sorted(os.listdir(os.path.join(store, DIRECTORY)))
     except OSError:
@@ -102,7 +103,7 @@ class Bookmarks:
 
     def __init__(self, store: str) -> None:
         self.dropped = 0
-        """How many were dropped since the start."""
+        """The number of bookmarks that were dropped since the start."""
         self._store = store
         self._warned: set[str] = set()
 
@@ -123,7 +124,7 @@ class Bookmarks:
         return None
 
     def remove(self, name: str) -> CairnError | None:
-        """Its reader does not come back; why not, if it can't be removed."""
+        """Remove the bookmark of a reader that does not return; return the error if it can't be removed."""
         try:
             remove_bookmark(self._store, name)
         except CairnError as error:

@@ -1,11 +1,11 @@
 """The journal store: wiring in SQL, messages in the journal. See `interface.MessageStore` for the contract.
 
-A whole message with its only queue is one record (Start with the enqueue flag), and taking it off is one (Dequeue with
-the delete flag). Longer content is a Start and Chunk records, put on its queue by an Enqueue record at the end.
+A complete message on one queue is one record (Start with the enqueue flag), and its dequeue is one (Dequeue with the
+delete flag). Longer content is a Start and Chunk records, put on its queue by an Enqueue record at the end.
 
-Every record that takes something away names, in `extra`, the record that had given it.
+Every record that removes something names, in `extra`, the record that had added it.
 
-What a power cut leaves: every record below `durable_lsn`; of the rest nothing that recovery would half believe.
+After a power cut, every record below `durable_lsn` exists; recovery accepts a later block completely or not at all.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class JournalStore(WiringCalls):
         """Start the threads.
 
         *on_durable* gets each new durable LSN on the flusher's thread, *on_failure* the error that ends the journal;
-        the owner passes the LSN on to `became_durable`, in the thread that makes the calls. *on_room* is told, on any
-        thread, that `full` no longer holds.
+        the owner passes the LSN on to `became_durable`, in the thread that makes the calls. *on_room* is called, on any
+        thread, when the store is no longer full.
         """
         self.journal.pool.on_room = on_room
         self._flusher = Flusher(self.journal, on_durable, on_failure)
@@ -202,7 +202,7 @@ class JournalStore(WiringCalls):
         return lsn
 
     def check_queue(self, queue_id: int) -> None:
-        """Raises `StoreError` if there is no such queue."""
+        """Raise `StoreError` if the wiring does not have the queue."""
         if queue_id not in self._names:
             raise StoreError(f"queue {queue_id}", "there is no such queue")
 
@@ -229,10 +229,10 @@ class JournalStore(WiringCalls):
     # ---- who has them ---------------------------------------------------------------------------------------------
 
     def note_acquired(self, queue_id: int, taker: bytes, message_ids: Sequence[int], time_us: int) -> None:
-        """Write down that *taker* (see `acquisitions.taker`) was handed these messages of that queue.
+        """Record that *taker* (see `acquisitions.taker`) acquired these messages of that queue.
 
-        Nobody waits for that: it becomes durable with what is, or when `write_notes` is called. While the disk is full
-        it is left out, and the block says so.
+        No caller waits for it: it becomes durable with other records, or when `write_notes` is called. While the disk
+        is full it is omitted, which the flags of the block show.
         """
         if self.journal.pool.find_room() is not None:
             self.journal.clear_flags()
@@ -244,7 +244,7 @@ class JournalStore(WiringCalls):
             )
 
     def write_notes(self) -> None:
-        """As `kick`, also for notes alone."""
+        """Request durability, even if only notes were recorded."""
         self._notes_are_due = True
         self.kick()
 

@@ -227,6 +227,6 @@ def _kind_and_queue(operation: Operation) -> tuple[type[Operation], int]:
 
 
 _PREPARED_BYTES = 3 * HEAD_BYTES
-"""What an operation takes that is prepared: its record, and what is kept for its end."""
+"""The size of a prepared operation: its record, and the reserve for its end."""
 _END_RECORDS = 20
 """Room for the tx-end with its xid, for the outcome, and for the padding of a block, counted in records."""

@@ -1,4 +1,4 @@
-"""The sentence that says that a history is not complete: tools and readers add it to every answer over such a log."""
+"""Description of an incomplete history, which tools and readers add to every answer over such a log."""
 
 from __future__ import annotations
 

@@ -45,14 +45,14 @@ class MessageChanges:
         return message_id
 
     def stage(self, piece: bytes) -> int:
-        """Begins a message that arrives in pieces; its ID."""
+        """Begin a message that arrives in pieces, and allocate its ID."""
         message_id = self._start(piece[:MAX_PIECE_BYTES], is_last=False)
         if len(piece) > MAX_PIECE_BYTES:
             self._continue(message_id, piece[MAX_PIECE_BYTES:], is_last=False)
         return message_id
 
     def append_content(self, message_id: int, piece: bytes, *, is_last: bool) -> None:
-        """Appends a piece to a staged message. Raises `StoreError` if it is complete."""
+        """Append a piece to a staged message and to the batch. Raises `StoreError` if the message is complete."""
         message = self.tables.messages.get(message_id)
         if message is None or message.is_complete:
             raise StoreError(f"message {message_id}", "its content is complete, or it does not exist")
@@ -77,7 +77,7 @@ class MessageChanges:
     # ---- places ---------------------------------------------------------------------------------------------------
 
     def check_enqueue(self, message_id: int, queue_id: int) -> None:
-        """Raises `StoreError` if the message can't be put on that queue."""
+        """Raise `StoreError` if the message is incomplete, or on that queue already."""
         message = self.tables.messages.get(message_id)
         if message is None or not message.is_complete:
             raise StoreError(f"message {message_id}", "it does not exist, or its content is not complete")
@@ -92,7 +92,7 @@ class MessageChanges:
         return lsn
 
     def check_dequeue(self, message_id: int, queue_id: int) -> None:
-        """Raises `StoreError` if the message is not on that queue."""
+        """Raise `StoreError` if the maps do not have the message on that queue."""
         if not self.tables.is_on(message_id, queue_id):
             raise StoreError(f"message {message_id}", f"it is not on queue {queue_id}")
 

@@ -1,10 +1,10 @@
-"""The memory store: transient. What is put there is gone when it is closed, or when its process ends.
+"""The memory store: transient. Its content is lost when it is closed, or when its process ends.
 
-For brokers whose messages need not outlive them, and as the plain twin of the others in tests. All is "durable" as
-soon as it was asked to be: there is nothing to wait for. The wiring is in SQL as everywhere, in an SQLite in memory,
-so it has the same rules and the same errors.
+For brokers whose messages need not outlive them, and as a simple reference for the others in tests. Every change is
+"durable" as soon as durability is requested, without waiting. The wiring is in SQL as in the other stores, in an SQLite
+database in memory, so it has the same rules and the same errors.
 
-Threads: those of `interface`.
+Threads: as in `interface`.
 """
 
 from __future__ import annotations

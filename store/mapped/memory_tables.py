@@ -1,9 +1,9 @@
-"""Which messages there are, how long they are, and on which queues: the truth of stores whose messages have no journal.
+"""Tables of messages, their sizes and queues in memory, for stores whose messages have no journal.
 
-Order on a queue is the order in which messages were put there: `place` is called with rising positions only. All of it
-is in memory (checklist E50), but for the contents.
+The order on a queue is the order in which messages were put there: `place` is called with increasing positions only.
+Everything is in memory (checklist E50), except the contents.
 
-Threads: one at a time changes it. Any may look up a message by its id.
+Threads: one at a time changes it. Any may look up a message by its ID.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MemoryTables:
         self.queues: dict[int, dict[int, None]] = {}
         """A queue without messages may be missing."""
         self.queue_bytes: Counter[int] = Counter()
-        """Queue id to the bytes of content on it."""
+        """The size of the content on each queue, in bytes."""
         self.sharing: set[int] = set()
         """Queues with messages that are, or were, on other ones, too, since they were empty."""
 

@@ -62,7 +62,9 @@ class MappedStore(WiringCalls):
         super().finish_destroy_queue(queue_id, finished)
 
     def _check_known(self, queue_id: int) -> None:
-        """One that is going is known until it is gone: its owner may not have heard yet that SQL took it away."""
+        """Raise `StoreError` for an unknown queue. A queue that is being deleted counts as known: its owner may not be
+        notified yet.
+        """
         if queue_id not in self._names and queue_id not in self._going:
             raise StoreError(f"queue {queue_id}", "there is no such queue", "create it first")
 

@@ -37,7 +37,7 @@ class WriteLog(Protocol):
     def prepared(self, txn_id: int, xid: bytes, operations: Sequence[Enqueue | Dequeue]) -> None: ...
 
     def ended(self, txn_id: int) -> None:
-        """A prepared transaction has its outcome. What it does is told by itself."""
+        """Record that a prepared transaction has its outcome. Its operations are recorded separately."""
 
     def decided(self, txn_id: int, xid: bytes, *, committed: bool) -> None:
         """That outcome is to be remembered."""

@@ -57,9 +57,10 @@ def apply_all(state: State, lsns: Lsns, heads: Table) -> bool:
 
 
 def _is_committed_here(state: State, heads: Table, plainly: npt.NDArray[np.bool_]) -> bool:
-    """Return whether all transactions in *heads* are local and complete: their operations are then like others.
+    """Return whether all transactions in *heads* are local and complete, so that their operations need no special
+    handling.
 
-    What is of the transactions themselves is noted in *plainly*.
+    Records of the transactions themselves are marked in *plainly*.
     """
     txn_ids, kind = heads["txn_id"], heads["type"]
     commits = (kind == TX_COMMIT) & (heads["flags"] == 0) & (heads["extra"] == 0)

@@ -27,7 +27,7 @@ class DetailedMessage:
         self.start = 0
         """LSN of the Start record; 0 until it was seen."""
         self.size_bytes = 0
-        """Of the Start record's payload."""
+        """The size of the payload of the Start record."""
         self.pieces: dict[int, tuple[int, int]] = {}
         """Number of a Chunk, from 1, to its LSN and the size of its payload."""
         self.last: int | None = None
@@ -42,7 +42,7 @@ class DetailedMessage:
 
     @property
     def content_bytes(self) -> int:
-        """The size of its content, as far as it is there."""
+        """Return the size of the content received so far."""
         return self.size_bytes + sum([size_bytes for _, size_bytes in self.pieces.values()])
 
     def records(self) -> Iterator[tuple[int, int]]:

@@ -150,7 +150,7 @@ class Pins:
         return sorted(perhaps)
 
     def forget_ends(self, slot: int) -> None:
-        """Other records say again what the ones in *slot* say of others."""
+        """Remove the ends in *slot*: copies of its records repeat them."""
         for ended in self.tombstones.pop(slot, ()):
             self.changed_tombstones.add(slot)
             self._ended_in[ended].discard(slot)

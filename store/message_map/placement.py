@@ -1,4 +1,4 @@
-"""Which messages are on which queues, asked of the whole state: by recovery, by tools, and when a broker starts."""
+"""Queries of the messages on queues over the whole state: for recovery, for tools, and for the start of a broker."""
 
 from __future__ import annotations
 

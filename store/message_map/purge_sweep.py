@@ -15,11 +15,11 @@ from .state import State
 AT_ONCE = 2048
 """Messages that a step looks at."""
 IsAdded = Callable[[int], bool]
-"""Whether a transaction is going to put the message on a queue."""
+"""Returns whether a transaction is going to put the message on a queue."""
 
 
 def settle(state: State, message_id: int, is_added: IsAdded) -> None:
-    """Do to one message what the cuts of its queues say; the same as `sweep`, when it is asked about."""
+    """Apply the purges of its queues to one message, as `sweep` does, when the message is accessed."""
     value = state.plain_value(message_id)
     if value is not None:
         cut = state.cuts.unswept.get(value >> SIZE_BITS)
@@ -73,7 +73,7 @@ def _settle_odd(state: State, message_id: int, is_added: IsAdded) -> None:
 
 
 def sweep(state: State, is_added: IsAdded, at_once: int = AT_ONCE) -> Iterator[None]:
-    """Settle all messages that cuts concern; gives way after every *at_once*. Cuts may come meanwhile."""
+    """Apply pending purges to all messages; yields after every *at_once*. Further purges may be added meanwhile."""
     unswept = state.cuts.unswept
     while unswept:
         cuts = dict(unswept)

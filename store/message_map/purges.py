@@ -20,7 +20,7 @@ MAX_KEPT = MAX_PAYLOAD_BYTES // 8
 
 
 class PurgeMark(NamedTuple):
-    """Places on the queue with a lower position are gone."""
+    """A purge of all messages with a lower position on the queue."""
 
     queue_id: int
     position: int
@@ -40,7 +40,7 @@ class PurgeMark(NamedTuple):
         return self.taker(message_id, position) is not None
 
     def taker(self, message_id: int, position: int) -> PurgeMark | None:
-        """Which of them took that place."""
+        """Return the purge, this or an older one, that removed the message from that position."""
         if position >= self.position:
             return None
         if message_id not in self.kept:
@@ -55,7 +55,7 @@ class PurgeMarks:
         self.unswept: dict[int, PurgeMark] = {}
         """By queue: the cuts whose messages are not all looked at yet."""
         self.changed = False
-        """Since the last checkpoint looked."""
+        """True if the purges changed since the last checkpoint."""
         self._swept: dict[int, PurgeMark] = {}  # a checkpoint that is being taken may have pages from before the sweep
         self._held: set[int] = set()  # LSNs of records that the log must keep until the sweep is through
 
@@ -107,7 +107,7 @@ class PurgeMarks:
                 self.changed = True
 
     def encode(self) -> bytes:
-        """All of them, for a checkpoint; empty if there is none."""
+        """Encode all purges for a checkpoint; empty without purges."""
         known = [*self._swept.values(), *self.unswept.values()]
         rows = [
             [cut.queue_id, *([one.position, one.lsn, sorted(one.kept)] for one in (cut, *cut.before))] for cut in known

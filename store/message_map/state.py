@@ -1,14 +1,15 @@
 """The message map: the existing messages, their queues, and the parts of the log that they need.
 
 State changes in one place: the methods below are called at run time as a record is appended, and by `apply` in recovery
-as it is read back, so the two cannot drift. What they say can be said twice: recovery may begin with a checkpoint that
-knows already what the log then says again.
+as it is read back, so the two cannot drift apart. Records are idempotent: recovery may begin with a checkpoint that
+already contains the effects of records that it then reads again.
 
-A message id is the LSN of the message's first record, for ever. Messages are kept by the slot of the log that their id
-lies in: so what lives in a slot is at hand, and a slot whose messages are gone costs nothing.
+A message ID is the LSN of the first record of the message, and never changes. Messages are grouped by the slot of the
+log that their ID lies in. The live messages of a slot are therefore found directly, and a slot without messages costs
+nothing.
 
-A record that takes something away is needed as long as the record that gave it is still in the log: else recovery
-would find only the latter. `Pins` keeps count of both.
+A record that removes something is needed as long as the record that added it is still in the log: otherwise recovery
+would find only the latter. `Pins` counts both.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ QUEUE_DELETE = int(RecordType.QUEUE_DELETE)
 FLAG_ENQUEUE, FLAG_DELETE, FLAG_MORE, FLAG_MOVED = map(int, (Flag.ENQUEUE, Flag.DELETE, Flag.MORE, Flag.MOVED))
 _MAX_SHARED = 1 << 16
 FEW = 32
-"""A page with fewer messages is gone through faster one by one."""
+"""The number of messages below which a page is processed faster one by one."""
 
 Lsns = npt.NDArray[np.uint64]
 _NO_PAGE: dict[int, int] = {}
@@ -55,13 +56,13 @@ class State:
         self.pins = Pins(container_bytes)
         self.outcomes = TransactionLog(container_bytes, self.pins)
         self.cuts = PurgeMarks()
-        """Of queues that were deleted or purged."""
+        """The purges and deletions of queues."""
         self.queue_bytes: dict[int, int] = {}
         """Queue id to the bytes of content on it. While the log is read back it is not kept; `reconcile` counts it."""
         self.changed_pages: set[int] = set()
         """Slots whose page changed since the last checkpoint looked."""
         self.changed_detailed: set[int] = set()
-        """The same for messages in `detailed`."""
+        """Messages in `detailed` that changed since the last checkpoint."""
         self._container_bytes = container_bytes
         self.out_of_order: set[int] = set()
         """In recovery: slots whose page has messages out of order, because their transaction was committed later."""
@@ -160,7 +161,9 @@ class State:
                 self.pins.release(at[1], HEAD_BYTES)
 
     def deleted(self, lsn: int, message_id: int, given_lsn: int) -> None:
-        """A Delete record, or a Dequeue record that says the same; *given_lsn* is the message's Start record."""
+        """Apply a Delete record, or a Dequeue record with the delete flag; *given_lsn* is the Start record of the
+        message.
+        """
         slot = message_id // self._container_bytes
         page = self.pages.get(slot)
         if page is not None and (found := page.pop(message_id, None)) is not None:
@@ -181,9 +184,10 @@ class State:
                 self.pins.release(at, size_bytes)
 
     def discarded(self, message_id: int) -> None:
-        """A message on no queue goes without a record: whoever reads the log again finds it on none, and lets it go.
+        """Remove a message on no queue without a record: a later recovery finds it on no queue, and discards it as
+        well.
 
-        What took it off queues stays in the log as long as what had put it there.
+        Its Dequeue records are needed in the log as long as the records that had enqueued it.
         """
         self.changed_detailed.add(message_id)
         for at, size_bytes in self.detailed.pop(message_id).records():
@@ -218,9 +222,9 @@ class State:
             self.dequeued(lsn, message_id, queue_id, given_lsn)
 
     def cut(self, cut: PurgeMark, source_lsn: int = 0) -> None:
-        """A Queue-Delete record, or a copy of the one at *source_lsn*: `sweeping` says what becomes of the messages.
+        """Apply a Queue-Delete record, or a copy of the one at *source_lsn*: `sweeping` removes the messages.
 
-        A copy ends what the original did, also those messages that nobody here knows any more.
+        A copy ends the records that the original ended, including those of messages that are no longer known.
         """
         for ended in [*self.pins.tombstones.get(self.slot_of(source_lsn), ())] if source_lsn else ():
             self.pins.end_once(cut.lsn, self.start_of(ended))
@@ -352,9 +356,10 @@ class State:
         self.outcomes.changed = self.cuts.changed = True
 
     def take_over(self, other: State) -> None:
-        """Become what *other* is: what a checkpoint knows, not changed since but for pages that it knows more of.
+        """Take the content of *other*, the state in a checkpoint, which is unchanged since except for more recent
+        pages.
 
-        What was plain when its page was taken, and got particulars since, is in their entries until they are rewritten.
+        Messages that became detailed after their page was taken are in its entries until they are rewritten.
         """
         self.pages, self.detailed, self.moved, self.pins = other.pages, other.detailed, other.moved, other.pins
         self.outcomes, self.cuts = other.outcomes, other.cuts

@@ -1,28 +1,24 @@
 """Records of transactions in the log, and the parts of the log that they need.
 
 record          undo_prev  extra             payload
-dtx-start                                    the xid
-tx-start
-operations      as otherwise                 of a transaction that is being prepared with `Flag.PREPARED`
-tx-prepare      T          how many they are
-tx-commit       T          its tx-prepare    of a copy: LSNs of operations, see below
-tx-rollback     T          its tx-prepare
-tx-end          T          1 if committed    the xid
-tx-delete       T          its tx-end
+dtx-start                                    the xid tx-start operations      as otherwise                 of a
+transaction that is being prepared with `Flag.PREPARED` tx-prepare      T          how many they are tx-commit       T
+its tx-prepare    of a copy: LSNs of operations, see below tx-rollback     T          its tx-prepare tx-end          T
+1 if committed    the xid tx-delete       T          its tx-end
 
-All of them have T, the LSN of the first, as txn_id (checklist E33 to E37). A commit is written as a whole: tx-start (or
-nothing, after a prepare), the operations just as they are done without a transaction, but with its id, and tx-commit
-behind them. In recovery they are done when that is read, never without it (E39). In a log that is read from its
-beginning all is in order so: operations, their commit, what came later.
+All of them have T, the LSN of the first, as txn_id (checklist E33 to E37). A commit is written contiguously: tx-start
+(or nothing, after a prepare), the operations as without a transaction, but with its ID, and then tx-commit. Recovery
+applies them when it reads the tx-commit, never without it (E39). In a log that is read from its beginning this is the
+correct order: operations, their commit, later records.
 
-The operations of a *prepared* transaction are intentions: they do nothing, and recovery locks by them. The commit says
-them again.
+The operations of a *prepared* transaction are intentions: they have no effect, and recovery takes locks according to
+them. The commit repeats them.
 
 While a slot with operations of a committed transaction is in the log, and one of these still counts, its tx-commit must
-be there too (E40); and any outcome while its tx-prepare is. Relocation copies it then. A copied tx-commit lists the
-operations that still count, by their LSNs, 1 more for a Start record whose message is not on its queue any more: what
-ended the others stands before the copy. Where they are more than a record takes there are several copies. Where an
-outcome is missing there was none, or it had nothing to say (E41).
+be in the log, too (E40); and any outcome while its tx-prepare is. Compaction then copies it. A copied tx-commit lists
+the operations that still count by their LSNs, plus 1 for a Start record whose message is no longer on its queue. The
+records that ended the other operations are before the copy. If the list exceeds one record, several copies are written.
+A missing outcome was never made, or has no effect any more (E41).
 
 tx-end is a decision that was made without the coordinator; it is kept until tx-delete.
 """
@@ -75,11 +71,11 @@ class Prepared:
         self.prepare_lsn = 0
         """0 in recovery until its tx-prepare was read."""
         self.count = 0
-        """How many intentions there are, by its tx-prepare."""
+        """The number of intentions, according to its tx-prepare."""
         self.intentions: dict[tuple[int, int, int], int] = {}
         """Record type, message id and queue id, each to the record's LSN."""
         self.whys: dict[tuple[int, int, int], int] = {}
-        """Of these why a Dequeue takes its message off, as in its flags; not those that don't say."""
+        """The dequeue reasons of the intentions that have one, as in the flags of a Dequeue record."""
 
     def records(self) -> Iterator[tuple[int, int]]:
         """The LSN and the size of every record that it needs, the head included."""
@@ -118,7 +114,7 @@ class TransactionLog:
         self.needed: dict[int, dict[int, Outcome]] = {}
         """Slot to the LSNs of outcomes in it that other slots need."""
         self.changed = False
-        """Since the last checkpoint looked."""
+        """True if outcomes changed since the last checkpoint."""
         self.pins = pins
         self._container_bytes = container_bytes
         self._steps: dict[int, list[Step]] = {}  # in recovery: operations whose commit was not read yet
@@ -139,9 +135,9 @@ class TransactionLog:
         self.changed = True
 
     def ended(self, lsn: int, txn_id: int, prepare_lsn: int, steps: Iterable[int] = ()) -> None:
-        """A tx-commit or tx-rollback, at *lsn*; *steps* are where the operations are that it commits.
+        """Apply a tx-commit or tx-rollback at *lsn*; *steps* are the positions of the operations that it commits.
 
-        *prepare_lsn*: the transaction's tx-prepare, 0 if there is none.
+        *prepare_lsn*: the tx-prepare of the transaction, 0 without one.
         """
         prepared = self.prepared.pop(txn_id, None)
         if prepared is not None:
@@ -357,7 +353,7 @@ class TransactionLog:
 
 
 def _flat(prepared: Prepared) -> Iterator[tuple[int, int, int, int]]:
-    """Its intentions; the record type, which is a small number, has the reason's bits beside it."""
+    """Yield the intentions; the record type, a small number, is combined with the bits of the dequeue reason."""
     for intention, lsn in prepared.intentions.items():
         kind, message_id, queue_id = intention
         yield kind | prepared.whys.get(intention, 0), message_id, queue_id, lsn

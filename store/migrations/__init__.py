@@ -1,5 +1,4 @@
 """Migrations of the wiring schema: one Alembic revision per version, each the step from the previous one.
 
-What was released is never changed again; a new version is a new file here and a new `VERSION` in
-`store/wiring/schema.py`.
+A released revision is never changed; a new version is a new file here and a new `VERSION` in `store/wiring/schema.py`.
 """

@@ -42,7 +42,7 @@ def upgrade() -> None:
 
 
 def _count_on() -> None:
-    """Go on behind every id that was ever given: SQLite's own counter also knows those of rows that are gone."""
+    """Continue after the highest ID ever assigned: the counter of SQLite also counts deleted rows."""
     sql = op.get_bind()
     last_id = sql.scalar(sa.text("SELECT coalesce(max(id), 0) FROM queue"))
     if sql.dialect.name == "sqlite" and sql.scalar(

@@ -1,13 +1,13 @@
-"""Which slots to empty once there are as many holes as there may be (`journal/format/holes.py`).
+"""Choice of the slots to empty when the maximum number of holes is reached (`journal/format/holes.py`).
 
-Then a slot that is emptied leaves the log only if it stands next to a hole, or begins the log, and what is dead
-elsewhere stays. So what goes is a *stretch*, slots one behind the other with a hole or the log's beginning at one end.
-Out of it little has to be copied for what leaves, because it has dead slots in it; or it is all that keeps two holes
-apart, and the longest run of dead slots becomes a hole in their place.
+An emptied slot then leaves the log only if it is next to a hole, or is the first of the log; dead slots elsewhere stay.
+The unit of choice is therefore a *stretch*: consecutive slots with a hole or the beginning of the log at one end. A
+stretch is worth emptying if it has many dead slots. It is also worth emptying if it is all that separates two holes;
+the longest run of dead slots then becomes a hole in their place.
 
-The log takes more than twice of what lives in it when this is asked. So there are stretches of which less than half has
-to be copied, and as the best ones are chosen it is far less: 0.2 bytes are copied for each that is stored in the worst
-mix that we know.
+The policy is used when the log takes more than twice the size of its live records. Stretches of which less than half
+has to be copied therefore exist, and the share of the best ones is far less: 0.2 bytes are copied for each stored byte
+in the worst known workload.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Stretch(NamedTuple):
     """Slots to be emptied one after another, beginning at a hole."""
 
     share: float
-    """How much has to be copied of what leaves the log."""
+    """The share of the reclaimed bytes that has to be copied."""
     slots: list[int]
 
 

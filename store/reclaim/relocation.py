@@ -1,12 +1,13 @@
-"""Relocation: old live records are copied forward, so that no slow message holds the log.
+"""Compaction (relocation): old live records are copied forward, so that no slow message holds the log.
 
-The log may take twice the bytes of what lives in it, and a few containers more. When it takes more, or the disk is
-full and the reserve in use, the slot that is cheapest to empty gives up what is still needed of it (live records, and
-ends of records elsewhere), in new blocks at the log's end; when these are durable it is retired like any other. So only
-what outlived its neighbours is ever copied. A message keeps its id, and its content and place stand in one block.
+The log may take twice the size of its live records, plus a few containers. When it takes more, or the disk is full and
+the reserve in use, the slot that is cheapest to empty is chosen. Its needed records (live records, and ends of records
+elsewhere) are copied to new blocks at the end of the log. When these are durable, the slot is retired like any other.
+Only records that outlived their neighbors are therefore copied. A message keeps its ID, and its content and place are
+in one block.
 
-A power cut at any step leaves the old record, or both, or the new one: a copy says the same as the original, and the
-original's slot leaves the log only after the copy is durable.
+A power cut at any step leaves the old record, or both, or the new one: a copy is equivalent to the original, and the
+slot of the original leaves the log only after the copy is durable.
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ class Relocation:
     """Empties slots one after another, a block at a step. The thread that makes the store's calls."""
 
     def __init__(self, state: State, journal: Journal, settle: Callable[[int], None]) -> None:
-        """*settle* does to a message what the deletion of its queue says, which may not have been looked at yet."""
+        """*settle* applies to a message the purges of its queues that are still pending for it."""
         self.copied_bytes = 0
         """Record bytes copied so far."""
         self.emptied = 0
         """Slots emptied so far."""
         self.victims = RelocationPolicy(state.pins, journal)
-        """Which slots are emptied."""
+        """The choice of the slots to empty."""
         self.idle_slot = -1
         """The log's last slot if `step` has nothing to do before the next slot, or before a slot needs less; else -1.
 
@@ -160,7 +161,7 @@ class Relocation:
         return done
 
     def close(self) -> None:
-        """Let go of the file that is being read. What was copied stays; what was not is in its old place."""
+        """Close the file that is being read. Copied records stay; the others keep their old position."""
         if self._blocks is not None:
             self._blocks.close()
 
@@ -193,7 +194,7 @@ class Relocation:
             self._copy_end(block, lsn, head)
 
     def _copy_content(self, block: Block, lsn: int, head: RecordHead) -> None:
-        """Copy a record of a message's content or place, if no newer record says the same."""
+        """Copy a record of the content or place of a message, unless a newer record replaces it."""
         state, message_id = self._state, head.message_id
         flags, queue_id, extra = head.flags, head.queue_id, head.extra
         odd = state.detailed.get(message_id)

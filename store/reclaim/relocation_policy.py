@@ -1,6 +1,6 @@
-"""Which slot of the log is emptied next: the one of which the least has to be copied, when the log takes too much.
+"""Choice of the slot of the log to empty next: the one with the least bytes to copy, when the log is too large.
 
-A slot that is emptied leaves the log. With as many holes as there may be that is true only of some, see `gaps`.
+An emptied slot leaves the log. With the maximum number of holes that is true only of some slots, see `gaps`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..message_map.pins import Pins
 from . import hole_policy as gaps
 
 SLACK_CONTAINERS = 3
-"""What the log may take beside twice the live bytes before relocation begins."""
+"""The number of containers that the log may take in addition to twice the live bytes before compaction begins."""
 _LEVELS = 16
 """Slots are compared by the sixteenths of them that would have to be copied;"""
 WORTH_LEVEL = 15

@@ -26,7 +26,7 @@ class MessageHolds(NamedTuple):
         return "message"
 
     def told(self, queue_names: Mapping[int, str]) -> str:
-        """In words; a queue without a name is told by its id."""
+        """Describe the holder in words; a queue without a name is shown with its ID."""
         if not self.queue_ids:
             return f"message {self.message_id}, on no queue yet"
         names = ", ".join(queue_names.get(queue_id, f"id {queue_id}") for queue_id in self.queue_ids)
@@ -50,7 +50,7 @@ class TransactionHolds(NamedTuple):
 
 
 class PurgeHolds(NamedTuple):
-    """The purge or deletion of a queue stands in the slot, and not all of the queue's messages are looked at yet."""
+    """A purge or deletion of a queue in the slot that is not applied to all messages of the queue yet."""
 
     queue_id: int
 
@@ -113,7 +113,7 @@ class SlotHolders:
             yield TombstonesHold(ended, records)
 
     def first(self, slot: int) -> Holder | None:
-        """One of those, without a search as long as it stays."""
+        """Return one of the holders of *slot*; the last result is reused while it is valid."""
         if self._last[0] == slot and (known := next(self._message(self._last[1], slot), None)) is not None:
             return known
         found = next(self.of(slot), None)
@@ -122,7 +122,7 @@ class SlotHolders:
         return found
 
     def _message(self, message_id: int, slot: int) -> Iterator[MessageHolds]:
-        """*message_id*, if it is there and holds *slot*."""
+        """Yield the holder *message_id*, if the message exists and holds *slot*."""
         state = self._state
         odd = state.detailed.get(message_id)
         if odd is not None:

@@ -1,11 +1,11 @@
 """The next commit of an all-SQL store: rows by kind, for one `executemany` each.
 
-Every row has a name that is given once: the LSN of what it tells. So it does not matter in which order rows of
-different kinds are written, as long as rows are made before rows are deleted, and what refers to a row comes after it
-and goes before it. Only a purge, which names a queue and no rows, has to come between what was before and what is
-after it: it ends a *part* of the batch.
+Every row has a unique name: the LSN of the change. The order of rows of different kinds therefore does not matter, as
+long as rows are inserted before rows are deleted, and a reference is inserted after and deleted before its target. Only
+a purge, which names a queue and no rows, must keep its place between earlier and later changes: it ends a *part* of the
+batch.
 
-Threads: the one that makes the store's calls, until the batch is handed to the writer.
+Threads: the one that makes the calls of the store, until the batch is passed to the writer.
 """
 
 from __future__ import annotations

@@ -59,11 +59,11 @@ def open_databases(store: str, connect: str | None, catalog: str | None) -> Data
 
 
 def _create_sqlite(store: str) -> None:
-    """Create the database file of the store in directory *store*, if there is none or an empty one.
+    """Create the database file of the store in directory *store*, if it does not exist or is empty.
 
-    Schema and identity are committed under another name, which is then changed: a file with the final name is a store,
-    and one that a crash left without them is refused as damaged. A crash before that leaves nothing but the file with
-    the other name, which the next start removes.
+    Schema and identity are committed under a temporary name, which is then changed: a file with the final name is a
+    complete store, and one without them is rejected as damaged. A crash before that leaves only the file with the
+    temporary name, which the next start removes.
     """
     directory = RealDirectory(store)
     for name in set(_NEW_NAMES) & set(directory.names()):

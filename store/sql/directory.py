@@ -34,7 +34,7 @@ class SqlDirectory:
         self._root = RealDirectory(path, create=True)
         refuse_shared(path)
         self.was_there = kind_of(path) == SQL
-        """Whether a store was made here before."""
+        """True if the directory already contained a store."""
         strangers = set(self._root.names()) - {LOCK_NAME, "lost+found", *FILE_NAMES, *WIRING_NAMES}
         if strangers and not self.was_there:
             raise ForeignStore(

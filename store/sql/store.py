@@ -1,12 +1,12 @@
 """The all-SQL store: messages, places and transactions in the same database as the wiring (checklist E4).
 
-Calls change the maps and gather rows (`sql_batch`); `kick` hands over what has gathered, and one writer makes it one
-commit (`sql_writer`). So there is nothing to do in SQL per message, and messages share syncs as they do in a journal.
+Calls change the maps and gather rows (`sql_batch`); `kick` passes the batch to one writer, which commits it
+(`sql_writer`). No SQL statement is executed per message, and messages share syncs as in a journal.
 
-What a power cut leaves: whole commits, up to `durable_lsn` at least. Calls between two kicks are in one of them.
+A power cut leaves complete commits, at least up to `durable_lsn`. Calls between two kicks are in one commit.
 
-Threads: those of `interface`; made by `recovery.open_sql`, and without `start` it has none: `kick` then writes in the
-caller, and raises what SQL means if it can't; the next one tries it again.
+Threads: as in `interface`. The store is created by `recovery.open_sql`. Without `start` it has no threads: `kick` then
+writes in the thread of the caller, and raises the error of SQL on failure; the next one tries again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SqlStore(MappedStore):
         life: int,
         release: Callable[[], None],
     ) -> None:
-        """*release* lets go of the store directory."""
+        """*release* releases the store directory when the store is closed."""
         self._batch = Batch(next_lsn)
         super().__init__(wiring, maps, self._batch, next_lsn)
         restore(self.transactions, found)

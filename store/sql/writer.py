@@ -1,14 +1,14 @@
-"""The writer of an all-SQL store: what has gathered while one commit was under way is the next one.
+"""The writer of an all-SQL store: changes that gather during one commit form the next one.
 
-The first statement of each commit moves `progress` from where this batch begins to where it ends, in this *life* of the
-store. So it is done once, also if the server went away while it committed and nobody knew whether it did; and not at
-all if somebody else has opened the store meanwhile, which a server that was away can't keep out.
+The first statement of each commit moves `progress` from the start of the batch to its end, in this *life* of the store.
+A batch is therefore committed once, even if the server failed during the commit and its outcome is unknown. It is not
+committed at all if another process has opened the store meanwhile, which an unavailable server cannot prevent.
 
-What passes (a server that is away or read-only, a full disk) is waited for: the batch is tried again until it is
-written, and `why` tells what is wrong. Nothing of it is lost, for nothing of it was confirmed. Anything else, like a
-disk that fails, ends the store: who knows what is on it.
+Transient errors (an unavailable or read-only server, a full disk) are waited for: the batch is retried until it is
+written, and `why` has the reason. Nothing is lost, because nothing of it was confirmed. Any other error, like a failing
+disk, ends the store, because the content of the disk is then unknown.
 
-Threads: `start`, `offer` and `stop` are for the thread that makes the store's calls, `why` for any.
+Threads: `start`, `offer` and `stop` are for the thread that makes the calls of the store, `why` for any.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ..wiring.database import Database, explaining
 from .batch import Batch
 
 PASSING = (SqlUnreachable, SqlDenied, SqlReadOnly, DiskFull, UnusableConnect)
-"""What goes away by itself, or by somebody's hand, with nothing lost here."""
+"""Transient errors, which end without data loss, by themselves or after an intervention of an administrator."""
 RETRY_S = 0.5
 
 
@@ -43,9 +43,9 @@ class SqlWriter:
 
     def __init__(self, database: Database, life: int) -> None:
         self.why = ""
-        """Why nothing can be written just now; empty if it can."""
+        """The reason why nothing can be written now; empty if writing works."""
         self.is_busy = False
-        """Whether it has a batch that is not written. Set when one is offered, taken back by the writer's thread."""
+        """True if a batch is not written yet. Set when one is offered, cleared by the thread of the writer."""
         self._database = database
         self._life = life
         self._batch: Batch | None = None

@@ -42,13 +42,13 @@ class WiringCalls:
         self._sql = ThreadPoolExecutor(1, "cairnmq-sql")
 
     def close_sql(self) -> None:
-        """Wait for what was asked for, and let go of SQL."""
+        """Wait for pending calls, and close SQL."""
         if self._sql is not None:
             self._sql.shutdown()
 
     @property
     def wiring_place(self) -> str:
-        """Return the location of the wiring as readable text."""
+        """Return the location of the wiring for display."""
         return self._wiring.place
 
     # ---- what was there when the store was opened -----------------------------------------------------------------

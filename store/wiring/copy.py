@@ -41,9 +41,9 @@ def copy_wiring(source: str, target: str, store_uuid: UUID) -> None:
 
 
 def copy_rows(source: Wiring, target: str, store_uuid: UUID) -> None:
-    """Write what *source* says, as of one moment, to the new file *target*, and sync it.
+    """Write a snapshot of *source* to the new file *target*, and sync it.
 
-    Raises `ForeignStore` if it is not of store *store_uuid*, and what SQL means.
+    Raises `ForeignStore` if it does not belong to store *store_uuid*, and the errors of SQL.
     """
     owner = source.owner()
     _check_uuid(source.place, None if owner is None else str(owner), store_uuid)
@@ -77,9 +77,9 @@ def sync_file(path: str) -> None:
 
 
 def read_queue_names(path: str, *, in_use: bool = False) -> dict[int, str]:
-    """Queue id to name from the wiring file at *path*, opened read-only; empty if there is none.
+    """Return the names of queues by ID in the wiring file at *path*, opened read-only; empty without a wiring.
 
-    *in_use*: what a crash left half done is rolled back in reading, if that is allowed.
+    *in_use*: an incomplete transaction after a crash is rolled back in reading, if that is allowed.
     """
     if not os.path.exists(path):
         return {}

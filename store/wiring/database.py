@@ -1,12 +1,12 @@
 """Access to SQL databases, and the meaning of their errors.
 
-A wiring is in an SQLite file in the store directory, or in a namespace (`--catalog`: what PostgreSQL calls a schema)
-of a PostgreSQL database (`--connect`). A server may go away and come back at any time: a connection is looked at
-before it is used, everything waits for a bounded time only, and no call is repeated by itself.
+A wiring is in an SQLite file in the store directory, or in a namespace (`--catalog`: what PostgreSQL calls a schema) of
+a PostgreSQL database (`--connect`). A server may become unavailable at any time: a connection is tested before it is
+used, every wait is bounded, and no call is retried automatically.
 
 While a broker has a catalog, it holds an advisory lock there, as it holds a lock on its store directory.
 
-Nothing here tells a password: places are rendered without it, and what the server says is searched for it.
+No output contains a password: places are rendered without it, and messages of the server are searched for it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MAX_CATALOG_BYTES = 63
 """PostgreSQL cuts longer names."""
 _PATIENCE = {"connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
              "tcp_user_timeout": 20_000}  # fmt: skip
-"""What libpq is told unless the URL says otherwise: seconds, but for the last one, which is in ms."""
+"""The parameters of libpq unless the URL overrides them: in seconds, except the last one, which is in ms."""
 _STATEMENT_TIMEOUT = "30s"
 _LOCK_TIMEOUT = "5s"
 """A broker that was killed may need a moment to be missed."""
@@ -270,9 +270,10 @@ _SQLITE: dict[str, _Meaning] = {
 
 @contextmanager
 def explaining(database: Database, what: str = "") -> Iterator[None]:
-    """Whatever SQL, or the rows of a rotten file, raise is told as what it means.
+    """Translate errors of SQL, and of the rows of a damaged file, to errors of CairnMQ.
 
-    *what* could not be done, of a wiring that is in use; without it, one is being opened, and may be none.
+    *what* describes the failed action on a wiring in use; without it, a wiring is being opened, and the file may be
+    something else.
     """
     timer = None
     if database.cut is not None:

@@ -1,9 +1,8 @@
-"""The location of a store's wiring: STORE/wiring.sqlite, or the server that STORE/wiring.json names.
+"""The location of the wiring of a store: STORE/wiring.sqlite, or the server that STORE/wiring.json names.
 
-wiring.json is a JSON object with `connect`, a URL without secrets, and `catalog`; of a store that is all in SQL also
-with `store`, "sql". It is for people: whoever starts
-the broker without --connect is told what is missing. What counts is the store's UUID, which stands in SQL and in the
-journal.
+wiring.json is a JSON object with `connect`, a URL without secrets, and `catalog`; for an all-SQL store also with
+`store`, "sql". It is for people: if the broker is started without --connect, the error names the location. The
+authoritative identity is the UUID of the store, in SQL and in the journal.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from .wiring import Wiring
 FILE_NAME = "wiring.json"
 _NEW = FILE_NAME + ".new"
 FILE_NAMES = frozenset({SQLITE_NAME, SQLITE_NAME + "-journal", FILE_NAME, _NEW})
-"""All that may stand in a store directory because of its wiring."""
+"""The names of wiring files that may occur in a store directory."""
 
 
 def open_wiring(store: str, connect: str | None, catalog: str | None) -> Wiring:
@@ -58,7 +57,7 @@ def has_sqlite(store: str) -> bool:
 
 
 def told_place(store: str) -> str:
-    """The server and catalog that wiring.json tells of; empty if there is none."""
+    """Return the server and catalog in wiring.json; empty without that file."""
     path = os.path.join(store, FILE_NAME)
     try:
         with open(path, encoding="utf-8") as file:

@@ -1,29 +1,27 @@
 """The schema of the wiring, and of messages in SQL, the same on SQLite and PostgreSQL.
 
-store        uuid, schema_version, formatted, last_id    one row; `last_id` is the highest id ever given
-queue        id, name, arguments
-going_queue  id, name                                    deleted for everybody, but perhaps not in the journal yet
-exchange     id, name, type, arguments
-binding      exchange_id, queue_id, key, arguments       refers to both (checklist E2)
-config       name, settings
+store        uuid, schema_version, formatted, last_id    one row; `last_id` is the highest id ever given queue
+id, name, arguments
+going_queue  id, name                                    deleted for clients, but perhaps not in the journal yet
+exchange     id, name, type, arguments binding      exchange_id, queue_id, key, arguments       refers to both
+(checklist E2) config       name, settings
 
 Only a store that has no journal has anything in the rest, and it has one row of `progress`:
 
-progress     next_lsn, life                              how far it is written, and how often it was opened
-message      id, content, is_last                        with the first piece of its content
-piece        message_id, number, content, is_last        the others, from 1; `is_last` is on the last of them
-placement    message_id, position, queue_id              in order of positions
-prepared     id, xid                                     a transaction that is prepared,
-intention    prepared_id, number, is_dequeue, message_id, queue_id    and what it is going to do
-decision     id, xid, committed                          an outcome to be remembered
+progress     next_lsn, life                              the end of the last batch, and the number of openings message
+id, content, is_last                        with the first piece of its content piece        message_id, number,
+content, is_last        the others, from 1; `is_last` is on the last of them placement    message_id, position, queue_id
+in order of positions prepared     id, xid                                     a prepared transaction, intention
+prepared_id, number, is_dequeue, message_id, queue_id    and its operations decision     id, xid, committed
+an outcome to be remembered
 
-Ids of messages and transactions, and positions, are LSNs: each is given once. A queue may go before its messages do, so
-placements don't refer to it.
+Ids of messages and transactions, and positions, are LSNs: each is given once. A queue may be deleted before its
+messages, so placements have no reference to it.
 
-Ids of queues and exchanges come from `last_id`, in the transaction that makes the row: so they are never used again,
-whatever the database does with counters of its own, and also in a copy. Arguments and settings are JSON objects.
+Ids of queues and exchanges come from `last_id`, in the transaction that makes the row: so they are never reused,
+independently of the counters of the database, and also in a copy. Arguments and settings are JSON objects.
 
-How a database gets there is told by the revisions of the floor `migrations`, one per version.
+The revisions in `migrations`, one per version, upgrade a database to this schema.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ if TYPE_CHECKING:
 VERSION = 3
 VERSION_TABLE = "alembic_version"
 MAX_NAME_BYTES = 1024
-"""Of names and keys."""
+"""The maximum size of names and keys."""
 
 _one_at_a_time = threading.Lock()
 """Alembic's operations go through one variable of its module."""

@@ -14,7 +14,7 @@ from .wiring import FILE_NAME, Wiring
 
 
 class WiringSource:
-    """Of one store, which may be in use. Any thread."""
+    """The wiring of one store, which may be in use. Any thread."""
 
     def __init__(self, store: str, connect: str | None, catalog: str | None) -> None:
         """*connect* and *catalog* name the server that it is on, if it is. `ForeignStore` if it is elsewhere."""
@@ -34,9 +34,10 @@ class WiringSource:
             return wiring.queue_names() if wiring.is_identified() else {}
 
     def copy(self, target: str, uuid: UUID, before: dict[int, str]) -> None:
-        """Make the new file *target* a copy, and sync it; queues of *before* that are gone are going in it.
+        """Make the new file *target* a copy, and sync it; queues of *before* that were deleted are marked as being
+        deleted in it.
 
-        Raises `ForeignStore` if the wiring is not of store *uuid*, `DiskError`, and what SQL means.
+        Raises `ForeignStore` if the wiring does not belong to store *uuid*, `DiskError`, and the errors of SQL.
         """
         if self._address is None:
             copy_wiring(self._path, target, uuid)

@@ -1,13 +1,13 @@
-"""Wiring stands in SQL: which queues, exchanges, bindings and configurations there are, and whose store this is.
+"""The wiring in SQL: queues, exchanges, bindings and configurations, and the identity of the store.
 
-Every call is one transaction, committed before it returns. It may take milliseconds, and seconds if a server is away:
-never call it on the core. Any thread may, one at a time.
+Every call is one transaction, committed before it returns. It may take milliseconds, and seconds if a server is
+unavailable: never call it on the core. Any thread may, one at a time.
 
-An error leaves the wiring as it was, but for `SqlUnreachable`: when a server goes away while it commits, nobody here
-can know whether it did. So every call may be made again, and then finds done what was done: making what is there
-gives what is there, and taking away what is gone is no error.
+An error leaves the wiring unchanged, except for `SqlUnreachable`: if a server fails during a commit, the outcome is
+unknown. All calls are therefore idempotent: creating an existing object returns it, and removing a missing one is no
+error.
 
-A queue goes in two steps, because the journal has to learn of it in between (`begin_destroy_queue`).
+A queue is deleted in two steps, because the journal has to record it in between (`begin_destroy_queue`).
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ class Wiring:
     # ---- whose it is ----------------------------------------------------------------------------------------------
 
     def identify(self, new_uuid: UUID) -> tuple[UUID, bool]:
-        """The store's UUID, *new_uuid* if it has none yet, and whether its journal was formatted.
+        """Return the UUID of the store, *new_uuid* if it has none yet, and whether its journal was formatted.
 
-        What is there is only read: an older schema stays as it is until `migrate`. Raises `ForeignStore` for what is no
-        wiring or a newer one, and whatever else SQL means.
+        The wiring is only read: an older schema is kept until `migrate`. Raises `ForeignStore` for other databases and
+        newer schemas, and the errors of SQL.
         """
         with self._opening() as sql:
             row = self._identity(sql)
@@ -87,7 +87,7 @@ class Wiring:
         return row
 
     def owner(self) -> UUID | None:
-        """The UUID of the store whose wiring this is; None if it is nobody's yet."""
+        """Return the UUID of the store that this wiring belongs to; None if it is unused."""
         with self._opening() as sql:
             row = self._identity(sql)
         return None if row is None else row[0]
@@ -169,9 +169,9 @@ class Wiring:
         return self.rows().queues
 
     def restore(self, uuid: UUID, rows: Rows, *, formatted: bool) -> None:
-        """Make this, which is nobody's yet, the wiring of store *uuid* with all that *rows* say, in one transaction.
+        """Make this unused wiring the wiring of store *uuid* with all *rows*, in one transaction.
 
-        Raises `ForeignStore` if it is somebody's.
+        Raises `ForeignStore` if it belongs to a store.
         """
         if self.is_identified():
             remedy = "name another --catalog" if self.is_on_server else "name another file"
@@ -256,7 +256,7 @@ class Wiring:
                 sql.execute(insert(schema.going_queue).values(id=queue_id, name=name))
 
     def finish_destroy_queue(self, queue_id: int) -> None:
-        """Forget that the queue was going: the journal has it that it is gone, durably."""
+        """Remove the note that the queue is being deleted: its deletion is durable in the journal."""
         with self._writing(f"queue {queue_id} can't be forgotten") as sql:
             sql.execute(delete(schema.going_queue).where(schema.going_queue.c.id == queue_id))
 
