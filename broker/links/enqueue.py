@@ -204,17 +204,17 @@ class Enqueuer:
         *lasting*: those of *queues* that are durable; *full*: why the store has no room, or empty.
         """
         expires = False
-        excess_of = None
+        has_quota = False
         for queue in queues:
             if queue.policy.message_ttl_ms:
                 expires = True
             if queue.account is not None:
-                excess_of = self.throttle(queue.account)
+                has_quota |= self.throttle(queue.account)
         kept: list[tuple[bytes, bool]] = []
         contents: list[bytes] = []
         timed = False
         room: _Room | None = None
-        is_limited = full or excess_of is not None or len(lasting) < len(queues)
+        is_limited = full or has_quota or len(lasting) < len(queues)
         confirmed: list[Delivery] = []
         unwanted: list[Delivery] = []
         for delivery, content, flags in fragments:
@@ -318,13 +318,13 @@ class Enqueuer:
             if queue.is_over_share(size_bytes) and not self.is_closed:
                 self._core.memory.throttle(queue).hold((self.terminal,))
 
-    def throttle(self, account: UserAccount) -> UserAccount | None:
-        """Hold the link if *account*, of a queue's owner, is blocked; it, if single messages may be too much for it."""
+    def throttle(self, account: UserAccount) -> bool:
+        """Hold the link if *account*, of a queue's owner, is blocked; return whether it may lack room for a message."""
         if account.is_blocked:
             if not self.is_closed:
                 account.blocked.hold((self.terminal,))
-            return account
-        return account if account.quota.max_durable_bytes else None
+            return True
+        return account.quota.max_durable_bytes > 0
 
     def credit(self, queues: Sequence[Queue], wanted: int, *, replicated: bool = False) -> int:
         """Return the initial credit of a sender, at most *wanted*; *queues* is empty if each message names its own."""

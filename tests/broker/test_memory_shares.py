@@ -90,6 +90,21 @@ def test_senders_of_every_kind_are_held_before_anything_is_rejected(kind: str, l
     assert sender.credit == credit + sent
 
 
+@pytest.mark.parametrize("owners", [("anna", "ben"), ("ben", "anna")], ids=" before ".join)
+def test_message_to_several_queues_fits_the_quota_of_each_owner(owners: tuple[str, str]) -> None:
+    quotas = Quotas(((frozenset({"anna"}), {"max_durable_bytes": 1000}),))
+    world = World(LIMIT_BYTES, quotas=quotas)
+    nodes, done = world.broker.nodes, list[Any]()
+    for owner in owners:
+        world.do(world.broker.resolver.create_queue, owner, owner, {}, done.append)
+        world.do(nodes.bind, nodes.exchanges["amq.fanout"], nodes.queues[owner], "", {}, done.append)
+    sender = world.open(to_client=False, address="amq.fanout")
+    world.send(sender, (1, message(1, 2000, durable=True), 0), (2, message(2, 500, durable=True), 0))
+    assert sender.rejected == {1: "amqp:resource-limit-exceeded"}
+    assert sender.confirmed == [2]
+    assert [nodes.queues[owner].messages for owner in owners] == [1, 1]
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 200_000)), min_size=1, max_size=150))
 def test_senders_that_wait_are_never_rejected(sends: list[tuple[int, int]]) -> None:  # D9
