@@ -29,7 +29,7 @@ from ..nodes.registry import FOLLOWS, NOTES_OF, NodeRegistry
 from ..nodes.replication_port import Members
 from ..outbound.connectors import Connector, Connectors, Done
 from ..queues.policy import policy_of
-from .federation_link import TABLE, WAITING, FederationAction, FederationEvent
+from .federation_link import BROKEN, TABLE, WAITING, FederationAction, FederationEvent
 from .replica import DownstreamReplica, notes_name
 from .upstream import STREAM
 from .upstream_link import ReplicaPosition
@@ -372,6 +372,7 @@ class FederatedQueues:
 
     def delete(self, following: FederatedQueue, done: Done) -> None:
         """Follow no more, and drop what there is."""
+        failed = FederationEvent.DAMAGED if following.state == BROKEN else FederationEvent.NOT_ENDED
         if not self._handle(following, FederationEvent.DELETE):
             done(StoreError(f"queue {following.name!r}", "it is just being taken over", "wait"))
             return
@@ -379,7 +380,7 @@ class FederatedQueues:
 
         def gone(error: Exception | None) -> None:
             if error is not None:
-                self._handle(following, FederationEvent.NOT_ENDED)
+                self._handle(following, failed)
             else:
                 del self.by_name[following.name]
                 self._core.users.copy_went(following.row.arguments)

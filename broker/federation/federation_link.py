@@ -16,7 +16,7 @@ Management shows these names.
 | attaching | | up | waiting | waiting | ending | ending | | |
 | up | | | waiting | waiting | ending | ending | | |
 | broken | | | | | | ending | | |
-| ending | | | | | | | waiting | |
+| ending | | | | | | | waiting | broken |
 
 An empty cell: the event is ignored in that state, and an operation is refused. The event determines the action.
 """
@@ -47,7 +47,7 @@ class FederationEvent(Enum):
     NOT_ENDED = auto()
     """The wiring could not be changed."""
     DAMAGED = auto()
-    """The recovery of the copy has failed."""
+    """The recovery of the copy has failed, or the deletion of such a copy."""
 
 
 class FederationAction(Enum):
@@ -86,6 +86,7 @@ _ENTERED: dict[tuple[str, FederationEvent], str] = {
     **{(state, FederationEvent.PROMOTE): ENDING for state in (WAITING, ATTACHING, UP)},
     **{(state, FederationEvent.DELETE): ENDING for state in (WAITING, ATTACHING, UP, BROKEN)},
     (ENDING, FederationEvent.NOT_ENDED): WAITING,
+    (ENDING, FederationEvent.DAMAGED): BROKEN,
 }
 TABLE = {(state, event): (entered, _ACTIONS[event]) for (state, event), entered in _ENTERED.items()}
 """The state that is entered and the action, by state and event; pairs without an entry are ignored."""

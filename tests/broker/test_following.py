@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cairnmq.base.errors import StoreError
 from cairnmq.broker.federation import upstream_feed as feeding
+from cairnmq.broker.federation.federation_link import BROKEN
+from cairnmq.broker.federation.replica import notes_name
 from cairnmq.broker.federation.upstream_link import TICK_S
 from cairnmq.broker.federation.wire_format import (
     ALL,
@@ -249,6 +252,25 @@ def test_what_is_followed_no_more_is_gone() -> None:
     assert not follower.broker.nodes.copies
     assert follower.store.messages() == {}
     assert follower.open(to_client=True).driver is not None, "the name is free"
+
+
+def test_damaged_copy_stays_broken_if_it_can_not_be_deleted() -> None:
+    sites = Sites()
+    sites.follow()
+    follower = sites.follower
+    notes, ignored = follower.broker.nodes.copies[notes_name("q")], list[object]()
+    follower.do(follower.broker.remote.federated_queues._drop, notes, ignored.append)
+    follower.kill_and_start()
+    assert sites.following.state == BROKEN
+    why, deleted = sites.following.why, list[object]()
+    follower.wiring.refuse_writing()
+    follower.do(follower.broker.remote.federated_queues.delete, sites.following, deleted.append)
+    follower.wiring.refuse_writing(False)
+    assert isinstance(deleted.pop(), StoreError)
+    assert (sites.following.state, sites.following.why) == (BROKEN, why)
+    follower.do(follower.broker.remote.federated_queues.delete, sites.following, deleted.append)
+    assert deleted == [None]
+    assert not follower.broker.remote.federated_queues.by_name
 
 
 def test_taken_over_it_is_a_queue_as_any_other() -> None:  # D23
