@@ -1,1 +1,1 @@
-"""Terminals: workers that speak AMQP and the core that decides."""
+"""Workers whose terminals speak AMQP, and the core that decides."""

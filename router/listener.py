@@ -17,7 +17,7 @@ class RateLimit:
     """The limit of new connections per address, which logs refusals. The thread that accepts connections."""
 
     def __init__(self, most_per_s: int, clock: Clock) -> None:
-        """*most_per_s*: 0 for any number."""
+        """*most_per_s*: the limit of new connections per second from one address, 0 for no limit."""
         self._most_per_s = most_per_s
         self._clock = clock
         self._rate = ConnectionRate(most_per_s)

@@ -10,7 +10,7 @@ from .admission.admission import AdmissionOptions
 from .tls import NONE, TlsOptions
 
 FEWEST_OPENING = 64
-"""Connections that may be unauthenticated at the same time, however few there may be in all."""
+"""The minimum number of unauthenticated connections that are allowed at the same time."""
 
 
 @dataclass(frozen=True)

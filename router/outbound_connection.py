@@ -1,8 +1,7 @@
-"""Connections to other containers: opened, handed to a worker, and opened again when they break.
+"""Connections to other containers: opened, passed to a worker, and opened again when they break.
 
-A thread for each target, because looking up a name and connecting may take their time; it sleeps while the connection
-is up. Between tries it waits, twice as long each time and never exactly, so that many brokers whose peer comes back do
-not all come at once.
+Each target has a thread, because looking up a name and connecting take time; it sleeps while the connection is open.
+Between attempts it waits, twice as long each time and randomized, so that many brokers do not all reconnect at once.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class OutboundConnection:
     def __init__(
         self, target: Target, pick: Callable[[], Worker], make: MakeTerminal, failed: Callable[[str, str], None]
     ) -> None:
-        """*pick* chooses the worker; *failed* hears why there was no connection. Raises `CairnError`."""
+        """*pick* chooses the worker; *failed* gets the reason of a failed attempt. Raises `CairnError`."""
         self._target = target
         self._turns = cycle(target.turns)
         self._context = make_client_context(target) if target.tls else None

@@ -32,7 +32,7 @@ FILES_FOR_OTHERS = 128
 """Open files that connections must leave to the journal, SQL and the rest of the process."""
 
 KEPT_FOR_MANAGERS = 16
-"""Connections beyond the most, for users who may manage everything: they are to get in when others are too many."""
+"""Connections beyond the limit that are reserved for users who may manage everything."""
 ACCEPTED_AT_ONCE = 64
 """New connections that are accepted in one turn."""
 
@@ -121,7 +121,7 @@ class Router:
             worker.thread.start()
 
     def watch(self, fd: int, ready: Callable[[], None]) -> None:
-        """Have *ready* called by a worker as soon as *fd* is readable, once; what it posts is done. Any thread."""
+        """Have a worker call *ready* as soon as *fd* is readable, once; its actions are run. Any thread."""
         self._workers[0].watch(fd, ready)
 
     def stop(self) -> None:
@@ -178,7 +178,7 @@ class Router:
             worker.adopt(sock, SecuredTerminal(name, context, named, worker.wake, refused=refused), address)
 
     def _no_room(self, is_manager: bool) -> str:
-        """Why a connection that is open now is one too many; empty if it is not. Any thread."""
+        """Return the reason to refuse a connection that opens now; empty to accept it. Any thread."""
         most = self._most + (KEPT_FOR_MANAGERS if is_manager else 0)
         if sum(worker.load - worker.opening for worker in self._workers) < most:
             return ""

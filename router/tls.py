@@ -1,11 +1,11 @@
 """TLS between a socket and a terminal, by the standard library: bytes in, bytes out.
 
-The worker talks to a `SecuredTerminal` as it talks to a terminal, so connections without TLS cost nothing more. The
-terminal is made when the handshake is done, for only then it is known whose certificate the client has.
+The worker uses a `SecuredTerminal` like a terminal, so connections without TLS have no extra cost. The terminal is
+created after the handshake, because the client's certificate is not known before.
 
 A client is named by its certificate only if this process has verified the whole chain up to a CA of `--tls-ca` (there
-are no tickets that outlive it), and if its subject has exactly one common name: that is the user (A19). Clients can't
-renegotiate. What a client sends besides data (key updates, say) is bounded: `MOST_CHATTER_BYTES` (A18).
+are no tickets that outlive it). Its subject must have exactly one common name, which is the user (A19). Clients cannot
+renegotiate. Input other than data (such as key updates) is bounded by `MOST_CHATTER_BYTES` (A18).
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class TlsOptions:
     """The options of TLS listeners, with the paths of the certificates (files in PEM)."""
 
     cert: str
-    """The broker's certificate and, behind it, those between it and the root."""
+    """The broker's certificate and, behind it, the intermediate certificates."""
     key: str
-    """The key; may stand in the same file."""
+    """The private key; may be in the same file."""
     port: int = 5671
     ca: str = ""
     """The file of CA certificates that client certificates are checked against."""
     clients: str = NONE
     """The mode for client certificates: none, optional or required."""
     crl: str = ""
-    """Which certificates of clients are revoked."""
+    """The file with revocation lists for client certificates."""
 
 
 def make_context(options: TlsOptions) -> ssl.SSLContext:
@@ -92,7 +92,7 @@ _HINTS = {
     "HTTP_REQUEST": "an HTTP request came to the port of --tls-port; metrics and health checks are at --metrics-port",
     "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust this certificate; give it the CA that signed --tls-cert",
 }
-"""By the reason of OpenSSL, for what goes wrong most often."""
+"""Explanations of frequent errors, by the reason of OpenSSL."""
 
 
 def _reason(error: Exception) -> str:
@@ -101,18 +101,19 @@ def _reason(error: Exception) -> str:
 
 
 class Named(NamedTuple):
-    """The user that a client's certificate names."""
+    """The user that a client's certificate names, or the reason why it names none."""
 
     user: str = ""
     """The user name; empty without a certificate, or if it names no valid user."""
     claimed: str = ""
     """The common name of a certificate that names no valid user."""
     why: str = ""
-    """Why not."""
+    """The reason why it is invalid."""
 
 
 def user_of(tls: ssl.SSLObject) -> Named:
-    """The user that the client's verified certificate names, if its common name obeys the rules for user names."""
+    """Return the user that the client's verified certificate names, if its common name obeys the rules for user names.
+    """
     certificate: dict[str, Any] = tls.getpeercert() or {}  # empty unless the chain was verified
     subject = certificate.get("subject", ())
     names = [str(value) for relative in subject for key, value in relative if key == "commonName"]
@@ -135,10 +136,10 @@ class SecuredTerminal:
         server: str | None = None,
         refused: Callable[[str, str], None] | None = None,
     ) -> None:
-        """*make* gives the terminal, from the client's name by certificate, that, and what it wakes the worker with.
+        """*make* creates the terminal from the client's name by certificate, the certificate, and a wake-up callback.
 
-        *server*: this side is the client, and that is the name the server's certificate has to have. *refused* is
-        called with the name and the reason if a certificate names nobody who can be a user.
+        *server*: this side is the client, and the server's certificate must have that name. *refused* is called with
+        the name and the reason if a certificate names no valid user.
         """
         self.name = name
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -147,7 +148,7 @@ class SecuredTerminal:
         self._wake = wake
         self._refused = refused
         self._terminal: Terminal | None = None
-        self._over = False  # before there was a terminal, or because TLS failed
+        self._over = False  # before the terminal existed, or because TLS failed
         self._said_goodbye = False
         self._why = ""
         self._chatter_bytes = 0
@@ -207,7 +208,7 @@ class SecuredTerminal:
         return turn
 
     def _pass_on(self, terminal: Terminal, turn: Turn) -> Turn:
-        """Hand what was decrypted to the terminal, as much as there is at once; return the effect of the last part."""
+        """Pass decrypted data to the terminal, as much as is available; return the effect of the last part."""
         view = memoryview(self._plain)
         while not terminal.closed:
             size = 0
@@ -224,7 +225,7 @@ class SecuredTerminal:
                     self._chatter_bytes = 0
                     turn = terminal.receive(view[:size], turn.controls_left)
                 break
-            except ssl.SSLZeroReturnError:  # it said goodbye
+            except ssl.SSLZeroReturnError:  # it closed TLS in order
                 if size:
                     turn = terminal.receive(view[:size], turn.controls_left)
                 terminal.end_input()
@@ -266,7 +267,7 @@ class SecuredTerminal:
             try:
                 self._tls.unwrap()
             except ssl.SSLError:
-                pass  # the client's goodbye is not waited for
+                pass  # the client's closing alert is not awaited
 
     def _fail(self) -> None:
         """End TLS after an error: only the alert is still sent."""
@@ -274,7 +275,8 @@ class SecuredTerminal:
         if self._terminal is not None:
             self._terminal.give_up()
 
-    # ---- the rest is the terminal's -------------------------------------------------------------------------------
+    # ---- methods of the terminal
+    # --------------------------------------------------------------------------------------
 
     def takes_long(self) -> bool:
         return self._terminal is not None and self._terminal.takes_long()
@@ -317,7 +319,7 @@ class SecuredTerminal:
 
 
 class SecuredClientTerminal(SecuredTerminal):
-    """A connection with TLS that the broker opens. The server's certificate is verified, and its name."""
+    """A connection with TLS that the broker opens. The server's certificate and its name are verified."""
 
     def __init__(
         self,
@@ -329,7 +331,7 @@ class SecuredClientTerminal(SecuredTerminal):
         inner = self._inner = make(lambda terminal: wake(self))
         super().__init__(target.place, context, lambda user, certificate, wake: inner, wake, target.called)
         with suppress(ssl.SSLWantReadError):
-            self._tls.do_handshake()  # it speaks first
+            self._tls.do_handshake()  # this side sends first
 
     def end_input(self) -> None:
         super().end_input()
@@ -348,7 +350,7 @@ class SecuredClientTerminal(SecuredTerminal):
         self._end("TLS failed")
 
     def _end(self, why: str) -> None:
-        """The terminal was there from the beginning, and hears of an end that came before its own."""
+        """End the terminal, which existed from the beginning, with the error of the handshake."""
         if self._over and not self._inner.closed:
             self._inner.why = self._why or why
             self._inner.give_up()

@@ -1,14 +1,15 @@
 """A worker: a thread that owns connections, their sockets and their proton engines (router guide C1, C4, C5).
 
-Its loop: wait for sockets; let every terminal digest what came; play the core, or leave it to who does; do the work
-that came back; write. Everything one turn of the loop brought goes through the core as one step.
+Its loop: wait for sockets; let every terminal process its input; run the core, unless another thread runs it; do the
+work that the core returned; write. All input of one turn of the loop goes through the core as one step.
 
-A connection gets no more than `READ_BYTES` and `WRITE_BYTES` of a turn, so that one with a long message leaves the
-others theirs (RFC005 F27); and no more than `SHARE_BYTES` of a long one while others were heard of in the last second.
-What is read takes buckets until the core has taken it over; when none is left, connections wait unread, the one that
-waits longest comes first, and TCP pushes back (F26). A connection that takes no answers while it asks for more is not
-read either, and one that brings a long message waits while the disk is busy with what came of it: else small messages
-of others, which have to be durable before they are confirmed, would wait behind all of that.
+A connection gets at most `READ_BYTES` and `WRITE_BYTES` of a turn, so that long messages of one leave time for others
+(RFC005 F27). Long messages are limited to `SHARE_BYTES` while other traffic arrived in the last second.
+
+Input occupies buckets until the core has taken it over. Without a free bucket connections wait unread, the longest wait
+is served first, and TCP pushes back (F26). A connection that takes no answers while it sends requests is not read
+either. One that sends a long message waits while the disk is busy with its content: otherwise small messages of others,
+which must be durable before they are confirmed, would wait behind all of that.
 """
 
 from __future__ import annotations
@@ -44,28 +45,29 @@ WRITE_BYTES = 256 << 10
 SHARE_BYTES = 64 << 10
 OTHERS_S = 1.0
 MOST_UNANSWERED = 4096
-"""Sessions and links that a client may ask for and not take the answers to, before it is not read any more."""
+"""The number of unanswered requests for sessions and links, beyond which a connection is not read."""
 CONTROLS_OF_ONE, CONTROLS_OF_ALL = 16, 32
-"""Control frames (begin, end, attach, detach, flow) that are digested in one turn: of one connection, and of those
-together that sent many in their last turn. What is read beyond that waits, and its connection is not read meanwhile."""
+"""The number of control frames (begin, end, attach, detach, flow) per turn: of one connection, and of all those
+together that sent many in their last turn. The rest of the input waits, and its connection is not read meanwhile.
+"""
 LEAST_READ_BYTES = 4 << 10
-"""Bytes per read of a connection that caused much work with few messages or none."""
+"""Bytes per read of a connection whose input caused much work with few messages or none."""
 MOST_DIGEST_S = 0.002
 """Seconds above which a read that brings no message counts as much work."""
 CONTROL_S = 50e-6
 """Approximate seconds per control frame: other work is counted in units of it."""
 TICK_S = 1.0
-"""Heartbeats and time-outs are looked at this often, and sooner where a client asked for it."""
+"""The interval at which heartbeats and time-outs are checked; shorter if a client requested it."""
 SHORTEST_TICK_S = 0.05
 GOODBYE_S = 2.0
-"""Seconds in which a client has to answer when its connection is closed."""
+"""The time limit in seconds for a client to answer when its connection is closed."""
 
 _ENDED = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 _ONCE = select.EPOLLIN | select.EPOLLONESHOT
 
 
 class _NoTimer:
-    """Of the workers that do not keep the time."""
+    """The wait of workers that do not run timers."""
 
     due_s = inf
 
@@ -74,7 +76,7 @@ class _NoTimer:
 
 
 class Worker:
-    """A worker thread. Only `adopt`, `wake`, `watch`, `ring`, `stop` and `listen` are for other threads."""
+    """A worker thread. Only `adopt`, `wake`, `watch`, `ring`, `stop` and `listen` may be called by other threads."""
 
     def __init__(
         self,
@@ -86,9 +88,9 @@ class Worker:
         frame_bytes: int,
         most_opening: int = 1 << 30,
     ) -> None:
-        """*limit_bytes*: how much content may be on its way through it; *frame_bytes*: the longest frame.
+        """*limit_bytes*: the limit of content in transit through the worker; *frame_bytes*: the maximum frame size.
 
-        *most_opening*: connections that nobody has authenticated yet.
+        *most_opening*: the maximum number of unauthenticated connections.
         """
         self._openings = Openings(most_opening)
         self._drivers = drivers
@@ -99,7 +101,7 @@ class Worker:
         self._clock = clock
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        weakref.finalize(self, os.close, self._bell)  # not when the thread ends: others may still ring
+        weakref.finalize(self, os.close, self._bell)  # not when the thread ends: others may still wake it
         self._epoll.register(self._bell, READ)
         self._sockets: dict[int, WorkerSocket] = {}
         self._by_terminal: dict[Conversation, WorkerSocket] = {}
@@ -117,19 +119,19 @@ class Worker:
         self._read_bytes = 0
         """Bytes in the buckets that were read in this turn."""
         self._brings_long = False
-        """Some of them are part of a long message."""
+        """True if some of them are part of a long message."""
         self._shares = UserShares(drivers.core_share)
         self._passed_over: list[WorkerSocket] = []
         self._held_up = False
-        """Long messages wait for the disk. Only the core writes it."""
+        """True while long messages wait for the disk. Written only by the core."""
         self._taken_over: deque[int] = deque()
         """Bytes of content that the core has taken over from the buckets since; appended by the core."""
         self._now_s = 0.0
-        """When the last turn began, about."""
+        """The approximate time at which the last turn began."""
         self._others_s = -OTHERS_S
-        """When something last came that was no part of a long message."""
+        """The last time at which input arrived that was not part of a long message."""
         self._crowded = False
-        """That was a moment ago."""
+        """True if that was less than a second ago."""
         self._next_tick_s = 0.0
         self._timer: Timer = _NoTimer()
         self._stopping = False
@@ -154,9 +156,9 @@ class Worker:
         self._epoll.register(fd, READ)
 
     def watch(self, fd: int, ready: Callable[[], None]) -> None:
-        """Call *ready* on this worker as soon as *fd* is readable, once; then see what is to be done on the core.
+        """Call *ready* on this worker as soon as *fd* is readable, once; then run the core.
 
-        Nothing comes of it when the thread has ended.
+        If the thread has ended, *ready* is never called.
         """
         self._watched[fd] = ready
         with suppress(ValueError):
@@ -166,22 +168,22 @@ class Worker:
                 self._epoll.register(fd, _ONCE)
 
     def keep_time(self, timer: Timer) -> None:
-        """Have the core run *timer* in time. Before the thread starts."""
+        """Run the actions of *timer* when they are due. Called before the thread starts."""
         self._timer = timer
 
     def adopt(self, sock: socket.socket, terminal: Conversation, address: str = "") -> None:
-        """Take over a new connection; *address*: the peer's, of one that is to be authenticated."""
+        """Take over a new connection; *address*: of the peer, if it must authenticate."""
         self._adopted.append((sock, terminal, address))
         self.ring()
 
     def wake(self, terminal: Conversation) -> None:
-        """The core noted work down for *terminal*."""
+        """Schedule the work that the core queued for *terminal*."""
         self._pending.append(terminal)
         if threading.get_ident() != self.thread.ident:
             os.eventfd_write(self._bell, 1)
 
     def ring(self) -> None:
-        """Have the loop turn once more."""
+        """Wake the loop for one more turn."""
         if threading.get_ident() != self.thread.ident:
             os.eventfd_write(self._bell, 1)
 
@@ -199,7 +201,7 @@ class Worker:
             for held in list(self._sockets.values()):
                 self._drop(held)
             self._settle(set())
-        except Exception as error:  # a broker without this worker would only look alive
+        except Exception as error:  # a broker without this worker would only appear to work
             log.exception("internal error in a worker")
             self._core.fail(error)
         finally:
@@ -276,7 +278,7 @@ class Worker:
     def _settle(self, active: set[WorkerSocket]) -> None:
         """Let the core decide, do the work, and write, until nothing is left to do here, or the turn is over.
 
-        Others' tasks may give the core work for ever; sockets are to be read meanwhile.
+        Without a limit, tasks of other threads could keep the core busy forever; sockets must be read meanwhile.
         """
         core, pending, by_terminal = self._core, self._pending, self._by_terminal
         until_s = perf_counter() + TURN_S
@@ -292,13 +294,13 @@ class Worker:
                     terminal = pending.popleft()
                     held = by_terminal.get(terminal)
                     if held is None:
-                        terminal.do_work()  # its socket is gone: messages on their way to it go back
+                        terminal.do_work()  # its socket is closed: messages in flight to it are requeued
                         continue
                     try:
                         if terminal.do_work() and not held.behind:
                             held.behind = True
                             self._behind.append(held)
-                    except Exception:  # a defect that one connection's input finds must not take the others along
+                    except Exception:  # a defect that the input of one connection triggers must not end the others
                         self._break_off(held)
                     if held.is_counted and not terminal.is_opening:
                         self._stop_counting(held)
@@ -315,10 +317,10 @@ class Worker:
                 return
 
     def _have_taken_over(self, size_bytes: int) -> None:
-        """Have the core handle what this turn has read, after which its buckets are free again.
+        """Have the core handle the input of this turn, after which its buckets are free again.
 
-        If this thread plays the core to the end of what was read, it frees them itself. Long messages always leave it
-        to the core, which knows whether they have to wait for the disk.
+        If this thread runs the core to the end of the input, it frees them itself. Long messages always leave that to
+        the core, which knows whether they must wait for the disk.
         """
         if self._brings_long or not self._core.run():
             self._core.post(self._note_taken_over, size_bytes, self._brings_long)
@@ -329,7 +331,7 @@ class Worker:
                 self._taken_over.append(0)
 
     def _note_taken_over(self, size_bytes: int, is_long: bool) -> None:
-        """On the core: all that this worker read in one turn has been handled."""
+        """Free the buckets of a turn, whose input was handled. Called on the core."""
         self._taken_over.append(size_bytes)
         if is_long and not self._held_up:
             self._held_up = self._drivers.held_up(self._go_on)
@@ -337,13 +339,13 @@ class Worker:
             self.ring()
 
     def _go_on(self) -> None:
-        """On the core: the disk has caught up."""
+        """Resume long messages, since the disk has caught up. Called on the core."""
         self._held_up = False
         self._taken_over.append(0)
         self.ring()
 
     def _give_back(self, active: set[WorkerSocket]) -> None:
-        """Buckets came back: read those that wait, in order, as far as these go."""
+        """Read waiting connections in order, as far as the buckets that were freed allow."""
         while self._taken_over:
             self.incoming.free_bytes += self._taken_over.popleft()
         waiting, self._waiting = self._waiting, deque()
@@ -354,7 +356,7 @@ class Worker:
                 self._read(held)
 
     def _catch_up(self, active: set[WorkerSocket]) -> None:
-        """Digest what waits since an earlier turn, one connection after the other, as far as this turn's share goes."""
+        """Process input that waits since an earlier turn, one connection at a time, within the limit of this turn."""
         for _ in range(len(self._behind)):
             if self._controls_left <= 0:
                 return
@@ -371,7 +373,7 @@ class Worker:
             active.add(held)
 
     def _read_passed_over(self, active: set[WorkerSocket]) -> None:
-        """Read the sockets that the turn before has passed over."""
+        """Read the sockets that the previous turn skipped."""
         passed_over, self._passed_over = self._passed_over, []
         for held in passed_over:
             held.passed_over = False
@@ -390,7 +392,7 @@ class Worker:
         return done
 
     def _begin_adopted(self, active: set[WorkerSocket]) -> None:
-        """Take over the connections that other threads have handed over."""
+        """Take over the connections that other threads passed to this worker."""
         while self._adopted:
             sock, terminal, address = self._adopted.popleft()
             held = self._begin(sock, terminal)
@@ -406,7 +408,7 @@ class Worker:
         return held
 
     def _make_room(self, held: WorkerSocket, address: str, active: set[WorkerSocket]) -> None:
-        """Count a connection that is to be authenticated; where there are too many, another one goes."""
+        """Count an unauthenticated connection; if there are too many, another one is closed."""
         held.is_counted = True
         oldest = self._openings.add(held, address)
         if isinstance(oldest, WorkerSocket):
@@ -443,7 +445,7 @@ class Worker:
         return min(room, SHARE_BYTES if self._crowded and brings_long else READ_BYTES, held.read_bytes)
 
     def _pass_over(self, held: WorkerSocket) -> None:
-        """Leave a socket to the next turn, because its user has read its share of this one."""
+        """Leave a socket to the next turn, because its user has used their share of this one."""
         self._shares.wants(held.terminal.user)
         if not held.passed_over:
             held.passed_over = True
@@ -489,7 +491,7 @@ class Worker:
             self._note_opening(held)
 
     def _adapt(self, held: WorkerSocket, turn: Turn, is_full: bool, took_s: float) -> None:
-        """Have the connection read more at once if it sends messages, and less if it sends work."""
+        """Increase the size of reads of a connection that sends messages, and decrease it if it sends other work."""
         done = self._note_controls(held, turn, took_s)
         if done >= CONTROLS_OF_ONE or (took_s > MOST_DIGEST_S and not turn.has_messages):
             held.read_bytes = LEAST_READ_BYTES
@@ -497,7 +499,7 @@ class Worker:
             held.read_bytes = min(READ_BYTES, held.read_bytes * 2)
 
     def _note_opening(self, held: WorkerSocket) -> None:
-        """A connection that was not open has sent something. Once it is, its ticks are known."""
+        """Handle input of a connection that is not open. When it opens, its heartbeat interval becomes known."""
         if held.terminal.is_opening:
             self._openings.heard(held)
         else:
@@ -505,7 +507,7 @@ class Worker:
             self._next_tick_s = min(self._next_tick_s, self._tick_one(held, self._clock.monotonic_s()))
 
     def _break_off(self, held: WorkerSocket) -> None:
-        """Close a connection whose input has found a defect; call it with the exception at hand."""
+        """Close a connection whose input triggered a defect; call it with the exception at hand."""
         log.exception("%s: internal error, the connection is closed", held.terminal.name)
         held.terminal.give_up()
         self._drop(held)
@@ -542,7 +544,7 @@ class Worker:
         return written_bytes >= WRITE_BYTES or (self._crowded and terminal.takes_long())
 
     def _finish(self, held: WorkerSocket) -> None:
-        """All was said. What the client is still sending would, unread, have its system throw away our last words."""
+        """Shut down the sending side. Unread input is discarded: it would make the system drop the last output."""
         if held.terminal.client_is_done() or self._stopping:
             self._drop(held)
             return
@@ -552,7 +554,7 @@ class Worker:
         self._watch(held)
 
     def _watch(self, held: WorkerSocket) -> None:
-        """Register the epoll events that are of use now."""
+        """Register the epoll events that are needed now."""
         events = WRITE if held.blocked or held.more else 0
         held.full = held.terminal.is_full()
         if held.full:
@@ -564,14 +566,14 @@ class Worker:
             self._epoll.modify(held.sock.fileno(), events)
 
     def _tick(self, now_s: float) -> float:
-        """Let time pass for all connections; when to do so again."""
+        """Run the timers of all connections; return the time until the next one."""
         return min((self._tick_one(held, now_s) for held in list(self._sockets.values())), default=now_s + TICK_S)
 
     def _tick_one(self, held: WorkerSocket, now_s: float) -> float:
         terminal = held.terminal
         if terminal.closed:
             held.closed_s = held.closed_s or now_s
-            if now_s - held.closed_s > GOODBYE_S:  # it does not even take what was said last
+            if now_s - held.closed_s > GOODBYE_S:  # it does not even take the close frame
                 self._drop(held)
             return now_s + TICK_S
         if terminal.is_opening and now_s - held.opened_s > terminal.patience_s:
@@ -582,7 +584,7 @@ class Worker:
         return min(now_s + TICK_S, due_ms / 1000) if due_ms else now_s + TICK_S
 
     def _drop(self, held: WorkerSocket) -> None:
-        """Close the socket. What the terminal held is given back by the actions it posts."""
+        """Close the socket. The terminal's content is released by the actions that it posts."""
         fd = held.sock.fileno()
         if fd < 0:
             return

@@ -19,14 +19,14 @@ from ...amqp.codec.types import Symbol, Uint
 from ...amqp.links.events import CAPABILITIES
 
 SOLE_CONNECTION = "sole-connection-for-container"
-"""Desired by a client that wants no second connection of its container id; offered back where that is looked after."""
+"""The capability that a client desires to have no second connection of its AMQP container ID; offered if supported."""
 DETECTION_POLICY = Symbol("sole-connection-detection-policy")
 WEAK = 1
 """Only connections that desire the capability are compared; without the property a client assumes strong detection."""
 FAILED = "amqp:connection-establishment-failed"
-"""The property of an open behind which a close with an error comes, so that clients don't believe they are in."""
+"""The property of an open that a close with an error follows, so that clients do not consider themselves admitted."""
 FAILOVER = Symbol("failover-server-list")
-"""Brokers to go to when this one is gone: a list of what a redirect says, as JMS clients want it."""
+"""The property with brokers for failover: a list of redirect addresses, in the form that JMS clients expect."""
 
 HostPort = tuple[str, int]
 
@@ -36,7 +36,7 @@ class AdmissionOptions:
     """The options for the broker's open frame and for redirects."""
 
     failover: tuple[HostPort, ...] = ()
-    """Brokers for clients to use when this one is not reachable."""
+    """The brokers for clients to use when this one is not reachable."""
     redirect_to: HostPort | None = None
     """The broker to which all clients are redirected while this one is drained."""
     queue_prefix: str = ""
@@ -50,7 +50,7 @@ class Error(NamedTuple):
     condition: str
     description: str
     info: bytes = b""
-    """An encoded map."""
+    """The properties of the open frame, as an encoded map."""
 
 
 class OpenAnswer(NamedTuple):
@@ -58,9 +58,9 @@ class OpenAnswer(NamedTuple):
 
     capabilities: tuple[str, ...]
     properties: bytes
-    """An encoded map."""
+    """The error info, as an encoded map."""
     error: Error | None = None
-    """Why the connection is closed right behind it."""
+    """The error with which the connection is closed right after the open."""
 
 
 class Admission:
@@ -76,8 +76,10 @@ class Admission:
         self._elsewhere = self._elsewhere_with_tls = self._info(())
         self._lock = threading.Lock()
         self._sole: dict[tuple[str, str], object] = {}
-        """By user and AMQP container ID: connections that want to be the only ones. The ID is what a client says,
-        so that no user can occupy another user's."""
+        """Exclusive connections by user and AMQP container ID.
+
+        A client chooses the ID freely, so the key contains the user: no user can occupy an ID of another one.
+        """
 
     def failover_to(self, plain: Sequence[HostPort], tls: Sequence[HostPort]) -> None:
         """Add these brokers to the answers for new clients, without TLS and with it."""
@@ -105,7 +107,7 @@ class Admission:
     def admit(
         self, connection: object, user: str, container: str, desired: tuple[str, ...], *, secure: bool = False
     ) -> OpenAnswer:
-        """*container* of *user* has opened *connection*, with TLS if it is *secure*; it desires these capabilities."""
+        """Admit *connection* of *user*, with TLS if *secure*; it has that ID and desires these capabilities."""
         if self._redirect_to is not None:
             host, port = self._redirect_to
             return self.refuse("amqp:connection:redirect", f"go to {host}:{port}", _place(host, port))
@@ -126,13 +128,13 @@ class Admission:
         return encode.value(self._properties)
 
     def leave(self, connection: object, user: str, container: str) -> None:
-        """*connection* is over."""
+        """Remove *connection*, which was closed."""
         with self._lock:
             if self._sole.get((user, container)) is connection:
                 del self._sole[user, container]
 
     def refuse(self, condition: str, description: str, info: Mapping[Symbol, Any] = MappingProxyType({})) -> OpenAnswer:
-        """The connection is answered, and closed with that error right behind."""
+        """Answer the open, and close the connection with that error right after."""
         error = Error(condition, description, encode.value(dict(info)))
         return OpenAnswer((), encode.value({**self._properties, Symbol(FAILED): True}), error)
 

@@ -1,4 +1,4 @@
-"""The threads that look users up and hash passwords, one job after the other, some of them later."""
+"""The threads that look up users and hash passwords, one job after the other, some of them delayed."""
 
 from __future__ import annotations
 

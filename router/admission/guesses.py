@@ -1,4 +1,4 @@
-"""Failed logins of the recent past, and how long the next login of the same address or name has to wait for them."""
+"""Counts recent failed logins, and delays the next login of the same address or name."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _Key = tuple[str, str]
 class Guesses:
     """Counts failures by address and by name. Any thread.
 
-    A name that has logged in from an address before waits there only for failures of that name, and not long: neither
-    others behind the same address translation lock it out, nor guesses at it from elsewhere.
+    A name that has logged in from an address before waits there only for failures of that name, and not long. So
+    neither others behind the same address translation lock it out, nor guesses at it from elsewhere.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -45,7 +45,7 @@ class Guesses:
             _shorten(self._failures)
 
     def succeeded(self, address: str, name: str) -> None:
-        """A login succeeded. What failed before it still counts: an attacker may have an account of its own."""
+        """Record a successful login. Earlier failures still count: an attacker may have an account of its own."""
         with self._lock:
             self._trusted[address, name] = None
             self._trusted.move_to_end((address, name))

@@ -1,9 +1,9 @@
-"""The gate: who is let in, and how many at once. One for all workers; any thread.
+"""Limits logins: which of them are checked, and how many at a time. Shared by all workers; any thread.
 
-Hashing a password takes milliseconds, on purpose, so a thread of its own does it for all connections, and another one
-looks users up, so that SCRAM waits for no hash. Addresses take turns; the addresses of an IPv6 /64 count as one. After
-failures the next login of the same address or name waits, for longer each time (`Guesses`). Only so many may wait, and
-a connection that is gone gives its place to others.
+Hashing a password takes milliseconds, on purpose, so one thread does it for all connections, and another one looks up
+users, so that SCRAM waits for no hash. Addresses take turns; the addresses of an IPv6 /64 count as one. After failures
+the next login of the same address or name is delayed, each time for longer (`Guesses`). The number of waiting logins is
+limited, and closed connections free their places.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from .openings import network_of
 log = logging.getLogger(__name__)
 
 MOST_WAITING = 256
-"""Some seconds of hashing: whoever comes later could not be answered in time, and is told to try again. As many
-delayed logins may wait besides."""
+"""The number of waiting logins, some seconds of hashing: later ones are refused, as they would time out.
+
+As many delayed logins may wait besides.
+"""
 BUSY = object()
-"""Handed over instead of what a check returned: the login had to yield to others."""
+"""The result of a login that had to yield to others, in place of the result of its check."""
 
 
 class LoginGate:
@@ -54,7 +56,7 @@ class LoginGate:
         self._post: Callable[..., None] = _nobody
 
     def start(self, post: Callable[..., None]) -> None:
-        """*post* has something done on the core. Before anybody asks."""
+        """*post* runs an action on the core. Called before the first login."""
         self._post = post
 
     def front(self, *, secure: bool, certified: str) -> ServerHandshake:
@@ -62,10 +64,9 @@ class LoginGate:
         return ServerHandshake(self._login, secure=secure, certified=certified)
 
     def check(self, check: Check, peer: str, wanted: Callable[[], bool], then: Callable[[Any], None]) -> bool:
-        """Have *check* done on a thread for it, and *then* called on the core with what it returned.
+        """Run *check* on its thread, and *then* on the core with the result. Return False if too many logins wait.
 
-        *peer*: where the client is, host and port. False: too many are waiting. *then* gets `BUSY` if the login has to
-        yield to others later.
+        *peer*: host and port of the client. *then* gets `BUSY` if the login has to yield to others later.
         """
         address = _host_of(peer)
         is_trusted = self._guesses.is_trusted(address, check.user)
@@ -92,7 +93,7 @@ class LoginGate:
             self._post(then, found)
 
     def login_failed(self, failure: LoginFailure) -> None:
-        """Note a login that failed. Every failed login, by whatever mechanism and for whatever reason, comes here."""
+        """Record a failed login. Every failed login, of any mechanism and for any reason, calls this method."""
         if failure.reason == CREDENTIALS:
             self._guesses.failed(_host_of(failure.address), failure.user)
         self._audit.login_failed(failure)

@@ -16,7 +16,7 @@ _PREFIX_BITS = 64
 
 
 def network_of(host: str) -> str:
-    """The network that limits count *host* for: its /64 for IPv6, otherwise *host* itself.
+    """Return the network that limits apply to for *host*: its /64 for IPv6, otherwise *host* itself.
 
     *host* may have brackets and a zone. An IPv4 address mapped to IPv6 counts as IPv4.
     """
@@ -32,10 +32,10 @@ def network_of(host: str) -> str:
 
 
 class Openings:
-    """The connections of one worker that are not open yet, by the addresses they come from.
+    """The unauthenticated connections of one worker, by their addresses.
 
-    Where there are too many, that one has to go which has been silent for longest, of the address with the most of
-    them: a client that logs in at once stays, whoever else is there, and so does the only one of its address.
+    Beyond the limit, the connection that was silent for longest is closed, among those of the address that has most. So
+    a client that logs in at once is never closed, and neither is the only connection of its address.
     """
 
     def __init__(self, most: int) -> None:
@@ -50,7 +50,7 @@ class Openings:
         return one in self._address_of
 
     def add(self, one: Hashable, address: str) -> Hashable | None:
-        """A connection came; returns the one that is to be closed for it."""
+        """Add a connection; return the one to close for it, if any."""
         self._address_of[one] = address
         self._by_address.setdefault(address, OrderedDict())[one] = None
         if len(self._address_of) <= self._most:
@@ -80,7 +80,7 @@ class ConnectionRate:
     """The limit of connections per second from each address. Only for the thread that accepts them."""
 
     def __init__(self, most_per_s: int) -> None:
-        """*most_per_s*: 0 for any number."""
+        """*most_per_s*: the rate, 0 for no limit."""
         self._most_per_s = most_per_s
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """Connections that each address may still open, and the time of that count; the latest address is last."""

@@ -1,6 +1,6 @@
 """The check of client certificates against revocation lists (CRLs, in PEM).
 
-New handshakes are checked by OpenSSL, which has read the same file; this is for connections that are there already.
+OpenSSL, which has read the same file, checks new handshakes; this module checks existing connections.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Revoked:
     """The certificates that a file revokes. Never changes; any thread."""
 
     def __init__(self, path: str) -> None:
-        """Raises `CairnError` if there is no list in it, or one can't be read."""
+        """Raises `CairnError` if the file contains no list, or an invalid one."""
         try:
             with open(path, "rb") as file:
                 lists = [x509.load_pem_x509_crl(found) for found in _LIST.findall(file.read())]
@@ -31,6 +31,6 @@ class Revoked:
         self._revoked = {(one.issuer, entry.serial_number) for one in lists for entry in one}
 
     def has(self, certificate: bytes) -> bool:
-        """*certificate*: in DER, and verified when it was shown."""
+        """Return whether *certificate* is revoked: in DER, and verified in its handshake."""
         shown = x509.load_der_x509_certificate(certificate)
         return (shown.issuer, shown.serial_number) in self._revoked

@@ -1,8 +1,8 @@
-"""The share of each user in what a worker reads in one turn, and so in the work of the core.
+"""The share of each user in the input that a worker reads in one turn, and so in the work of the core.
 
-What one turn of a worker read is one step of the core, so who has many connections had many parts of each step. While
-several users send, all connections of one user together read no more than the user's quantum in a turn; connections
-that were passed over come first in the next one. Nothing is lost: what is not read waits in the socket.
+The input of one turn is one step of the core, so a user with many connections would dominate each step. While several
+users send, all connections of one user together read at most the user's quantum in a turn; skipped connections come
+first in the next one. Nothing is lost: unread input waits in the socket.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class UserShares:
         self._weights: dict[str, int] = {}
         self._spent: dict[str, int] = {}
         self._others: set[str] = set()
-        """Users that have read in the turn before."""
+        """Users that have read in the previous turn."""
         self.sole_user: str | None = None
-        """The only user that reads: it has no limit, and its reads are not counted.
+        """The only user that reads: it has no limit, and its reads are not counted. None while there are others.
 
-        None while there are others. As long as it is set, no turn needs to begin, and `room` tells of another user.
+        As long as it is set, no turn needs to begin, and `room` detects another user.
         """
 
     def begin_turn(self) -> None:
@@ -54,7 +54,7 @@ class UserShares:
         return max(0, weight * QUANTUM_BYTES - self._spent.get(user, 0))
 
     def wants(self, user: str) -> None:
-        """A connection of *user* was passed over."""
+        """Record that a connection of *user* was skipped."""
         self._spent.setdefault(user, 0)
 
     def spend(self, user: str, size_bytes: int) -> None:

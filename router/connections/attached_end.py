@@ -37,7 +37,7 @@ class OutwardChannelEnd(ChannelEnd):
         found: Terminus | None,
         kept: KeptLink | None,
     ) -> None:
-        """The link is open already: *driver* takes over what it is for."""
+        """Connect the open link with *driver*."""
         if not self._take(driver):
             return
         if self._link.sender:

@@ -1,4 +1,4 @@
-"""The worker's end of one channel, and what the core holds of it: the core notes work down, the worker does it."""
+"""The worker's end of one channel, as the core uses it: the core queues work, the worker does it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .link_host import LinkHost
 
 
 class ChannelEnd:
-    """The worker's end of one channel, and what the core holds of it (`channel.ports.TerminalEnd`)."""
+    """The worker's end of one channel (`channel.ports.TerminalEnd`). The core queues work, the worker does it."""
 
     def __init__(self, host: LinkHost, link: Link) -> None:
         self.driver: DriverEnd | None = None
@@ -39,7 +39,7 @@ class ChannelEnd:
         return self._link.error
 
     def wish(self, connection: object, container: str, user: str, is_routed: Callable[[str | None], bool]) -> Open:
-        """Return what the attach of the client asks for."""
+        """Return the request that the attach of the client makes."""
         link = self._link
         terminus = termini.asked_for(link)
         return Open(
@@ -217,7 +217,7 @@ class ChannelEnd:
 
     def _do_hold(self) -> None:
         self._holds += 1
-        if not (self._link.closed or self._engine.transactional):  # a discharge must not overtake what is held
+        if not (self._link.closed or self._engine.transactional):  # a discharge must not overtake held messages
             self._engine.hold(self._link)
 
     def _do_drained(self, spent: int) -> None:
@@ -231,7 +231,7 @@ class ChannelEnd:
             host.core.post(self.driver.close, [tag for tag, _ in messages], False, self.for_good)
             return
         link.outbox.extend(messages)
-        if self._engine.outgoing.ranked:  # first hear what there is for links of a higher priority
+        if self._engine.outgoing.ranked:  # first receive input for links of a higher priority
             self._engine.outgoing.blocked.setdefault(link)
         else:
             host.pump(link)

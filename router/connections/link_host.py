@@ -23,7 +23,7 @@ class LinkHost(Protocol):
         """Queue work for the worker of the connection. On the core."""
 
     def pump(self, link: Link) -> None:
-        """Send what waits on *link*."""
+        """Send the waiting messages of *link*."""
 
     def request(self, link: Link) -> None:
-        """Report to the driver how much the client wants."""
+        """Report the client's credit to the driver."""

@@ -1,8 +1,8 @@
-"""A terminal: the worker's side of one connection. It speaks AMQP to the client, and RFC005's words to the drivers.
+"""A terminal: the worker's side of one connection. It speaks AMQP to the client, and calls the drivers (RFC005).
 
-What one read brought is handed over as one action per link, never message by message. What the core says comes back as
-work, done in order when the worker gets to it. All methods are the worker's, except those of `ChannelEnd`, which the
-core calls and which only note work down.
+The messages of one read are passed on as one action per link, not one by one. Answers of the core come back as work,
+which the worker does in order. All methods belong to the worker, except those of `ChannelEnd`, which the core calls and
+which only queue work.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ OPEN_TIMEOUT_S = 10.0
 MOST_BEGINS_PER_S = 1000
 """Sessions that a client may begin in a second; a session costs some hundred times the bytes that begin it."""
 MOST_HELD_BYTES = 6 << 20
-"""Bytes that may wait on the held links of a connection that only sends. Above it, the socket is not read.
+"""The limit of bytes on the held links of a connection that only sends. Above it, the socket is not read.
 
-It is more than the session window for addresses without a queue, so one such link stops only its own session."""
+It exceeds the session window for passthrough addresses, so one such link stops only its own session.
+"""
 MOST_HELD_BESIDE_BYTES = 16 << 20
 """Limit on a connection that also receives: the held links may wait for outcomes that it sends."""
 UNREADABLE = 1 << 30
@@ -73,11 +74,11 @@ class Terminal:
         no_room: Callable[[bool], str] | None = None,
         scratch: ScratchBuffer | None = None,
     ) -> None:
-        """*name* is for the log; *wake* is called when the first work is noted down, mostly on the core.
+        """*name* is for the log; *wake* is called when the first work is queued, mostly on the core.
 
-        *secure*: the bytes come through TLS; *certified*: whom the client's *certificate* names, empty for nobody;
-        *no_room*: asked when it is open, why it is one connection too many and is closed; empty if it is not.
-        *scratch*: the worker's.
+        *secure*: the connection uses TLS; *certified*: the user that the client's *certificate* names, empty for none;
+        *no_room*: returns, at the open, the reason to refuse one more connection, empty to accept it. *scratch*: the
+        worker's buffer.
         """
         self.name = name
         self.certified = certified
@@ -97,18 +98,18 @@ class Terminal:
         self._gate = gate
         self._front: Handshake | None = gate.front(secure=secure, certified=certified)
         self.why = ""
-        """Why it is over, where there is a reason."""
+        """The reason why the connection ended, if any."""
         self.user = ""
         """The user that the client has logged in as."""
         self._mechanism = ""
         self._counted = False
-        self._prelude = b""  # what the front answers, to be sent before anything of the engine
+        self._prelude = b""  # output of the front, to be sent before that of the engine
         self._wake = wake
         self._channels: dict[Link, ChannelEnd] = {}
         self._work: deque[Work] = deque()
         self._scheduled = False
         self.is_opening = True
-        """The client has not come as far as AMQP's open yet."""
+        """True until the client has sent AMQP's open."""
         self._heard = False
         """True if the latest read contained something complete."""
         self.brings_long = False
@@ -116,7 +117,7 @@ class Terminal:
         self._brought = False
         """True if the latest read contained messages or outcomes of messages."""
         self._begun_before = (0, 0)
-        """When begins were counted last, and how many there were."""
+        """The time at which begins were counted last, and their number."""
         self.leaving = False
         """True if the connection is closed once all accepted messages are answered."""
 
@@ -126,7 +127,7 @@ class Terminal:
     # ---- bytes ----------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes | memoryview, controls: int = ALL_CONTROLS) -> Turn:
-        """Digest bytes from the client, *controls* control frames among them at most; the rest waits for `go_on`."""
+        """Process bytes from the client, at most *controls* control frames among them; the rest waits for `go_on`."""
         engine, front = self.engine, self._front
         engine.controls_left = controls
         if front is not None:
@@ -146,7 +147,7 @@ class Terminal:
         )
 
     def _go_in(self, front: Handshake, answer: bytes, rest: bytes, waiting: object) -> None:
-        """The front has come as far as it could; *waiting*: the check that was asked for before."""
+        """Continue the front after a check; *waiting*: the check that was pending."""
         self._prelude += answer
         check, then = front.check, partial(self.note, self._checked)
         has_time = check is None or check is waiting or self._gate.check(check, self.name, self._is_there, then)
@@ -183,7 +184,7 @@ class Terminal:
             self._go_in(front, answer, rest, None)
 
     def go_on(self, controls: int) -> Turn:
-        """Digest what waits since `receive`, *controls* control frames at most."""
+        """Process the input that waits since `receive`, at most *controls* control frames."""
         engine = self.engine
         engine.controls_left = controls
         if self._front is None and not self.closed:
@@ -209,7 +210,7 @@ class Terminal:
             self._digest()
 
     def end_input(self) -> None:
-        """Digest what is left: the client closed its side, or the connection broke."""
+        """Process the rest of the input: the client closed its side, or the connection broke."""
         if isinstance(self._front, ServerHandshake) and not self.closed:
             if self._front.left():
                 self._gate.login_failed(self._front.failure(self.name))
@@ -236,7 +237,7 @@ class Terminal:
         return data
 
     def sent(self, size_bytes: int) -> bytes | memoryview:
-        """Remove *size_bytes* of `output`, which were sent; return what to send next."""
+        """Remove *size_bytes* of `output`, which were sent; return the rest."""
         if self._prelude:
             self._prelude = self._prelude[size_bytes:]
             return self.output()
@@ -270,7 +271,7 @@ class Terminal:
         return self.endpoints.peer_is_done()
 
     def tick(self, now_ms: int) -> int:
-        """Time has passed: send a heartbeat, or notice a silent client. When to say so again; 0 for any time."""
+        """Run timers: send a heartbeat, or detect an idle client. Return the time of the next call; 0 for any time."""
         if self._front is not None or self.closed:
             return 0
         due_ms = self.engine.tick(now_ms)
@@ -318,7 +319,7 @@ class Terminal:
         engine.touched.clear()
         for event in events:
             self._on_event(event)
-        # others that have to do with a link shut out, and links that go on, need not wait until the peer says something
+        # links that are shut out or continue for others need not wait until the peer sends something
         if shut_out or engine.touched:
             self._digest()
 
@@ -331,7 +332,7 @@ class Terminal:
         post = self.core.post
         if link.inbox:
             fragments, link.inbox = link.inbox, []
-            # what comes after the decision to leave could not be answered any more, so it is not taken
+            # later requests could not be answered any more, so they are ignored
             if driver is not None and not self.leaving:
                 if link.resuming is None and not link.runs:
                     post(driver.receive, fragments)
@@ -364,7 +365,7 @@ class Terminal:
         elif event.kind is EventKind.ENDED:
             self.core.post(self._drivers.session_ended, self, event.session)
         elif event.kind is EventKind.CLOSED:
-            if event.text:  # that a client just leaves is nothing to talk about
+            if event.text:  # the end of a client that just leaves is not logged
                 level = logging.DEBUG if event.text.endswith("connection aborted") else logging.INFO
                 log.log(level, "%s: %s", self.name, event.text, extra=self._about)
                 self.why = event.text
@@ -384,7 +385,7 @@ class Terminal:
             self._detached(link, lost=False, for_good=event.closed)
 
     def _open(self) -> None:
-        """Open the connection, if its user may have it and nothing else speaks against it."""
+        """Open the connection, if its user may have it and no limit forbids it."""
         condition, why, reason = "amqp:unauthorized-access", self._drivers.why_not_in(self.user), FORBIDDEN
         if not why:
             condition, reason = "amqp:resource-limit-exceeded", LIMIT
@@ -412,7 +413,7 @@ class Terminal:
         return "" if self._no_room is None else self._no_room(self._drivers.is_manager(self.user))
 
     def _note_given_back(self, link: Link) -> None:
-        """The peer, which sends on a link that is part of a longer one, said how it stands."""
+        """Handle a flow of the peer, which sends on a link that is part of a longer one."""
         given_back, channel = self.endpoints.given_back(link), link.channel
         if given_back and channel is not None:
             self.core.post(channel.driver.drained, given_back)
@@ -484,7 +485,7 @@ class Terminal:
             self.endpoints.close("amqp:connection:forced", "the broker shuts down", info)
 
     def free(self) -> None:
-        """Give the engine's memory back. After it only `do_work` is called, for what the core still notes down."""
+        """Free the engine. Afterwards only `do_work` is called, for work that the core still queues."""
         self.engine.free()
 
     # ---- from the core to the client ------------------------------------------------------------------------------
@@ -499,7 +500,7 @@ class Terminal:
 
     def do_work(self) -> bool:
         """Do what the core noted down; return whether something waits for `go_on`, as what came with a login may."""
-        self._scheduled = False  # before the work: what is noted from here on wakes the worker again
+        self._scheduled = False  # before the work: later entries wake the worker again
         work = self._work
         while work:
             action, args = work.popleft()

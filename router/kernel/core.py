@@ -1,9 +1,9 @@
-"""The core: where everything is decided, by one thread at a time, in the order the actions were posted.
+"""The core: the place of all decisions, by one thread at a time, in the order in which actions were posted.
 
-Workers, the store's flusher and the SQL thread `post` actions; nobody ever waits for the core. The core is a role, not
-a thread: whoever has posted calls `run`, and if nobody plays the role just then, plays it until no action is left. A
-batch thus goes from socket to journal without a thread hand-over, and decisions are as serial as with a thread of its
-own (docs/decisions/0002-the-core-is-a-role.md has the measurements).
+Workers, the store's flusher and the SQL thread `post` actions; no thread ever waits for the core. The core is a role,
+not a thread: a thread that has posted calls `run`, and if no thread has the role, takes it until no action is left. A
+batch thus goes from socket to journal without a thread hand-over, and decisions are as serial as with a dedicated
+thread (docs/decisions/0002-the-core-is-a-role.md has the measurements).
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def _nothing() -> None:
 
 
 class Core:
-    """The action list (router guide C3, C7) and the role of the one who works it off."""
+    """The list of actions (router guide C3, C7) and the role of the thread that runs them."""
 
     def __init__(self, finish_step: Callable[[], None], on_failure: Callable[[BaseException], None]) -> None:
         """*finish_step* ends each batch of actions, on the core (C9).
 
-        *on_failure* gets an error after which nothing may go on.
+        *on_failure* gets an error that stops the core.
         """
         self.waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        """Actions to be done: `run` is to be called, after what else is to be done."""
+        """Post actions; call `run` afterwards."""
         self.player = 0
         """The identifier of the thread that is the core now; 0 for none."""
         self.ring: Callable[[], None] = _nothing

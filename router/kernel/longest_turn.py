@@ -9,10 +9,10 @@ WINDOW_S = 15.0
 
 
 class LongestTurn:
-    """The maximum of what was noted in the last 15 to 30 seconds.
+    """The maximum of the values recorded in the last 15 to 30 seconds.
 
-    Time is cut into windows, and the maxima of the current one and of the one before it are kept. A reader changes
-    nothing, so several readers see the same.
+    Time is divided into windows, and the maxima of the current one and of the previous one are kept. A reader changes
+    nothing, so several readers see the same value.
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
@@ -35,7 +35,7 @@ class LongestTurn:
             self.maximum_s = duration_s
 
     def longest_s(self) -> float:
-        """Any thread."""
+        """Return the maximum. Any thread."""
         passed = int(self._clock() // WINDOW_S) - self._window
         if passed > 1:
             return 0.0
