@@ -1,13 +1,13 @@
-"""The node `$management`: an endpoint on the core itself, reached as any other address is (router guide C14, C18).
+"""The node `$management`: an endpoint on the core itself, reached like any other address (router guide C14, C18).
 
-Requests come on links to it, or through the anonymous relay. A response goes to the request's reply-to, which is
+Requests arrive on links to it, or through the anonymous relay. A response goes to the request's reply-to, which is
 
 * the target's address of a link of the same connection whose source is `$management`;
 * missing, or `$management`: the last such link;
-* else a node, which must be there already: one that the client had made for its replies, mostly.
+* else an existing node, such as a queue that the client created for its replies.
 
-A request whose response could go nowhere is refused, and nothing is done. What takes long is done in steps, between
-which the core does what others want.
+A request whose response has no destination is refused, and nothing is done. Long operations are done in steps, between
+which the core serves other clients.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Management:
         return self._connections.by_end.get(connection.end) is connection
 
     def open(self, wish: Open, terminal: TerminalEnd) -> None:
-        """A link to the node, or from it."""
+        """Open a link to the node, or from it."""
         link = self._connections.links.get(terminal)
         if link is None or wish.terminus.browse:
             terminal.failure("amqp:not-allowed", f"{ADDRESS} can't be used so")
@@ -94,14 +94,14 @@ class Management:
             terminal.opened(receiver, None, 0)
 
     def handle(self, fragments: Sequence[Fragment], terminal: TerminalEnd) -> None:
-        """Requests, whole messages. Each gives its credit back when it is answered."""
+        """Handle requests, as complete messages. Each returns its credit when it is answered."""
         for delivery, content, flags in fragments:
             refusal = self._take(content, terminal, bool(flags & SETTLED), delivery)
             if refusal is not None:
                 terminal.reject((delivery,), 1, *refusal)
 
     def _take(self, content: bytes, terminal: TerminalEnd, settled: bool, delivery: Any) -> tuple[str, str] | None:
-        """Why the request is not taken; None if it is."""
+        """Take a request; return the error if it is refused."""
         link = self._connections.links.get(terminal)
         if link is None:  # it crossed with the end of its link
             return "amqp:not-allowed", "the link is gone"
@@ -152,9 +152,10 @@ class Management:
 
 
 class Requests:
-    """The driver of a link to the node: whole messages go on, long ones are gathered first.
+    """The driver of a link to the node: passes on complete messages, and gathers long ones first.
 
-    To read a request is work, too: what a step has no time for waits for a later one. The link's credit bounds it.
+    Decoding a request is work, too: requests beyond the time of a step wait for a later one. The link's credit limits
+    them.
     """
 
     def __init__(self, node: Management, terminal: TerminalEnd, user: str) -> None:
@@ -203,10 +204,10 @@ class Requests:
         self.terminal.failure("amqp:not-allowed", "requests take part in no transaction")
 
     def request(self, limit: int, drain: bool) -> None:
-        """A client that sends wants nothing."""
+        """Ignore credit: a client that sends receives nothing."""
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """Ignore outcomes: no message was forwarded."""
+        """Ignore outcomes: a client that sends receives no message."""
 
     def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
         """Ignored: nothing was forwarded."""

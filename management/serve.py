@@ -31,9 +31,8 @@ def serve(
 ) -> Management:
     """Attach the management node to the broker that has *parts*.
 
-    *why_not* is asked before every operation, also those that only read (A13).
-    *reload* reads the files of users, rules and certificates again.
-    *more*: types of whoever runs the broker. *audit*: where changes are recorded.
+    *why_not* is called before every operation, including reads (A13). *reload* reads the files of users, rules and
+    certificates again. *more*: types of the broker's caller. *audit*: the log of changes.
     """
     links = parts.links
     types = make_types(parts, reload, more)

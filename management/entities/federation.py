@@ -1,4 +1,4 @@
-"""Queues that follow a queue of another site, and who follows the queues here."""
+"""The federated queues of this broker, and the downstreams of its queues."""
 
 from __future__ import annotations
 

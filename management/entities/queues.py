@@ -21,7 +21,7 @@ from ..protocol.request import BAD_REQUEST, CONFLICT, CREATED, FORBIDDEN, OK, Re
 
 
 def check_name(kind: str, name: str) -> None:
-    """Raises `Refusal` for what no node may be called."""
+    """Raises `Refusal` for names that no node may have."""
     if not 1 <= len(name.encode()) <= MAX_NAME_BYTES or "\0" in name:
         raise Refusal(BAD_REQUEST, f"the name of a {kind} has 1 to {MAX_NAME_BYTES} bytes, and no NUL")
     if name.startswith(("$", DYNAMIC_PREFIX)):
@@ -140,7 +140,7 @@ class QueueType(Named):
     def _made(self, call: Call, settings: dict[str, Any], made: Queue | Exception) -> None:
         if isinstance(made, Exception):
             call.failed(made)
-        elif not is_as_asked(made, settings):  # somebody else was there first
+        elif not is_as_asked(made, settings):  # another request has created it meanwhile
             self._same(call, made, True, settings)
         else:
             call.answer(self.map_of(made), CREATED)

@@ -105,7 +105,7 @@ def alarms_of(core: CoreContext) -> list[str]:
 
 
 class StoreType(One):
-    """Its attributes beyond the first are those of a journal, null for a store that has none."""
+    """The type `store`; attributes beyond the first are null for a store without a journal."""
 
     name = "store"
     meaning = "The store: one entity with the name `store`. Attributes `journal-*` exist for journals only."

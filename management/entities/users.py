@@ -1,4 +1,4 @@
-"""Users: what each has of the broker, against their quota."""
+"""The users: the resources that each has, against their quota."""
 
 from __future__ import annotations
 

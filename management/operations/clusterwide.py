@@ -1,7 +1,7 @@
-"""A QUERY about all members of a cluster (D54): each tells of its own, and the answer says which one told what.
+"""A QUERY about all members of a cluster (D54): each returns its own rows, which the answer marks with the member.
 
-A page of it is a page of each member: `next` is where all of them go on. Who did not answer in time is named. Access
-rules are those of the member that was asked.
+A page of it is a page of each member: `next` is the start of the next page of each. Members that did not answer in time
+are named. The access rules of the member that received the query apply.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def reporter(types: Mapping[str, Type]) -> Callable[[Report], Report]:
 
     def report(asked: Report) -> Report:
         kind = types.get(asked["type"])
-        if kind is None:  # one of another version knows it
+        if kind is None:  # a member of another version may know it
             return {"rows": [], "more": False}
         there = [one for one in kind.all() if asked["internal"] or not kind.is_internal(one)]
         page = there[asked["offset"] : asked["offset"] + asked["count"]]

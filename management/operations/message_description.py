@@ -12,7 +12,7 @@ from ...broker.messages.entry import Entry
 from ...store.contract.interface import MessageStore
 
 MOST_ANSWER_BYTES = 1 << 20
-"""Bytes after which a page ends."""
+"""The number of bytes after which a page ends."""
 
 ATTRIBUTES = (
     ("position", "number", "The position on the queue: `after` for the next page."),
@@ -76,7 +76,7 @@ def described(store: MessageStore, seen: Sequence[PeekedMessage], body_bytes: in
             try:
                 pieces = store.piece_count(one.message_id)
                 one = one._replace(content=store.load_piece(one.message_id, 0), pieces=pieces)
-            except (CairnError, LookupError):  # it went meanwhile
+            except (CairnError, LookupError):  # it was dequeued meanwhile
                 continue
         messages.append(_message(one, body_bytes))
         size_bytes += len(messages[-1])
@@ -126,7 +126,7 @@ def _sections(content: bytes, whole: bool, body_bytes: int) -> dict[str, bytes]:
         ("application-properties", found.application_properties),
     ):
         if section is not None:
-            decode.value(content, section.value)  # what is passed on as it is must be right
+            decode.value(content, section.value)  # sections that are passed on unchanged must be valid
             told[name] = content[section.value : section.end]
     if found.body:
         first = found.body[0]

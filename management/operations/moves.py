@@ -1,8 +1,8 @@
 """Moves of messages from a queue to an address, each in a transaction of its own: a crash leaves it in one of the two.
 
-Who moves is a consumer of the queue like others, and takes its turn with them; in a cluster, too, where the queue may
-be another member's just now. Messages are moved in the time slices of background work, in turns of the user who asked.
-A move ends when its queue is deleted, and when the connection of whoever asked is closed.
+A move is an ordinary consumer of the queue, and takes turns with others; in a cluster, another member may lead the
+queue. Messages are moved in the time slices of background work, in turns of the requesting user. A move ends when its
+queue is deleted, and when the connection of the requester is closed.
 """
 
 from __future__ import annotations
@@ -107,8 +107,6 @@ class _Mover:
         self._queue.order.consuming()
         self._ask()
 
-    # ---- as a consumer --------------------------------------------------------------------------------------------
-
     def room(self) -> int:
         return 0 if self._turning or self._ended else min(AT_ONCE - len(self._mine), self._left)
 
@@ -124,8 +122,6 @@ class _Mover:
         self._queue.draining.pop(self, None)
         if not self._mine and not self._turning:
             self._end()
-
-    # ---- moving ---------------------------------------------------------------------------------------------------
 
     def _ask(self) -> None:
         """Request the next messages; they arrive now, or when they have been read."""
@@ -190,7 +186,7 @@ class _Mover:
         except CairnError as error:
             self._end(error)
             return
-        if lsn is None:  # it goes back in the end, or it would be taken again and again
+        if lsn is None:  # it is requeued at the end, or it would be acquired again and again
             self._mine.popleft()
             return
         self._done()

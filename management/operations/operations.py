@@ -1,7 +1,8 @@
 """Operations of the node itself: dispatch of requests to the types, QUERY, and descriptions of the types.
 
-A QUERY is answered from a list taken at its beginning, in steps: between two of them the core does what others want, so
-it is no picture of one moment. What went meanwhile is left out; so is what the caller may not look at.
+A QUERY is answered in steps from a list that is made at its beginning: between two steps the core serves other clients,
+so the answer is not a consistent snapshot. Entities that were deleted meanwhile are omitted; so are those that the
+caller may not read.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ FIRST = ("name", "identity", "type")
 STEP_ROWS = 256
 """Rows of a QUERY made in one step of the core, if it has time for them."""
 ROWS_AT_ONCE = 16
-"""Rows that are made before it asks whether there is time for more."""
+"""The number of rows between two checks for remaining time."""
 MOST_BYTES = 4 << 20
-"""Bytes after which an answer ends: its `count` shows where to continue."""
+"""The number of bytes after which an answer ends: its `count` shows where to continue."""
 NOT_HERE = ("REGISTER", "DEREGISTER")
 READING = ("READ", "PEEK")
 """Operations of types that change nothing."""
@@ -72,8 +73,6 @@ class NodeOperations:
             raise Refusal(NOT_FOUND, _no_type(name))
         return {name: self._types[name]}
 
-    # ---- about types ------------------------------------------------------------------------------------------------
-
     def _get_types(self, call: Call) -> None:
         call.answer({name: [] for name in self._asked_types(call)})
 
@@ -90,8 +89,6 @@ class NodeOperations:
 
     def _get_nodes(self, call: Call) -> None:
         call.answer([])
-
-    # ---- QUERY ------------------------------------------------------------------------------------------------------
 
     def _query(self, call: Call) -> None:
         types = self._asked_types(call)

@@ -1,6 +1,6 @@
 """The PEEK operation: returns the messages of a queue, a page at a time, without acquiring them.
 
-A page is read and taken apart on the reader's thread: the core only says which messages it is about.
+The reader's thread reads and decodes a page; the core only selects its messages.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PeekOperation:
         entries, done = queue.entries_of(page, contents)
         if entries:
             self._tell(call, entries, body_bytes)
-        else:  # holes, or they went meanwhile, or can't be read
+        else:  # gaps, or they were dequeued meanwhile, or are unreadable
             call.answer({"messages": [], "next": page.first + done - 1})
 
     def _tell(self, call: Call, entries: Sequence[Entry], body_bytes: int) -> None:

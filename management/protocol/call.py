@@ -53,10 +53,10 @@ class NodePort(Protocol):
     why_not: WhyNot
 
     def name_at(self, address: str) -> str:
-        """Return the name of the node that *address* leads to, or would lead to."""
+        """Return the name of the node at *address*, existing or not."""
 
     def is_connected(self, connection: Connection) -> bool:
-        """Return True until *connection* is closed."""
+        """Return whether *connection* is still open."""
 
 
 class Call:
@@ -70,7 +70,7 @@ class Call:
         reply: Callable[[bytes], None],
         done: Callable[[], None],
     ) -> None:
-        """*reply* passes the response on; *done* is called with it: the next request may come."""
+        """*reply* sends the response; *done* is called afterwards: the next request may begin."""
         self._node = node
         self.link = link
         self.request = Request("", "", "", {}, None)
@@ -129,8 +129,6 @@ class Call:
 
         return self.then(done)
 
-    # ---- what it asks for -----------------------------------------------------------------------------------------
-
     def name(self) -> str:
         if not self.request.name:
             raise Refusal(BAD_REQUEST, "the request has no name, nor an identity")
@@ -149,8 +147,6 @@ class Call:
     def why_not(self, operation: str, name: str, *, pattern: bool = False) -> str:
         return self._node.why_not(self.link.wish.user, operation, name, pattern=pattern)
 
-    # ---- the answer -----------------------------------------------------------------------------------------------
-
     def answer(self, body: Any = None, status: int = 0, description: str = "") -> None:
         """Answer with a value; without one the response has no content."""
         self.answer_encoded(encode.value({} if body is None else body), status or (NO_CONTENT if body is None else OK))
@@ -162,7 +158,7 @@ class Call:
         self._send(status, text, encode.NULL)
 
     def failed(self, error: Exception, also: Mapping[str, Any] | None = None) -> None:
-        """Answer that the operation failed with *error*; *also* states how far it came."""
+        """Answer that the operation failed with *error*; *also* contains the partial result."""
         status, text = _explained(error)
         self._send(status, text, encode.NULL if also is None else encode.value(also))
 
@@ -190,7 +186,7 @@ def _answered_before() -> None:
 
 
 def _explained(error: Exception) -> tuple[int, str]:
-    if isinstance(error, SqlUnreachable | SqlDenied | SqlReadOnly):  # where the server is, is nobody's business
+    if isinstance(error, SqlUnreachable | SqlDenied | SqlReadOnly):  # clients must not learn the location of the server
         return UNAVAILABLE, "the wiring can't be changed just now; the broker's log says why"
     if isinstance(error, DiskFull):
         return FULL, str(error)

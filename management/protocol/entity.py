@@ -1,6 +1,6 @@
-"""Types of what is managed: a table of attributes and a table of operations each, from which all else follows.
+"""Types of managed entities: a table of attributes and a table of operations each, from which all else follows.
 
-docs/reference/management.md is these tables for people; a test keeps them the same.
+docs/reference/management.md documents these tables; a test keeps them equal.
 """
 
 from __future__ import annotations
@@ -56,8 +56,6 @@ class Type:
         """Add an operation that depends on the type."""
         self.operations[operation.name] = operation
 
-    # ---- for the types --------------------------------------------------------------------------------------------
-
     def all(self) -> list[Any]:
         """Return all entities of the type, in the order of their creation."""
         raise NotImplementedError
@@ -88,10 +86,8 @@ class Type:
         """Return the name for access rules of an entity that may not exist: its absence is confidential, too."""
         return ""
 
-    # ---- for operations -------------------------------------------------------------------------------------------
-
     def wanted(self, call: Call, operation: str) -> Any:
-        """The entity that the request names. Raises `Refusal` if the caller may not do that, or there is none."""
+        """Raises `Refusal` if the caller may not do that, or if the entity does not exist."""
         name = call.name()
         call.check(operation, self.resource_named(name), pattern=self.is_named_by_pattern)
         entity = self.find(name)
@@ -110,13 +106,13 @@ class Type:
         return {name: attribute.read(entity) for name, attribute in self.attributes.items()}
 
     def row_of(self, entity: Any, names: Iterable[str]) -> bytes:
-        """The values of these attributes as an encoded list; null for what this type does not have."""
+        """Return the values of these attributes as an encoded list; null for those that this type does not have."""
         attributes = self.attributes
         return encode.value([attributes[name].read(entity) if name in attributes else None for name in names])
 
 
 class Named(Type):
-    """Entities with names of their own, by which the broker keeps them."""
+    """A type whose entities have names, by which the broker stores them."""
 
     prefix = ""
     """The prefix of the entities' names in access rules."""

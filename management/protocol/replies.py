@@ -24,7 +24,7 @@ class Receiver:
     def __init__(
         self, terminal: TerminalEnd, gone: Callable[[Receiver], None], waiting: Callable[[int], None]
     ) -> None:
-        """*waiting* is called with the bytes by which the responses that wait for credit change."""
+        """*waiting* is called with the change of the number of bytes of responses that wait for credit."""
         self.terminal = terminal
         self._note_waiting = waiting
         self._is_closed = False
@@ -45,8 +45,6 @@ class Receiver:
             self._note_waiting(-sum(map(len, contents)))
             self._forwarded += len(contents)
             self.terminal.forward([(self, content) for content in contents])
-
-    # ---- the client -----------------------------------------------------------------------------------------------
 
     def receive(self, fragments: Sequence[Fragment]) -> None:
         """A client that receives sends nothing."""
@@ -69,7 +67,7 @@ class Receiver:
             self.terminal.settle(settle)
 
     def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
-        """Handle outcomes as final, whatever becomes of the transaction."""
+        """Handle outcomes as final, whatever the outcome of the transaction."""
         settle = [
             (one.delivery, one.state, one.tag) for _, one in provisional if one.delivery is not None and one.state
         ]
@@ -86,7 +84,7 @@ class Receiver:
 def put(
     exchanges: Mapping[str, Exchange], commits: CommitQueue, place: KeepingTarget, content: bytes
 ) -> None:
-    """A response goes to a node, as a message that is not durable. If there is no room for it, it is dropped."""
+    """Send a response to a node, as a message that is not durable; without room for it, it is dropped."""
     queues = (
         queues_through(exchanges, place.exchange, place.key, content) if isinstance(place, ExchangeTarget) else (place,)
     )

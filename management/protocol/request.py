@@ -1,9 +1,9 @@
-"""Requests and responses of AMQP Management (working draft 9): reading the one, writing the other.
+"""Decodes requests and encodes responses of AMQP Management (working draft 9).
 
-A request names its `operation`, and the `type` and `name` (or `identity`) of what it is about, in the application
-properties; what more there is to say stands in a map, the body. A response has `statusCode` and `statusDescription`
-there, and the request's correlation-id, or its message-id if it had none. Nothing here raises anything but `Malformed`
-and `Refusal`, whatever the bytes.
+The application properties of a request contain the `operation`, and the `type` and `name` (or `identity`) of its
+entity; further arguments are in the body, a map. The application properties of a response contain `statusCode` and
+`statusDescription`, and its correlation-id is the request's, or the request's message-id. All invalid input raises
+`Malformed` or `Refusal`, and nothing else.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Request(NamedTuple):
     name: str
     properties: Mapping[str, Any]
     body: Any
-    """Plain; None if there is none."""
+    """The description as plain text, or None."""
 
     def map(self) -> Mapping[str, Any]:
         """The body, which must be a map with texts for keys; without a body, an empty one."""
@@ -108,8 +108,6 @@ def response(status: int, description: str, body: bytes, to: str | None, asked: 
         )
     )
 
-
-# ---- what stands in maps --------------------------------------------------------------------------------------------
 
 
 def only(found: Mapping[str, Any], *known: str) -> None:

@@ -1,14 +1,14 @@
-"""Requests of management, taken in turns: those of one connection hold bounded time and memory. Core only.
+"""Requests of management, taken in turns: those of one connection use bounded time and memory. Core only.
 
-A request is done at once while its connection has none waiting and the step has time for background work; else it waits
-for a later step. A connection has at most
+A request runs at once if no other request of its connection waits and the step has time for background work; else it
+waits for a later step. A connection has at most
 
-* `MOST_RUNNING` requests begun and not answered,
-* `MOST_REQUESTS` and `MOST_REQUEST_BYTES` waiting to be begun; more are rejected,
-* `MOST_WAITING_BYTES` of responses waiting for credit; while there are more, none is begun, and new ones are rejected.
+* `MOST_RUNNING` requests that are begun and not answered,
+* `MOST_REQUESTS` and `MOST_REQUEST_BYTES` of waiting requests; more are rejected,
+* `MOST_WAITING_BYTES` of responses that wait for credit; beyond that no request begins, and new ones are rejected.
 
 All connections together have `MOST_WAITING_OF_ALL_BYTES` of responses. Beyond that a connection with more than
-`FREE_WAITING_BYTES` of its own is treated as if it had too many.
+`FREE_WAITING_BYTES` of its own is treated as if it exceeded its limit.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Turns:
     def __init__(self, background: BackgroundWork) -> None:
         self.background = background
         self.waiting_bytes = 0
-        """Responses that wait for credit, of all connections."""
+        """Bytes of responses that wait for credit, of all connections."""
         self._requesters: dict[object, Requester] = {}
 
     def of(self, connection: object, user: str) -> Requester:
-        """The requests of one connection; to be asked for anew each time."""
+        """Return the requests of one connection; call it for each use."""
         found = self._requesters.get(connection)
         if found is None:
             found = self._requesters[connection] = Requester(self, connection, user)
@@ -62,7 +62,7 @@ class Requester:
         self._is_scheduled = False
 
     def refusal(self, size_bytes: int) -> str:
-        """Why a request of that size is not taken now; empty if it is."""
+        """Return the reason to reject a request of that size now; empty to accept it."""
         if self._has_too_many_responses():
             return "too many responses wait for credit: give more credit, and ask again"
         if len(self._pending) >= MOST_REQUESTS or self._pending_bytes + size_bytes > MOST_REQUEST_BYTES:
@@ -84,7 +84,7 @@ class Requester:
         self._go_on()
 
     def note_waiting(self, change_bytes: int) -> None:
-        """Responses wait for credit, or fewer if negative."""
+        """Add *change_bytes* of responses that wait for credit; negative if they were sent."""
         self._waiting_bytes += change_bytes
         self._turns.waiting_bytes += change_bytes
         if change_bytes <= 0:
