@@ -1,1 +1,1 @@
-"""The words a terminal and a driver exchange (AMQ RFC005). Router and broker meet only here."""
+"""The interface between terminals and drivers (AMQ RFC005). Router and broker meet only here."""

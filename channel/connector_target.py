@@ -1,4 +1,4 @@
-"""Connections that the broker opens to other containers: where to, and as whom."""
+"""Addresses and credentials of the connections that the broker opens to other containers."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Target:
     identity: Identity = Identity()
     tls: bool = False
     ca: str = ""
-    """The file of CA certificates to trust; empty for those that the system trusts."""
+    """The file of trusted CA certificates; empty for those that the system trusts."""
     cert: str = ""
-    """The broker's own, for servers that ask for one, and its `key`."""
+    """The broker's certificate, for servers that request one; `key` is its key."""
     key: str = ""
     hostname: str = ""
     """The name sent in SASL and open, which the server's certificate must name; `host` by default."""
@@ -43,7 +43,7 @@ class Target:
     cost: int = 1
     """The cost of a link between routers: the cheapest path is used."""
     others: tuple[tuple[str, int], ...] = ()
-    """Hosts and ports that are as good, to be tried in turn when there is no connection to this one."""
+    """Equivalent hosts and ports, which are tried in turn when this one cannot be reached."""
 
     @property
     def called(self) -> str:
@@ -57,7 +57,7 @@ class Target:
 
     @property
     def turns(self) -> tuple[Target, ...]:
-        """The places to connect to, one after the other."""
+        """The addresses to connect to, in the order of attempts."""
         return (self, *[replace(self, host=host, port=port, others=()) for host, port in self.others])
 
 
@@ -68,14 +68,14 @@ class Dialler(Protocol):
         """Keep a connection to *target*. Raises `CairnError` if its certificates can't be used."""
 
     def hang_up(self, name: str) -> None:
-        """No more connections to the target of that name."""
+        """Close the connections to the target of that name, and open no more."""
 
 
 def parse(url: str, *, password_file: str = "", secrets_dir: str | None = None) -> Target:
-    """A target from `amqp[s]://[user[:password]@]host[:port][?name=value&...]`. Raises `CairnError`, without secrets.
+    """Parse a target `amqp[s]://[user[:password]@]host[:port][?name=value&...]`. Raises `CairnError`, without secrets.
 
-    With *secrets_dir*, the URL is somebody else's than the operator's, and kept: there may be no password in it, and
-    files are such in that directory, by their names alone. If that is empty there may be none.
+    With *secrets_dir*, the URL comes from a client and is stored: it may contain no password, and files may only be
+    named in that directory, without a path. If the directory is empty, no files are allowed.
     """
     try:
         parts = urlsplit(url)
@@ -126,7 +126,7 @@ def _others(where: str, scheme: str, said: str) -> tuple[tuple[str, int], ...]:
 
 
 def _inside(where: str, directory: str, name: str) -> str:
-    """The file of that name there. Raises `CairnError`."""
+    """Return the path of the file *name* in the directory. Raises `CairnError`."""
     if not directory or os.path.basename(name) != name or name.startswith("."):
         raise CairnError(where, "it names a file that is not in --secrets-dir", "put it there, and say its name alone")
     return os.path.join(directory, name)

@@ -1,11 +1,13 @@
 """The interface between a terminal and a driver (AMQ RFC005), a batch at a time.
 
-A *channel* is one link. Its *terminal* end is the worker's: it speaks AMQP. Its *driver* end is the core's: it decides.
-All words but `lookup` are asynchronous (F20): a terminal's words reach the driver as actions of the core, a driver's
-words reach the terminal as work of its connection, each in the order they were said. Nothing is copied (F24): a
-fragment is passed on as the bytes it was read into.
+A *channel* is one link. Its *terminal* end belongs to the worker, which speaks AMQP. Its *driver* end belongs to the
+core, which decides.
 
-RFC005's words, and the methods here:
+All calls except `lookup` are asynchronous (F20): calls of a terminal reach the driver as actions of the core, calls of
+a driver reach the terminal as work of its connection, in the order of the calls. Nothing is copied (F24): a fragment is
+passed on as the bytes that were read.
+
+The terms of RFC005, and the methods here:
 
 | RFC005 | at the terminal (`TerminalEnd`) | at the driver (`DriverEnd`) |
 |---|---|---|
@@ -41,10 +43,10 @@ from ..amqp.links.values import Outcome as Outcome
 from ..amqp.links.values import Terminus as Terminus
 
 Delivery = Any
-"""A terminal's handle of an incoming or outgoing delivery; the driver only hands it back."""
+"""A terminal's handle of an incoming or outgoing delivery; the driver only returns it."""
 
 Forward = tuple[Any, bytes | Content | StreamCursor]
-"""A message on its way to a client: the driver's tag, which comes back with the outcome, and the content."""
+"""A message to a client: the driver's tag, which comes back with the outcome, and the content."""
 
 
 NOT_ACQUIRED = "amqp:not-implemented", "messages are not acquired in transactions on this link, only settled in them"
@@ -52,14 +54,14 @@ NOT_ACQUIRED = "amqp:not-implemented", "messages are not acquired in transaction
 
 
 class Open(NamedTuple):
-    """A client's wish for a channel."""
+    """A client's request to open a channel."""
 
     to_client: bool
-    """The client wants to receive."""
+    """True if the client receives."""
     terminus: Terminus = Terminus()
     """The terminus that the client requests on this side."""
     presettled: bool = False
-    """Messages to the client are settled as they are sent: at most once."""
+    """True if messages to the client are settled when they are sent: at most once."""
     connection: object = None
     """The connection of the channel; nodes made for a channel are deleted with it."""
     link_name: str = ""
@@ -72,7 +74,7 @@ class Open(NamedTuple):
     claims: Claims | None = None
     """Unsettled deliveries that the client claims of a link that it resumes, now or later; None of other links."""
     session: int = 0
-    """Which session of the connection it is on, from 1 on."""
+    """The number of the channel's session on its connection, from 1."""
     attach: Attach | None = None
     """The complete attach, where `Drivers.is_routed` is true; else None."""
     relayed: bool = False
@@ -89,7 +91,7 @@ class DriverEnd(Protocol):
         """Enqueue messages in the transaction that the client of *connection* knows as *txn_id*."""
 
     def request(self, limit: int, drain: bool) -> None:
-        """The client wants messages up to the *limit*-th of this channel (F10); with *drain*, now or never."""
+        """Set the limit of messages for the client to *limit*, counted on this channel (F10); *drain* does not wait."""
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """Apply the client's outcomes of forwarded messages (F22)."""
@@ -98,19 +100,24 @@ class DriverEnd(Protocol):
         """Note the client's outcomes of forwarded messages, to be applied when their transactions are committed."""
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
-        """The channel is gone (F5). *returned*: tags of messages without an outcome; *lost*: nobody said goodbye.
+        """Handle that the channel is closed (F5). *returned*: tags of messages without an outcome; *lost*: no detach
+        was received.
 
-        *for_good*: the client closed the link, and so gave up what was made for it; else it only went away, and what
-        is to outlast the link waits for it to come back. Said again for messages that crossed with it.
+        *for_good*: the client closed the link, which deletes the nodes made for it; else it only detached, and a
+        durable link waits for the client to come back. The call is repeated for messages that were in flight when it
+        was made.
         """
 
 
 @runtime_checkable
 class AcquiringEnd(DriverEnd, Protocol):
-    """The core's end of a channel on which messages can be handed out in a transaction. Called on the core only."""
+    """The core's end of a channel on which messages can be acquired in a transaction. Called on the core only."""
 
     def acquire_in(self, connection: object, txn_id: bytes, limit: int, drain: bool) -> None:
-        """As `request`. What is handed out from now on is in that transaction until its discharge; in none if empty."""
+        """Set the limit as `request` does; dispatched messages belong to that transaction until its discharge.
+
+        An empty *txn_id* stands for no transaction.
+        """
 
 
 class ResumingEnd(Protocol):
@@ -123,7 +130,7 @@ class ResumingEnd(Protocol):
         """Receive messages as `receive_in` does, with their tags and resumption."""
 
     def forget(self, tag: bytes) -> None:
-        """The client has settled the delivery of that tag."""
+        """Handle that the client has settled the delivery of that tag."""
 
 
 @runtime_checkable
@@ -131,25 +138,25 @@ class RoutedEnd(DriverEnd, Protocol):
     """The additional interface of a driver whose link is part of a longer one. Called on the core only."""
 
     def drained(self, given_back: int) -> None:
-        """The peer, which sends, has nothing more for that much credit."""
+        """Handle that the sending peer has nothing more for that much credit."""
 
     def settled(self, delivery: Delivery) -> None:
         """Handle that the sending peer has settled a delivery whose outcome it received."""
 
 
 class ConnectionEnd(Protocol):
-    """The worker's end of a connection, for who looks at it from outside its channels."""
+    """The worker's end of a connection, as seen from outside of its channels."""
 
     name: str
     """The address of the client, as host:port."""
     certified: str
     """The user that the client's certificate names; empty for none."""
     certificate: bytes
-    """The client's certificate, in DER; empty if it has shown none."""
+    """The client's certificate, in DER; empty without one."""
 
     @property
     def container(self) -> str:
-        """The client's container id. Any thread."""
+        """Return the client's AMQP container ID. Any thread."""
 
     @property
     def user(self) -> str:
@@ -158,7 +165,7 @@ class ConnectionEnd(Protocol):
     def expel(self, description: str, *, elsewhere: bool = False) -> None:
         """Close the connection with `amqp:connection:forced`. Called on the core; done later, on the worker.
 
-        *elsewhere*: other brokers may serve this client; it is told of those that are known.
+        *elsewhere*: other brokers may serve this client; the error lists the known ones.
         """
 
 
@@ -168,10 +175,10 @@ class OutwardEnd(ConnectionEnd, Protocol):
     def attach(
         self, asked: Attach, driver: DriverEnd, answered: Callable[[Attach], None], *, sends: bool, priority: int = 4
     ) -> AttachedEnd:
-        """Ask for a link on which this side *sends* or receives (C42). Called on the core; done later, on the worker.
+        """Request a link on which this side *sends* or receives (C42). Called on the core; done later, on the worker.
 
-        *answered* is done on the core with what the peer says. That it refuses, or that the connection is gone,
-        *driver* hears as the end of the channel. A `RoutedEnd` is told more.
+        *answered* is called on the core with the peer's attach. If the peer refuses, or the connection closes, *driver*
+        gets the end of the channel. A `RoutedEnd` gets further events.
         """
 
 
@@ -183,10 +190,10 @@ class TerminalEnd(Protocol):
 
     @property
     def error(self) -> Error | None:
-        """Why the peer ended the link, once it has. Any thread."""
+        """The error with which the peer ended the link; None before that. Any thread."""
 
     def opened_as(self, driver: RoutedEnd, found: Attach) -> None:
-        """The channel is open, and part of a longer one (C60): it is answered as another container has answered."""
+        """Open the channel as part of a longer link (C60), with the answer of another container."""
 
     def ask(self, credit: int, *, drain: bool) -> None:
         """Change the number of messages that may be posted by *credit*, also downwards; *drain* requests them now."""
@@ -204,26 +211,26 @@ class TerminalEnd(Protocol):
         found: Terminus | None = None,
         kept: KeptLink | None = None,
     ) -> None:
-        """The channel is open; *address* if a node was made for it; *credit* messages may be posted.
+        """Open the channel; *address* if a node was made for it; *credit* messages may be posted.
 
-        *filters* is the encoded set of those that are applied; *found* what a client is told that asked, without a
-        source, what there was under the link's name. *kept*: the link resumes, and this is unsettled here.
+        *filters* is the encoded set of the applied filters; *found* is the answer to a client that asked, without a
+        source, for the subscription of the link's name. *kept*: the link resumes, with these unsettled deliveries.
         """
 
     def failure(self, condition: str, description: str) -> None:
-        """The channel can't be opened, or not go on: close it with that AMQP error."""
+        """Close the channel with that AMQP error; it cannot be opened, or not continue."""
 
     def confirm(self, deliveries: Sequence[Delivery], credit: int) -> None:
-        """Posted messages are stored, or need no storing: settle them as accepted, and give back the credit."""
+        """Settle posted messages as accepted, since they are stored or need no storing, and return the credit."""
 
     def release(self, deliveries: Sequence[Delivery], credit: int) -> None:
-        """Settle posted messages that want no outcome, and give back the credit."""
+        """Settle posted messages that want no outcome, and return the credit."""
 
     def hand_back(self, deliveries: Sequence[Delivery], credit: int) -> None:
         """Settle posted messages as released, because they have no receiver now, and return the credit."""
 
     def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
-        """Posted messages are refused, with that AMQP error."""
+        """Settle posted messages as rejected, with that AMQP error."""
 
     def refuse_relayed(self, delivery: Delivery, condition: str, description: str, *, is_settled: bool) -> None:
         """Refuse a message of a link to the anonymous terminus, with an error that names its delivery-tag.
@@ -235,27 +242,27 @@ class TerminalEnd(Protocol):
         """Settle posted messages with the outcomes of their receivers."""
 
     def hold(self) -> None:
-        """Read nothing more from this client's link, until `go_on`: the session's window makes it wait."""
+        """Stop reading this client's link until `go_on`: the session's window makes the client wait."""
 
     def go_on(self) -> None:
-        """Read on from the client's link."""
+        """Resume reading the client's link."""
 
     def more(self) -> None:
-        """Of a message that was forwarded while it still came in, more has come, or its end, or it was aborted."""
+        """Send the next part of a message that was forwarded while it arrived: more content, its end, or its abort."""
 
     def grant(self, credit: int) -> None:
         """Grant credit for more messages that was not returned with the messages it was spent on."""
 
     def forward(self, messages: Sequence[Forward]) -> None:
-        """Send these to the client."""
+        """Send messages to the client."""
 
     def forward_in(self, txn_id: bytes, messages: Sequence[Forward]) -> None:
-        """Send these to the client, and tell that they are acquired in that transaction."""
+        """Send messages to the client, which are acquired in that transaction."""
 
     def recall(self, tags: Collection[Any], done: Callable[[], None]) -> None:
-        """Take forwarded messages back: what the client has of them is released.
+        """Recall forwarded messages: those that the client has are released.
 
-        *done* is posted to the core: nothing more is heard of them, but what was on its way there already.
+        *done* is posted to the core: afterwards no outcome of them arrives, except those that were already in flight.
         """
 
     def forward_resuming(self, messages: Sequence[Resumable]) -> None:
@@ -265,23 +272,23 @@ class TerminalEnd(Protocol):
         """Return the client's credit: nothing more is available. *spent* is that credit, as the driver counts."""
 
     def settle(self, deliveries: Sequence[tuple[Delivery, int]]) -> None:
-        """The outcomes the client gave are durable: settle with them."""
+        """Settle with the client's outcomes, which are durable."""
 
     def declared(self, delivery: Delivery, txn_id: bytes, credit: int) -> None:
-        """A transaction was begun: settle the request for it with its id, and give back the credit."""
+        """Settle the request for a transaction with the ID of the new transaction, and return the credit."""
 
     def accept_in(self, txn_id: bytes, deliveries: Sequence[Delivery], credit: int) -> None:
-        """Posted messages are accepted if the transaction is committed: settle them so, and give back the credit."""
+        """Settle posted messages with an outcome that applies if the transaction is committed; return the credit."""
 
     def reject_in(
         self, txn_id: bytes, deliveries: Sequence[Delivery], credit: int, condition: str, description: str
     ) -> None:
-        """Posted messages are refused, and their transaction with them."""
+        """Settle posted messages as rejected; their transaction fails, too."""
 
     def settle_in(self, deliveries: Sequence[tuple[Delivery, int, Any]], done: Callable[[], None]) -> None:
-        """The outcomes the client gave in a transaction are durable: settle with them where the client has not.
+        """Settle with the client's outcomes in a transaction, which are durable, unless the client has settled.
 
-        Each comes with its tag. *done* is posted to the core: nothing more is heard of these deliveries.
+        Each comes with its tag. *done* is posted to the core: afterwards nothing about these deliveries arrives.
         """
 
 
@@ -289,8 +296,11 @@ class AttachedEnd(TerminalEnd, Protocol):
     """The end of a channel whose link this side attaches; `opened` connects it with a driver after the answer."""
 
     on_refusal: Callable[[int], None] | None
-    """If there is one: a message is rejected only for what is wrong with it. What there is no room or no place for is
-    handed back, and this gets its credit: to grant it at once would bring the same message again. The core's."""
+    """The callback for the credit of messages without room or target; if set, only invalid messages are rejected.
+
+    The others are released, and their credit is not granted at once, since the same message would come again. Set by
+    the core.
+    """
 
 
 class Timer(Protocol):
@@ -298,14 +308,14 @@ class Timer(Protocol):
 
     @property
     def due_s(self) -> float:
-        """When `run` is to be called, in the clock's monotonic seconds. Any thread."""
+        """The time at which `run` is due, in the clock's monotonic seconds. Any thread."""
 
     def run(self) -> None:
-        """Do the due actions. On the core."""
+        """Run the due actions. Called on the core."""
 
 
 class Drivers(Protocol):
-    """The source of drivers for terminals (F1). Called on the core, but for `why_not_in`."""
+    """The source of drivers for terminals (F1). Called on the core, except for `why_not_in`."""
 
     @property
     def scheduler(self) -> Timer: ...
@@ -314,10 +324,10 @@ class Drivers(Protocol):
         """Return whether connections are reserved for *user*, who may make changes by management. Any thread."""
 
     def why_not_in(self, user: str) -> str:
-        """Why *user* may not connect; empty if they may. Any thread."""
+        """Return the reason why *user* may not connect; empty if they may. Any thread."""
 
     def core_share(self, user: str) -> int:
-        """The weight of *user* where users wait for one another. Any thread."""
+        """Return the weight of *user* when users wait for one another. Any thread."""
 
     def most_connections(self, user: str) -> int:
         """Return the number of connections in the quota of *user*; 0 for the general limit. Any thread."""
@@ -329,16 +339,16 @@ class Drivers(Protocol):
         """Return whether a link to that address may lead to another container. Any thread."""
 
     def open(self, wish: Open, terminal: TerminalEnd) -> None:
-        """Answered by `opened` or `failure`, at once or later."""
+        """Open a channel; `opened` or `failure` answers, at once or later."""
 
     def link_closed(self, terminal: TerminalEnd) -> None:
         """Handle that a link for which `open` was called is closed, after its driver if it got one."""
 
     def connection_opened(self, connection: ConnectionEnd) -> None:
-        """A client has opened AMQP on *connection*."""
+        """Handle that a client has opened AMQP on *connection*."""
 
     def session_begun(self, connection: object, number: int) -> None:
-        """The client has begun a session, the *number*-th of its connection."""
+        """Handle that the client has begun a session, the *number*-th of its connection."""
 
     def session_ended(self, connection: object, number: int) -> None:
         """Handle that a session has ended, with all links on it."""
@@ -347,16 +357,16 @@ class Drivers(Protocol):
         """Handle that *connection* is closed, with all its channels."""
 
     def connected(self, name: str, connection: OutwardEnd) -> None:
-        """The connector *name* has opened a connection."""
+        """Handle that the connector *name* has opened a connection."""
 
     def disconnected(self, name: str, connection: object, why: str) -> None:
         """Handle that the connector *name* has no connection, or could not open one; *why* is fit for the log."""
 
     def when_answered(self, action: Callable[[], None]) -> None:
-        """Do *action* once all that was posted so far is durable and its confirmation noted down."""
+        """Run *action* once everything posted so far is durable and its confirmation is queued."""
 
     def held_up(self, then: Callable[[], None]) -> bool:
-        """Return whether long messages should pause so that small ones need not (F27). If so, *then* is called later.
+        """Return whether long messages should pause so that small ones need not (F27).
 
-        By then they may go on.
+        If so, *then* is called when they may continue.
         """
