@@ -1,1 +1,1 @@
-"""Options; chooses the parts and joins them into a running broker."""
+"""The options of a broker; chooses the parts and joins them into a running broker."""

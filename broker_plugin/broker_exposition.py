@@ -1,7 +1,7 @@
-"""The broker's figures in the terms of Prometheus. Read off plain numbers by the thread that answers a scrape.
+"""The metrics of the broker for Prometheus, read from plain numbers by the thread that answers a scrape.
 
-No lock is taken and the core is not asked, so figures of different nodes may be a moment apart. Queues and exchanges
-are told one by one only if they fit the patterns of `QueueChoice`, and only so many of them.
+No lock is taken and the core is not involved, so values of different nodes may be inconsistent for a moment. Queues and
+exchanges have metrics of their own only if they match the patterns of `QueueChoice`, up to a limit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class QueueChoice(NamedTuple):
 
     patterns: tuple[str, ...] = ("*",)
     most: int = 100
-    """The number of queues, and of exchanges: the oldest ones."""
+    """The maximum number of queues, and of exchanges: the oldest ones are chosen."""
 
     def queues(self, among: Sequence[MeasuredQueue]) -> list[MeasuredQueue]:
         return list(islice((one for one in among if self._fits(one.name)), self.most))
@@ -99,7 +99,7 @@ class BrokerFamily(NamedTuple):
 
     name: str
     kind: str
-    """counter or gauge."""
+    """The type of the metric: counter or gauge."""
     help: str
     value: Callable[[Figures], Value]
 
@@ -244,7 +244,7 @@ BROKER_FAMILIES = (
 
 
 class BrokerCollector(Collector):
-    """Gives the families at each scrape."""
+    """A collector that yields the families of the broker at each scrape."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ class BrokerCollector(Collector):
         audit: Audit | None = None,
         why_full: Callable[[], str] = str,
     ) -> None:
-        """*why_full*: why nothing more can be stored; empty if it can. Any thread."""
+        """*why_full*: the reason why the store is full; empty if it is not. Any thread."""
         self._parts = parts
         self._why_full = why_full
         self._audit = audit
@@ -267,6 +267,6 @@ class BrokerCollector(Collector):
         for family in BROKER_FAMILIES:
             value = family.value(figures)
             if family.kind == "counter" and isinstance(value, int | float):
-                # a queue that goes just now may be missed: a counter that went back would count as begun anew
+                # a queue that is deleted just now may be missed: a counter that went back would count as reset
                 value = self._highest[family.name] = max(value, self._highest.get(family.name, 0))
             yield metric_of(family.full_name, family.kind, family.help, value)

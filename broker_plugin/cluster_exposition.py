@@ -1,6 +1,6 @@
 """The metrics of a cluster member: for Prometheus, and for management (`cairnmq ctl cluster`).
 
-Read off plain numbers, by the thread that answers a scrape, too: figures may be a moment apart.
+They are read from plain numbers, also by the thread that answers a scrape: values may be inconsistent for a moment.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ClusterFamily(NamedTuple):
 
     name: str
     kind: str
-    """counter or gauge."""
+    """The type of the metric, counter or gauge."""
     help: str
     value: Callable[[ClusterMember], Value]
 
@@ -136,7 +136,7 @@ CLUSTER_FAMILIES = (
 
 
 class ClusterCollector(Collector):
-    """Gives the families at each scrape."""
+    """A collector that yields the families of the cluster at each scrape."""
 
     def __init__(self, core: ClusterMember) -> None:
         self._core = core
@@ -147,7 +147,7 @@ class ClusterCollector(Collector):
 
 
 def member_rows(core: ClusterMember) -> list[dict[str, str | int | bool]]:
-    """A row for each configured node, as this member sees it."""
+    """Return a row for each configured node, as this member sees it."""
     leads = Counter(replica.owner for replica in [*core.owners.replicas.values()])
     places = core.addresses.by_node
     rows: list[dict[str, str | int | bool]] = []

@@ -1,7 +1,7 @@
-"""The journal's figures in the terms of Prometheus: one table of families, and a collector over it.
+"""The metrics of the journal for Prometheus: one table of families, and a collector over it.
 
 Names follow Prometheus' conventions: base units (seconds, bytes, ratio) at the end, `_total` on counters, `_info` on
-what carries its meaning in a label. docs/reference/metrics.md is this table for people; a test keeps them the same.
+metrics whose information is in a label. docs/reference/metrics.md documents this table; a test keeps them equal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PREFIX = "cairnmq_"
 
 
 class Samples(NamedTuple):
-    """The samples of a family with labels: the labels' names, and each value with its label values."""
+    """The samples of a family with labels: the names of the labels, and each value with its label values."""
 
     labels: tuple[str, ...]
     values: list[tuple[tuple[str, ...], float]]
@@ -36,7 +36,7 @@ class Family(NamedTuple):
 
     name: str
     kind: str
-    """counter, gauge or histogram."""
+    """The type of the family: counter, gauge or histogram."""
     help: str
     value: Callable[[JournalMetrics], Value]
 
@@ -47,7 +47,7 @@ class Family(NamedTuple):
 
 
 def _info(label: str, text: str) -> Samples:
-    """A label that says something, or nothing at all."""
+    """Return a sample whose label carries *text*; no sample if *text* is empty."""
     return Samples((label,), [((text,), 1)] if text else [])
 
 
@@ -153,7 +153,7 @@ FAMILIES = (
 
 
 class JournalCollector(Collector):
-    """Gives the families with what *measure* finds at each scrape."""
+    """A collector that yields the families at each scrape, with the result of *measure*."""
 
     def __init__(self, measure: Callable[[], JournalMetrics]) -> None:
         self._measure = measure

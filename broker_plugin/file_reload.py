@@ -1,8 +1,8 @@
-"""Reading files again while the broker runs: users, access rules, certificates, and the lists of revoked ones.
+"""Reloads files while the broker runs: users, access rules, certificates, and certificate revocation lists.
 
-All of them are read before any of it counts: if one is broken, everything stays as it was. Then new logins, links and
-handshakes go by what was read, and who may not be there any more has to go: connections of users who were removed, of
-certificates that were revoked, of users who may not connect, and links that the rules do not allow any more.
+All files are read before any of them is applied: if one is invalid, nothing changes. Then new logins, links and
+handshakes use the new files. Connections and links that they no longer allow are closed: connections of removed users,
+of revoked certificates and of users who may not connect, and links that the rules deny.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FileReload:
     def reload(self, done: Callable[[int], None]) -> None:
         """Read all files again; *done* gets the number of closed connections and links, on the core.
 
-        Raises `CairnError` if something is broken, and has changed nothing then.
+        Raises `CairnError` if a file is invalid; nothing changes then.
         """
         with self._lock:
             try:
@@ -84,7 +84,7 @@ class FileReload:
         done(gone)
 
     def _why_gone(self, end: ConnectionEnd) -> str:
-        """Why that connection may not stay; empty if it may."""
+        """Return the reason to close that connection; empty if it may continue."""
         if end.certificate and self._router.credentials.is_revoked(end.certificate):
             return "its certificate was revoked"
         if end.user and end.user != end.certified and not self._router.credentials.knows(end.user):

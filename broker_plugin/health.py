@@ -9,7 +9,7 @@ NOT_SERVING = "clients are refused while the broker starts or stops"
 
 
 class Health:
-    """Kept by who starts the broker, asked by who answers over HTTP."""
+    """The health of a broker: set by the code that starts it, read by the HTTP server."""
 
     def __init__(self) -> None:
         self.has_failed = False

@@ -1,4 +1,4 @@
-"""A process beside the broker: it reads the log's files, to make sidecars or exports; nothing here waits for it."""
+"""A process beside the broker, which reads the log's files to make column indexes or exports; nothing waits for it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ END_S = 10.0
 
 
 class HelperProcess:
-    """Ends with the broker, however that ends: its standard input is closed then. Any thread."""
+    """A process that ends with the broker, however that ends: its standard input is closed then. Any thread."""
 
     def __init__(self, what: str, module: str, arguments: list[str], connect: str | None = None) -> None:
-        """*what* it makes; *connect*: the server that it finds the names of queues on."""
+        """*what*: the product of the process; *connect*: the SQL server with the names of queues."""
         self._what = what
         environment = os.environ if connect is None else {**os.environ, "CAIRNMQ_CONNECT": connect}
-        # of a session of its own, so that Ctrl-C ends it by the broker and not before
+        # in a session of its own, so that the broker ends it, and not Ctrl-C before
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments], stdin=subprocess.PIPE, start_new_session=True, env=environment
         )
@@ -35,7 +35,7 @@ class HelperProcess:
         return self._process.pid
 
     def stop(self) -> None:
-        """Let it end what it is at, or end it."""
+        """End the process after its present work, or by force after a time limit."""
         self._is_stopping = True
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -68,6 +68,6 @@ def helper_processes(options: BrokerOptions) -> list[HelperProcess]:
 
 
 def sidecar_dir(options: BrokerOptions) -> str:
-    """Return the directory of the column indexes; empty for none."""
+    """Return the directory of the column indexes that *options* request; empty for none."""
     chosen = options.sidecars
     return "" if chosen is None else chosen.directory or os.path.join(options.store_dir, "sidecars")

@@ -1,4 +1,4 @@
-"""The broker as a member of a cluster: which group it is, and who listens to it."""
+"""The broker as a member of a cluster: the choice of its group, and the thread that polls it."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class ClusterMembership:
         places: ClientAddresses,
         aside: Aside | None = None,
     ) -> None:
-        """*fail*: the broker can't be a member any more; *alike*: options that all members have to have alike.
+        """*fail*: reports that the membership failed; *alike*: options that must be equal on all members.
 
-        *places*: where the broker listens, which is where clients reach it if nothing else is said. *aside*: where what
-        it has is kept when it gets what others have; None for nowhere.
+        *places*: the addresses of the listeners, which clients use unless other addresses are configured. *aside*: the
+        archive for state that a transfer replaces; None to discard it.
         """
         group: Group
         self._listens = options.size != 1
@@ -69,18 +69,18 @@ class ClusterMembership:
             bus = CorosyncBus(options.size or None, clock)
             group = GroupMember(bus, clock, agreed=agreement(options.name, VERSION, alike))
             self.core = ClusterMember(group, options.name, lambda: bus.configured, clock, fail, settings)
-        else:  # alone, all of it happens in the broker's own steps
+        else:  # a single member: all of it happens in the broker's own steps
             self.core = ClusterMember(SingleMemberGroup(), options.name, lambda: 1, clock, fail, settings)
         self.assembly = ClusterAssembly(self.core)
         self._listening: Poller | None = None
 
     def start(self, watch: Watch, post: Callable[..., None]) -> None:
-        """The broker runs; by *watch* and *post* its core hears of what comes from the group. Any thread."""
+        """Start polling the group by *watch* and *post*, since the broker runs. Any thread."""
         if self._listens:
             self._listening = Poller(self.core.context, self.core.group, watch, post)
 
     def stop(self, post: Callable[..., None]) -> None:
-        """No client is there any more: leave, as the last thing on the core that *post* is for."""
+        """Leave the cluster, after all clients were disconnected, as the last action that *post* runs on the core."""
         if self._listening is not None:
             self._listening.stop()
         post(self._leave)

@@ -1,19 +1,19 @@
-"""Over HTTP, for those who watch: GET /metrics for Prometheus, /health and /ready for who starts and stops processes.
+"""An HTTP server for monitoring: GET /metrics for Prometheus, /health and /ready for orchestrators.
 
 | path | 200 | 503 |
 |---|---|---|
-| /health | the process lives | the broker has failed: it is to be started again |
-| /ready | clients are let in, and messages are stored | not yet, or the store is full |
+| /health | the process lives | the broker has failed: restart it |
+| /ready | clients are admitted, and messages are stored | not yet, or the store is full |
 
 The body of the last two is a JSON object with `status`, `ok` or `failing`, and `reasons`, a list of sentences.
 
 | refused | status | why |
 |---|---|---|
-| /metrics without the token, where there is one | 401 | names of queues are in it |
-| on loopback, any other `Host` than those of this machine | 421 | DNS rebinding: pages of other sites read it |
+| /metrics without the configured token | 401 | it contains names of queues |
+| on loopback, any `Host` that does not name this host | 421 | DNS rebinding: pages of other sites could read it |
 
-A request has `REQUEST_S` from its first byte to its last. `MOST_REQUESTS` are read or answered at a time; then the one
-that has been read for longest is given up.
+A request must be complete `REQUEST_S` after its first byte. At most `MOST_REQUESTS` are read or answered at a time;
+beyond that, the oldest incomplete one is closed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 MOST_REQUESTS = 16
 REQUEST_S = 10.0
 ENDING_S = 1.0
-"""A new request waits so long for the threads of requests that were shut down."""
+"""The time that a new request waits for the threads of requests that were closed."""
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 MOST_TOKEN_BYTES = 4096
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
@@ -61,7 +61,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self._lock = threading.Condition()
         self._reading: dict[socket.socket, None] = {}
-        """Requests that are not complete, the oldest first."""
+        """Incomplete requests, the oldest first."""
         self._there: set[socket.socket] = set()
         super().__init__(*arguments, **named)
 
@@ -90,12 +90,12 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def is_read(self, request: socket.socket) -> None:
-        """The request is complete: it is answered, whatever else comes."""
+        """Mark the request as complete: it is answered, whatever else arrives."""
         with self._lock:
             self._reading.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes, or is too slow, is no error of the broker."""
+        """Ignore errors of clients that disconnect or are too slow."""
         log.debug("metrics: %s: the request failed", client_address, exc_info=True)
 
 
@@ -104,7 +104,7 @@ class _Server6(_Server):
 
 
 class _Timed(io.RawIOBase):
-    """A socket that is read until a deadline, in however small pieces it sends."""
+    """A socket with a deadline for the whole request, even if it arrives in small pieces."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -142,20 +142,20 @@ class _Quiet(WSGIRequestHandler):
     def get_environ(self) -> Any:
         assert isinstance(self.server, _Server)
         self.server.is_read(self.connection)
-        self.connection.settimeout(REQUEST_S)  # for the whole answer, too
+        self.connection.settimeout(REQUEST_S)  # the deadline also covers the whole answer
         return super().get_environ()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Scrapes are nothing to talk about."""
+        """Log nothing for scrapes."""
 
 
 class MetricsServer:
-    """Answers from threads of its own; none of them touches the core. The thread that starts the broker."""
+    """A server whose own threads answer; none of them touches the core. Used by the thread that starts the broker."""
 
     def __init__(self, host: str, port: int, health: Health, token_file: str = "") -> None:
         """Listen, so that a port in use is reported before anything else starts. Raises `CairnError`.
 
-        *token_file*: has the token that /metrics is read with; empty for none.
+        *token_file*: the file with the token that /metrics requires; empty for none.
         """
         self._host = host
         self._token = _read_token(token_file) if token_file else b""

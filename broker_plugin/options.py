@@ -47,13 +47,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Which cluster."""
+    """The name of the cluster that the broker joins."""
 
     name: str
     size: int = 0
     """The number of members; 0 for as many as corosync's nodelist has, 1 for a cluster without corosync."""
     force: bool = False
-    """An operator's word that those who are here are enough, majority or not."""
+    """True if an operator declared the present members to be enough, even without a majority."""
     advertise: ClientAddresses | None = None
     """The addresses at which clients reach this member; None for those it listens at."""
     keep_aside: int = 2
@@ -67,7 +67,7 @@ class SidecarOptions:
     """The options of column indexes: Parquet files beside the journal."""
 
     directory: str = ""
-    """Empty for one in the store."""
+    """The directory of the column indexes; empty for one in the store."""
     most_bytes: int = 1 << 30
 
 
@@ -77,7 +77,7 @@ class ExportOptions:
 
     target: str
     kind: str = ""
-    """parquet, delta or iceberg; empty for what the target is."""
+    """The format: parquet, delta or iceberg; empty for the format of the existing target."""
     every_s: int = 300
 
 
@@ -88,7 +88,7 @@ class RunTimeOptions:
     quota: Quota
     audit_logins: bool
     also: Callable[[], None]
-    """Called when they are applied, for what the caller of the broker changes, such as the level of its log."""
+    """A callback for options of the broker's caller, such as the level of its log; called when options are applied."""
 
 
 @dataclass(frozen=True)
@@ -117,29 +117,29 @@ class BrokerOptions:
     quota: Quota = Quota()
     """The quota of each user for whom the access rules state no other."""
     metrics_of: QueueChoice = QueueChoice()
-    """Which queues have metrics of their own."""
+    """The choice of queues with metrics of their own."""
     anycast: tuple[str, ...] = ()
-    """Patterns of addresses at which each message goes to one receiver, and nothing is stored."""
+    """Patterns of addresses with anycast passthrough routing: one receiver per message, without storage."""
     multicast: tuple[str, ...] = ()
-    """Patterns of addresses at which each message goes to all receivers, and nothing is stored."""
+    """Patterns of addresses with multicast passthrough routing: all receivers per message, without storage."""
     sidecars: SidecarOptions | None = None
     """The options of column indexes; None for no column indexes."""
     export: ExportOptions | None = None
     """The options of the export; None for no export."""
     connect_to: tuple[Target, ...] = ()
-    """Containers to keep a connection to."""
+    """The connectors: containers that the broker keeps connections to."""
     link_routes: tuple[LinkRoute, ...] = ()
-    """Addresses whose links go on to these."""
+    """Link routes: addresses whose links continue at these containers."""
     auto_links: tuple[AutoLink, ...] = ()
-    """Queues that are joined with addresses of these."""
+    """Auto-links: queues that are linked to addresses of these containers."""
     secrets_dir: str = ""
     """The directory of passwords and certificates of connectors that management creates; empty for none."""
     metrics_token_file: str = ""
-    """Has the token that /metrics is read with; empty for none."""
+    """The file with the token that /metrics requires; empty for none."""
     audit_file: str = ""
     """The file to which audit records are appended as JSON lines; empty for the log only."""
     audit_logins: bool = False
-    """Successful logins are logged at INFO, not at DEBUG."""
+    """True to log successful logins at INFO, instead of DEBUG."""
     container_id: str = "cairnmq"
     """The AMQP container ID of the broker, for clients and other brokers."""
     cluster: ClusterOptions | None = None

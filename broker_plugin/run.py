@@ -43,7 +43,7 @@ _RELOAD = "RELOAD", "broker", "broker"
 
 
 class RunningBroker:
-    """A broker in this process, with threads of its own. Any thread."""
+    """A broker in this process, with its own threads. Any thread."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class RunningBroker:
         manager: ServiceManager | None = None,
         reread: Callable[[], RunTimeOptions] | None = None,
     ) -> None:
-        """Recover the store and start. Raises `CairnError`, and then nothing runs. *manager*: is told how it goes."""
+        """Recover the store and start. Raises `CairnError`; nothing runs then. *manager*: the service manager."""
         clock = SystemClock()
         check_targets(options.connect_to)
         open_store = find_kind(options.store_kind)
@@ -150,7 +150,7 @@ class RunningBroker:
                 self._metrics.show(JournalCollector(lambda: measure(store)))
         self._options = options
         self._beside = helper_processes(options)
-        # what recovery left without anything in it goes, also without traffic
+        # recovered nodes that are due for deletion are deleted, also without traffic
         self._post(self._broker.steps.durable, self._store.durable_lsn)
         if manager is not None:
             manager.ready(self._listening)
@@ -181,7 +181,7 @@ class RunningBroker:
 
     @property
     def wiring_place(self) -> str:
-        """The file or the server that the wiring is in."""
+        """The location of the wiring: a file or a server."""
         return self._store.wiring_place
 
     @property
@@ -191,15 +191,15 @@ class RunningBroker:
 
     @property
     def sidecar_dir(self) -> str:
-        """Return the directory of the column indexes; empty for none."""
+        """Return the directory of the column indexes, as it is used; empty for none."""
         return sidecar_dir(self._options)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the broker has failed; whether it has."""
+        """Wait until the broker has failed; return whether it has."""
         return self._ended.wait(timeout_s)
 
     def reload(self) -> None:
-        """Read users, access rules and certificates again. Raises `CairnError`, and then all is as it was."""
+        """Read users, access rules and certificates again. Raises `CairnError`; nothing changes then."""
 
         def recorded(gone: int) -> None:
             self._audit.changed(audit.Change("", audit.SIGNAL, *_RELOAD, audit.DONE, OK, gone=gone))
@@ -221,7 +221,7 @@ class RunningBroker:
             self._post(done, error)
 
     def _read_again(self, done: Callable[[int], None]) -> None:
-        """Not the core's thread. Whoever started this broker hears when it goes by what was read, or why not."""
+        """Reload, and notify the service manager of the result or the error. Any thread except the core."""
         manager = self._manager
         if manager is None:
             self._file_reload.reload(done)
@@ -240,7 +240,7 @@ class RunningBroker:
             raise
 
     def stop(self) -> None:
-        """Shut down cleanly: clients are told, all that was recorded is made durable, or `JournalFailed` is raised."""
+        """Shut down in order: notify clients, and make all records durable, or raise `JournalFailed`."""
         self._health.stopping()
         if self._manager is not None:
             self._manager.stopping()

@@ -39,9 +39,9 @@ class ServiceManager:
     """The service manager (systemd) that started the broker and receives its notifications."""
 
     def __init__(self, address: str, watchdog_s: float = 0.0) -> None:
-        """*address*: of a datagram socket, a path or an abstract name that begins with @.
+        """*address*: the path or abstract name (beginning with @) of a datagram socket.
 
-        *watchdog_s*: without a sign of life for so long, the broker is ended; 0 for never.
+        *watchdog_s*: the time without a notification after which systemd ends the broker; 0 for never.
         """
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._shown = address
@@ -52,13 +52,14 @@ class ServiceManager:
         self._is_stopping = False
 
     def ready(self, status: str) -> None:
-        """The broker is up; *status*: one line for who asks systemd. Any thread but the core's."""
+        """Report that the broker is ready; *status*: one line for `systemctl status`. Any thread except the core."""
         self._say(_ready(status))
 
     def reloading(self) -> None:
-        """Files are read again; `reloaded` has to follow, or systemd waits for it. Any thread but the core's.
+        """Report that files are being read; `reloaded` must follow, since systemd waits for it. Any thread except the
+        core.
 
-        With the time, as `Type=notify-reload` wants it: one from before systemd asked is an answer to somebody else.
+        The time is part of it, as `Type=notify-reload` requires: an earlier time would answer another request.
         """
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._say(f"RELOADING=1\nMONOTONIC_USEC={now_us}")
@@ -103,7 +104,7 @@ def _ready(status: str) -> str:
 def service_manager(environment: Mapping[str, str], pid: int) -> ServiceManager | None:
     """Return the service manager that *environment* names for the process *pid*; None without one.
 
-    Raises `CairnError` if what it says of the watchdog is nothing that systemd would say.
+    Raises `CairnError` if the watchdog settings are invalid.
     """
     address = environment.get("NOTIFY_SOCKET", "")
     if not address:
