@@ -24,9 +24,9 @@ class Session(Protocol):
     """The session that links send on (`Wire`)."""
 
     next_id: int
-    """Of the next delivery that is sent."""
+    """The ID of the next delivery of the session."""
     window: int
-    """Frames that the broker takes now."""
+    """The number of transfer frames that the broker accepts now."""
     max_frame: int
 
     def send(self, link: Outgoing, frames: bytes | memoryview, messages: int, frame_count: int, number: int) -> None:
@@ -55,7 +55,7 @@ class ClientLink:
         self.delivery_count = 0
         self.remote_address = ""
         self.durability = 0
-        """What its terminus asks of the node: 1 has it outlast the broker, where the broker makes it for the link."""
+        """The durability that the terminus requests; with 1 a node that is created for the link outlasts the broker."""
 
     def terminus(self, code: int) -> Described:
         return p.described(code, self.address, *([Uint(self.durability)] if self.durability else []))
@@ -180,7 +180,7 @@ class Receiver(ClientLink):
         self._reply_to = reply_to
         self.drained = False
         self.partial: list[bytes] = []
-        """Of a message that has come in part."""
+        """The pieces of a message that has not arrived completely."""
         self.partial_id = 0
         self.partial_settled = False
 

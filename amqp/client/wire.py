@@ -1,7 +1,7 @@
 """A connection to a broker: frames in, frames out, on one session with any number of links.
 
-It keeps the books that AMQP asks for: windows, credit, who owns which delivery id. What a link does with what comes is
-the link's own matter (`client_links`). Messages that come in runs are handed over in runs.
+It maintains the state that AMQP requires: windows, credit, and the owner of each delivery ID. Each link processes its
+own input (`client_links`). Runs of messages are passed on as runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .login import BrokerLogin, LoginSocket
 
 MAX_FRAME = 64 << 10
 WINDOW = 1 << 20
-"""Frames that may come before we say more."""
+"""The number of incoming frames that the broker may send before the window is renewed."""
 _BUFFER_BYTES = 512 << 10
 _NEXT = 1 << 32
 
@@ -36,18 +36,19 @@ class LinkRefused(BrokerError):
 
 
 class Wire:
-    """Made connected. One thread; `fd` tells when `read` has something to do, and `write` while `blocked`."""
+    """A connected client. One thread; `fd` is readable when `read` has work, and writable when `write` has, if
+    `blocked`."""
 
     def __init__(self, where: BrokerLogin, name: str) -> None:
         """Raises `BrokerError`."""
         self.where = where
         self.properties: dict[str, Any] = {}
-        """What the broker says of itself."""
+        """The properties of the broker in its open frame."""
         self.max_frame = 512
         self.next_id = 0
-        """Of the next delivery that is sent."""
+        """The ID of the next delivery on this connection."""
         self.window = 0
-        """Frames that the broker takes now."""
+        """The incoming window of the broker, in frames."""
         self.blocked = False
         self.closed = False
         self._links: dict[int, ClientLink] = {}
@@ -82,7 +83,7 @@ class Wire:
     # ---- links
 
     def attach(self, link: ClientLink) -> None:
-        """Ask for a link; it is there once the link says `attached`."""
+        """Attach a link; it can be used when its `attached` is true."""
         link.handle = len(self._links)
         self._links[link.handle] = link
         self._by_name[link.name] = link

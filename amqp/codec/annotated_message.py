@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 
 class AnnotatedMessage:
-    """*head*, which is this copy's alone, and behind it what stands in *rest* behind its first *skip* bytes.
+    """A message with its own beginning: *head*, followed by *rest* without its first *skip* bytes.
 
-    *rest* may be shared with any number of others. Nothing of it is copied: both are handed to proton in turn.
+    *rest* may be shared with any number of others. Nothing of it is copied: both are passed to proton in turn.
     """
 
     __slots__ = ("head", "on_taken", "rest", "settled", "skip")
@@ -28,7 +28,7 @@ class AnnotatedMessage:
         self.rest = rest
         self.skip = skip
         self.settled = settled
-        """It is sent settled, whatever the link's other messages are."""
+        """True to send the message settled, whatever the settle mode of the link."""
         self.on_taken = on_taken
         """Called, on the worker, when its turn has come to be sent."""
 

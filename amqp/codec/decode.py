@@ -1,7 +1,7 @@
 """Reading whole values: lists, maps, arrays and described ones with all that is in them.
 
 Every byte is looked at once, every size and count is checked against what is left before anything is made for it (A1),
-and nothing is nested deeper than `MAX_DEPTH` (A2). What is read takes memory in proportion to the bytes it stood in.
+and nothing is nested deeper than `MAX_DEPTH` (A2). The memory of a result is proportional to its encoded size.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NOT_TEXT = "a string is not UTF-8, a symbol not ASCII, or a character none of U
 _TOO_DEEP = f"values are nested deeper than {MAX_DEPTH} levels"
 _REST = "bytes behind the last value of a compound one"
 _MOST_WIDTHLESS = 16
-"""An array of values that take no bytes (nulls, say) is no longer than this: nothing else would bound it (A1)."""
+"""The maximum length of an array of values without content (such as nulls), which has no other bound (A1)."""
 _MOST_ODD_KEYS = 64
 _WIDTHS = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}
 

@@ -1,4 +1,4 @@
-"""Writing values: each in the shortest encoding of its type, `values` says which type that is."""
+"""Encoding of values: each in the shortest encoding of its type, see `values` for the types."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def boolean(of: bool) -> bytes:
 
 
 def described(descriptor: int, encoded: bytes) -> bytes:
-    """An encoded value under a descriptor that is a number: a section, say."""
+    """Return an encoded value with a numeric descriptor, such as a section."""
     return b"\x00" + ulong(descriptor) + encoded
 
 
@@ -211,7 +211,7 @@ def _array(of: Array, depth: int) -> bytes:
 
 
 def _bare_compound(encoded: bytes) -> bytes:
-    """A compound value as it stands in an array whose items have sizes of four bytes: without its code."""
+    """Return a compound value as an element of an array whose items have sizes of four bytes: without its code."""
     if encoded[0] & 0x10:
         return encoded[1:]
     if encoded == b"\x45":

@@ -1,7 +1,7 @@
 """A message's header section: what the sender asked for, and how a redelivery is marked.
 
-The header is the one section an intermediary may change. It stands first, if it is there at all; everything behind it
-is passed on byte for byte.
+The header is the one section an intermediary may change. It is optional and precedes all other sections, which are
+passed on byte for byte.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .primitives import Malformed, Value, descriptor, extent, read_list
 HEADER = 0x70
 _CACHE_LIMIT = 1024
 _CACHED_BYTES = 261
-"""The longest header section that is kept: what one byte tells the size of, and its head."""
+"""The longest header section that is cached: the maximum of a one-byte size, plus its head."""
 _NEXT_BYTES = 3
 """Bytes behind the header section that identify the next section."""
 
@@ -136,9 +136,9 @@ def address_of(content: bytes) -> str | None:
 
 
 def addressed(content: bytes) -> tuple[str | None, tuple[str, ...]]:
-    """The `to` field, and as a capability what a JMS client says of it. Raises `Malformed`.
+    """Return the `to` field, and the destination type of a JMS client as a capability. Raises `Malformed`.
 
-    JMS clients have one name space for queues and one for topics, and note with each message in which they mean `to`.
+    JMS clients have one name space for queues and one for topics, and annotate each message with that of `to`.
     """
     kind = None
     at = 0

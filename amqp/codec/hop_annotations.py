@@ -38,7 +38,7 @@ class Head(NamedTuple):
     header_bytes: int
     end: int
     entries: tuple[tuple[bytes, bytes | None, bytes], ...]
-    """Of the delivery annotations."""
+    """The entries of the delivery annotations."""
 
 
 def entries_of(hop: Hop) -> bytes:
@@ -55,7 +55,7 @@ def section_of(hop: Hop) -> bytes:
 
 
 def read_head(content: bytes) -> Head:
-    """Of a message, or of how one begins. Raises `Malformed`, and `Cut` if more is needed."""
+    """Return the head of a message, or of the beginning of one. Raises `Malformed`, and `Cut` if more is needed."""
     at = last = 0
     header_bytes = 0
     entries: tuple[tuple[bytes, bytes | None, bytes], ...] = ()
@@ -128,7 +128,7 @@ def _names(raw: bytes) -> tuple[str, ...]:
 
 
 def _head_of(begin: bytes) -> Head:
-    """Of a head that has no body behind it."""
+    """Decode a head without a body."""
     header_bytes = 0
     section = next_section(begin, 0, 0)
     if section.code == HEADER:

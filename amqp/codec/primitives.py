@@ -66,7 +66,7 @@ def extent(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
 
 
 def head(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
-    """As `extent`, of a value that need not be there to its end."""
+    """Return the code, first content byte and end of the value at *at*, which may be truncated."""
     if at >= len(data):
         raise Cut(f"a value is missing at byte {at}")
     code = data[at]

@@ -1,4 +1,4 @@
-"""The sections of an encoded message: where each stands, and what properties and maps of them say.
+"""The sections of an encoded message: their positions, and the values of properties and maps.
 
 code  section                 at most  its value
 0x70  header                        1  list
@@ -11,8 +11,8 @@ code  section                 at most  its value
 0x77  value                         1  any
 0x78  footer                        1  map
 
-They stand in this order, and a body is of one kind. What else comes is malformed, behind the body above all: nothing
-may be smuggled past who reads only the first properties (A15).
+They occur in this order, and a body is of one kind. Anything else is malformed, in particular after the body: no second
+properties section can be smuggled past a reader of the first one (A15).
 """
 
 from __future__ import annotations

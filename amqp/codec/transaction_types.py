@@ -31,7 +31,7 @@ class Declare(NamedTuple):
     """A client begins a transaction."""
 
     global_id: bytes = b""
-    """Of a distributed one."""
+    """The global ID of a distributed transaction; empty for a local one."""
 
 
 class Discharge(NamedTuple):
@@ -39,7 +39,7 @@ class Discharge(NamedTuple):
 
     txn_id: bytes
     fail: bool = False
-    """It is to be rolled back."""
+    """True to roll the transaction back."""
 
 
 class State(NamedTuple):
@@ -47,7 +47,7 @@ class State(NamedTuple):
 
     txn_id: bytes
     outcome: int = 0
-    """0 if none was told."""
+    """The code of the outcome; 0 without one."""
     failed: bool = False
     undeliverable: bool = False
 

@@ -1,4 +1,4 @@
-"""AMQP's types as Python values, for those who must give back the type that they were given.
+"""AMQP types as Python values, for code that must return values with their original types.
 
 | AMQP | Python | | AMQP | Python |
 |---|---|---|---|---|
@@ -10,7 +10,7 @@
 | float | `Float` | | described | `Described` |
 | decimal32, 64, 128 | `Decimal32` ... `Decimal128` | | | |
 
-All numbers are Python's int or float, and all texts are str, so whoever does not care need not look.
+All numbers are subclasses of int or float, and all texts of str, so other code can ignore the types.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Float(float):
 
 
 class Decimal32(bytes):
-    """As it is encoded: nothing here counts with it."""
+    """A decimal in its encoded form; it does not support arithmetic."""
 
     __slots__ = ()
 
@@ -93,7 +93,7 @@ class Decimal128(bytes):
 
 
 class Described(NamedTuple):
-    """A value, and a descriptor that says what it means."""
+    """A value with a descriptor that defines its meaning."""
 
     descriptor: Any
     value: Any

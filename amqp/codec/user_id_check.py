@@ -1,8 +1,8 @@
-"""A message's sections, walked as they arrive, to know whom it says it is from.
+"""Check of the user-id of a message while its sections arrive.
 
-The user-id is a field of the properties. Where users log in, the broker vouches for it: a message that names somebody
-else is refused, and so is one whose sections are out of order, for others might read a user-id there that was not
-found here (A15).
+The user-id is a field of the properties. On connections with a login, the broker guarantees that it is correct. A
+message with another user-id is rejected. So is a message whose sections are out of order, because other readers might
+find a user-id that was not found here (A15).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from .sections import DATA, FOOTER, PROPERTIES, SEQUENCE, VALUE, index, properti
 _HEAD_BYTES = 64
 """More than a section's descriptor, type and size take."""
 _LONGEST_BYTES = 64 << 10
-"""Of properties that arrive in pieces."""
+"""The maximum size of properties that arrive in pieces."""
 _SIGNS = (b"\x00\x53\x73", b"\x00\x80\0\0\0\0\0\0\0\x73", b"amqp:properties:list")
-"""One of these begins properties."""
+"""The encodings of the descriptor at the beginning of a properties section."""
 
 
 class NotTheSender(Exception):
-    """The message's user-id is not the user who sends it."""
+    """The user-id of the message differs from the user of the connection."""
 
 
 def condition_of(error: NotTheSender | Malformed) -> tuple[str, str]:
@@ -29,7 +29,7 @@ def condition_of(error: NotTheSender | Malformed) -> tuple[str, str]:
 
 
 def vouch(content: bytes, user: str) -> None:
-    """See that a whole message, if it says whom it is from, says *user*. Raises `NotTheSender`, or `Malformed`."""
+    """Check that the user-id of a complete message, if any, is *user*. Raises `NotTheSender`, or `Malformed`."""
     if any(sign in content for sign in _SIGNS):
         section = index(content).properties
         if section is not None:
@@ -45,7 +45,7 @@ class Walk:
     """The way along a message that arrives in pieces."""
 
     def __init__(self, user: str) -> None:
-        """*user* is who sends it."""
+        """*user*: the user of the connection."""
         self._user = user
         self._skip_bytes = 0
         self._tail = b""

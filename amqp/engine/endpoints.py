@@ -23,7 +23,7 @@ from .echoes import Echoes, handle_of_attach
 
 MOST_CREDIT = (1 << 31) - 1
 MOST_OWN_SESSIONS = 64
-"""Of a connection that this side opened; links beyond that share them."""
+"""The maximum number of sessions on a connection that this side opened; links beyond that share them."""
 _CONFIGURATION = 1
 """The durability of a terminus whose unsettled state does not last."""
 
@@ -32,7 +32,7 @@ class Deliveries(Protocol):
     """The deliveries of the connection (`Engine`), where endpoints change."""
 
     def go_on(self, link: Link) -> None:
-        """Take what came while *link* was held, and what comes from now on."""
+        """Process the input that arrived while *link* was held, and resume processing."""
 
     def begin_resuming(self) -> None:
         """Read and write what proton leaves out: there are links that resume."""
@@ -41,7 +41,7 @@ class Deliveries(Protocol):
         """Stop reading what proton leaves out: the peer has no state here."""
 
     def claims_of(self, name: str, *, receives: bool) -> Claims:
-        """Return what the attach of a link claims as unsettled."""
+        """Return the claims of an attach that was read before proton."""
 
 
 class Endpoints:
@@ -66,17 +66,17 @@ class Endpoints:
         self.events: list[Event] = []
         """The rare events in order; the terminal empties it."""
         self.resumes: Callable[[str], bool] = _nobody
-        """Whether a container has links here that resume; asked when the connection is opened."""
+        """Returns whether a container has resumable links here; called when the connection is opened."""
         self.container = ""
         """The peer's container id, once it has opened the connection."""
         self.desired: tuple[str, ...] = ()
         """The capabilities that it desires."""
         self.asked = 0
-        """How often the peer asked for something that takes an answer, since it took all answers last."""
+        """The number of requests of the peer that require an answer, since it received all answers last."""
         self.begun = 0
         """Sessions that the peer has begun so far."""
         self.input_ended = False
-        """The peer sends nothing more."""
+        """True if the peer has ended its output."""
         self.connection = lib.pn_connection()
         lib.pn_connection_set_container(self.connection, container_id.encode())
         self.echoes = Echoes(taken)
@@ -90,7 +90,7 @@ class Endpoints:
         self._closed_seen = False
         self._sessions = 0
         self._numbers: dict[Pointer, int] = {}
-        """Of the sessions."""
+        """The numbers of the sessions."""
         self._own_sessions: dict[Pointer, int] = {}
         """Sessions that this side began, and how many links each has."""
         self._unanswered: set[Pointer] = set()
@@ -240,7 +240,7 @@ class Endpoints:
             self.refuse(violation.condition, violation.description)
 
     def awaits_begin(self) -> bool:
-        """Return True if a session that this side began is unanswered."""
+        """Return whether a session that this side began is unanswered."""
         return bool(self._unanswered)
 
     def most_handles(self) -> int:
@@ -248,7 +248,7 @@ class Endpoints:
         return 2 * self._limits.max_links + sum(self._own_sessions.values())
 
     def _end_session(self, session: Pointer, condition: str, description: str) -> None:
-        """End a session because of what the peer sent on it. What came before is kept."""
+        """End a session because of a violation by the peer. Earlier input is kept."""
         for link in [link for link in self.links.values() if link.session == session]:
             self._deliveries.go_on(link)
             link.error = Error(condition, description)
@@ -260,7 +260,7 @@ class Endpoints:
         self._closed(proton.condition_text(lib.pn_transport_condition(self._transport)))
 
     def _on_tail_closed(self, event: Pointer) -> None:
-        """Proton stops reading at a frame it does not know, and says nothing: the error is told here."""
+        """Refuse the connection: proton stops reading at an unknown frame without an error of its own."""
         if self.input_ended or lib.pn_condition_is_set(lib.pn_transport_condition(self._transport)):
             return
         if not lib.pn_connection_state(self.connection) & proton.REMOTE_CLOSED:
@@ -281,7 +281,7 @@ class Endpoints:
             self.events.append(Event(EventKind.CLOSED, text=error))
 
     def _move(self, link: Link, event: LinkEvent, *, for_good: bool = False) -> None:
-        """Do what the table of `link_state` says. *for_good*: whether a report of the end says so."""
+        """Perform the actions in the table of `link_state`. *for_good*: whether the report of the end is a close."""
         for action in link.move(event):
             if action is LinkAction.REFUSE:
                 termini.refuse(link)
@@ -297,7 +297,7 @@ class Endpoints:
             self._remove(link)
 
     def _remove(self, link: Link) -> None:
-        """Remove a link that has ended."""
+        """Remove an ended link from the connection, its session, and the senders."""
         if self.links.pop(link.pn, None) is not None:
             self.holding.pop(link, None)
             if link.sender:
@@ -428,7 +428,7 @@ class Endpoints:
         return int(lib.pn_link_drained(link.pn))
 
     def detach(self, link: Link, error: Error | None, for_good: bool) -> None:
-        """As `close_link`, for good or not, with an error of somebody else's."""
+        """Detach a link, or close it if *for_good*, with an error of another component."""
         if link.closed:
             return
         if error is not None:
@@ -451,7 +451,7 @@ class Endpoints:
         lib.pn_connection_close(self.connection)
 
     def session_of(self, link: Link) -> int:
-        """Which session of the connection it is on, from 1 on."""
+        """Return the number of the session of *link* on the connection, from 1 on; 0 if unknown."""
         return self._numbers.get(link.session, 0)
 
     def close_link(self, link: Link, condition: str = "", description: str = "", info: bytes = b"") -> None:

@@ -2,7 +2,7 @@
 
 `push` feeds what arrived, `digest` digests it: rare events go to the list of the `endpoints`, the frequent ones
 (transfers and outcomes) are gathered on their links, so that a terminal handles a whole read at once. `output` and
-`consumed` hand out what is to be sent. One thread at a time, but it may change from call to call.
+`consumed` provide the bytes to send. One thread at a time, but it may change from call to call.
 
 Proton frees nothing by itself here: pointers of a link are dead once it is `closed`, all of them after `free`.
 """
@@ -86,7 +86,7 @@ class Engine:
         self.transactional = False
         """There was a link to the coordinator, or a transactional state without one: there may be more of these."""
         self.controls_left = ALL_CONTROLS
-        """How many control frames may be digested; what is behind the next one waits until it is set anew."""
+        """The number of control frames that may still be digested; later input waits until it is set again."""
         self.is_behind = False
         """Something waits for that."""
         self._is_unread = False
@@ -95,13 +95,13 @@ class Engine:
         """Since `push`: a part of a message came that more of is to come of."""
         self._take: Callable[[Link, Pointer], None] = self._transfer
         self._plain_take: Callable[[Link, Pointer], None] = self._transfer
-        """What takes transfers on links that don't resume."""
+        """The handler of transfers on links that don't resume."""
         self._buffer = self._scratch.incoming
         self._buffer_bytes = self._scratch.incoming_bytes
         self._naming: NamingFlows | None = None
         """On a connection that has had a link to the coordinator."""
         self._named: bytes | None = None
-        """What the flow that is being digested says of transactions, if it says anything."""
+        """The transaction that the flow being digested names, if any."""
         self._read_along: ReadAlong | None = None
         """Until a client has opened the connection, and on one with links that resume."""
         if not client:
@@ -160,7 +160,7 @@ class Engine:
                 self.digest()
 
     def push_end(self) -> None:
-        """The peer sends nothing more."""
+        """End the input: the peer sends nothing more."""
         self.endpoints.input_ended = True
         lib.pn_transport_close_tail(self._transport)
 
@@ -211,7 +211,7 @@ class Engine:
         self._follow()
 
     def claims_of(self, name: str, *, receives: bool) -> Claims:
-        """Return what the attach of a link claims as unsettled."""
+        """Return the deliveries that the attach of a link lists as unsettled."""
         return UNKNOWN if self._read_along is None else self._read_along.frames.claims(name, receives=receives)
 
     def output_ended(self) -> bool:
@@ -230,7 +230,7 @@ class Engine:
             self.touched.append(link)
 
     def digest_answer(self) -> None:
-        """Digest a begin that answers a session of this side, whatever the budget of the turn."""
+        """Digest a begin that answers a session of this side, outside of the budget of the turn."""
         left, self.controls_left = self.controls_left, ALL_CONTROLS
         self.digest()
         self.controls_left = left - (ALL_CONTROLS - self.controls_left)
@@ -482,7 +482,7 @@ class Engine:
         self._taken.frames.resumed.update([message.tag for message in messages if message.is_resumed])
 
     def check_credit(self, link: Link) -> bool:
-        """Close *link* if its peer sent more messages than it may, and say False; what was too much is not taken."""
+        """Close *link* and return False if its peer exceeded its credit; excess messages are discarded."""
         if not (link.revoked_credit or link.is_locally_initiated or lib.pn_link_credit(link.pn) < 0):
             return True
         if crediting.is_kept(link):
@@ -508,7 +508,7 @@ class Engine:
         lib.pn_transport_set_idle_timeout(self._transport, 0)
 
     def go_on(self, link: Link) -> None:
-        """Take what came while *link* was held, and what comes from now on."""
+        """Resume processing of a held *link*, beginning with the input in proton."""
         if not link.is_paused or link.closed:
             return
         link.is_paused = False
@@ -520,10 +520,10 @@ class Engine:
         self._touch(link)
 
     def credit_limit(self, link: Link) -> tuple[int, bool]:
-        """Up to which number, of messages and credit given back, the peer wants to go; whether it wants to drain.
+        """Return the limit of messages and returned credit that the peer requests, and whether it requests a drain.
 
-        It gets no further than `max_unsettled` allows; then the link is `capped`, to be asked again after outcomes.
-        Credit beyond that is given back with the rest of a drain (2.6.7). A link without outcomes has no such limit.
+        The limit is bounded by `max_unsettled`; then the link is `capped`, and the driver asks again after outcomes.
+        Credit beyond that is returned with the rest of a drain (2.6.7). A link without outcomes has no such bound.
         """
         used = link.sent + max(link.given_back, link.spent)
         credit, drain = int(lib.pn_link_credit(link.pn)), bool(lib.pn_link_get_drain(link.pn))

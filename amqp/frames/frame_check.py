@@ -42,7 +42,7 @@ from .usual_frames import NO_HANDLE, handle_of_flow, is_valid_disposition
 
 _size_at = Struct(">I").unpack_from
 _HEADER_BYTES = 8
-"""Of a frame."""
+"""The size of a frame header."""
 _AMQP_HEADER_BYTES = 8
 _CODE_AT = 10
 """Offset of a performative's code in a frame without extended header."""
@@ -50,14 +50,14 @@ _TRANSFER_CODE = b"\x00\x53\x14"
 _INVALID = "amqp:invalid-field"
 _MOST_TAG_BYTES = 32
 _MOST_PERFORMATIVE_BYTES = 512
-"""Of a transfer whose payload has not arrived yet: a longer performative waits for its whole frame."""
+"""The largest performative of a transfer that is processed before its payload; larger ones wait for the frame."""
 
 _ROLE, _RCV_MODE, _SOURCE, _TARGET, _INITIAL_COUNT = 2, 4, 5, 6, 9
 """Places of these fields in an attach."""
 _TAG, _FORMAT, _SETTLED, _MORE, _MODE, _RESUME, _ABORTED = 2, 3, 4, 5, 6, 8, 9
 """Places of these fields in a transfer."""
 _FLOW_HANDLE, _COUNT, _CREDIT, _DRAIN, _ECHO = 4, 5, 6, 8, 9
-"""Places of these fields in a flow."""
+"""Positions of the fields handle, delivery-count, link-credit, drain and echo in a flow."""
 _SCOPED = slice(0, 3)
 """The fields of an attach without which there is no link that an error could be reported on."""
 _EMPTY_OPEN = b"\0\0\0\x10\2\0\0\0\0\x53\x10\xc0\x03\x01\xa1\0"
@@ -105,9 +105,9 @@ class Half:
         self.sends = not fields.number(_ROLE)
         self.is_second = fields.number(_RCV_MODE) == _SECOND
         self.link: Link | None = None
-        """Once the engine has it."""
+        """The link of the engine; None until the engine has processed the attach."""
         self.refusal: Violation | None = None
-        """Why its link is refused as soon as the engine has it."""
+        """The violation for which the link is refused when the engine processes the attach."""
         self.limit: int | None = None
         """The delivery-count that ends its credit, as its last flow has it; None before the first echo."""
         self.in_delivery = False
@@ -128,7 +128,7 @@ class Channel:
         self.is_answer = is_answer
         """The begin named a session of this side."""
         self.session: Pointer | None = None
-        """Once the engine has it."""
+        """The session of the engine; None until the engine has processed the begin."""
         self.is_ended = False
         """This side has ended it: frames are discarded until the peer's end (2.5.6)."""
 
@@ -147,13 +147,13 @@ class Handler(Protocol):
         """Digest what was pushed."""
 
     def violated(self, channel: Channel | None, violation: Violation) -> None:
-        """End what the violation's scope says."""
+        """End the link, session or connection in the scope of the violation."""
 
     def awaits_begin(self) -> bool:
-        """Return True if a session that this side began is unanswered."""
+        """Return True if the peer has not answered all sessions that this side began."""
 
     def digest_answer(self) -> None:
-        """Digest a begin that answers a session of this side, whatever the budget of the turn."""
+        """Digest a begin that answers a session of this side, even without budget in this turn."""
 
     def most_handles(self) -> int:
         """Return the limit of attached handles on the connection."""
@@ -163,7 +163,7 @@ class FrameCheck:
     """Checks everything that arrives on a connection, from its AMQP header on."""
 
     def __init__(self, handler: Handler, most_bytes: int) -> None:
-        """*most_bytes*: of a frame."""
+        """*most_bytes*: the maximum size of a frame that is checked."""
         self.begun: deque[Channel] = deque()
         """Begins that the engine has not seen yet, in order."""
         self.attached: deque[Half] = deque()

@@ -1,11 +1,11 @@
-"""Frames between socket and proton, for what proton leaves out of them: link endpoints that resume (part 2, 2.6.13).
+"""Reader of frames between socket and proton, for what proton omits: link endpoints that resume (part 2, 2.6.13).
 
 Proton neither shows nor sends the `unsettled` and `incomplete-unsettled` fields of an attach, or the `resume` flag of a
-transfer. `Incoming` reads them on the way in, and changes nothing; `Outgoing` writes them on the way out. A connection
-is gone through until it is opened, and from then on only if it has links that resume, or its container is known to have
-some: nobody else pays for it.
+transfer. `Incoming` reads them in the input, which it does not change; `Outgoing` writes them in the output. All frames
+of a connection are read until it is opened. After that they are read only if it has resumable links, or its container
+is known to have some. Other connections have no cost.
 
-Frames that proton will refuse are passed over in silence: it says so itself.
+Frames that proton will refuse are ignored: proton reports the error itself.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Incoming:
         self._resumed.get(name, {}).pop(tag, None)
 
     def _keep_last(self) -> None:
-        """Of a link that is still there: more of the last delivery may come, without the flag."""
+        """Keep the last delivery of each attached link: more of it may arrive, without the flag."""
         there = {*self._resuming.values()}
         self._resumed = {name: {next(reversed(tags)): None} for name, tags in self._resumed.items()
                          if tags and name in there}  # fmt: skip

@@ -95,7 +95,7 @@ class Run(NamedTuple):
     bodies: NDArray[np.uint8]
     """A row each; a view of the buffer they came in."""
     size_bytes: int
-    """Of all their frames."""
+    """The size of all frames of the run."""
 
 
 def read_run(data: memoryview, head: Transfer, size: int) -> Run | None:

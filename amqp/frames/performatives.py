@@ -29,7 +29,7 @@ _TRANSFER_BYTES = 96
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 EMPTY_FRAME = struct.pack(">IBBH", HEADER_BYTES, 2, 0, 0)
-"""It only says that somebody is there."""
+"""An empty frame, which only shows that the sender is alive."""
 ACCEPTED_STATE = Described(Ulong(ACCEPTED), [])
 
 
@@ -75,7 +75,7 @@ def fields_of(data: bytes, at: int, least: int) -> list[Any]:
 
 
 def error_text(error: Any) -> str:
-    """An AMQP error as `name: description`; empty if there is none."""
+    """Return an AMQP error as `name: description`; empty without an error."""
     if not isinstance(error, Described) or not isinstance(error.value, list) or not error.value:
         return ""
     name, text = [*error.value, None][:2]
@@ -83,7 +83,7 @@ def error_text(error: Any) -> str:
 
 
 def state_of(state: Any) -> tuple[int, list[Any]]:
-    """A delivery state's descriptor and fields; 0 if there is none."""
+    """Return the descriptor and the fields of a delivery state; 0 without a state."""
     if not isinstance(state, Described):
         return 0, []
     return _code(state.descriptor), state.value if isinstance(state.value, list) else []

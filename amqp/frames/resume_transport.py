@@ -40,7 +40,7 @@ class ReadAlong:
     """A reader of input on its way to proton, from the beginning of a connection, or from the next frame on."""
 
     def __init__(self, transport: Pointer, most_bytes: int, *, is_new: bool) -> None:
-        """*most_bytes*: of a frame."""
+        """*most_bytes*: the maximum size of an incoming frame."""
         self.frames = Incoming(most_bytes, skip_bytes=_AMQP_HEADER_BYTES if is_new else 0)
         self._align = Aligning(transport, is_new=is_new)
 
@@ -87,12 +87,12 @@ class TakenOutput:
             self.ready.popleft()
 
     def take(self) -> None:
-        """Take all that proton has to say now. Then a frame has ended, and proton has no endpoint left to look at."""
+        """Take all pending output of proton. Then a frame is complete, and proton has processed all endpoints."""
         while data := self._next():
             self.add(data)
 
     def read(self) -> bytes:
-        """Return what proton has to say since `take`; the caller adds it, or a replacement."""
+        """Return the output of proton since `take`; the caller adds it, or a replacement."""
         data = b""
         while more := self._next():
             data += more

@@ -1,9 +1,9 @@
-"""Flows that name a transaction: what is sent for their credit is acquired in it (part 4, 4.4.3).
+"""Flows that name a transaction: deliveries for their credit are acquired in it (part 4, 4.4.3).
 
-Proton reads the properties of a flow and shows them nowhere. So on a connection with a link to the coordinator frames
-are gone through on their way to proton, and such a flow is given to it by itself: what proton then tells of a link's
-credit is what that flow has said. Nobody knows a transaction's id before a frame that asks for it has been answered, so
-no flow with one comes before the first frame whose beginning is found.
+Proton reads the properties of a flow and does not expose them. On a connection with a link to the coordinator, frames
+are therefore read on their way to proton, and such a flow is pushed separately: the change of credit that proton then
+reports comes from that flow. No peer knows the ID of a transaction before the frame that requests it has been answered.
+A flow with one therefore never precedes the first frame whose beginning is found.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _HEAD = Struct(">I4xHB")
 """A frame's size, how its performative's descriptor is written, and the descriptor, if it is `_SMALL`."""
 _SMALL = 0x0053
 _HANDLE, _PROPERTIES = 4, 10
-"""Places of these fields in a flow."""
+"""Positions of the fields handle and properties in a flow."""
 _HEADER_BYTES, _LEAST_BYTES = 8, 11
-"""Of a frame, and of one that says something."""
+"""The size of a frame header, and the minimum size of a frame with a performative."""
 _TXN_ID = "txn-id"
 
 Said = Callable[[bytes | None], None]
@@ -35,13 +35,13 @@ class NamingFlows:
     """All that comes in, from the next frame on."""
 
     def __init__(self, transport: Pointer, most_bytes: int) -> None:
-        """*most_bytes*: of a frame."""
+        """*most_bytes*: the maximum size of a frame with a flow."""
         self._align = Aligning(transport)
         self._most_bytes = most_bytes
         self._held = b""
         """The beginning of a frame that may be such a flow; proton has it."""
         self._skip_bytes = 0
-        """What is to come of a frame that is none."""
+        """The remaining bytes of a frame that is not such a flow."""
 
     def push(self, data: bytes | memoryview, push: Push, said: Said) -> None:
         """Give *data* to proton, by *push*."""

@@ -40,7 +40,7 @@ class End(NamedTuple):
 
     @property
     def lasts(self) -> bool:
-        """Return whether any state of the terminus outlives its link."""
+        """Return whether the node keeps any state of the terminus after its link."""
         return self.expiry == NEVER or self.durability > 0
 
 
@@ -53,9 +53,9 @@ class Attach(NamedTuple):
     snd_settle_mode: int = MIXED
     rcv_settle_mode: int = FIRST
     max_message_bytes: int = 0
-    """0 for no limit."""
+    """The maximum size of a message; 0 for no limit."""
     properties: bytes = b""
-    """An encoded map."""
+    """The properties of the link, as an encoded map."""
 
 
 def said_by_peer(link: Link) -> Attach:

@@ -1,9 +1,9 @@
-"""Credit of links on which this side receives: given, taken back, and what comes beyond it.
+"""Credit of links on which this side receives: granted, revoked, and messages beyond it.
 
-A receiver wants messages up to some number. It may want fewer than before, while the sender, who has not heard of that,
-sends what was wanted before. Then more comes than is wanted now: that is credit of less than nothing, which AMQP has
-no way to say, and proton says 2 ** 32 - 1 where it is one less. So this says none, and what came is made up for by what
-is asked for next.
+A receiver requests messages up to some number. It may reduce the number while the sender, which has not received the
+change, sends messages for the earlier credit. More messages then arrive than are requested, so the credit would be
+negative, which AMQP cannot express; proton sends 2 ** 32 - 1 for minus one. This module therefore grants zero credit,
+and deducts the excess from the next credit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def grant(link: Link, credit: int) -> None:
 
 
 def mend(link: Link) -> None:
-    """If more has come, or credit came back, than is wanted: say no credit. To be called before anything is sent."""
+    """Set the credit to zero if more was sent or returned than is requested. Call it before output is sent."""
     if (link.revoked_credit or link.is_locally_initiated) and lib.pn_link_credit(link.pn) < lib.pn_link_queued(link.pn):
         ask(link, 0)
 

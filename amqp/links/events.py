@@ -32,9 +32,9 @@ class Event(NamedTuple):
     link: Link | None = None
     text: str = ""
     closed: bool = False
-    """On DETACHED: the link was closed, by the peer or, if it is part of a longer one, by either.
+    """True on DETACHED if the link was closed, by the peer or, for a part of a link route, by either side.
 
-    Whoever closes it gives up its terminus; else the link only went away.
+    Closing a link gives up its terminus; otherwise the link was only detached.
     """
     session: int = 0
     """On BEGUN and ENDED: which session of the connection, from 1 on."""

@@ -23,7 +23,7 @@ class Acquired(NamedTuple):
 
 
 _NO_OUTBOX: deque[Any] = deque(maxlen=0)
-"""Of all links on which only the peer sends: an empty deque of its own would take 760 bytes of each."""
+"""The outbox of all links on which only the peer sends: an empty deque per link would take 760 bytes."""
 
 
 class Link:
@@ -47,25 +47,25 @@ class Link:
         self.name = name
         self.sender = sender
         self.closed = False
-        """Its state is `CLOSED`: nothing may be done on the link or its deliveries any more."""
+        """True in state `CLOSED`: the link and its deliveries must not be used any more."""
         self.error: Error | None = None
         """The error that closed it, if any: the peer's, or one of this side."""
         self.routed: Callable[[Pointer], None] | None = None
-        """Of a link that is part of a longer one: called with deliveries that the peer settles second (C60)."""
+        """For a part of a link route: called with deliveries that the peer settles second (C60)."""
         self.is_paused = False
         """Arriving messages stay in proton, because the link is held; or they are discarded, because it is `closed`."""
         self.has_source = False
-        """Its attach has a source, which proton does not show if it has no address."""
+        """True if its attach has a source, which proton does not show if it has no address."""
         self.presettled = False
         self.priority = DEFAULT_PRIORITY
         self.settles_second = False
-        """Of an incoming link: this side settles a delivery after the peer has (receiver-settle-mode second)."""
+        """For an incoming link: this side settles a delivery after the peer has (receiver-settle-mode second)."""
         self.awaiting_peer_settle: set[Pointer] = set()
         """Deliveries whose outcome such a link's peer has received, and that it has not settled."""
         self.deferred_credit = 0
         """Credit that is granted when the peer settles them."""
         self.coordinator = False
-        """It controls transactions."""
+        """True for a link that controls transactions."""
         self.resuming: ResumeState | None = None
         """State of a link that may resume."""
         self.touched = False
@@ -73,9 +73,9 @@ class Link:
         """The terminal's own."""
         self.inbox: list[Fragment] = []
         self.grown_bytes = 0
-        """Of the message that is arriving in pieces."""
+        """The received size of the message that is arriving in pieces."""
         self.partials = 0
-        """How many pieces of it there were."""
+        """The number of its pieces received so far."""
         self.beyond = 0
         """Credit of a drain beyond what a capped link may have: the driver is not told of it."""
         self.capped = False
@@ -83,11 +83,11 @@ class Link:
         self.transaction = b""
         """The transactional state that the last transfer came with; empty if it was for no transaction."""
         self.runs: list[tuple[int, bytes]] = []
-        """Where in `inbox` what came begins to be for another transaction, and that state."""
+        """The positions in `inbox` at which the transaction changes, each with the new transactional state."""
         self.acquiring: list[tuple[bytes, int, bool]] = []
         """Transactions named by flows: an ID, empty for none, and the `credit_limit` up to which it applies."""
         self.told_limit = -1
-        """The limit of messages that the driver was told last; -1 if it was told to drain, or nothing yet."""
+        """The limit of messages that was last reported to the driver; -1 for a drain, or if none was reported yet."""
         self.outcomes: list[Outcome] = []
         self.provisional: list[tuple[bytes, Outcome]] = []
         """Outcomes in transactions: the transaction's id, and what is to become of the delivery with its commit."""
@@ -98,7 +98,7 @@ class Link:
         self.sent = 0
         """Deliveries begun."""
         self.handle: int | None = None
-        """Of this side, once its attach is written; noted of links on which it sends."""
+        """The handle of this side, once its attach is written; recorded for links on which it sends."""
         self.is_locally_initiated = False
         """This side sent the first attach."""
         self.revoked_credit = 0
@@ -111,7 +111,7 @@ class Link:
         self.given_back = 0
         """Credit that drains gave back to the peer."""
         self.spent = 0
-        """Credit that the driver takes for given back. Less is, if the peer takes its wish back meanwhile."""
+        """Credit that the driver counts as returned. Less is, if the peer withdraws its request."""
         self.drain_due: int | None = None
         """Credit to add to `spent` when all waiting messages are sent; None without a drain to answer."""
 

@@ -1,8 +1,8 @@
 """Link endpoints that resume: what the engine keeps for one, beside its `Link` (part 2, 2.6.13).
 
 A link resumes if the client asks for a terminus at the broker whose unsettled state lasts (durability 2), and for
-receiver-settle-mode second. In the other mode a receiver settles before its partner has heard of it, and nothing that
-either of them keeps could tell afterwards whether it had.
+receiver-settle-mode second. In the other mode a receiver settles before its partner has received the outcome, and
+afterwards no state of either side shows whether it had.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Claims(NamedTuple):
     complete: bool
     """The client has settled, or never received, all deliveries that are not in `states`."""
     failures: Mapping[bytes, tuple[bool, bool]] = {}
-    """Of those that are modified: whether the delivery failed, and is undeliverable there."""
+    """For modified deliveries: whether the delivery failed, and is undeliverable there."""
 
 
 class KeptLink(NamedTuple):
@@ -61,7 +61,7 @@ UNKNOWN = Claims({}, False)
 
 
 class ResumeState:
-    """Of one link that may resume."""
+    """The state of one link that may resume."""
 
     __slots__ = ("arrivals", "claims", "departures", "holds_back", "keeper", "on_settled", "tags")
 
@@ -74,7 +74,7 @@ class ResumeState:
         self.holds_back = False
         """The client does not have the complete list of unsettled deliveries, so no new message may be sent."""
         self.tags: dict[Pointer, bytes] = {}
-        """Of the deliveries that the client has not settled."""
+        """The tags of the deliveries that the client has not settled."""
         self.keeper: Any = None
         """The terminal's own: who keeps what is unsettled."""
         self.on_settled: Callable[[bytes], None] | None = None
@@ -93,7 +93,7 @@ def tag_of(delivery: Pointer) -> bytes:
 
 
 def state_code(state: Any) -> int:
-    """The code of a delivery state as it stands in an unsettled map; 0 for none, or one that is not known."""
+    """Return the code of a delivery state in an unsettled map; 0 for none, or an unknown one."""
     if not isinstance(state, Described):
         return 0
     code = _STATES.get(state.descriptor, 0) if isinstance(state.descriptor, str) else state.descriptor

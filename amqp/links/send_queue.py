@@ -1,12 +1,12 @@
-"""Messages on their way out: from a link's outbox into proton, as far as there is room.
+"""Outgoing messages: moved from the outbox of a link into proton, as far as there is room.
 
-A message that fits one frame is handed to proton whole. A longer one is handed over a frame at a time, the next one
-when proton has none of it left: proton keeps a delivery's bytes in a ring and turns it byte by byte before each frame,
-so a buffered megabyte would be turned over and over. It also keeps memory bounded and lets links take turns.
+A message that fits one frame is passed to proton as a whole. A longer one is passed a frame at a time, when proton has
+sent the previous one. Proton keeps the bytes of a delivery in a ring buffer and rotates it byte by byte before each
+frame, so a buffered megabyte would be rotated repeatedly. This also bounds memory and lets links take turns.
 
-What proton holds is bounded three times: for each session, because a client may keep its window closed; for the
+The content in proton has three bounds: for each session, because a client may keep its window closed; for the
 connection, because a client may not read; for all connections of a worker, by its `Buckets`. Content that has to wait
-waits as references to bytes, or to a place in the store.
+is a reference to bytes, or to a place in the store.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class SendQueue:
     def pump(self, link: Link) -> bool:
         """Move messages into proton while there is room; their tags come back in their `Outcome`.
 
-        True if there is credit the driver doesn't know of, such as of a message that was `Gone`. What else reading
-        content raises goes through, and `abort` is then the way on.
+        True if there is credit the driver doesn't know of, such as of a message that was `Gone`. Other errors of
+        reading content are propagated; the caller then calls `abort`.
         """
         if link.closed:
             return False
@@ -192,10 +192,10 @@ class SendQueue:
         return self._give_back(link)
 
     def _give_back(self, link: Link) -> bool:
-        """Give credit back on a link with an empty outbox.
+        """Return credit on a link with an empty outbox.
 
-        Proton tells the peer when it writes what is to be sent, and forgets about it if the peer's next flow is read
-        before: so it is to write now, and not to be asked to while it has messages of the link left.
+        Proton writes the drained credit together with other output, and discards it if it reads the next flow of the
+        peer before. The output is therefore written immediately, and only if proton has no messages of the link left.
         """
         lib.pn_transport_pending(self._transport)
         if lib.pn_link_queued(link.pn):
@@ -287,7 +287,7 @@ class SendQueue:
         return self._shut_in_bytes < before_bytes
 
     def give_up(self) -> None:
-        """Proton is given back, and all that it holds."""
+        """Release the room that is held for content in proton, because proton is freed."""
         self._take(-self.held_bytes)
         self._sessions.clear()
 
@@ -297,7 +297,7 @@ class SendQueue:
         self._share_room()
 
     def drop_link(self, link: Link) -> None:
-        """Remove a link that has ended."""
+        """Remove an ended link, and share its room among the remaining sessions."""
         self.blocked.pop(link, None)
         self._sessions[link.session] -= 1
         if not self._sessions[link.session]:

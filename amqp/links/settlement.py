@@ -55,7 +55,7 @@ def wait_for_peer(link: Link, delivery: Pointer) -> None:
 
 
 def answered(link: Link, delivery: Pointer) -> None:
-    """The peer has settled *delivery*: so does this side, if the outcome was told, and gives back the credit."""
+    """Settle *delivery*, which the peer has settled after it received the outcome, and grant the deferred credit."""
     if delivery in link.awaiting_peer_settle:
         link.awaiting_peer_settle.remove(delivery)
         if link.routed is not None:

@@ -32,9 +32,9 @@ class StreamCursor:
         self._aborted = False
         self._rewrite: Callable[[bytes], bytes | None] | None = None
         self._held = b""
-        """What is there of a beginning that is rewritten."""
+        """The bytes so far of a beginning that is rewritten."""
         self.settled = False
-        """Its sender wants no outcome, and the reader is to ask for none. Said before the end."""
+        """True if the sender requests no outcome, and the reader must not ask for one. Set before the end."""
 
     # ---- the writer's -----------------------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class StreamCursor:
         self._over = True
 
     def abort(self) -> None:
-        """The rest will never come: the reader is to take back what it has sent."""
+        """End the stream without its rest: the reader must abort the delivery that it has begun."""
         self._aborted = True
 
     @property
@@ -119,5 +119,5 @@ class StreamCursor:
 
     @property
     def is_dry(self) -> bool:
-        """Nothing can be done now: the writer says when it can."""
+        """True if the reader must wait for the writer, which notifies it."""
         return not (self._pieces or self._over or self._aborted)

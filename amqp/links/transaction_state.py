@@ -1,8 +1,8 @@
-"""Deliveries in transactions: their states are read from proton and written to it as the lists that they are.
+"""Deliveries in transactions: their states are read from proton and written to it as encoded lists.
 
-Connections with a link to the coordinator look for them, and such as have sent one without: it names a transaction that
-there is not. A transfer then costs the look at its state, and the state's bytes are compared with those of the transfer
-before; what they say is read once for each run of transfers in the same transaction.
+States are examined on connections with a link to the coordinator, and on those that sent a transactional state without
+one, which names an unknown transaction. A transfer then costs one check of its state, whose bytes are compared with
+those of the previous transfer. A state is decoded once for each run of transfers in the same transaction.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def begin(delivery: Pointer, state: bytes) -> None:
 
 
 def recall(link: Link, tags: Collection[Any]) -> None:
-    """Take back messages that were to go out, or did: those with these tags. What was sent whole is released.
+    """Recall outgoing messages with these tags, sent or not. Completely sent ones are released.
 
-    There may be credit left by it that the driver does not know of.
+    This may leave credit of which the driver is not notified.
     """
     if link.sending is not None and link.sending.tag in tags:
         lib.pn_delivery_abort(link.sending.delivery)
@@ -133,9 +133,9 @@ def reject(
 
 
 def settle(link: Link, deliveries: Iterable[tuple[Pointer, int, Any]]) -> None:
-    """The outcomes of outgoing deliveries are true now: settle those that the receiver has not settled meanwhile.
+    """Apply final outcomes of outgoing deliveries: settle those that the receiver has not settled meanwhile.
 
-    A delivery that it has settled is gone, and another one may be in its place: the tag tells.
+    A delivery that the receiver settled no longer exists, and another one may have its address: the tags are compared.
     """
     if link.closed:
         return

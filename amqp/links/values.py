@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from ..native.proton_ffi import Pointer
 
 DEFAULT_PRIORITY = 4
-"""Of 0 to 9; links of a connection on which messages go out are served highest first (router guide C46)."""
+"""The default of a priority from 0 to 9; outgoing links of a connection are served highest first (router guide C46)."""
 MORE = 1
 SETTLED = 2
 ABORTED = 4
@@ -50,9 +50,9 @@ class Outcome(NamedTuple):
     failed: bool = False
     undeliverable: bool = False
     error: Error | None = None
-    """Of a rejection."""
+    """The error of a rejection."""
     annotations: bytes = b""
-    """Of a modification, as an encoded map."""
+    """The annotations of a modification, as an encoded map."""
 
 
 class Answer(NamedTuple):
@@ -88,11 +88,11 @@ class Terminus(NamedTuple):
     """Seconds from the event in `expiry` until the terminus expires."""
     capabilities: tuple[str, ...] = ()
     filters: bytes = b""
-    """The filter set as an encoded map; empty if there is none."""
+    """The filter set as an encoded map; empty without filters."""
     properties: bytes = b""
-    """Of a dynamic node, as an encoded map; empty if there are none."""
+    """The properties of a dynamic node, as an encoded map; empty without properties."""
 
     @property
     def lasts(self) -> bool:
-        """Return whether any state of the terminus outlives its link."""
+        """Return whether the terminus has state that outlives its link."""
         return self.durability > 0 or self.expiry == "never"

@@ -1,18 +1,18 @@
-"""A pool of buckets: how much content may be on its way between sockets and queues (RFC005 F25, F26).
+"""A pool of buckets: the limit of content between sockets and queues (RFC005 F25, F26).
 
-In Python a bucket is not a buffer that is lent out, but a count: content is bytes objects that are passed on and never
-copied (F24), and go when the last one who uses them lets go. What is counted is what nobody else counts: bytes that
-were read and that the core has not taken over yet, and bytes that proton holds to be sent. From the core on, content
-counts in the broker's memory budget, `broker/kernel/memory_budget.py`.
+In Python a bucket is not a borrowed buffer, but a count: content consists of bytes objects that are passed on and never
+copied (F24), and freed by their last user. The pool counts bytes that no other component counts: those that were read
+and not yet taken over by the core, and those that proton holds for output. From the core on, content counts in the
+memory budget of the broker, `broker/kernel/memory_budget.py`.
 
-Who fills a bucket takes it, the last user gives it back: per read and per batch, never per message. There is a pool for
-each direction: clients that take nothing keep outgoing buckets, and must not keep others from being heard.
+Buckets are taken when they are filled, and returned by the last user: per read and per batch, never per message. Each
+direction has a pool of its own: clients that do not read keep outgoing buckets occupied, and must not block input.
 """
 
 from __future__ import annotations
 
 DEFAULT_LIMIT_BYTES = 64 << 20
-"""Of both directions together, all workers."""
+"""The default limit of both directions together, for all workers."""
 
 
 class Buckets:
@@ -21,9 +21,9 @@ class Buckets:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.free_bytes = limit_bytes
-        """Who fills buckets subtracts their bytes, who is done with them adds them.
+        """The remaining bytes: taking buckets subtracts their bytes, and releasing them adds the bytes.
 
-        Negative if the last one took more than was left: a message on its way out is not cut.
+        Negative if the last user took more than was left: an outgoing message is not split.
         """
 
     @property

@@ -6,12 +6,12 @@ from .proton_ffi import ffi
 
 
 class ScratchBuffer:
-    """One thread's. What stands in it is good until the next call of any of its engines."""
+    """The scratch buffer of one thread. Its content is valid until the next call of any engine of the thread."""
 
     def __init__(self, size_bytes: int) -> None:
         """*size_bytes*: of a frame."""
         self.incoming = ffi.new("char[]", size_bytes)
-        """Where proton writes what came."""
+        """The buffer into which proton writes incoming content."""
         self.incoming_bytes = size_bytes
         self.outgoing = bytearray(size_bytes)
         self.outgoing_pointer = ffi.from_buffer("char[]", self.outgoing)

@@ -23,7 +23,7 @@ class Identity:
     """The user name; empty for an anonymous login."""
     password: str = field(default="", repr=False)
     certified: bool = False
-    """A certificate says who it is."""
+    """True if a certificate identifies the client."""
     insecure: bool = False
     """The password may be sent as it is without TLS."""
 
@@ -72,7 +72,7 @@ class _Once:
         raise AssertionError("nothing is checked")
 
     def succeeded(self, data: bytes) -> None:
-        """It need not prove anything."""
+        """Accept any final data: this mechanism does not authenticate the broker."""
 
 
 class _Scram:

@@ -7,7 +7,7 @@ from ..codec.primitives import Malformed, descriptor
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 MAX_SASL_FRAME_BYTES = 512
-"""As the specification says; so little memory is ever held for a stranger."""
+"""The maximum size of a SASL frame in the specification, which limits the memory for unauthenticated peers."""
 MECHANISMS, INIT, CHALLENGE, RESPONSE, OUTCOME = 0x40, 0x41, 0x42, 0x43, 0x44
 """Descriptors of SASL frames."""
 

@@ -39,13 +39,13 @@ class Handshake(ABC):
     def __init__(self) -> None:
         self.stage = Stage.HEADER
         self.why = ""
-        """Why the connection was refused."""
+        """The reason why the connection was refused."""
         self.user = ""
         """The authenticated user of the peer; empty for an anonymous one."""
         self.check: Check | None = None
         self._held = b""
         self._at = 0
-        """Where in `_held` the part begins that is not handled yet; `_go_on` cuts once."""
+        """The position in `_held` of the part that is not processed yet; `_go_on` cuts once."""
         self._frames = 0
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:

@@ -1,8 +1,8 @@
-"""SASL, the server's side: PLAIN, SCRAM-SHA-256, EXTERNAL and ANONYMOUS. Bytes in, replies out; no frame, no thread.
+"""The server side of SASL: PLAIN, SCRAM-SHA-256, EXTERNAL and ANONYMOUS. Bytes in, replies out; no frame, no thread.
 
-What takes long (reading the users file, hashing a password) is not done here: the exchange asks for it with a `Check`,
-and goes on with what came of it. Whatever a client sends ends in a reply or in `Denied`, never in anything else (A9). A
-user there is none of gets the same replies, after the same work, as one whose password was wrong (A10).
+Slow operations (reading the users file, hashing a password) are not done here: the exchange requests them with a
+`Check`, and continues with the result. Any input of a client results in a reply or in `Denied`, never in another error
+(A9). An unknown user gets the same replies, after the same work, as a user with a wrong password (A10).
 """
 
 from __future__ import annotations

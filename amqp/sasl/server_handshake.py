@@ -26,7 +26,7 @@ _HTTP = b"GET /", b"POST /", b"HEAD /", b"PUT /", b"OPTIONS"
 """The first bytes of HTTP requests."""
 
 _OK, _AUTH, _SYS_TEMP = (b"\x50" + bytes((code,)) for code in (0, 1, 4))
-"""Outcomes, as they stand in a frame."""
+"""Encoded outcomes."""
 
 
 class ServerHandshake(Handshake):
@@ -40,13 +40,13 @@ class ServerHandshake(Handshake):
         self._certified = certified
         self._exchange: Exchange | None = None
         self.mechanism = ""
-        """The SASL mechanism that the client chose; empty as long as there is none."""
+        """The SASL mechanism that the client chose; empty before the choice."""
         self._claimed = ""
         """The user name that the client gave."""
         self._reason = PROTOCOL
 
     def failure(self, address: str) -> LoginFailure:
-        """Why the login of the client at *address* failed, once `stage` is REFUSED."""
+        """Return the login failure of the client at *address*, once `stage` is REFUSED."""
         return LoginFailure(address, self._claimed, self.mechanism, self._reason, self.why)
 
     def left(self) -> bool:
@@ -58,7 +58,7 @@ class ServerHandshake(Handshake):
         return self.stage is Stage.REFUSED
 
     def busy(self) -> bytes:
-        """As in `Handshake`. The client may try again later."""
+        """Refuse the login because too many are in progress. The client may try again later."""
         self._reason = LIMIT
         self._refuse("too many others are logging in")
         return sasl_frame(OUTCOME, _SYS_TEMP)

@@ -1,7 +1,7 @@
 """The archive: a directory that keeps containers that left the log, before their files are reused.
 
 `LLLLLLLLLLLLLLLLLLLL-UUUUUUUU.cairn` is a complete container. L is the LSN of its first byte in 20 digits, so that
-names sort in log order. U is the first 8 hexadecimal digits of the UUID of the log, so that several logs can share the
+names sort in log order. U is the first 8 hexadecimal digits of the UUID of the log, so that logs can share the
 directory.
 
 If both directories are on one file system, the container itself moves: its second name is created and synced, and then
@@ -104,8 +104,7 @@ class Archive:
     def store(self, slot: int, number: int) -> None:
         """Put the container with file *number*, which held *slot*, into the archive.
 
-        The file may then have a second name, even after a `CairnError` that reports that the name may not survive a
-        power cut.
+        The file may then have a second name, even after a `CairnError` that it may not survive a power cut.
         """
         lsn = slot * self.container_bytes
         name, source = archive_name(lsn, self._log_uuid), container.file_name(number)

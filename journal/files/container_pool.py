@@ -176,8 +176,7 @@ class ContainerPool:
         While the reserve is in use, a container is created synchronously in the calling thread, so that admitted
         messages never depend on the reserve. The same applies to containers that a batch of *size_bytes* needs beyond
         the share of the reserve for one batch. This happens only if traffic fills containers faster than `prepare`
-        creates them. Messages then wait for the disk. The alternative would be to reject them although the disk has
-        space.
+        creates them. Messages then wait for the disk. The alternative would be to reject them.
         """
         self.has_room = True  # before the look: another thread that takes room during it resets this
         refusal = self._find_room(size_bytes)

@@ -80,8 +80,7 @@ class Flag(IntFlag):
     """On START and CHUNK: content follows in a CHUNK."""
     MOVED = 8
     """The record was copied forward. On START, CHUNK and ENQUEUE `undo_prev` is the LSN of the original, which the copy
-    replaces; DELETE and DEQUEUE copies repeat the original.
-    """
+    replaces; DELETE and DEQUEUE copies repeat the original."""
     PREPARED = 16
     """On ENQUEUE and DEQUEUE: an operation of a prepared transaction, without effect before its commit."""
 

@@ -7,12 +7,12 @@ complete block of this log at its own LSN, and classifies the bytes between:
   container was left unused, or an earlier recovery cut a torn tail there;
 * nothing, when a hole follows the last block read, and that block stands behind the hole (`journal/format/holes.py`);
 * `Damage` otherwise. It is *corrupt* if a surviving claim (the durable LSN of a block or of the mark) proves that the
-  place was once on the disk, and *torn* otherwise. After a torn place no record was ever confirmed, and recovery cuts
+  place was once on the disk, and *torn* otherwise. No record after a torn place was ever confirmed; recovery cuts
   there.
 
 A reader may read a log while it is written (`live`): it then ends at the position of the writer. A container that is
-recycled during the read is detected by its head, and reading continues at the new base. Recovery has exclusive access
-to the log.
+recycled during the read is detected by its head, and reading continues at the new base. Recovery has the log
+exclusively.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ writer is its thread; without one, `flush` does both. Any thread may use `stored
 
 Group commit. `append` returns the record's LSN at once. `seal` closes the open block and hands it to the writer, which
 writes all sealed blocks, syncs once, and raises `durable_lsn`: everything below it survives a power cut. At most
-`max_write_buffers` sealed blocks wait; then `append` waits for the writer, or writes the blocks itself without a
-`Flusher`.
+`max_write_buffers` sealed blocks wait; then `append` waits for the writer, or writes without a `Flusher`.
 
 A power cut leaves every durable block, and any part of the others; recovery cuts the log at the first gap.
 """

@@ -5,8 +5,7 @@ claim proves to be on the disk were perhaps only in the page cache. `renewal` re
 sound containers, before any content is made visible.
 
 Slots that hold only openings leave the log when the new one is written, so that a broker that is killed repeatedly uses
-no additional space. They have no visible content, so they are not copied, but their containers are retired like the
-others.
+no additional space. They have no visible content and are not copied, but their containers are retired.
 """
 
 from __future__ import annotations
@@ -290,8 +289,7 @@ def abandoned_on_failure(journal: Journal) -> Iterator[None]:
 
 
 def _let_go(pool: ContainerPool, reader: LogReader, slots: Collection[int]) -> None:
-    """Free the containers whose head names a slot outside the log, but first archive those that still hold a part of
-    it.
+    """Free the containers whose head names a slot outside the log; archive those that hold a part of it first.
 
     Containers that were started after the end of the log were never confirmed, and are in doubt: `_fill` retires them.
     """

@@ -83,8 +83,7 @@ def copy_slots(reader: LogReader, pool: ContainerPool, incarnation: int, ends: M
 
 
 def superseded(reader: LogReader) -> list[int]:
-    """Return the numbers of the containers that a copy replaces: the copy holds all of their content, up to its own
-    end.
+    """Return the numbers of containers that a copy replaces: it holds all of their content, up to its own end.
 
     Containers that are older for another reason were put there by an administrator, and are not changed.
     """

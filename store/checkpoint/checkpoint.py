@@ -1,16 +1,14 @@
 """A checkpoint: the message map as of an LSN, so that recovery reads only the log after that LSN.
 
 It is taken beside the traffic, a few pages or messages at a step, so it is not a snapshot of one point in time: an
-entry may contain effects of later records. That is harmless, since records can be applied twice (`state.State`). It is
-committed only when all records that its entries contain are durable: after a power cut no message may exist only in the
-checkpoint.
+entry may contain effects of later records. That is harmless: records can be applied twice (`state.State`). It is
+committed only when all records that its entries contain are durable: no message may exist only in the checkpoint.
 
-entry           key                  value, behind a checksum that binds it to the key meta            "m"
-JSON: the identity of the log, and the block after which recovery continues page            "p", slot            of the
-plain messages whose ids lie in a slot, see `_encode_page` odd message     "o", message id      numbers, see
-`_encode_odd` transactions    "t"                  JSON, see `Outcomes.encode` cut queues      "c"
-JSON, see `Cuts.encode` ends            "e", slot            numbers: how many pairs; the pairs, each a slot that
-records here end others in and
+entry           key                  value, behind a checksum that binds it to the key meta            "m" JSON: the
+identity of the log, and the block after which recovery continues page            "p", slot            of the plain
+messages whose ids lie in a slot, see `_encode_page` odd message     "o", message id      numbers, see `_encode_odd`
+transactions    "t"                  JSON, see `Outcomes.encode` cut queues      "c" JSON, see `Cuts.encode` ends
+"e", slot            numbers: how many pairs; the pairs, each a slot that records here end others in and
                                      how many; the slots that records here were copied from
 
 Slots and ids are eight bytes, big-endian; numbers in values are little-endian.

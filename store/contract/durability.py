@@ -31,8 +31,7 @@ def check_waiting() -> None:
 
 
 class Durable(Future[T], Generic[T]):
-    """A future that is done when the requested change is on the disk, with its result; or with the error that ended the
-    store.
+    """A future of a change: done with its result when it is on the disk, or with the error that ended the store.
 
     `result()` waits in a thread, and `await` waits in a coroutine. `add_done_callback` has a function called on a
     thread of the store or, if the future is done already, at once. The function may call the store, but must not wait
@@ -75,9 +74,7 @@ class Waiting:
         self._waiting: deque[tuple[int, Durable[Any], Any, Callable[[], None] | None]] = deque()
 
     def add(self, lsn: int, result: T, then: Callable[[], None] | None = None) -> Durable[T]:
-        """Return a future that is done with *result* when *lsn* is durable; *then* is called before any waiter is
-        notified.
-        """
+        """Return a future of *result*, done when *lsn* is durable; *then* is called before any waiter is notified."""
         future: Durable[T] = Durable()
         self._waiting.append((lsn, future, result, then))
         return future

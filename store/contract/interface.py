@@ -2,8 +2,7 @@
 
 Every call that changes messages returns at once the LSN at which the change is recorded. The change is *durable*, and
 may be confirmed, only when `durable_lsn` has passed that LSN. A whole batch therefore needs one check. `kick` requests
-durability for all changes recorded so far; the owner of the store is notified by its `on_durable` callback, once per
-flush.
+durability for all changes recorded so far; its callback `on_durable` is called once per flush.
 
 Calls that change the wiring also return at once, and have no LSN. Each is executed on another thread, which calls
 *done* once with the result or the error; the change is then durable in SQL. They are executed in the order of the

@@ -1,5 +1,4 @@
-"""Transactions as seen by their owner, the same in every store: operations that are gathered and then applied
-atomically.
+"""Transactions as seen by their owner, in every store: operations that are gathered and then applied atomically.
 
 A transaction writes nothing before it is committed or prepared, except contents that are too long for memory. A message
 that it dequeues is locked from then on: no other client can dequeue it. A message that it enqueues becomes visible with

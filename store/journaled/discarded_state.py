@@ -2,8 +2,8 @@
 
 A full container is never written again, and one with a second name is never reused (`journal/files/container_pool.py`).
 The containers of the log therefore get second names there, which take no space until the log releases them. Only the
-last one or two are copied, as far as they were written, and the wiring, which is small. `cairnmq as-of` and other tools
-read it.
+last one or two are copied, as far as they were written, and the wiring, which is small. Tools (`cairnmq as-of`) read
+it.
 
 It is made under a name that ends in `.partial` and renamed when it is completely on the disk; before it is removed, it
 is renamed back. A state with a final name is therefore complete after a kill or a power cut, and partial ones are

@@ -7,8 +7,7 @@ from .store import JournalStore
 
 
 def expunge_going(store: JournalStore, time_us: int) -> dict[str, int]:
-    """Dequeue the messages of queues that are being deleted; return the numbers by queue. Call it before `start` of the
-    store.
+    """Dequeue the messages of queues that are being deleted; return the numbers by queue. Call it before `start`.
 
     After an interruption the next recovery repeats the changes that are not durable (checklist E53, E55). It also
     repeats those for a queue that a prepared transaction concerns: until that is decided, the note is kept.

@@ -40,8 +40,7 @@ _OF_QUEUE = (_START, _ENQUEUE, _DEQUEUE, _QUEUE_DELETE)
 _FLAG_ENQUEUE, _FLAG_DELETE, _FLAG_MORE = int(Flag.ENQUEUE), int(Flag.DELETE), int(Flag.MORE)
 _NOT_DONE = int(Flag.MOVED) | int(Flag.PREPARED)
 """The flags of records that repeat another record, or have no effect yet. Of a dequeue the flags above are its reason,
-which does not overlap them.
-"""
+which does not overlap them."""
 
 
 _SLOTS = 32

@@ -62,9 +62,8 @@ class MappedStore(WiringCalls):
         super().finish_destroy_queue(queue_id, finished)
 
     def _check_known(self, queue_id: int) -> None:
-        """Raise `StoreError` for an unknown queue. A queue that is being deleted counts as known: its owner may not be
-        notified yet.
-        """
+        """Raise `StoreError` for an unknown queue. One that is being deleted is known: its owner may not be notified
+        yet."""
         if queue_id not in self._names and queue_id not in self._going:
             raise StoreError(f"queue {queue_id}", "there is no such queue", "create it first")
 

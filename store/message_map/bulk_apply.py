@@ -57,8 +57,7 @@ def apply_all(state: State, lsns: Lsns, heads: Table) -> bool:
 
 
 def _is_committed_here(state: State, heads: Table, plainly: npt.NDArray[np.bool_]) -> bool:
-    """Return whether all transactions in *heads* are local and complete, so that their operations need no special
-    handling.
+    """Return whether all transactions in *heads* are local and complete: their operations need no special handling.
 
     Records of the transactions themselves are marked in *plainly*.
     """

@@ -5,8 +5,7 @@ as it is read back, so the two cannot drift apart. Records are idempotent: recov
 already contains the effects of records that it then reads again.
 
 A message ID is the LSN of the first record of the message, and never changes. Messages are grouped by the slot of the
-log that their ID lies in. The live messages of a slot are therefore found directly, and a slot without messages costs
-nothing.
+log that their ID lies in. The live messages of a slot are therefore found directly, and empty slots cost nothing.
 
 A record that removes something is needed as long as the record that added it is still in the log: otherwise recovery
 would find only the latter. `Pins` counts both.
@@ -161,9 +160,7 @@ class State:
                 self.pins.release(at[1], HEAD_BYTES)
 
     def deleted(self, lsn: int, message_id: int, given_lsn: int) -> None:
-        """Apply a Delete record, or a Dequeue record with the delete flag; *given_lsn* is the Start record of the
-        message.
-        """
+        """Apply a Delete record, or a Dequeue with the delete flag; *given_lsn* is the Start record of the message."""
         slot = message_id // self._container_bytes
         page = self.pages.get(slot)
         if page is not None and (found := page.pop(message_id, None)) is not None:
@@ -184,8 +181,7 @@ class State:
                 self.pins.release(at, size_bytes)
 
     def discarded(self, message_id: int) -> None:
-        """Remove a message on no queue without a record: a later recovery finds it on no queue, and discards it as
-        well.
+        """Remove a message on no queue without a record: a later recovery finds it on none, and discards it, too.
 
         Its Dequeue records are needed in the log as long as the records that had enqueued it.
         """
@@ -356,8 +352,7 @@ class State:
         self.outcomes.changed = self.cuts.changed = True
 
     def take_over(self, other: State) -> None:
-        """Take the content of *other*, the state in a checkpoint, which is unchanged since except for more recent
-        pages.
+        """Take the content of *other*, the state in a checkpoint, unchanged since except for more recent pages.
 
         Messages that became detailed after their page was taken are in its entries until they are rewritten.
         """

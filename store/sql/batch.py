@@ -2,8 +2,7 @@
 
 Every row has a unique name: the LSN of the change. The order of rows of different kinds therefore does not matter, as
 long as rows are inserted before rows are deleted, and a reference is inserted after and deleted before its target. Only
-a purge, which names a queue and no rows, must keep its place between earlier and later changes: it ends a *part* of the
-batch.
+a purge, which names a queue and no rows, must stay between earlier and later changes: it ends a *part*.
 
 Threads: the one that makes the calls of the store, until the batch is passed to the writer.
 """

@@ -272,8 +272,7 @@ _SQLITE: dict[str, _Meaning] = {
 def explaining(database: Database, what: str = "") -> Iterator[None]:
     """Translate errors of SQL, and of the rows of a damaged file, to errors of CairnMQ.
 
-    *what* describes the failed action on a wiring in use; without it, a wiring is being opened, and the file may be
-    something else.
+    *what* describes the failed action on a wiring in use; without it, a wiring is being opened, and may be none.
     """
     timer = None
     if database.cut is not None:

@@ -34,8 +34,7 @@ class WiringSource:
             return wiring.queue_names() if wiring.is_identified() else {}
 
     def copy(self, target: str, uuid: UUID, before: dict[int, str]) -> None:
-        """Make the new file *target* a copy, and sync it; queues of *before* that were deleted are marked as being
-        deleted in it.
+        """Make the new file *target* a copy, and sync it; deleted queues of *before* are marked as being deleted.
 
         Raises `ForeignStore` if the wiring does not belong to store *uuid*, `DiskError`, and the errors of SQL.
         """

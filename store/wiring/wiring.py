@@ -4,8 +4,7 @@ Every call is one transaction, committed before it returns. It may take millisec
 unavailable: never call it on the core. Any thread may, one at a time.
 
 An error leaves the wiring unchanged, except for `SqlUnreachable`: if a server fails during a commit, the outcome is
-unknown. All calls are therefore idempotent: creating an existing object returns it, and removing a missing one is no
-error.
+unknown. All calls are therefore idempotent: creating an existing object returns it; removing a missing one is no error.
 
 A queue is deleted in two steps, because the journal has to record it in between (`begin_destroy_queue`).
 """

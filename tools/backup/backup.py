@@ -10,8 +10,7 @@ harmless. Queues that are destroyed meanwhile are marked as being deleted in the
 content in the log. A wiring on a server is copied row by row, from one snapshot, into an SQLite file.
 
 The copy is made in `DEST.partial`, read back as recovery would read it, and renamed when it is completely on the disk:
-a directory with the final name is complete. A hold ends with its process. The next backup removes what a killed one
-left.
+a directory with the final name is complete. A hold ends with its process. The next backup removes its remains.
 """
 
 from __future__ import annotations

@@ -57,9 +57,7 @@ class RecordReader:
         return read_record(self._file_at(lsn), lsn, history.container_bytes, history.log.log_id)
 
     def raw(self, first_lsn: int, end_lsn: int) -> bytes:
-        """Return the bytes of a range within one container of the history. Raises `JournalError` if they are
-        unreadable.
-        """
+        """Return the bytes of a range within one container of the history. Raises `JournalError` on failure."""
         return self._file_at(first_lsn).read_at(first_lsn % self._history.container_bytes, end_lsn - first_lsn)
 
     def _file_at(self, lsn: int) -> RealFile:

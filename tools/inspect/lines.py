@@ -1,8 +1,7 @@
 """Rendering of records, one line each: columns for people, JSON for programs.
 
 A record is passed as `Row`: its LSN and its unpacked head, without an intermediate object, because rendering a line
-dominates the cost of a dump. Values that many records share (the type, the queue, the second) are rendered once and
-cached.
+dominates the cost of a dump. Values that many records share (the type, the queue, the second) are cached.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ is lost. In a history that was interrupted before that, no message is reported a
 
 Messages sent in a transaction are confirmed, and messages received in it are settled, with the answer to its commit.
 Until a commit is requested, messages received in the transaction are `held`, and messages sent in it must never be
-seen. After a commit without an answer, either all or none of its operations must be visible; otherwise the transaction
-is half done.
+seen. After a commit without an answer, either all or none of its operations must be visible; otherwise it is half done.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A client appends its events to a file of its own, one JSON list a line: the name of the event, then its fields. An
 intended action is in the file before the bytes that perform it leave the process. A file therefore contains at least
-what the broker can know, even of a client that was killed. Times are `time.monotonic_ns()`, the same clock for all
+what the broker can know, even of a client that was killed. Times are `time.monotonic_ns()`, one clock for all
 processes.
 """
 
@@ -160,9 +160,7 @@ class Notebook:
 
 
 def read(paths: Iterable[Path]) -> list[Event]:
-    """Return all events in these files, without the incomplete last event of a killed client, which the broker never
-    received.
-    """
+    """Return all events in these files, without the incomplete last event of a killed client, which was never sent."""
     events: list[Event] = []
     for path in paths:
         whole, _, _ = path.read_bytes().rpartition(b"\n")

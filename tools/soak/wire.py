@@ -24,18 +24,14 @@ class Settings(NamedTuple):
     """The template of a queue's address."""
     plain: bool = False
     """For brokers that re-encode messages, and support only a part of AMQP: messages are simple and compared by
-    content, no message is modified, and no receiver waits for the settlement of its outcome (receiver settle mode
-    second).
-    """
+    content, no message is modified, and no receiver uses settle mode second."""
     durable: bool = True
     per_transaction: int = 0
     rate_per_s: float = 0.0
     """The rate of this client, if it sends; 0: unlimited."""
     max_body_bytes: int = 300_000
     quiet_s: float = 0.0
-    """The time without a message after which a drain ends; 0: it ends when the broker reports that the queue is
-    drained.
-    """
+    """The time without a message after which a drain ends; 0: it ends when the broker reports an empty queue."""
 
     def address_of(self, queue: str) -> str:
         return self.address.format(name=queue)

@@ -73,9 +73,7 @@ class References:
     def __init__(self, container_bytes: int, holds: Callable[[int], bool]) -> None:
         """*holds*: whether a slot is part of the log."""
         self.wrong: list[WrongReference] = []
-        """The references without a matching record; their targets may be in an unreadable range, or may have left the
-        log since.
-        """
+        """The references without a matching record; a target may be unreadable, or may have left the log since."""
         self.wrong_count = 0
         self._container_bytes = container_bytes
         self._holds = holds
