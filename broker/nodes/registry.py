@@ -229,8 +229,10 @@ class NodeRegistry:
 
     def delete_queue(self, queue: Queue, done: Done[None], why: str = "it was deleted") -> None:
         """The queue, its bindings and all that is on it. `MessageLocked` if a prepared transaction concerns it."""
-        if queue.is_deleting:
-            queue.when_gone.append(lambda: done(None))
+        if queue.is_deleted:
+            done(None)
+        elif queue.is_deleting:  # that may fail
+            queue.when_gone.append(partial(NodeRegistry.delete_queue, self, queue, done, why))
         elif not queue.queue_id:
             self._drop_queue(queue, why)
             done(None)

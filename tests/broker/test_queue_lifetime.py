@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 
+from cairnmq.base.errors import StoreError
 from cairnmq.broker.queues import queue_lifetime
 from cairnmq.broker.queues.queue_lifetime import TABLE, LifetimeEvent, QueueLifetime
 from tests.harness.broker.world import World
@@ -54,3 +56,24 @@ def test_documented_table_has_each_pair() -> None:
 
 def test_deleted_queue_never_comes_back() -> None:
     assert {state for state, _ in TABLE} == {QueueLifetime.ACTIVE, QueueLifetime.DELETING}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_second_deletion_at_once_has_its_own_result(fails: bool) -> None:
+    world, results = World(1 << 20), list[Any]()
+    nodes = world.broker.nodes
+    world.do(nodes.create_queue, "q", {}, results.append)
+    queue = results.pop()
+
+    def delete_twice() -> None:
+        for _ in range(2):
+            nodes.delete_queue(queue, results.append)
+
+    world.wiring.refuse_writing(fails)
+    world.do(delete_twice)
+    assert [isinstance(result, StoreError) for result in results] == [fails, fails]
+    assert ("q" in nodes.queues) == fails
+    world.wiring.refuse_writing(False)
+    world.do(nodes.delete_queue, queue, results.append)
+    assert results[2:] == [None]
+    assert "q" not in nodes.queues
