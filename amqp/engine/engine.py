@@ -310,7 +310,8 @@ class Engine:
     def take_echoes(self) -> None:
         """Take the states that the peer wants to receive. Each counts as a control frame, and waits for the budget."""
         taken = self.endpoints.echoes.take(self._check.echoes, self.controls_left)
-        self.controls_left -= taken
+        self.controls_left -= taken + self._check.repeats
+        self._check.repeats = 0
         self.endpoints.asked += taken
         if self.controls_left <= 0 and self.endpoints.echoes.is_any_ready(self._check.echoes):
             self.is_behind = True

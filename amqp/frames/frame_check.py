@@ -38,7 +38,7 @@ from .frame_fields import (
     read,
 )
 from .repeated_transfers import RUN_FRAMES, Layout, layout_of, repeats, run
-from .usual_frames import NO_HANDLE, handle_of_flow, is_valid_disposition
+from .usual_frames import NO_HANDLE, handle_of_flow, is_valid_disposition, limit_of_flow
 
 _size_at = Struct(">I").unpack_from
 _HEADER_BYTES = 8
@@ -170,6 +170,8 @@ class FrameCheck:
         """Attaches that the engine has not seen yet, in order."""
         self.echoes: dict[Half | Channel, Channel] = {}
         """Links and sessions whose state the peer wants to receive, by their session; the engine removes them."""
+        self.repeats = 0
+        """Requests for states that were requested already. The engine counts them as control frames, and resets it."""
         self._handler = handler
         self._most_bytes = most_bytes
         self._channels: dict[int, Channel] = {}
@@ -273,7 +275,9 @@ class FrameCheck:
         if handle is None or handle == NO_HANDLE:
             return handle == NO_HANDLE
         half = channel.handles.get(handle)
-        return half is not None and half.limit is None
+        if half is not None and half.limit is not None:
+            half.limit = limit_of_flow(data, at, stop)
+        return half is not None
 
     # ---- transfers that repeat ------------------------------------------------------------------------------------
 
@@ -460,6 +464,7 @@ class FrameCheck:
         if half is not None and (is_echo or half.limit is not None):
             half.limit = (fields.number(_COUNT) or 0) + (fields.number(_CREDIT) or 0)
         if is_echo:
+            self.repeats += (half or channel) in self.echoes
             self.echoes[half or channel] = channel
 
     def _half(self, channel: Channel, handle: int, what: str) -> Half:

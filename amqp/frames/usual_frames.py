@@ -31,7 +31,7 @@ def _pattern(code: int, mandatory: list[bytes], optional: list[bytes]) -> re.Pat
 
 _DISPOSITION = _pattern(DISPOSITION, [_BOOLEAN, _UINT], [_UINT, _BOOLEAN, _OUTCOME, _BOOLEAN])
 _FLOW = _pattern(FLOW, [_UINT + _NULL, _UINT, _UINT, _UINT], [_UINT, _UINT, _UINT, _UINT, _BOOLEAN, _BOOLEAN])
-_FIRST, _LAST, _HANDLE, _DRAIN, _ECHO = 2, 3, 5, 9, 10
+_FIRST, _LAST, _HANDLE, _COUNT, _CREDIT, _DRAIN, _ECHO = 2, 3, 5, 6, 7, 9, 10
 """Groups."""
 _TRUE = (b"\x41", b"\x56\x01")
 NO_HANDLE = -1
@@ -60,6 +60,12 @@ def handle_of_flow(data: bytes | memoryview, at: int, stop: int) -> int | None:
         return None
     handle = found.group(_HANDLE)
     return NO_HANDLE if not handle or handle == b"\x40" else int.from_bytes(handle[1:])
+
+
+def limit_of_flow(data: bytes | memoryview, at: int, stop: int) -> int:
+    """Return the delivery-count that ends the credit of a flow with a `handle_of_flow`."""
+    found = _FLOW.match(data, at + _HEAD_BYTES, stop)
+    return sum([int.from_bytes(raw[1:]) for raw in found.group(_COUNT, _CREDIT) if raw]) if found else 0
 
 
 def _is_complete(data: bytes | memoryview, at: int, stop: int, found: re.Match[bytes]) -> bool:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cairnmq.amqp.codec.primitives import Malformed
 from cairnmq.amqp.frames.frame_fields import DISPOSITION, FLOW, Invalid, check, read
-from cairnmq.amqp.frames.usual_frames import NO_HANDLE, handle_of_flow, is_valid_disposition
+from cairnmq.amqp.frames.usual_frames import NO_HANDLE, handle_of_flow, is_valid_disposition, limit_of_flow
 
 UINTS = st.sampled_from([b"\x43", b"\x52\x00", b"\x52\xff", b"\x70\x00\x00\x00\x07", b"\x70\xff\xff\xff\xff"])
 BOOLEANS = st.sampled_from([b"\x41", b"\x42", b"\x56\x00", b"\x56\x01"])
@@ -49,7 +49,9 @@ def test_accepted_frames_are_valid(frame: tuple[int, bytes], before: bytes, behi
     fields = read(content, 11)
     check(code, fields.raw)
     if code == FLOW:
+        assert not fields.is_set(8)
         assert not fields.is_set(9)
+        assert limit_of_flow(data, at, stop) == (fields.number(5) or 0) + (fields.number(6) or 0)
         assert handle == (NO_HANDLE if fields.number(4) is None else fields.number(4))
     else:
         last = fields.number(2)
@@ -58,7 +60,7 @@ def test_accepted_frames_are_valid(frame: tuple[int, bytes], before: bytes, behi
 
 @given(frames())
 def test_valid_frames_are_accepted(frame: tuple[int, bytes]) -> None:
-    """Valid frames of the usual form, but for echoes and backward ranges, need no decoding."""
+    """Valid frames of the usual form, but for drains, echoes and backward ranges, need no decoding."""
     code, content = frame
     try:
         fields = read(content, 11)
@@ -67,7 +69,7 @@ def test_valid_frames_are_accepted(frame: tuple[int, bytes]) -> None:
         return
     if code == FLOW:
         assert (handle_of_flow(content, 0, len(content)) is None) == (
-            fields.is_set(9) or any(raw in (b"\x56\x02",) for raw in fields.raw)
+            fields.is_set(8) or fields.is_set(9) or any(raw in (b"\x56\x02",) for raw in fields.raw)
         )
     elif is_valid_disposition(content, 0, len(content)):
         return

@@ -51,3 +51,15 @@ def test_flows_are_answered_that_came_with_the_attaches(say: Say, drain: bool, e
     while len(answered) < links:
         answered.update(raw.until("flow").fields[4:5])
         answered.discard(None)
+
+
+@pytest.mark.parametrize(("drain", "echo"), [(True, False), (False, True)])
+def test_repeated_requests_for_one_answer_count_one_by_one(drain: bool, echo: bool) -> None:
+    site = Site()
+    terminal = site.terminal()
+    terminal.receive(AMQP + opening() + begin() + attach("r", 0, "q", receives=True))
+    site.settle_down(terminal)
+    flow = frame(FLOW, *WINDOW, Uint(0), Uint(0), Uint(0), None, drain, echo)
+    turn = terminal.receive(flow * 1000, CONTROLS)
+    assert turn.controls_left <= CONTROLS - 1000
+    assert terminal.receive(flow, CONTROLS).controls_left >= CONTROLS - 2
