@@ -203,10 +203,6 @@ def store_of(path: str) -> str:
 
 def _marked(path: str) -> tuple[str, mark.Mark] | None:
     """The journal directory of the log at *path*, and its mark; None if *path* is an archive."""
-    if not os.path.exists(path):
-        raise ForeignStore(path, "no such directory", _WHAT_TO_NAME)
-    if not os.path.isdir(path):
-        raise ForeignStore(path, "not a directory", _WHAT_TO_NAME)
     journal = _journal_of(path)
     if journal is None:
         return None

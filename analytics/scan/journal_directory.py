@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 from ...base.disk.real import RealDirectory
@@ -14,6 +15,18 @@ from ...store.contract.layout import JOURNAL_NAME
 WHAT_TO_NAME = "name a store directory, its journal directory, an archive, or container files"
 
 
+_REASONS = {errno.ENOENT: "no such directory", errno.ENOTDIR: "not a directory"}
+
+
+def need_directory(path: str, what_to_name: str = WHAT_TO_NAME) -> None:
+    """Raise `ForeignStore` if *path* does not exist, or is not a directory."""
+    try:
+        os.stat(os.path.join(path, ""))
+    except OSError as error:
+        if error.errno in _REASONS:  # other errors are those of its reader
+            raise ForeignStore(path, _REASONS[error.errno], what_to_name) from None
+
+
 def _need_journal(path: str) -> None:
     from ...store.directory.kind import need_journal  # it imports SQL, and readers of given pieces need none
 
@@ -22,6 +35,7 @@ def _need_journal(path: str) -> None:
 
 def journal_of(path: str) -> str:
     """The directory of the journal that *path* names, or that of its store. Raises `CairnError` for what is neither."""
+    need_directory(path)
     names = RealDirectory(path).names()
     if mark.NAME in names or any(container.file_number(name) is not None for name in names):
         return path
@@ -36,6 +50,7 @@ def directory_of_containers(path: str, what_to_name: str = WHAT_TO_NAME) -> Real
 
     An archive is such a directory, too. *what_to_name*: the remedy in errors.
     """
+    need_directory(path, what_to_name)
     directory = RealDirectory(path)
     if _holds_containers(directory.names()):
         return directory

@@ -155,6 +155,7 @@ def test_what_is_no_store(tmp_path: Path, command: Dump) -> None:
     for verb in (["stat"], ["explain", "tail"], ["explain", "space"]):
         found = command(*verb, tmp_path / "nowhere")
         assert (found.status, found.out, len(found.err.splitlines())) == (2, "", 1)
+        assert f"{tmp_path}/nowhere: no such directory; name a store directory" in found.err
 
 
 def test_a_map_is_as_large_as_a_terminal() -> None:

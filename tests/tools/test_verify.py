@@ -185,6 +185,11 @@ def test_what_is_no_store(tmp_path: Path, command: Dump) -> None:
         assert (found.status, found.out) == (2, "")
         assert found.err.startswith("cairnmq: ")
         assert len(found.err.splitlines()) == 1
+    what_to_name = "name a store directory, its journal directory, an archive, or container files"
+    assert found.err == f"cairnmq: {tmp_path}/nowhere: no such directory; {what_to_name}\n"
+    (tmp_path / "file").touch()
+    found = command("verify", tmp_path / "file")
+    assert (found.status, found.err) == (2, f"cairnmq: {tmp_path}/file: not a directory; {what_to_name}\n")
     with open_library(str(tmp_path / "sql"), "sql"):
         pass
     assert "all in SQL" in command("verify", tmp_path / "sql").err

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from uuid import UUID
 
-from ...analytics.scan.journal_directory import directory_of_containers
+from ...analytics.scan.journal_directory import directory_of_containers, need_directory
 from ...analytics.scan.read_lease import hold_of
 from ...base.disk.real import RealDirectory
 from ...base.errors import CairnError, HoldBroken
@@ -40,9 +40,7 @@ class HistoryView:
         Without *holds* a broker goes on as ever: for what takes long, and can do with an archive.
         """
         for path in paths:
-            if not os.path.isdir(path):
-                why = "not a directory" if os.path.exists(path) else "no such directory"
-                raise CairnError(path, why, "name a store directory, and archives")
+            need_directory(path, "name a store directory, and archives")
         filled = [path for path in paths if os.listdir(path)] or paths
         self.directories = [directory_of_containers(path) for path in filled]
         self.remarks = [f"{path}: nothing is in it yet" for path in paths if path not in filled]
