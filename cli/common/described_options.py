@@ -39,14 +39,9 @@ class DescribedOption(click.Option):
     """An option with a subject, an environment variable and a key of the configuration file."""
 
     def __init__(
-        self,
-        declarations: Sequence[str],
-        *,
-        subject: str,
-        can_reload: bool = False,
-        is_secret: bool = False,
+        self, declarations: Sequence[str], *, subject: str, can_reload: bool = False, is_secret: bool = False,
         **more: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """*can_reload*: a reload applies a changed value. *is_secret*: the value may contain a password."""
         super().__init__(declarations, **more)
         self.subject = subject

@@ -99,9 +99,7 @@ def _ids_in(other: HistoryView, chosen: _Criterion | None, names: set[str], bars
     return find(other.history, lambda found: found.message_id in names, b"", bars.show) if names else []
 
 
-def _chosen(
-    message_id: str | None, correlation_id: str | None, own: str | None
-) -> _Criterion | None:
+def _chosen(message_id: str | None, correlation_id: str | None, own: str | None) -> _Criterion | None:
     """The criterion of the options; None without one."""
     given = [one for one in (message_id, correlation_id, own) if one is not None]
     if not given:

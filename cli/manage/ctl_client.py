@@ -67,9 +67,7 @@ class ManagementClient:
                 yield dict(zip(found["attributeNames"], row, strict=True))
             offset = found["next"]
 
-    def rows_of_all(
-        self, type: str, unheard: SilentMembers, *, internal: bool = False
-    ) -> Iterator[dict[str, Any]]:
+    def rows_of_all(self, type: str, unheard: SilentMembers, *, internal: bool = False) -> Iterator[dict[str, Any]]:
         """The rows of all members of a cluster, each with its `member`; *unheard* collects the silent members."""
         offset: int | None = 0
         more: dict[str, Any] = {"scope": "cluster", "timeout-ms": int(min(60, self._timeout_s / 2) * 1000)}

@@ -10,17 +10,7 @@ from urllib.parse import quote
 import click
 
 from .completion import NameOf
-from .ctl import (
-    Tools,
-    arguments_option,
-    confirm,
-    ctl,
-    deleting,
-    dry_run_option,
-    group_of,
-    with_tools,
-    yes_option,
-)
+from .ctl import Tools, arguments_option, confirm, ctl, deleting, dry_run_option, group_of, with_tools, yes_option
 from .ctl_client import readable
 
 queues = group_of("queue", "queues", "Manage queues.")

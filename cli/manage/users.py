@@ -28,16 +28,11 @@ def users() -> None:
     """
 
 
-_file = click.option(
-    "--users-file", "path", required=True, type=click.Path(dir_okay=False), help="The users file."
-)
+_file = click.option("--users-file", "path", required=True, type=click.Path(dir_okay=False), help="The users file.")
 _iterations = click.option(
-    "--iterations",
-    default=ITERATIONS,
-    show_default=True,
-    type=click.IntRange(FEWEST_ITERATIONS, MOST_ITERATIONS),
+    "--iterations", default=ITERATIONS, show_default=True, type=click.IntRange(FEWEST_ITERATIONS, MOST_ITERATIONS),
     help="SCRAM iterations: cost of a login, and of a guess.",
-)
+)  # fmt: skip
 
 
 @users.command()

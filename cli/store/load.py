@@ -24,9 +24,7 @@ from ..common.units import SIZE
               help="The lines are by hand, or an older version's, or all that is left of a dump.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
 @answering
-def load(
-    target: str, source: IO[bytes], plain: bool, container_size: int, without_end: bool, as_json: bool
-) -> None:
+def load(target: str, source: IO[bytes], plain: bool, container_size: int, without_end: bool, as_json: bool) -> None:
     """Make a store at DIR of what `cairnmq dump --whole` wrote, from FILE or standard input.
 
     Lines may have been taken out, added or changed. The new store is another log: records keep their order, LSNs and

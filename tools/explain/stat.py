@@ -102,9 +102,7 @@ class _Counts:
                 stat.types[type_name(kind)] += number
 
 
-def stat_store(
-    path: str, progress: Progress, connect: str | None = None, catalog: str | None = None
-) -> Stat:
+def stat_store(path: str, progress: Progress, connect: str | None = None, catalog: str | None = None) -> Stat:
     """The figures of the store at *path*. Raises `CairnError` if it is none."""
     counts = _Counts()
     overview = overview_of(path, progress, connect, catalog, counts.take)

@@ -114,9 +114,7 @@ class HistoryView:
         self.close()
 
 
-def rows_of(
-    stores: Sequence[str], log_uuid: UUID, connect: str | None, catalog: str | None
-) -> tuple[Rows, list[str]]:
+def rows_of(stores: Sequence[str], log_uuid: UUID, connect: str | None, catalog: str | None) -> tuple[Rows, list[str]]:
     """The wiring of the log, in the first of *stores* or on a server, and what is worth knowing beside."""
     if connect is not None:
         with connected_wiring(connect, catalog) as wiring:

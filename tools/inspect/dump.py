@@ -89,15 +89,9 @@ class Totals:
 
 
 def dump(
-    evidence: Evidence,
-    row_filter: RowFilter,
-    lines: Lines,
-    write: Callable[[str], object],
-    totals: Totals,
-    *,
-    with_blocks: bool = False,
-    totals_only: bool = False,
-) -> None:
+    evidence: Evidence, row_filter: RowFilter, lines: Lines, write: Callable[[str], object], totals: Totals, *,
+    with_blocks: bool = False, totals_only: bool = False,
+) -> None:  # fmt: skip
     """Call *write* with a text of complete lines per block, and add the counts to *totals*, even if *write* raises.
 
     The last line of a JSON dump marks its end: a dump without it was cut off.

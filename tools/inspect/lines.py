@@ -38,8 +38,7 @@ _ACQUIRE = int(RecordType.ACQUIRE)
 _DEQUEUE = int(RecordType.DEQUEUE)
 _START = int(RecordType.START)
 _COPIED = {
-    type | Flag.MOVED << 8
-    for type in (RecordType.START, RecordType.CHUNK, RecordType.ENQUEUE, RecordType.QUEUE_DELETE)
+    type | Flag.MOVED << 8 for type in (RecordType.START, RecordType.CHUNK, RecordType.ENQUEUE, RecordType.QUEUE_DELETE)
 }
 """Type and flag of the records whose `undo_prev` is the LSN they were copied from."""
 _PRINTABLE = {byte: f"\\x{byte:02x}" for byte in (*range(32), *range(127, 256))} | {

@@ -74,17 +74,9 @@ class Table:
     """Transfer frames of messages to one link, filled in a burst at a time."""
 
     def __init__(
-        self,
-        body: Body,
-        handle: int,
-        max_frame: int,
-        publisher: int,
-        iteration: int,
-        *,
-        settled: bool,
-        txn_id: bytes = b"",
-        most: int = _MOST_BURST,
-    ) -> None:
+        self, body: Body, handle: int, max_frame: int, publisher: int, iteration: int, *, settled: bool,
+        txn_id: bytes = b"", most: int = _MOST_BURST,
+    ) -> None:  # fmt: skip
         self._body = body
         payload = body.prefix() + bytes(body.size_bytes)
         self.frames, parts = _split(payload, handle, max_frame, settled, txn_id)

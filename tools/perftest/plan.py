@@ -97,9 +97,7 @@ class Options:
         return self.addresses.queue.format(name=f"{self.base_name}_{name}")
 
     def control_names(self) -> list[str]:
-        return [
-            f"{self.base_name}_{name}" for name in CONTROL
-        ]
+        return [f"{self.base_name}_{name}" for name in CONTROL]
 
     def address(self, queue: int) -> str:
         """The address for the messages of that queue or topic."""

@@ -29,9 +29,7 @@ class Arrived(NamedTuple):
     marked: bool
 
 
-def encode(
-    message: str, data: bytes, to: str | None, random: Random, *, durable: bool = True
-) -> tuple[bytes, str]:
+def encode(message: str, data: bytes, to: str | None, random: Random, *, durable: bool = True) -> tuple[bytes, str]:
     """The bytes of a message, in one of many shapes, and their digest."""
     priority = random.randrange(10)
     fields = (b"\x41" if durable else b"\x42") + bytes((0x50, priority)) + b"\x40\x41"  # no ttl, first acquirer
