@@ -101,10 +101,9 @@ def _print_changes(
     line({"diff": {"from": _head(found, first), "to": _head(found, second)}})
     for queue_id, change in changes.items():
         name = found.past.name_of(queue_id)
-        for message_id in change.came:
-            line({"queue": name, "message_id": message_id, "came": True})
-        for message_id, went in change.went.items():
-            line({"queue": name, "message_id": message_id, "came": False, **went._asdict()})
+        for came, some in ((True, change.came), (False, change.went)):
+            for message_id, at in some.items():
+                line({"queue": name, "message_id": message_id, "came": came, **at._asdict()})
         line({"queue": name, "changes": _counts(change)})
 
 
@@ -121,11 +120,10 @@ def _show_changes(
     out.print(table if changes else "nothing has changed")
     for queue_id, change in changes.items() if count else ():
         table = Table("", "message", "at LSN", "when", "why", title=printable(found.past.name_of(queue_id)))
-        for message_id, went in list(change.went.items())[:count]:
-            when = time_words(went.time_us) if went.time_us else ""
-            table.add_row("-", str(message_id), str(went.lsn or ""), when, went.why)
-        for message_id in change.came[:count]:
-            table.add_row("+", str(message_id), "", "", "")
+        for sign, some in (("-", change.went), ("+", change.came)):
+            for message_id, at in list(some.items())[:count]:
+                when = time_words(at.time_us) if at.time_us else ""
+                table.add_row(sign, str(message_id), str(at.lsn or ""), when, at.why)
         out.print(table)
         if (left := max(0, len(change.went) - count) + max(0, len(change.came) - count)) > 0:
             out.print(f"and {left} more")

@@ -109,6 +109,12 @@ def test_a_difference_says_what_came_and_why_what_went(filled: Filled, command: 
     found = command("as-of", filled.path, filled.archive, "--diff", first, last, "--json", "--queue", "orders")
     went = {one["message_id"]: one["why"] for one in found.objects if one.get("came") is False}
     came = [one["message_id"] for one in found.objects if one.get("came")]
+    arrivals = [(one["lsn"], one["time_us"], one["why"]) for one in found.objects if one.get("came")]
+    assert all(first <= lsn < last for lsn, *_ in arrivals)
+    assert {why for *_, why in arrivals} == {"arrived"}
+    assert {time_us for _, time_us, _ in arrivals} == {START_US + minute * 60_000_000 for minute in (3, 4)}
+    people = command("as-of", filled.path, filled.archive, "--diff", first, last, "--queue", "orders").out
+    assert re.search(rf"\+.*{came[0]}.*{arrivals[0][0]}.*2023-11-14.*arrived", people)
     assert set(filled.expected(2)) - set(went) | set(came) == set(filled.expected(4))
     assert set(went.values()) == {"accepted"}
     assert found.objects[-1]["changes"] == {"came": 15, "went": 5, "passed": 5}

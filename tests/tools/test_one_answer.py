@@ -46,7 +46,7 @@ def test_difference_is_that_of_the_model(seed: int, steps: int) -> None:
         for queue_id in {*before, *after}:
             were, are = before.get(queue_id, []), after.get(queue_id, [])
             change = changes.get(queue_id)
-            assert ([] if change is None else change.came) == [one for one in are if one not in were]
+            assert ([] if change is None else [*change.came]) == [one for one in are if one not in were]
             went = {} if change is None else change.went
             assert list(went) == [one for one in were if one not in are]
             assert all(first_lsn <= one.lsn < second_lsn and one.why != "" for one in went.values())

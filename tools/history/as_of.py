@@ -112,15 +112,15 @@ class QueuesView:
 # ---- two points -----------------------------------------------------------------------------------------------------
 
 
-class Departure(NamedTuple):
-    """The record by which a message left a queue."""
+class Transition(NamedTuple):
+    """The record by which a message arrived on a queue, or left it."""
 
     lsn: int
     time_us: int
     why: str
 
 
-_UNKNOWN = Departure(0, 0, Why.NOT_RECORDED.words)
+_UNKNOWN = Transition(0, 0, Why.NOT_RECORDED.words)
 _WORDS = {DELETED: "deleted", QUEUE_DELETED: "queue deleted", PURGED: "purged"}
 
 
@@ -128,9 +128,9 @@ _WORDS = {DELETED: "deleted", QUEUE_DELETED: "queue deleted", PURGED: "purged"}
 class QueueChange:
     """The differences of one queue between two points."""
 
-    came: list[int] = field(default_factory=list)
+    came: dict[int, Transition] = field(default_factory=dict)
     """Messages that are there at the second point only."""
-    went: dict[int, Departure] = field(default_factory=dict)
+    went: dict[int, Transition] = field(default_factory=dict)
     """Messages that were there at the first point only."""
     passed: int = 0
     """The number of messages that arrived and left in between."""
@@ -149,7 +149,7 @@ def difference(
             continue
         before, after = (view.on.get(queue_id, np.empty(0, np.int64)) for view in (first, second))
         here = places.queue_id == queue_id
-        change = QueueChange(after[~is_in(after, before)].tolist())
+        change = QueueChange(_arrivals(places, here, after[~is_in(after, before)]))
         change.went = _departures(places, here, before[~is_in(before, after)])
         new = unique(np.sort(places.message_id[here & arrived]))
         change.passed = int(np.count_nonzero(~is_in(new, after)))
@@ -158,12 +158,23 @@ def difference(
     return changes
 
 
-def _departures(places: Places, here: np.ndarray[tuple[int], np.dtype[np.bool_]], went: Longs) -> dict[int, Departure]:
+def _arrivals(places: Places, here: np.ndarray[tuple[int], np.dtype[np.bool_]], came: Longs) -> dict[int, Transition]:
+    """Each message of *came*, in order, to its last arrival on the queue whose places are *here*."""
+    found = dict.fromkeys(came.tolist(), _UNKNOWN)
+    rows = np.flatnonzero(here & is_in(places.message_id, came))
+    columns = (places.message_id, places.position, places.time_us)
+    for message_id, lsn, time_us in zip(*(column[rows].tolist() for column in columns), strict=True):
+        if lsn > found[message_id].lsn:
+            found[message_id] = Transition(lsn, time_us, "arrived")
+    return found
+
+
+def _departures(places: Places, here: np.ndarray[tuple[int], np.dtype[np.bool_]], went: Longs) -> dict[int, Transition]:
     """Each message of *went* to the last departure from the queue whose places are *here*."""
     found = dict.fromkeys(went.tolist(), _UNKNOWN)
     rows = np.flatnonzero(here & is_in(places.message_id, went) & (places.how != 0) & (places.how != UNKNOWN))
     columns = (places.message_id, places.end_lsn, places.end_us, places.how, places.flags)
     for message_id, lsn, time_us, how, flags in zip(*(column[rows].tolist() for column in columns), strict=True):
         if lsn > found[message_id].lsn:
-            found[message_id] = Departure(lsn, time_us, _WORDS.get(how) or why_of(flags).words)
+            found[message_id] = Transition(lsn, time_us, _WORDS.get(how) or why_of(flags).words)
     return found
