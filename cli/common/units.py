@@ -55,6 +55,14 @@ class Duration(click.FloatRange):
         return float(super().convert(float(found[1]) * _TIMES[found[2]], param, ctx))
 
 
+class Milliseconds(Duration):
+    """A duration as milliseconds, which are also the unit of a number without one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value)
+        return 1000 * super().convert(text if text[-1:].isalpha() else f"{text}ms", param, ctx)
+
+
 class SizeRange(click.IntRange):
     """A size within bounds; with a unit, or in bytes."""
 

@@ -16,7 +16,7 @@ from ...tools.perftest.run import Roles, TestRun
 from ...tools.perftest.setup import set_up
 from ..common.login_options import PASSWORD, login_of, password_of
 from ..common.signals import status_of, terminable
-from ..common.units import SIZE, Duration, Finite
+from ..common.units import SIZE, Duration, Finite, Milliseconds
 from .perftest_screen import Screen, check_writable, write_out
 from .soak import DEFAULTS, SoakOptions, soak, soak_options
 
@@ -87,10 +87,10 @@ load_options = _several(
     _number("--queue-max-size", default=0, most=_MOST_IN_QUEUE, text="Maximum bytes of a queue; 0: unlimited."),
     click.option("--base-name", default="perftest", show_default=True, help="The prefix of names."),
     _flag("--queue-durable", default=False, text="Queues are durable, also if messages are not."),
-    click.option("--interval-sub", "--interval_sub", "interval_sub_ms", default=0.0, type=Finite(0),
-                 metavar="MS", help="The pause after each received message."),
-    click.option("--interval-pub", "--interval_pub", "interval_pub_ms", default=0.0, type=Finite(0),
-                 metavar="MS", help="The pause after each sent message."),
+    click.option("--interval-sub", "--interval_sub", "interval_sub_ms", default="0", type=Milliseconds(0),
+                 help="The pause after each received message, like 5ms; milliseconds without a unit."),
+    click.option("--interval-pub", "--interval_pub", "interval_pub_ms", default="0", type=Milliseconds(0),
+                 help="The pause after each sent message, like 5ms; milliseconds without a unit."),
     click.option("--rate", "rate_per_s", default=0.0, type=Finite(0), metavar="N",
                  help="Messages per second of all publishers together; times then begin when a message was due."),
     _number("--tx", default=0, text="Publish and consume in transactions of N messages."),

@@ -42,7 +42,7 @@ WAYS = {
     "frames": ("--size", "150000", "--unique-data", "yes", "--count", "12"),
     "one": ("--single-connection", "yes", "--npubs", "2", "--nsubs", "2", "--unique-data", "yes", "--sub-ack", "7"),
     "sync": ("--sync-publish", "yes", "--durable", "yes", "--count", "20"),
-    "pauses": ("--interval-pub", "1", "--interval-sub", "1", "--count", "20"),
+    "pauses": ("--interval-pub", "2ms", "--interval-sub", "1", "--count", "20"),
     "unheard": ("--nsubs", "0", "--queue-max-count", "1000", "--queue-durable", "yes"),
 }
 
@@ -53,6 +53,8 @@ def test_all_messages_are_published_and_received(running: BrokerProcess, way: st
     options = found["options"]
     assert found["complete"]
     assert len(found["iterations"]) == options["iterations"]
+    if way == "pauses":
+        assert (options["interval_pub_ms"], options["interval_sub_ms"]) == (2, 1)
     pubs = options["pubs"] * options["queues"]
     each = options["count"] * (options["queues"] if options["mode"] == "topic" else 1)
     for one in found["iterations"]:
