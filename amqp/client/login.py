@@ -178,6 +178,9 @@ class LoginSocket:
                     where.url, "the connection was closed before the login", "if that is a TLS port, use amqps://"
                 ) from None
             raise
+        except TimeoutError as error:
+            why = f"no answer to the AMQP header within {where.timeout_s:g} s"
+            raise BrokerError(where.url, why, "is it the port of a broker?") from error
         if found == header:
             return
         if found[:2] in _TLS_RECORDS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -32,7 +33,12 @@ def checked_url(url: str) -> tuple[str, Any]:
 def password_of(user: str) -> str:
     """The password of *user*: from the environment, or asked for."""
     password = os.environ.get(PASSWORD)
-    return password if password is not None else click.prompt(f"password of {user}", hide_input=True, err=True)
+    try:
+        return password if password is not None else click.prompt(f"password of {user}", hide_input=True, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise click.UsageError(f"user {user!r}: no password given; set {PASSWORD}, or run it on a terminal") from None
 
 
 def login_of(url: str, user: str | None, ca: str | None, timeout_s: float = 10.0) -> BrokerLogin:

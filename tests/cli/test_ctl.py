@@ -185,7 +185,21 @@ def test_a_silent_peer_is_given_up_on() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         done = run("--timeout", "0.5", "--url", f"amqp://127.0.0.1:{port}", "broker")
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    url = f"amqp://127.0.0.1:{port}"
+    assert (done.returncode, done.stderr) == (
+        1, f"cairnmq: {url}: no answer to the AMQP header within 0.5 s; is it the port of a broker?\n"
+    )  # fmt: skip
+
+
+def test_password_without_a_terminal_is_asked_for_in_one_line() -> None:
+    """The session has no terminal, and standard input is at its end."""
+    environment = {name: value for name, value in os.environ.items() if name != "CAIRNMQ_PASSWORD"}
+    done = subprocess.run(
+        [CAIRNMQ, "ctl", "--user", "anna", "queues", "list"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        start_new_session=True, env=environment, timeout=DEADLINE_S,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("user 'anna': no password given; set CAIRNMQ_PASSWORD, or run it on a terminal\n")
 
 
 def test_head_is_no_trouble(running: BrokerProcess) -> None:

@@ -65,7 +65,7 @@ def test_an_unknown_command_is_refused() -> None:
         capture_output=True, text=True, timeout=DEADLINE_S,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "No such command 'brokr'" in done.stderr
+    assert "No such command 'brokr'. Did you mean 'broker'?" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["verify", "x"], ["verify", "--help"]], ids=" ".join)
