@@ -1,13 +1,16 @@
 """A disk that fails on demand. It wraps any directory, numbers the calls from 1 and asks a plan about each.
 
-kind        call                   if it fails list        `Directory.names`      nothing was done create
-`Directory.create`     nothing was done open        `Directory.open`       nothing was done rename
-`Directory.rename`     nothing was done link        `Directory.link`       nothing was done unlink
-`Directory.unlink`     nothing was done
+kind        call                   if it fails
+list        `Directory.names`      nothing was done
+create      `Directory.create`     nothing was done
+open        `Directory.open`       nothing was done
+rename      `Directory.rename`     nothing was done
+link        `Directory.link`       nothing was done
+unlink      `Directory.unlink`     nothing was done
 sync_names  `Directory.sync`       nothing was done: a later one can still succeed
-read        `File.read_at`         nothing was read write       `File.write_at`        the share of the data that the
-fault specifies was written sync        `File.sync`            in memory, pending changes are treated as clean
-(`MemoryFile.sync_failed`)
+read        `File.read_at`         nothing was read
+write       `File.write_at`        the share of the data that the fault specifies was written
+sync        `File.sync`            in memory, pending changes are treated as clean (`MemoryFile.sync_failed`)
 
 All other calls (size, number of names, free space, forget, `is_in_place`, close) never fail and have no number. The
 errors are those of `real`, made from the same errno.

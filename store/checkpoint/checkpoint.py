@@ -4,12 +4,14 @@ It is taken beside the traffic, a few pages or messages at a step, so it is not 
 entry may contain effects of later records. That is harmless: records can be applied twice (`state.State`). It is
 committed only when all records that its entries contain are durable: no message may exist only in the checkpoint.
 
-entry           key                  value, behind a checksum that binds it to the key meta            "m" JSON: the
-identity of the log, and the block after which recovery continues page            "p", slot            of the plain
-messages whose ids lie in a slot, see `_encode_page` odd message     "o", message id      numbers, see `_encode_odd`
-transactions    "t"                  JSON, see `Outcomes.encode` cut queues      "c" JSON, see `Cuts.encode` ends
-"e", slot            numbers: how many pairs; the pairs, each a slot that records here end others in and
-                                     how many; the slots that records here were copied from
+entry           key                  value, behind a checksum that binds it to the key
+meta            "m"                  JSON: identity of the log, and the block where recovery continues
+page            "p", slot            the plain messages whose IDs lie in a slot, see `_encode_page`
+odd message     "o", message id      numbers, see `_encode_odd`
+transactions    "t"                  JSON, see `Outcomes.encode`
+cut queues      "c"                  JSON, see `Cuts.encode`
+ends            "e", slot            numbers: the count of pairs; the pairs: a slot where records here end others, and
+                                     their count; the slots from which records here were copied
 
 Slots and ids are eight bytes, big-endian; numbers in values are little-endian.
 """

@@ -1,10 +1,14 @@
 """Records of transactions in the log, and the parts of the log that they need.
 
 record          undo_prev  extra             payload
-dtx-start                                    the xid tx-start operations      as otherwise                 of a
-transaction that is being prepared with `Flag.PREPARED` tx-prepare      T          how many they are tx-commit       T
-its tx-prepare    of a copy: LSNs of operations, see below tx-rollback     T          its tx-prepare tx-end          T
-1 if committed    the xid tx-delete       T          its tx-end
+dtx-start                                    the xid
+tx-start
+operations      as otherwise                 before a tx-prepare with `Flag.PREPARED`
+tx-prepare      T          their number
+tx-commit       T          its tx-prepare    of a copy: LSNs of operations, see below
+tx-rollback     T          its tx-prepare
+tx-end          T          1 if committed    the xid
+tx-delete       T          its tx-end
 
 All of them have T, the LSN of the first, as txn_id (checklist E33 to E37). A commit is written contiguously: tx-start
 (or nothing, after a prepare), the operations as without a transaction, but with its ID, and then tx-commit. Recovery

@@ -1,19 +1,21 @@
 """The schema of the wiring, and of messages in SQL, the same on SQLite and PostgreSQL.
 
-store        uuid, schema_version, formatted, last_id    one row; `last_id` is the highest id ever given queue
-id, name, arguments
+store        uuid, schema_version, formatted, last_id    one row; `last_id` is the highest ID ever assigned
+queue        id, name, arguments
 going_queue  id, name                                    deleted for clients, but perhaps not in the journal yet
-exchange     id, name, type, arguments binding      exchange_id, queue_id, key, arguments       refers to both
-(checklist E2) config       name, settings
+exchange     id, name, type, arguments
+binding      exchange_id, queue_id, key, arguments       refers to both (checklist E2)
+config       name, settings
 
 Only a store that has no journal has anything in the rest, and it has one row of `progress`:
 
-progress     next_lsn, life                              the end of the last batch, and the number of openings message
-id, content, is_last                        with the first piece of its content piece        message_id, number,
-content, is_last        the others, from 1; `is_last` is on the last of them placement    message_id, position, queue_id
-in order of positions prepared     id, xid                                     a prepared transaction, intention
-prepared_id, number, is_dequeue, message_id, queue_id    and its operations decision     id, xid, committed
-an outcome to be remembered
+progress     next_lsn, life                              the end of the last batch, and the number of openings
+message      id, content, is_last                        with the first piece of its content
+piece        message_id, number, content, is_last        the others, from 1; `is_last` is on the last of them
+placement    message_id, position, queue_id              in order of positions
+prepared     id, xid                                     a prepared transaction,
+intention    prepared_id, number, is_dequeue, message_id, queue_id    and its operations
+decision     id, xid, committed                          an outcome that must be remembered
 
 Ids of messages and transactions, and positions, are LSNs: each is given once. A queue may be deleted before its
 messages, so placements have no reference to it.

@@ -3,10 +3,15 @@
 A backup is a directory with `manifest.json`, `wiring.sqlite`, and `journal/` with the mark and the containers of the
 log, cut at one LSN. In the manifest, a JSON object:
 
-format           1 version          of the CairnMQ that made it store_uuid time             when the backup began, in
-UTC container_bytes base_lsn         where the log begins end_lsn          every record below it is in the backup, and
-none from there on files            a list of objects with `name` (with its directory), `size_bytes` and `crc32c` (8
-hexadecimal digits) crc32c           of the object without this field, as JSON with sorted keys and no spaces
+format           1
+version          the version of CairnMQ that made it
+store_uuid
+time             the start of the backup, in UTC
+container_bytes
+base_lsn         the start of the log
+end_lsn          every record below it is in the backup, no later one is
+files            a list of objects with `name` (with its directory), `size_bytes` and `crc32c` (8 hexadecimal digits)
+crc32c           of the object without this field, as JSON with sorted keys and no spaces
 """
 
 from __future__ import annotations
