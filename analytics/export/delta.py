@@ -24,10 +24,10 @@ _FULL = tuple(f"os error {number}" for number in (27, 28, 122))
 
 
 class DeltaSink:
-    """One process at a time, see `Target`; others may write other rows to the table, or compact it."""
+    """A Delta table as a target of exports. One process at a time, see `Target`; others may add rows, or compact it."""
 
     def __init__(self, target: Target, shape: Shape) -> None:
-        """Raises `CairnError` for a table that can't be read."""
+        """Raise `CairnError` for a Delta table that can't be read."""
         assert target.identity is not None
         self._path = target.path
         self._shape = shape
@@ -40,7 +40,7 @@ class DeltaSink:
             raise CairnError(self._path, f"its transactions say no runs of LSNs: {error}", "export anew") from error
 
     def write_batch(self, part: ExportPart, rows: Rows) -> None:
-        """Write *rows*, which are those of *part*; all or nothing."""
+        """Write the *rows* of *part* as one transaction of Delta."""
         after = part.added_to(self.exported)
         properties = CommitProperties(
             app_transactions=list(self._changes(after)),
@@ -60,7 +60,7 @@ class DeltaSink:
         self.exported, self._stored = after, after.runs
 
     def close(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing: each batch is committed already."""
 
     def _open(self) -> DeltaTable | None:
         if not os.path.isdir(os.path.join(self._path, "_delta_log")):

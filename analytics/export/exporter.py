@@ -45,7 +45,7 @@ class ExportRequest:
     sealed_only: bool = False
     """Leave out the container that is being written."""
     commit_bytes: int = COMMIT_BYTES
-    """Of the log: so much, or one container, is exported at once."""
+    """The size of the log that is exported in one commit, at least one container."""
     history: bool = False
     """Also what left the log and was not written over yet."""
 

@@ -38,10 +38,11 @@ _PROPERTIES = {
 
 
 class IcebergSink:
-    """One process at a time, see `Target`; others may write other rows to the table, or compact it."""
+    """An Iceberg table as a target of exports. One process at a time, see `Target`; others may add rows, or compact it.
+    """
 
     def __init__(self, target: Target, shape: Shape) -> None:
-        """Raises `CairnError` for a table that can't be read."""
+        """Raise `CairnError` for an Iceberg table that can't be read."""
         self._path = target.path
         self._shape = shape
         try:
@@ -59,7 +60,7 @@ class IcebergSink:
             raise unreadable(f"{self._path}: property {_EXPORTED}", repr(error)) from error
 
     def write_batch(self, part: ExportPart, rows: Rows) -> None:
-        """Write *rows*, which are those of *part*; all or nothing."""
+        """Write the *rows* of *part* as one transaction of Iceberg."""
         after = part.added_to(self.exported)
         try:
             with self._begun() as transaction:
@@ -75,7 +76,7 @@ class IcebergSink:
         self.exported = after
 
     def close(self) -> None:
-        """Nothing is left to do."""
+        """Close nothing: the catalog has no open resources."""
         self._catalog.close()
 
     def _load(self) -> Table | None:

@@ -1,9 +1,9 @@
-"""The process that exports beside a broker: it does what `cairnmq export --sealed` does, every so often.
+"""The process that exports beside a broker: it runs the equivalent of `cairnmq export --sealed` periodically.
 
     python -m cairnmq.analytics.export.keeper STORE TARGET KIND ARCHIVE EVERY_S CATALOG
 
-The broker starts it (`--export-to`), and it ends with that, see `sidecars.beside`. What is exported leaves the log only
-when it was: an archive has it else, and without one a bookmark in the store keeps it, up to a limit.
+The broker starts it (`--export-to`), and it ends with the broker, see `sidecars.beside`. The log keeps data until it is
+exported: in the archive or, without one, by a bookmark in the store, up to a limit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 SLOT = "export"
 """The bookmark's name."""
 SLOT_BYTES = 8 << 30
-"""When the log has gone on by so much, the broker lets go of what is not exported yet."""
+"""The distance to the end of the log at which the broker drops the bookmark of data that is not exported yet."""
 
 
 class _Ended(Exception):
@@ -60,7 +60,8 @@ def _go_on(what: str, done: int, total: int) -> None:
 
 
 def main() -> None:
-    """As the broker says it; an empty KIND is what the target is, the others are none where they are empty."""
+    """Run with the arguments of the broker; an empty KIND is detected from the target, other empty arguments mean none.
+    """
     store, target, kind, archive, every_s, catalog = sys.argv[1:]
 
     def run() -> None:

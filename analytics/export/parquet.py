@@ -1,9 +1,10 @@
-"""A directory of Parquet files, `day=2026-11-21/queue=orders/`, as Hive lays it out.
+"""A directory of Parquet files in Hive layout, `day=2026-11-21/queue=orders/`.
 
-A commit is several files, and no file system renames several at once. So each is written whole, synced, under a name
-that no reader takes for Parquet; then the state, a file of its own, says with one rename which LSNs are exported and
-which names are still to be changed; then they are. Who comes after a crash changes the names that the state tells,
-and removes all other such files: they belong to no commit. The names are made of LSNs, so nothing is there twice.
+A commit has several files, and no file system renames several at once. Each file is therefore written and synced under
+a name that no reader accepts as Parquet. Then the state, a separate file, is renamed: it lists the exported LSNs, and
+the files that are still to be renamed. Then these are renamed. After a crash the next process renames the files that
+the state lists, and removes all other temporary files, which belong to no commit. The names are derived from LSNs, so
+no row is exported twice.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class ParquetSink:
             self._sweep()
 
     def write_batch(self, part: ExportPart, rows: Rows) -> None:
-        """Write *rows*, which are those of *part*; all or nothing."""
+        """Write the *rows* of *part* to files, which become visible together."""
         if not self._is_writing:
             self._is_writing = True
             self._write_state()

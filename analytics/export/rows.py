@@ -21,7 +21,7 @@ PARTITIONS = ("day", "queue")
 """The columns by which a table can be partitioned."""
 _NULL_NAME = "__HIVE_DEFAULT_PARTITION__"
 _NAME_BYTES = 240
-"""Of a directory's name, which has 255, without `queue=`."""
+"""The maximum length of the name in a directory name, which is limited to 255 with `queue=`."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Shape:
     columns: tuple[str, ...] = DEFAULT
     partition: tuple[str, ...] = PARTITIONS
     has_day: bool = True
-    """The day is a column; else it is told by `time`, which is one then."""
+    """True if the day is a column; otherwise `time` is a column and contains it."""
 
     def __post_init__(self) -> None:
         """Raises `CairnError` for a column that there is not."""
@@ -53,7 +53,7 @@ class Shape:
         return tuple(dict.fromkeys(names))
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Of a batch with the columns that are needed."""
+        """Convert a batch that has the needed columns to the columns of the export."""
         schema = self.schema
         return pa.RecordBatch.from_arrays([self._column(name, batch) for name in schema.names], schema=schema)
 
@@ -85,9 +85,9 @@ class Rows:
         self._shape = shape
         self._batches = batches
         self.count = 0
-        """How many rows passed."""
+        """The number of rows that passed."""
         self.error: BaseException | None = None
-        """What ended them."""
+        """The error that ended the batches."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         try:
@@ -99,7 +99,7 @@ class Rows:
             raise
 
     def reader(self) -> pa.RecordBatchReader:
-        """As libraries want them."""
+        """Return a reader of the rows for a library."""
         return pa.RecordBatchReader.from_batches(self._shape.schema, iter(self))
 
 

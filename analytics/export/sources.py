@@ -1,7 +1,7 @@
 """Sources of an export: a log (a store, a journal directory, an archive), or a directory of sidecars.
 
-It is read in parts, each of some containers, and each once: what was exported is passed by, in the middle of a
-container too. For what is still being written ends where it is durable, and is gone on with later.
+A source is read in parts of some containers, each once: exported data is skipped, even within a container. Reading a
+container that is still being written ends at the durable end, and continues later.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Source(Protocol):
 
     @property
     def end_lsn(self) -> int:
-        """Behind all that is there to be read; 0 if that may lie behind what others have read."""
+        """Return the end of the readable data; 0 if other processes may have read beyond it."""
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

@@ -1,6 +1,6 @@
-"""The directory that an export goes to: whose it is, and that one process at a time writes there.
+"""The target directory of an export: its identity, and the lock that limits writing to one process at a time.
 
-What is ours in it besides the table is in `_cairnmq`: readers of Parquet pass by what begins with an underscore.
+Our files in it, except the table, are in `_cairnmq`: readers of Parquet ignore names with a leading underscore.
 """
 
 from __future__ import annotations

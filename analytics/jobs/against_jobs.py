@@ -1,4 +1,4 @@
-"""A journal against something else: what a producer says that it has sent, and another member's store."""
+"""Comparisons of a journal with the log of a producer, and with the store of another member."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _KEYS = ("message_id", "message-id", "amqp_message_id", "id")
 def trace_join(spark: SparkSession, views: Views) -> DataFrame:
     """Show the fate of the messages in the log of a producer; messages that never arrived come first.
 
-    message_id   as the producer names it: the AMQP message-id
-    sent         how often its log has it
-    arrived      how many messages of the journal have it
+    message_id   the ID in the log of the producer: the AMQP message-id
+    sent         number of occurrences in the log of the producer
+    arrived      number of messages in the journal with the ID
     status       never arrived, queued, in doubt, open, staged, gone: of several the first of these
-    queues       where they are; of one that is gone where it was
+    queues       the queues of the messages; for deleted ones their last queues
     message_ids  in the journal
     first_time   when the first arrived
-    end_time     when the last one that is gone went
-    end_reasons, whys   of those that are gone
+    end_time     time of the last deletion
+    end_reasons, whys   of the deleted messages
 
     The log is a file of CSV with a line of names, or of JSON objects, one per line (.json, .jsonl, .ndjson), with
-    message_id, message-id, amqp_message_id or id. Lines without one do not count; what else a line has of fields, too
-    few or too many, does not matter. A message that left the journal is found with its archive only.
+    message_id, message-id, amqp_message_id or id. Lines without an ID are ignored; other fields do not matter. A
+    message that left the journal is found only with its archive.
     """
     log = _producer_log(spark, views.asked)
     found = views.view(
@@ -62,7 +62,7 @@ def trace_join(spark: SparkSession, views: Views) -> DataFrame:
 
 
 def _producer_log(spark: SparkSession, asked: ViewsRequest) -> DataFrame:
-    """Its one column is `key`."""
+    """Return the log of the producer as a table with the one column `key`."""
     path = asked.need("trace-join", "producer_log")
     if ":" in os.path.basename(path):  # in a directory's it may be
         raise CairnError(path, "Spark reads no file with a colon in its name", "give it another name, or a link to it")
@@ -101,7 +101,7 @@ def _first_line(path: str) -> list[str]:
 
 
 def compare(spark: SparkSession, views: Views) -> DataFrame:
-    """List the differences between the queues of two stores, message by message; no row if there are none.
+    """List the differences between the queues of two stores, message by message; no row without differences.
 
     queue        its name, or its id where there is no name
     place        of the message in its queue, counted from 0 at the head
@@ -110,11 +110,11 @@ def compare(spark: SparkSession, views: Views) -> DataFrame:
     here_bytes, there_bytes
     here_sha256, there_sha256   of the whole content
 
-    The members of a cluster have other LSNs, and one that was brought up to date has what it was brought back to front
-    on its disk. So queues are compared by name, and contents by how often each is there, in whatever order; of what is
-    left over, two that have the same place are told as different content. What a member notes for itself, in queues
-    with names like $cluster, is passed by. Where both have the same log, as copies and backups have, messages are
-    compared by their positions in it: then `place` is that.
+    The members of a cluster have different LSNs, and a member that was resynchronized has the received messages in
+    reverse order on its disk. Queues are therefore compared by name, and contents by their numbers of occurrences, in
+    any order. Two remaining messages at the same place are reported as different content. Internal queues with names
+    like $cluster are ignored. If both stores have the same log, like copies and backups, messages are compared by their
+    positions in it, which `place` then shows.
     """
     other = views.asked.need("compare", "other")
     there = Views(spark, other, ViewsRequest(skip_damaged=views.asked.skip_damaged))

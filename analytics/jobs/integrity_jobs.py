@@ -1,7 +1,7 @@
-"""Is the data whole? What can't be read, and what refers to something that is not there.
+"""Checks of integrity: unreadable data, and references to missing records.
 
-A question is asked only if what would be found can be there: of most stores that leaves a third of the scans and plans.
-What is few by nature, or counted before it comes here, is looked at by Python.
+A query runs only if it can have findings, which for most stores saves two thirds of the scans and plans. Data that is
+small, or counted before, is processed in Python.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def integrity(spark: SparkSession, views: Views) -> DataFrame:
 
 
 def _no_start(spark: SparkSession, views: Views, puts: DataFrame, deletes: _Rows) -> DataFrame:
-    """Of enqueues without a Start record of their message (*puts*) those that count and that nothing ended.
+    """Find enqueues (*puts*) that count, without a Start record of their message and without an end.
 
-    Ends stay in the log as long as what they end, so an enqueue without one is of a message that lives.
+    Ends stay in the log as long as the records that they end, so an enqueue without one belongs to a live message.
     """
     cuts = [
         (row["queue_id"], row["extra"] or row["lsn"], array("Q", row["payload"] or b"").tolist()) for row in deletes
@@ -117,7 +117,7 @@ def _incomplete(spark: SparkSession, views: Views) -> DataFrame:
 
 
 def _unfinished(views: Views, prepares: _Rows) -> list[tuple[Any, ...]]:
-    """Prepared transactions without an operation: of *prepares*, the records, each says how many there are."""
+    """Find prepared transactions with missing operations: each of *prepares* contains their number."""
     told: dict[int, int] = {}
     for row in prepares:
         told[row["txn_id"]] = max(told.get(row["txn_id"], 0), row["extra"] or 0)

@@ -17,14 +17,14 @@ from .table import JOBS, Job
 from .views import Views, ViewsRequest
 
 _OURS = re.compile(r"^(?:cairnmq(?:\.\w+)+: |RuntimeError: (?=worker on ))(.+)$", re.MULTILINE)
-"""Errors of this package, and what `spark.guard` says where the package is missing."""
+"""Errors of this package, and the error of `spark.guard` on workers without the package."""
 _CONNECT_S = 10.0
 _IN_JAVA = re.compile(r"^: ?(?:(?:\w+\.)+\w+: )?(.+)$", re.MULTILINE)
 """The error message of Java, for errors in which Python only names the failed call."""
 
 
 def job_named(name: str) -> Job:
-    """Raises `CairnError` if there is none."""
+    """Return the job of that name. Raises `CairnError` if it does not exist."""
     if name not in JOBS:
         raise CairnError(f"job {name!r}", "unknown job", f"one of all, {', '.join(JOBS)}")
     return JOBS[name]
@@ -52,9 +52,9 @@ def conf_for(master: str) -> dict[str, str]:
 
 
 def need_master(master: str) -> None:
-    """Raises `CairnError` if *master* is a cluster of Spark's own and none of the hosts it names takes a connection.
+    """Raise `CairnError` if *master* is a standalone cluster of Spark and none of its hosts accepts a connection.
 
-    Spark itself goes on trying for a minute, which nothing can change, and says little then.
+    Spark itself retries for a minute, without a helpful error.
     """
     if not master.startswith("spark://"):
         return

@@ -29,15 +29,15 @@ def transactions(spark: SparkSession, views: Views) -> DataFrame:
                      transaction with an xid that was committed in one phase is written as a local one
     hour
     transactions     all of them
-    committed, rolled_back, prepared, open, forgotten   how they stand; forgotten: nothing tells any more
+    committed, rolled_back, prepared, open, forgotten   by state; forgotten: no record shows it any more
     abort_rate       rolled back ones by those whose outcome is known; null of kinds whose rollbacks are not in the log
     operations       enqueues and dequeues
     bytes            of the contents that they put on queues
     p50_us, p99_us, max_us   from the first record to the outcome, in microseconds: nearest rank; null of kinds that are
                      written as a whole with their commit
 
-    A transaction is written with its prepare, or its commit if it has none: what took time before is not in the log,
-    nor is one that was rolled back before. So the figures tell how long coordinators keep locks.
+    A transaction is written with its prepare, or its commit if it has none. Time before that is not in the log, nor are
+    transactions that were rolled back before. The figures therefore show for how long coordinators keep locks.
     """
     return spark.sql(
         """

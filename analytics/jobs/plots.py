@@ -1,8 +1,8 @@
-"""Plots of what jobs answered, by plotly: each takes the rows of a job, and gives a figure, or None for too few points.
+"""Plots of the results of jobs, by plotly: each returns a figure of the rows of a job, or None for too few.
 
-Over time there are lines or stacked bars; of fewer than three points of time a bar per queue says the same better. At
-most `MOST_QUEUES` queues have a color, and all others are one: a legend stands below its plot, and never hides it. The
-colors of texts and grids are those of the page (see `report`), which may be dark.
+Data over time is shown as lines or stacked bars, or as a bar per queue for fewer than three points in time. At most
+`MOST_QUEUES` queues have colors of their own, and all others share one: a legend is below its plot, and never hides it.
+The colors of texts and grids are those of the page (see `report`), which may be dark.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MOST_QUEUES = 8
 MOST_BARS = 16
 """Queues in a plot with a bar for each."""
 MOST_POINTS = 2000
-"""Of one line; of more than that every so many are drawn, so that a report opens quickly."""
+"""The maximum number of points of a line; longer ones are sampled, so that a report opens quickly."""
 MOST_STEPS = 120
-"""Of bars over time; of more than that several are one."""
+"""The maximum number of bars over time; more are combined."""
 LEAST_TIMES = 3
 """Points of time for a plot over time."""
 OTHERS = "others"
@@ -94,7 +94,7 @@ def _value_axis(title: str, ticks: Ticks | None = None, **more: Any) -> dict[str
 
 
 def _figure(traces: Iterable[Any], x: dict[str, Any], y: dict[str, Any], **layout: Any) -> Any:
-    """The legend is below the plot, and the page says the colors of texts and lines."""
+    """Return a figure with the legend below the plot; the page defines the colors of texts and lines."""
     shown = list(traces)
     entries = sum(trace.showlegend is not False for trace in shown)
     clear = "rgba(0,0,0,0)"
@@ -131,7 +131,7 @@ def _bars(values: dict[str, float], title: str, text: Callable[[float], str] = "
 def _stacked(rows: Rows, column: str, names: Sequence[tuple[str, Callable[[dict[str, Any]], float]]],
              title: str, ticks: Callable[[float], Ticks] | None = None,
              text: Callable[[float], str] = "{:,.0f}".format) -> Any:  # fmt: skip
-    """Stacked bars over time, of so many steps as can be told apart; a bar for each name where there are few times."""
+    """Return stacked bars over time, combined into few steps; a bar for each name if there are few points in time."""
     times = _times(rows, column)
     if not times:
         return None
@@ -248,7 +248,7 @@ def throughput(rows: Rows) -> Any:
 
 
 def dead_stock(rows: Rows) -> Any:
-    """Of each queue the containers that it pins, and its own bytes in these: on one axis, which is logarithmic."""
+    """Plot the containers that each queue pins, and the size of its own messages in them, on one logarithmic axis."""
     some = sorted(rows, key=lambda row: -row["pinned_bytes"])
     most = MOST_BARS if len(some) > MOST_BARS + 1 else len(some)
     names = [queue_name(row) for row in some[:most]]

@@ -12,7 +12,7 @@ _BUCKET = "timestamp_micros(unix_micros({0}) - pmod(unix_micros({0}), :bucket_us
 
 
 def bucket_of(column: str) -> str:
-    """SQL for the beginning of the step that a time lies in; the parameter `bucket_us` says how long steps are."""
+    """Return the SQL of the start of the interval that contains a time; the parameter `bucket_us` is its length."""
     return _BUCKET.format(column)
 
 

@@ -1,4 +1,4 @@
-"""One HTML file that tells what jobs answered: tables and plots, everything in it, to be opened without a network."""
+"""A report of the results of jobs as one HTML file: tables and plots, self-contained, readable without a network."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .table import Job
 from .units import counted, duration_text, size_text
 
 MOST_ROWS = 200
-"""Of a table in the report."""
+"""The maximum number of rows of a table in the report."""
 MOST_LETTERS = 48
-"""Of a name in a table; a longer one is shown in whole by a tooltip."""
+"""The maximum length of a name in a table; a tooltip shows longer ones completely."""
 MOST_TOP = 10
 """Rows of a list of the first or last."""
 _AT_END = "age_s"
@@ -82,7 +82,7 @@ def html_of(answers: Iterable[tuple[Job, pa.Table]], store: str, log: Log, made:
 
 
 def _newest(tables: dict[str, pa.Table], made: datetime) -> str:
-    """When the newest record of the log was written, as far as a job tells."""
+    """Return the time of the newest record of the log as text, if a job has it."""
     rows = tables["dead-stock"].slice(0, 1).to_pylist() if "dead-stock" in tables else []
     if not rows or rows[0]["oldest_time"] is None or rows[0][_AT_END] is None:
         return ""

@@ -52,7 +52,7 @@ def duration_text(seconds: float) -> str:
 
 
 def size_ticks(most: float, least: float = 0) -> Ticks:
-    """Of a linear axis from 0 to *most*; of a logarithmic one from *least*, if that is above 0."""
+    """Return the ticks of a linear axis from 0 to *most*; or of a logarithmic one from *least*, if that is above 0."""
     if least > 0:
         first, last = math.floor(math.log2(least) / 5), math.ceil(math.log2(max(most, least)) / 5)
         stride = -(-(last - first + 1) // _MOST_TICKS)
@@ -64,6 +64,6 @@ def size_ticks(most: float, least: float = 0) -> Ticks:
 
 
 def duration_ticks(least_s: float, most_s: float) -> Ticks:
-    """Of a logarithmic axis."""
+    """Return the ticks of a logarithmic axis of durations."""
     values = [one for one in _ROUND_S if least_s / 10 <= one <= most_s * 10]
     return Ticks(values, [duration_text(one) for one in values])

@@ -25,7 +25,7 @@ from ..views.journal import open_journal
 
 _NEEDED = {"other": ("other store", "--with"), "producer_log": ("log of a producer", "--producer-log")}
 HEAD_BYTES = 64
-"""Of a record, beside its payload."""
+"""The size of a record head, in addition to the payload."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ViewsRequest:
     catalog: str | None = None
     skip_damaged: bool = False
     bucket_s: int = 60
-    """The step of what is told over time."""
+    """The interval of figures over time."""
     other: str | None = None
     """Another store, to be compared with."""
     producer_log: str | None = None
@@ -53,7 +53,7 @@ class ViewsRequest:
 
 
 def look(store: str, asked: ViewsRequest) -> Log:
-    """The log as it stands. Raises `CairnError` if there is none, or none that can be read."""
+    """Read the structure of the log. Raises `CairnError` without a readable log."""
     opened = open_journal(store, archive=asked.archive, connect=asked.connect, catalog=asked.catalog)
     if asked.producer_log is not None and not os.path.isfile(asked.producer_log):
         raise CairnError(asked.producer_log, "no such file", "name a file of CSV, or of JSON lines")
@@ -63,13 +63,13 @@ def look(store: str, asked: ViewsRequest) -> Log:
 
 
 class Views:
-    """One journal, as it stands now. What is read more than once is kept by Spark until `close`.
+    """Views of one journal at the present time. Spark caches data that is read more than once until `close`.
 
-    What a broker gives back of it meanwhile, so that it is neither in the log nor in the archive any more, fails a job
-    that needs it. `columns.holding.held` keeps a broker from that, begun before this is made.
+    A job fails if the broker reclaims data that it needs, and no archive has the data. `columns.holding.held`, started
+    before, prevents that.
 
-    *many*: several jobs are to come, so that places are kept, too. One job alone has just those columns read that it
-    needs. Raises `CairnError` at once if there is no journal, or none that can be read.
+    *many*: several jobs follow, so places are cached, too. A single job reads only the columns that it needs. Raises
+    `CairnError` at once without a readable journal.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Views:
         self.many = many
         self.log: Log = look(store, self.asked)
         self.gaps = self.log.missing(self.log.first_lsn, self.log.durable_lsn) if self.asked.archive else []
-        """What is neither in the log nor in the archive, of what should be: jobs are of the rest."""
+        """The missing ranges of log and archive; jobs cover the rest."""
         self._pinned = Pinned.of(self.log).as_option
         self._kept: list[DataFrame] = []
 

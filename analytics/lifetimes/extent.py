@@ -33,7 +33,7 @@ class _Told(NamedTuple):
     holes: tuple[Hole, ...] = ()
 
     def after(self, found: Block) -> _Told:
-        """With what the block *found*, which follows, says."""
+        """Return the state after the block *found*, which follows."""
         is_hole = np.frombuffer(found.body, TABLE, found.head.records)["type"] == int(RecordType.LOG_HOLES)
         told = self.holes
         for number in np.flatnonzero(is_hole).tolist():
@@ -93,7 +93,7 @@ def whole_from(log: Log) -> int:
 
 
 def _told_before(log: Log, piece: LogPiece, lsn: int, told: _Told) -> tuple[_Told, bool]:
-    """*told* with the blocks of *piece* up to *lsn*, as the module says; and whether they were all there."""
+    """Return *told* after the blocks of *piece* up to *lsn*, as the module describes; and whether all were readable."""
     data = _content(log, piece)
     before, at = piece.prev_lsn, DATA_OFFSET
     while at < len(data):
@@ -113,7 +113,7 @@ def _told_before(log: Log, piece: LogPiece, lsn: int, told: _Told) -> tuple[_Tol
 
 
 def _content(log: Log, piece: LogPiece) -> memoryview:
-    """The container's bytes, wherever it is by now; none if it is gone."""
+    """Return the content of the container, which may have moved; empty if it no longer exists."""
     found: LogPiece | None = piece
     while found is not None:
         try:

@@ -1,15 +1,15 @@
-"""The lives of messages: when each came, on which queues it was and until when, how it ended.
+"""The lifetimes of messages: the arrival of each, its queues with the periods, and its end.
 
-A *place* is a message's stay on a queue. It is known by the message, the queue and its position: the LSN of the record
-that put it there first. It ends with the first of:
+A *place* is the stay of a message on a queue. Its key is the message, the queue and the position: the LSN of the record
+that first put it there. It ends with the first of:
 
-* a Dequeue record that ends the record which gave the place, or a copy of that;
-* a Delete record, or a Dequeue with the delete flag: the message goes, with every place it has;
-* a Queue-Delete record behind the position, unless that keeps the message.
+* a Dequeue record that ends the record which enqueued it, or a copy of that;
+* a Delete record, or a Dequeue with the delete flag: the message is deleted, with all of its places;
+* a Queue-Delete record after the position, unless that keeps the message.
 
-What a transaction says counts if its commit is there (`outcomes`), or if something ended it: what is dead needs no
-commit any more. Nor does it need the record that ended it, once the commit was copied without it: of such a place it is
-only known that it is over.
+Records of a transaction count if its commit exists (`outcomes`), or if another record ended them: an ended record needs
+no commit any more. Nor does it need the record that ended it, once the commit was copied without it: such a place is
+known to be over, without details.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Messages(NamedTuple):
 
     id: Longs
     start_lsn: Longs
-    """Its newest Start record that is there."""
+    """The LSN of its newest existing Start record."""
     time_us: Longs
     size: Longs
     pieces: Longs
@@ -49,12 +49,12 @@ class Messages(NamedTuple):
     in_doubt: Flags
     """A prepared transaction is going to put it on a queue."""
     end_lsn: Longs
-    """Of the record that says that it is gone; `NEVER` if there is none."""
+    """The LSN of the record that ends the message; `NEVER` without one."""
     end_us: Longs
     taken: Flags
     """That record is a Dequeue, and no Delete."""
     flags: Bytes
-    """Its flags, if so."""
+    """The flags of that Dequeue record."""
 
 
 class Places(NamedTuple):
@@ -70,7 +70,7 @@ class Places(NamedTuple):
     how: Bytes
     """A number of `HOW`."""
     flags: Bytes
-    """Of the Dequeue record that ended it; 0 without."""
+    """The flags of the Dequeue record that ended the place; 0 without one."""
 
 
 class Lifetimes(NamedTuple):
@@ -85,8 +85,8 @@ class Lifetimes(NamedTuple):
 def lifetimes_of(facts: RecordTables, as_of: int = NEVER) -> Lifetimes:
     """The lifetimes of the messages in *facts*, up to the LSN *as_of*.
 
-    Of a time long past only so much is known as the log still has: what ended before the last container was given back
-    may be gone.
+    For a point in the past the result is limited to the log: messages that ended before the last container was
+    reclaimed may be missing.
     """
     opened = facts.lsn[facts.type == int(RecordType.LOG_OPEN)]
     outcomes = outcomes_of(facts, as_of)
@@ -115,7 +115,7 @@ def lifetimes_of(facts: RecordTables, as_of: int = NEVER) -> Lifetimes:
 
 
 def _copies(some: RecordTables, originals: Longs, outcomes: Outcomes) -> Flags:
-    """Which of these are copies of what was not done yet: they name no transaction any more."""
+    """Return the mask of copies of records that were not committed yet: copies name no transaction any more."""
     return some.has(Flag.MOVED) & is_in(originals, outcomes.undone)
 
 
@@ -326,7 +326,7 @@ _REASON_OF_FATE = np.array([0, 6, 0, 5], np.uint8)
 
 
 class States(NamedTuple):
-    """Of each message in `Lifetimes`."""
+    """The state of each message in `Lifetimes`."""
 
     state: Bytes
     """A number of `STATES`."""
@@ -336,7 +336,7 @@ class States(NamedTuple):
     """`NEVER` if it did not end, or nobody knows where."""
     end_us: Longs
     flags: Bytes
-    """Of the Dequeue record that ended it; 0 without."""
+    """The flags of the Dequeue record that ended the message; 0 without one."""
 
 
 def states_of(lifetimes: Lifetimes) -> States:

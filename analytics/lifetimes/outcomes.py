@@ -64,7 +64,7 @@ class Outcomes(NamedTuple):
 
 
 def outcomes_of(facts: RecordTables, as_of: int) -> Outcomes:
-    """As of an LSN: what was committed from there on was open then."""
+    """Return the outcomes as of an LSN: transactions that were committed from there on were open then."""
     commits = facts.of_type(RecordType.TX_COMMIT)
     later = commits.txn_id[(commits.lsn >= as_of) & ~commits.has(Flag.MOVED)]
     commits = commits.where(~is_in(commits.txn_id, later))

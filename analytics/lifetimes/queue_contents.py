@@ -31,7 +31,7 @@ class QueueContents:
         """*pieces*: those that *log* had as of *lsn*, or those that are left of them."""
         facts = records_before(log, pieces, lsn, progress)
         self.damage: tuple[Damaged, ...] = facts.damage
-        """The ranges that can't be read."""
+        """The unreadable ranges of the log up to the LSN."""
         self._messages, places, _ = lifetimes_of(facts)
         live = np.flatnonzero(places.end_lsn == NEVER)
         is_complete = self._messages.complete[np.searchsorted(self._messages.id, places.message_id[live])]
@@ -61,7 +61,7 @@ class QueueContents:
         return int(self._messages.time_us[np.searchsorted(self._messages.id, message_id)])
 
     def lock_of(self, message_id: int, queue_id: int) -> bytes | None:
-        """The XID of the prepared transaction that will dequeue a message; None if there is none."""
+        """Return the XID of the prepared transaction that will dequeue a message; None without one."""
         return self._locks.get((message_id, queue_id))
 
 

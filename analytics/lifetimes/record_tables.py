@@ -1,11 +1,12 @@
 """The records of a log on messages, queues and transactions, gathered as tables of numbers.
 
-A record takes 58 bytes, and what is made of the tables takes some hundred more, so a part of the messages can be asked
-for alone. What costs time in them is memory that is touched for the first time: types and flags stay as small as they
-are in the log, and no table is copied where a mask does.
+A record takes 58 bytes, and derived tables take some hundred more, so a part of the messages can be requested. The
+dominant cost is memory that is touched for the first time: types and flags keep their size in the log, and no table is
+copied if a mask is sufficient.
 
-The same whatever was copied forward: a place on a queue is known by the LSN of the record that gave it first, a message
-by its id, an end by what it ends. So a copy says nothing twice, and stands in for an original that is gone.
+Copies by compaction do not change the result. A place on a queue is identified by the LSN of the record that first
+enqueued it, a message by its ID, an end by its target. A copy therefore has no additional effect, and replaces a
+missing original.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Bytes = npt.NDArray[np.uint8]
 _FIELDS = ("type", "flags", "size", "message_id", "queue_id", "txn_id", "time_us", "extra")
 _KINDS = {"lsn": np.int64, **dict.fromkeys(_FIELDS, np.int64), "type": np.uint8, "flags": np.uint8, "size": np.uint32}
 _MAY_TELL = np.zeros(256, bool)
-"""By type, whether the payload says something of messages or transactions; a commit's does in copies."""
+"""By type, whether the payload concerns messages or transactions; that of a commit does only in copies."""
 _MAY_TELL[[RecordType.DTX_START, RecordType.TX_END, RecordType.QUEUE_DELETE, RecordType.TX_COMMIT]] = True
 
 
@@ -43,9 +44,9 @@ class RecordTables(NamedTuple):
     time_us: Longs
     extra: Longs
     payloads: dict[int, bytes]
-    """By LSN, of those where the payload says something of messages or transactions."""
+    """The payloads that concern messages or transactions, by LSN."""
     damage: tuple[Damaged, ...]
-    """The ranges that can't be read."""
+    """The unreadable ranges among the records."""
     gaps: tuple[int, ...]
     """The LSNs at which missing ranges begin."""
 
@@ -72,10 +73,10 @@ class RecordTables(NamedTuple):
 
 
 def gather(log: Log, pieces: Iterable[LogPiece], how: ScanOptions, ids: tuple[int, int] | None = None) -> RecordTables:
-    """The records of *pieces*.
+    """Gather the records of *pieces*.
 
-    *ids*: of messages only those in this range matter. What transactions, queues and openings of the log say is there
-    all the same, and so is the record before each opening, and the last one.
+    *ids*: the range of messages to include. Records of transactions, queues and openings of the log are included in any
+    case, and so are the record before each opening, and the last one.
     """
     parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in ("lsn", *_FIELDS)}
     payloads: dict[int, bytes] = {}
@@ -121,7 +122,7 @@ def _tells_more(heads: npt.NDArray[np.void]) -> bool:
 
 
 def _about(window: Window, ids: tuple[int, int] | None) -> Longs | None:
-    """The numbers of the records that say something of messages in this range, or of none; None for all."""
+    """Return the numbers of the records about messages in this range, or about none; None for all."""
     kinds = window.heads["type"]
     counts = (kinds != int(RecordType.LOG_HOLES)) & (kinds < FIRST_NOTE)
     if ids is None:

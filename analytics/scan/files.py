@@ -1,16 +1,16 @@
-"""Which files hold which part of a log, as of one moment: what is to be read for a range of LSNs, and what is missing.
+"""Files of a log at a point in time: those to be read for a range of LSNs, and the missing ranges.
 
-A log is looked at while its broker writes, recycles and relocates. So a look ends at the *durable end*: every byte
-below it was on the disk, and no crash makes the log use these LSNs again. The mark tells it, and so do blocks.
+A log is read while its broker writes, recycles and compacts it. The view therefore ends at the *durable end*: every
+byte below it was on the disk, and no crash makes the log reuse these LSNs. The mark and the blocks record it.
 
-From the newest container on each head names the last block before it. That gives the containers that count, up to which
-block each is to be read, and where something is missing: *reclaimed*, because the log gave it back, or *lost*.
+From the newest container on, each head names the last block before it. This determines the valid containers, up to
+which block each is to be read, and the missing ranges: *reclaimed* by the log, or *lost*.
 
-Beside the log itself a look can take in history: containers of an archive, and those that left the log but still hold
-what they held (`history`). One that is used again meanwhile is noticed when it is read (`scanner`).
+In addition to the log a view can include history: containers of an archive, and those that left the log but still have
+their content (`history`). Reuse of one is detected when it is read (`scanner`).
 
-Some of these are on their way into the archive, or were when the broker was killed. So a look with an archive has them,
-too, but for those that are older than all that is in it: the archive's limits have removed what was beside these.
+Some of these are on their way into the archive, or were when the broker was killed. A view with an archive includes
+them, except those older than the whole archive: the limits of the archive have removed their neighbors.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class LogPiece:
     prev_lsn: int
     """The last block before the container; 0 if it has no predecessor."""
     last_lsn: int
-    """Its last block that counts, 0 if nothing tells."""
+    """The LSN of its last valid block; 0 if unknown."""
     end_lsn: int
     """No block that ends behind this counts."""
     reach_lsn: int
-    """The blocks that count end behind this, or there; 0 if nothing tells."""
+    """The upper bound of the end of its valid blocks; 0 if unknown."""
     begun_us: int
     incarnation: int
     is_archived: bool
@@ -87,21 +87,21 @@ class Log:
     durable_lsn: int
     """The end of the durable log when it was read."""
     pieces: tuple[LogPiece, ...]
-    """In the order of LSNs."""
+    """The containers in the order of LSNs."""
     gaps: tuple[Gap, ...]
-    """In the order of LSNs."""
+    """The missing ranges in the order of LSNs."""
     journal: str = ""
     archive: str = ""
     remarks: tuple[str, ...] = ()
 
     @property
     def log_id(self) -> int:
-        """As it stands in blocks."""
+        """The ID of the log in its blocks."""
         return log_id_of(self.uuid)
 
     @property
     def first_lsn(self) -> int:
-        """The first LSN that is there."""
+        """The first available LSN."""
         return self.pieces[0].slot_lsn if self.pieces else self.durable_lsn
 
     def between(self, first_lsn: int, end_lsn: int) -> tuple[LogPiece, ...]:
@@ -136,7 +136,7 @@ class Log:
         return truncation_words(self.first_lsn, self.pieces[0].begun_us if self.pieces else 0, gaps)
 
     def check_lost(self, first_lsn: int, end_lsn: int, remedy: str) -> None:
-        """Raises `CorruptJournal` if a container of the range is missing that the log has not given back."""
+        """Raise `CorruptJournal` if a container of the range is missing that the log has not reclaimed."""
         lost = next((gap for gap in self.missing(first_lsn, end_lsn) if not gap.is_reclaimed), None)
         if lost is not None:
             reason = f"LSN {lost.first_lsn} to {lost.end_lsn} is missing: no container holds it"
@@ -380,7 +380,7 @@ def _chained(log: Log, known: dict[int, KnownContainer], reader: LogReader | Non
 
 
 def _before(slots: list[int], slot: int, reader: LogReader | None) -> int:
-    """The newest slot before one that is not there; -1 if there is none."""
+    """Return the newest slot before a missing one; -1 without one."""
     at = bisect_left(slots, slot)
     nearest = slots[at - 1] if at else -1
     hole = None if reader is None else hole_with(reader.holes, slot)

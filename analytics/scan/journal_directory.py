@@ -46,7 +46,7 @@ def journal_of(path: str) -> str:
 
 
 def directory_of_containers(path: str, what_to_name: str = WHAT_TO_NAME) -> RealDirectory:
-    """The directory with containers that *path* is, or that the store there has. `ForeignStore` if there is none.
+    """Return the directory of containers at *path*, or of the store there. Raises `ForeignStore` for other paths.
 
     An archive is such a directory, too. *what_to_name*: the remedy in errors.
     """

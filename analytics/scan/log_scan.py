@@ -58,7 +58,7 @@ def scan_piece(log: Log, piece: LogPiece, how: ScanOptions, scanner: Scanner) ->
 
 
 def first_original(log: Log, selection: Selection, how: ScanOptions) -> int | None:
-    """The LSN of the first record of *selection* that is not a copy; None if there is none."""
+    """Return the LSN of the first record of *selection* that is not a copy; None without one."""
     scanner = scanner_of(log, how, no_payloads)
     for piece in log.between(selection.start_lsn, log.durable_lsn):
         for window in scan_piece(log, piece, how, scanner):
@@ -73,7 +73,7 @@ def first_original(log: Log, selection: Selection, how: ScanOptions) -> int | No
 
 
 def first_lsn_since(log: Log, time_us: int, how: ScanOptions) -> int | None:
-    """The LSN of the first record, not counting copies, of that time or later; None if there is none.
+    """Return the LSN of the first record, except copies, of that time or later; None without one.
 
     The records of a container were appended before the next container was begun, so few containers are read.
     """

@@ -1,4 +1,4 @@
-"""Sets and groups of whole numbers, of which most stand in order already: what a table's columns are joined by."""
+"""Sets and groups of integers, most of which are sorted already, for joins of the columns of tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_among(values: Longs, ordered: Longs) -> Flags:
 
 
 def is_ascending(values: Longs, *, strictly: bool = False) -> bool:
-    """Most tables are in the order of LSNs already, which is told in a hundredth of the time that sorting takes."""
+    """Return whether the values are sorted: most tables are, and the check takes a hundredth of the time of sorting."""
     later, earlier = values[1:], values[:-1]
     return bool((later > earlier if strictly else later >= earlier).all())
 

@@ -1,4 +1,4 @@
-"""Sets of LSNs, as runs: what was exported, what is read elsewhere. What comes late has its place."""
+"""Sets of LSNs, as runs, such as the exported LSNs. Late additions are inserted in order."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Ranges:
 
     @property
     def end_lsn(self) -> int:
-        """Behind the last one; 0 if there is none."""
+        """The end of the last run; 0 for an empty set."""
         return self.runs[-1][1] if self.runs else 0
 
     def from_on(self, lsn: int) -> int:

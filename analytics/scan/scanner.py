@@ -1,11 +1,11 @@
-"""A container read window by window, each window's record heads found by numpy: no step per record, few per block.
+"""A container read by windows, whose record heads are found by numpy: no step per record, and few per block.
 
-Heads stand at multiples of 64 bytes, so a window is a table of which some rows are heads. Blocks begin at sectors and
-say where they stand; where each names the one before it, all of a window's are found at once. Where the chain breaks
-the next whole block is looked for sector by sector, by its checksum, and what lies between is `Damaged`.
+Heads are at multiples of 64 bytes, so a window is a table of which some rows are heads. Blocks begin at sectors and
+contain their LSN. If each names the one before it, all blocks of a window are found at once. Where the chain breaks,
+the next complete block is searched sector by sector, by its checksum, and the range between is `Damaged`.
 
-Windows share one buffer: what is to be kept of one is copied before the next is asked for. A window is given only if
-the container still held its slot *after* it was read. `Reclaimed` says that it did not, and from where on.
+Windows share one buffer: data must be copied before the next window is requested. A window is returned only if the
+container still held its slot *after* it was read. Otherwise `Reclaimed` reports the LSN from which it did not.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Damaged:
 
 
 class Window:
-    """Whole blocks that follow one another, and the buffer that they stand in."""
+    """Consecutive complete blocks, and the buffer that contains them."""
 
     def __init__(self, data: Bytes, lsn: int, blocks: Longs, counts: Longs, incarnations: Longs, end_lsn: int) -> None:
         """*blocks*: the LSNs of the blocks, which end at *end_lsn*; *lsn*: that of the first byte of *data*."""
@@ -72,7 +72,7 @@ class Window:
         self.lsn = lsn
         self.blocks = blocks
         self.counts = counts
-        """How many records each has."""
+        """The number of records of each block."""
         self.incarnations = incarnations
         self._firsts = (blocks - lsn) // HEAD_BYTES + 1
 
@@ -93,7 +93,7 @@ class Window:
 
     @cached_property
     def lsns(self) -> Longs:
-        """Of the records."""
+        """The LSNs of the records."""
         if len(self.blocks) == 1:
             first = int(self.blocks[0]) + BLOCK_HEAD_BYTES
             return np.arange(first, first + HEAD_BYTES * int(self.counts[0]), HEAD_BYTES, dtype=np.int64)
@@ -102,7 +102,7 @@ class Window:
 
     @property
     def numbers(self) -> npt.NDArray[np.uint16]:
-        """Of each record in its block."""
+        """The number of each record in its block."""
         if len(self.blocks) == 1:
             return _NUMBERS[: int(self.counts[0])]
         ends = np.cumsum(self.counts)
@@ -230,9 +230,9 @@ class _Scan:
         return bool(piece.last_lsn and self._last >= piece.last_lsn) or self._at >= piece.end_lsn
 
     def _fill_heads(self, begin: int, kept: int, wanted: int) -> None:
-        """As `_fill`, but of blocks that are where they are expected no payload of some length.
+        """Fill the buffer like `_fill`, but skip long payloads of blocks at their expected positions.
 
-        The buffer begins at *begin* in the container; of a head that is none, all behind it is read.
+        The buffer begins at *begin* in the container; after an invalid head everything is read.
         """
         data, end = self._scanner.buffer, kept + wanted
         at, known = self._at - self._piece.slot_lsn - begin, kept

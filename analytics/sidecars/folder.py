@@ -17,7 +17,7 @@ from ...base.errors import CairnError, ForeignStore
 from .sidecar import HALF, HELD, SUFFIX, Sidecar, Torn, merge, read
 
 NAME = "sidecars"
-"""Of the directory, in the store's."""
+"""The name of the directory in the store."""
 TOGETHER = 16
 """So many become one."""
 MOST_BYTES = 64 << 20
@@ -40,7 +40,7 @@ class Folder:
         self.sidecars: list[Sidecar] = []
         """Those that count, in the order of LSNs."""
         self.remarks: list[str] = []
-        """What is there and can't be used."""
+        """The descriptions of files that can't be used."""
         self._surplus: list[str] = []
         if create:
             RealDirectory(path, create=True)

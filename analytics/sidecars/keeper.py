@@ -50,13 +50,13 @@ class SidecarKeeper:
         self._lock_fd = fd
         self.folder.tidy()
         self.wait_s = LOOK_S
-        """How long to wait before the next step."""
+        """The waiting time before the next step."""
         self._done = self.folder.containers
         self._end_lsn = max(self._done, default=-1)
         """The newest container that there is a sidecar of."""
 
     def step(self, may_go_on: Callable[[], bool] = lambda: True) -> int:
-        """Make what is to be made, until *may_go_on* says no; how many were made. Raises `DiskError`."""
+        """Make missing sidecars while *may_go_on* returns True; return their number. Raises `DiskError`."""
         begun_s = time.thread_time()
         journal = open_journal(self._store, archive=self._archive, history=True)
         self.wait_s = max(LOOK_S, (time.thread_time() - begun_s) / LOOK_SHARE)
@@ -125,7 +125,7 @@ def run(store: str, directory: str, archive: str | None, most_bytes: int) -> Non
 
 
 def main() -> None:
-    """STORE DIRECTORY ARCHIVE MOST_BYTES, as the broker says them; an empty ARCHIVE is none."""
+    """Run with the arguments STORE DIRECTORY ARCHIVE MOST_BYTES of the broker; an empty ARCHIVE means none."""
     store, directory, archive, most_bytes = sys.argv[1:]
     place = directory or os.path.join(store, NAME)
     run_beside("sidecars", lambda: run(store, place, archive or None, int(most_bytes)))

@@ -26,7 +26,8 @@ def is_asked_to_end(wait_s: float = 0) -> bool:
 
 
 def look_again_and_again(step: Callable[[], object], what: str, wait_s: Callable[[], float]) -> None:
-    """Until it is asked to end. What goes wrong with one look is said, and after *wait_s* the next one tries again."""
+    """Call *step* repeatedly until the end is requested. An error is logged, and the next step follows after *wait_s*.
+    """
     said = ""
     while True:
         try:

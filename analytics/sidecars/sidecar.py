@@ -1,10 +1,9 @@
 """A sidecar: the record heads of some sealed containers as one Parquet file, with a summary of each container.
 
-A container is *sealed* when the log goes on behind it: what it holds never changes again. Its sidecar is made of blocks
-whose checksums were right, so whoever reads it needs not look at the container. It stands in a file named after the
-LSNs it begins and ends at and its checksum, and is written under another name first. One of several containers is
-synced before it gets its own; of one alone a power cut may leave what is not whole, and that is removed when sidecars
-are made again.
+A container is *sealed* when the log continues after it: its content never changes again. Its sidecar is made from
+blocks with valid checksums, so readers need not read the container. The file is named after the first and last LSN and
+its checksum, and is first written under a temporary name. A sidecar of several containers is synced before it gets its
+final name. One of a single container may be incomplete after a power cut; the next making of sidecars removes it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from ..views.records import SCHEMA as RECORDS
 from ..views.records import ReadOptions
 
 COLUMNS = tuple(name for name in RECORDS.names if name not in ("queue", "crc_ok", "payload"))
-"""Of the view `records`. The name of a queue may change, its id does not; the checksums were right."""
+"""The columns of the view `records`, except the name of a queue, which may change, and the check of checksums."""
 SCHEMA = pa.schema([RECORDS.field(name) for name in COLUMNS])
 SUFFIX = ".heads.parquet"
 HALF = ".half"
@@ -89,7 +88,7 @@ class Sidecar:
     log_uuid: str
     container_bytes: int
     summaries: tuple[Summary, ...]
-    """In the order of LSNs."""
+    """The summaries of its containers in the order of LSNs."""
     size_bytes: int
 
     @property
@@ -188,7 +187,7 @@ def _checksum(path: str) -> int:
 
 
 def _name(first_lsn: int, end_lsn: int) -> str:
-    """Of the file, without its checksum and what follows that."""
+    """Return the beginning of the file name, without checksum and suffix."""
     return f"{first_lsn:016x}-{end_lsn:016x}"
 
 
@@ -218,7 +217,7 @@ def _is_put(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _ends(column: pa.ChunkedArray) -> tuple[int, int]:
-    """Its least and its greatest; zeros for nothing."""
+    """Return the minimum and the maximum; zeros for an empty column."""
     found = pc.min_max(column).as_py()
     return found["min"] or 0, found["max"] or 0
 

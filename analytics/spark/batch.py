@@ -1,7 +1,7 @@
-"""A batch: what of the log a partition reads, and how.
+"""A batch: the part of the log that a partition reads, and how.
 
-The look at the log is taken when Spark plans; a DataFrame is the log as of that moment. What a partition needs travels
-with it, so that a worker lists no directory.
+The view of the log is taken when Spark plans; a DataFrame is the log at that point in time. It is passed to the
+partitions, so that a worker lists no directory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .schemas import Conversion
 from .workers import settle
 
 Batches = Iterator[Any]
-"""Of `pyarrow.RecordBatch`, which Spark takes as it is."""
+"""An iterator of `pyarrow.RecordBatch`, which Spark accepts."""
 log_of = logging.getLogger(__name__)
 _OF_MESSAGES = ("messages", "places", "strays", "living")
 """Views of which each partition is about a range of messages."""
@@ -50,7 +50,7 @@ class JournalPart(InputPartition):
         self.reading = reading
         self.pieces = pieces
         self.ids = ids
-        """Of messages."""
+        """The range of messages of the partition."""
 
     def __repr__(self) -> str:
         first = f"LSN {self.pieces[0].slot_lsn}" if self.pieces else "nothing"
@@ -199,7 +199,8 @@ def without(log: Log, elsewhere: Ranges) -> Log:
 
 
 def check_still_there(log: Log, seen: Ranges, options: Options, when: str) -> None:
-    """Raises `CairnError` if the log has given back what it had *when* it was seen, and is to be read here."""
+    """Raise `CairnError` if the log has reclaimed data that existed *when* it was opened, and that is to be read here.
+    """
     there = Ranges.union((Ranges(log.runs(0)), options.elsewhere))
     gone = [run for first, end in seen.runs for run in there.without(first, end)]
     if gone:
@@ -211,7 +212,7 @@ def check_still_there(log: Log, seen: Ranges, options: Options, when: str) -> No
 
 
 def check_lost(log: Log, start_lsn: int, end_lsn: int, options: Options) -> None:
-    """Raises `CorruptJournal` if a container of a range is missing that the log has not given back."""
+    """Raise `CorruptJournal` for a lost container of the range, unless the mode is permissive."""
     if not options.permissive:
         remedy = "read it with mode=PERMISSIVE to leave that out; `cairnmq dump` shows the readable part"
         log.check_lost(start_lsn, end_lsn, remedy)

@@ -58,7 +58,7 @@ class Pinned:
 
     seen: Ranges
     in_log: Ranges
-    """Of that what the log had not given back by then."""
+    """The part of `seen` that the log had not reclaimed by then."""
 
     @staticmethod
     def of(log: Log) -> Pinned:

@@ -111,7 +111,7 @@ def _text(value: object) -> str:
 
 
 def need_java() -> None:
-    """Find a Java for Spark, and have it used. Raises `CairnError` with what to install if there is none."""
+    """Find a Java for Spark, and select it. Raises `CairnError` with the packages to install if none is found."""
     home = os.environ.get("JAVA_HOME")
     if home is not None:
         java = os.path.join(home, "bin", "java")
@@ -131,7 +131,7 @@ def need_java() -> None:
 
 
 def _check_version(java: str) -> None:
-    """Spark 4 does not start on Java 8 or 11, and says so in a trace of a hundred lines."""
+    """Check the version of Java: Spark 4 does not start on Java 8 or 11, and reports it only in a long stack trace."""
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
     except (OSError, subprocess.SubprocessError) as error:

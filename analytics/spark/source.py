@@ -1,7 +1,6 @@
-"""The data source `journal`, as Spark sees it.
+"""The data source `journal` for Spark.
 
-Spark carries it to each worker by pickle. `guarded` has it say what is missing where a worker's Python does not have
-this package.
+Spark sends it to each worker by pickle. `guarded` makes it report a missing package in the Python of a worker.
 """
 
 from __future__ import annotations

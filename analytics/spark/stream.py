@@ -1,17 +1,17 @@
-"""A stream: the records of the log in the order of LSNs, in batches that Spark can ask for again.
+"""A stream: the records of the log in the order of LSNs, in batches that Spark can request again.
 
-An offset is `{"lsn": N}`: everything below N was read. It never passes the log's durable end, so no LSN that was
-consumed is ever used again. A batch is told by its two offsets alone, so what was planned before a crash reads the same
-after it, if it is still there: `slot` sees to that, which is a bookmark in the store
+An offset is `{"lsn": N}`: everything below N was read. It never passes the durable end of the log, so no consumed LSN
+is ever reused. A batch is defined by its two offsets alone. A batch that was planned before a crash therefore has the
+same content after it, as long as its data exists. The option `slot` ensures that by a bookmark in the store
 (`cairnmq.store.journaled.retention_leases`).
 
-With `startingOffsets=earliest` the offset has `"since": N`, too: where the stream began. Copies that relocation made of
-what stood before have not been seen, and are shown; all others are left out, unless `copies` asks for them.
+With `startingOffsets=earliest` the offset also has `"since": N`, the start of the stream. Copies by compaction of
+records before it have not been seen, and are shown; all others are left out, unless `copies` includes them.
 
-Containers that the log had given back behind that LSN when the stream began are no data loss, as in Kafka: the offset
-has them as `"gone": [[first, end], ...]`, and the log's end of that time as `"began": N`. They count as not seen, and
-nothing of them is read, even if a file still holds it, so that a batch is the same each time. Both are dropped once
-everything below `began` was read: what was copied out of these containers stands there.
+Containers after that LSN that the log had reclaimed when the stream began are no data loss, as in Kafka. The offset
+lists them as `"gone": [[first, end], ...]`, and the end of the log at that time as `"began": N`. They count as not
+seen, and are never read, even if a file still holds them, so that a batch is always the same. Both are dropped once
+everything below `began` was read, which includes all copies from these containers.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return guarded(self)
 
     def initialOffset(self) -> Offset:
-        """The offset at which a new query begins.
+        """Return the offset at which a new query begins.
 
-        Spark writes down where batches end, not where the first one begins, and asks again if it was stopped before
-        that was through. So a slot that is there already counts: it stands where that batch began.
+        Spark records the ends of batches, not the beginning of the first one, and asks again if it was stopped before
+        the end of that batch. An existing slot is therefore used: its position is the beginning of that batch.
         """
         options = self._options
         journal = options.open()

@@ -1,8 +1,8 @@
-"""A journal's records from sidecars where these serve, and from containers for the rest.
+"""The records of a journal from sidecars where possible, and from containers for the rest.
 
-What sidecars hold Spark reads by itself, in columns, with filters pushed down. Before it plans, this makes sure: a
-sidecar counts for a container only if log, LSN, incarnation and last block are the same, nothing of it was damaged,
-and the file's own checksum is right. What else is there is read from containers, as of the same moment.
+Spark reads sidecars itself, in columns, with filters pushed down. Before planning, this module checks that a sidecar is
+usable for a container: log, LSN, incarnation and last block are the same, nothing of it was damaged, and the checksum
+of the file is correct. All other containers are read directly, as of the same time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Plan:
     elsewhere: Ranges
     """The containers that are read in these."""
     has_more: bool
-    """They have other containers, too."""
+    """True if the files cover other containers, too."""
     has_copies: bool
     seen: Ranges
     """All that is read, in either place."""
@@ -134,7 +134,7 @@ def _lsn_since(time_us: int, options: Options, journal: Journal, folder: Folder,
 
 
 def _serving(folder: Folder, journal: Journal, options: Options, *, only_there: bool) -> Plan | None:
-    """Which files serve, and for which containers; *only_there*: of those that the log still has."""
+    """Choose the usable files and their containers; *only_there*: only those that the log still has."""
     log = journal.log
     pieces = {piece.slot_lsn: piece for piece in log.pieces}
     size, start_lsn = log.container_bytes, options.start_lsn or 0

@@ -49,7 +49,7 @@ _MAPS = ("delivery_annotations", "message_annotations", "application_properties"
 
 
 def decoded(contents: Iterable[bytes | None], columns: Iterable[str], *, whole: bool = True) -> list[pa.Array]:
-    """The *columns* of each content; null where there is none. *whole*: no content is only the first piece of one."""
+    """Return the *columns* of each content; null for missing values. *whole*: all contents are complete."""
     names = list(columns)
     decode = partial(_row, wants=frozenset(names), whole=whole)
     rows = [{} if content is None else decode(content) for content in contents]

@@ -76,8 +76,8 @@ class Journal:
     ) -> pa.Table:
         """One row per message, see `views.MESSAGES`, and what *columns* name of `payload` and `amqp_columns` too.
 
-        Of the selection, the range says when the messages arrived, and its end also as of which LSN; queues say where
-        they were. *ids*: only messages in this range.
+        The range of the selection applies to the arrival of messages, and its end is also the LSN of the view; queues
+        select messages that were on them. *ids*: only messages in this range.
         """
         reading = self.resolved("messages", reading)
         selection = reading.selection
@@ -132,7 +132,7 @@ class Journal:
         return living.orphans_table(facts, lifetimes, chosen, _end(reading), self.queue_names)
 
     def transactions(self, reading: ReadOptions | None = None) -> pa.Table:
-        """One row per transaction, see `views.TRANSACTIONS`; the selection says when they began."""
+        """Return one row per transaction, see `views.TRANSACTIONS`; the selection applies to their beginnings."""
         reading = self.resolved("transactions", reading)
         selection = reading.selection
         facts = gather(self.log, self.log.pieces, reading)
@@ -195,10 +195,10 @@ class Journal:
         return replace(reading, selection=lsns)
 
     def first_lsn_since(self, time_us: int, reading: ReadOptions | None = None) -> int:
-        """The LSN of the first record, not counting copies, of that time or later; the durable end if there is none.
+        """Return the LSN of the first record, except copies, of that time or later; the durable end without one.
 
-        What stands in a container was there before the next one was begun, so few containers are read. Of *reading*
-        only counts what is done about damage.
+        The content of a container was written before the next one was begun, so few containers are read. Of *reading*
+        only the handling of damage is used.
         """
         found = first_lsn_since(self.log, time_us, reading or ReadOptions())
         return self.log.durable_lsn if found is None else found
@@ -309,6 +309,6 @@ def _chosen(lifetimes: Lifetimes, selection: Selection, first: int, end_lsn: int
 
 
 def _end(reading: ReadOptions) -> int:
-    """As of which LSN."""
+    """Return the LSN of the view."""
     end_lsn = reading.selection.end_lsn
     return NEVER if end_lsn is None else end_lsn

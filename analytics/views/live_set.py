@@ -73,7 +73,7 @@ def live_set_table(
 
 
 def _given(puts: RecordTables, message_ids: Longs, queue_ids: Longs, positions: Longs) -> RecordTables:
-    """Of each of these places the newest record that gives it, where that is no Start record."""
+    """Return the newest record that adds each of these places, except Start records."""
     puts = puts.where(~puts.has(Flag.PREPARED))
     if not len(puts.lsn):
         return puts

@@ -1,28 +1,28 @@
 """The view `records`: one row per record of the log, as Arrow batches.
 
 column          Arrow type        meaning
-lsn             int64             where the record stands
+lsn             int64             the position of the record
 container       int64             the LSN of its container's first byte
 block           int64             the LSN of its block
 incarnation     int32             how many times the log had been opened for writing
 type            string            as in docs/reference/format.md: start, chunk, delete, enqueue, dequeue, tx-start, ...
 flags           int32             1 enqueue, 2 delete, 4 more, 8 moved, 16 prepared
-why             string            of a dequeue why: accepted, rejected, expired, ...; null if it was not recorded
-moved           bool              it was copied forward by relocation: another record said the same before
+why             string            the dequeue reason: accepted, rejected, expired, ...; null if it was not recorded
+moved           bool              it was copied forward by compaction; an equal record existed before
 message_id      int64             the LSN of the message's first record
 txn_id          int64             the LSN of the transaction's first record
 queue_id        int64
 queue           string            the queue's name; queue-ID where the wiring does not know it (any more)
 time            timestamp[us]     when it was appended, UTC
 size            int32             of the payload, in bytes
-undo_prev       int64             the record it continues; of a moved one the record that it was copied from
+undo_prev       int64             the record it continues; for a moved one its original
 extra           int64             depends on the type
 crc_ok          bool              the block's checksum is right; null if it was not looked at
 damaged_blocks  int32             how many stretches of its container can't be read, and were left out; of a container
                                   that has more than 256 MiB of what is read, up to there
 payload         binary            only on request
 
-What a record does not have (0 in its head) is null.
+Fields that a record does not have (0 in its head) are null.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _OF_HEAD = {
     "queue_id": "queue_id", "queue": "queue_id", "time": "time_us", "size": "size", "undo_prev": "undo_prev",
     "extra": "extra",
 }  # fmt: skip
-"""Which field of a record head a column is made of."""
+"""The field of a record head from which a column is made."""
 _BESIDE: dict[str, np.dtype[Any]] = {
     "lsn": np.dtype(np.int64), "container": np.dtype(np.int64), "block": np.dtype(np.int64),
     "incarnation": np.dtype(np.int32), "damaged_blocks": np.dtype(np.int32), "payload": np.dtype(np.int32),
@@ -85,7 +85,7 @@ class ReadOptions(ScanOptions):
     columns: tuple[str, ...] = DEFAULT
     selection: Selection = Selection()
     copies: str = "all"
-    """Of what relocation copied forward: "all" records, "none", or those that say something "new" (see `seen`)."""
+    """Selects copies made by compaction: "all" records, "none", or those with "new" content (see `seen`)."""
     seen: tuple[tuple[int, int], ...] = ()
     """Ranges of LSNs that are read, too, or were before: copies of what stands there are nothing new."""
 
@@ -122,11 +122,11 @@ def read_records(
 
 
 ENDS = tuple(type_name(number) for number in range(256) if number in (3, 5) or number >= 16)
-"""Types of records that say that something is over; copies of these do not tell what they were copied from."""
+"""Types of records that end others; copies of these do not name their originals."""
 
 
 class _Copies:
-    """Which copies say something new."""
+    """Selects the copies with new content."""
 
     def __init__(self, reading: ReadOptions) -> None:
         self._none = reading.copies == "none"

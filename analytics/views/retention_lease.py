@@ -26,9 +26,9 @@ def held_at(log: Log, name: str) -> int | None:
 
 
 def hold(log: Log, name: str, lsn: int, most_bytes: int) -> None:
-    """Have the store keep what its log has from *lsn* on, also behind the log's base; and what is held already.
+    """Have the store keep its log from *lsn* on, even after it is reclaimed; and the data that is held already.
 
-    A query that goes on after a crash asks where it would begin before it is told where it was.
+    A query that continues after a crash requests its beginning before it receives its position.
     """
     store = store_of(log)
     before = read_bookmark(store, name)

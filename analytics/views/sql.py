@@ -1,11 +1,11 @@
-"""SQL over the views of a journal, by DuckDB: a view is read only if a query names it, and of it only what that needs.
+"""SQL over the views of a journal, by DuckDB: a view is read only if a query names it, and only as far as needed.
 
-DuckDB hands down the columns that a query uses and the conditions it can express, and gets batches back as it goes on.
-Of `records` whole containers are passed by where a condition on `lsn`, `block` or `container` rules them out: Arrow
-itself tells, from what is known of each. The other views are made of all records there are, see `views`.
+DuckDB pushes down the columns that a query uses and the conditions it can express, and receives batches as it proceeds.
+Containers of `records` are skipped if a condition on `lsn`, `block` or `container` excludes them: Arrow itself decides
+that, from the known values of each. The other views are computed from all records, see `views`.
 
-Payloads and what AMQP says in them are columns of `records` and `messages` only in a query that names one of them: `*`
-is without.
+Payloads and AMQP fields in them are columns of `records` and `messages` only in a query that names one of them: `*`
+does not include them.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class SqlError(CairnError):
 
 
 class _View(ds.Dataset):  # type: ignore[misc]
-    """A view as DuckDB sees it: it calls `scanner` when it needs rows, and says of what."""
+    """A view for DuckDB, which calls `scanner` with the needed columns when it needs rows."""
 
     def __init__(self, schema: pa.Schema, read: Callable[[list[str], Any], Iterator[pa.RecordBatch]]) -> None:
         """*read* gets the columns, and the condition or None, and may give rows that the condition rules out."""
         self._known = schema
         self._read = read
         self.error: CairnError | KeyboardInterrupt | None = None
-        """What ended a scan."""
+        """The error that ended a scan."""
 
     @property
     def schema(self) -> pa.Schema:

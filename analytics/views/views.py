@@ -28,8 +28,8 @@ PLACE = pa.struct([
     ("queue_id", pa.int64()), ("queue", pa.string()), ("position", pa.int64()), ("time", TIME),
     ("end_lsn", pa.int64()), ("end_time", TIME), ("end", pa.string()), ("why", pa.string()),
 ])  # fmt: skip
-"""A message's stay on a queue: since when; `end` says how it ended, null while it did not; `end_lsn` and `end_time` say
-when, null also if the log has forgotten that."""
+"""The stay of a message on a queue, and its start. `end` is the reason of its end, null before it; `end_lsn` and
+`end_time` are also null if the log no longer has them."""
 MESSAGES = pa.schema([
     ("message_id", pa.int64()), ("time", TIME), ("size", pa.int64()), ("pieces", pa.int32()),
     ("complete", pa.bool_()), ("start_lsn", pa.int64()), ("txn_id", pa.int64()), ("queue_id", pa.int64()),
@@ -71,7 +71,7 @@ QUEUES = pa.schema([
     ("oldest_id", pa.int64()), ("oldest_time", TIME), ("enqueued", pa.int64()), ("dequeued", pa.int64()),
     ("purged", pa.int64()),
 ])  # fmt: skip
-"""One row per queue that the wiring or the log knows: what is on it, and what the log still tells of its past."""
+"""One row per queue in the wiring or the log: its content, and its past as far as the log has it."""
 CONTAINERS = pa.schema([
     ("container", pa.int64()), ("file", pa.string()), ("archived", pa.bool_()), ("incarnation", pa.int32()),
     ("begun", TIME), ("first_lsn", pa.int64()), ("end_lsn", pa.int64()), ("blocks", pa.int64()),

@@ -1,4 +1,4 @@
-"""The view `wiring`: what SQL says of queues, exchanges, bindings and configurations, read and never written."""
+"""The view `wiring`: queues, exchanges, bindings and configurations in SQL, read and never written."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .views import WIRING
 
 
 def read_wiring(store: str, uuid: UUID, connect: str | None = None, catalog: str | None = None) -> Rows:
-    """The wiring of the store in the directory *store*, whose log is *uuid*: of a server if *connect* names one.
+    """Return the wiring of the store in directory *store*, whose log is *uuid*: from a server if *connect* names one.
 
-    Empty if there is none here. Raises `ForeignStore` if it is another's, and what SQL means.
+    Empty without a wiring. Raises `ForeignStore` if it belongs to another store, and the errors of SQL.
     """
     path = os.path.join(store, FILE_NAME)
     if connect is not None:
