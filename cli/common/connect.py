@@ -1,4 +1,4 @@
-"""The options that say on which SQL server a wiring is, the same for each command (checklist E56, E57)."""
+"""The options for the SQL server of a wiring, the same for each command (checklist E56, E57)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Command = Callable[..., Any]
 
 
 def connect_options(text: str) -> Callable[[_Command], _Command]:
-    """--connect, of which *text* tells what it is for, and --catalog."""
+    """Add --connect, whose purpose is *text*, and --catalog."""
 
     def add(command: _Command) -> _Command:
         command = click.option(

@@ -37,14 +37,14 @@ __all__ = [
 
 _INTERRUPTED = "cairnmq: interrupted"
 WIDTH_IN_PIPES = 200
-"""The line width for output that is not a terminal, where lines are not folded at 80 columns."""
+"""The line width for output other than to a terminal, where lines are not folded at 80 columns."""
 _Command = Callable[..., Any]
 
 
 def answering(command: _Command, failed: int = UNREADABLE) -> _Command:
-    """The command, ended as the module says. It returns its status, or None for 0.
+    """Return *command* with the exit statuses described in the module. It returns its status, or None for 0.
 
-    *failed* is for what gives other things a status, and another one to errors than 2.
+    *failed*: the status of errors for a command that uses 2 for something else.
     """
 
     def wrapped(*args: Any, **options: Any) -> Any:
@@ -67,7 +67,7 @@ def answering(command: _Command, failed: int = UNREADABLE) -> _Command:
 
 
 def _end_with(error: Exception, failed: int) -> None:
-    """As the module says; what is none of these errors is a defect, and raised again."""
+    """End the process with the status described in the module; an unexpected error is a defect, and raised again."""
     if isinstance(error, CairnError):
         _end(f"cairnmq: {error}", FOUND if isinstance(error, NotWhole) else failed)
     elif isinstance(error, BrokenPipeError):
@@ -130,7 +130,7 @@ def console() -> Console:
 
 @contextmanager
 def bars() -> Iterator[Progress]:
-    """A bar for each thing that is done one after another, if standard error is a terminal."""
+    """Show a progress bar for each phase if standard error is a terminal; remove the bars at the end."""
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
         return

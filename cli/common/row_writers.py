@@ -128,9 +128,9 @@ class CsvWriter:
 
 
 class ArrowWriter:
-    """An Arrow stream in a file that has its name only when it is whole; before it is FILE.partial.
+    """An Arrow stream in a file that gets its name only when it is complete; until then it is FILE.partial.
 
-    What is there and no regular file, like a pipe, is written to as it is.
+    An existing path that is no regular file, like a pipe, is written directly.
     """
 
     def __init__(self, path: str) -> None:
@@ -145,7 +145,7 @@ class ArrowWriter:
         """The partial file may be there, and was made here: Ctrl-C may come between any two steps."""
 
     def open(self) -> None:
-        """Make the file, so that what is wrong with its place is told before anything is read."""
+        """Create the file, so that errors of its path are reported before anything is read."""
         self._is_mine = self._partial != self._path
         try:
             self._file = open(self._partial, "wb", opener=open_private if self._is_mine else None)  # noqa: SIM115
@@ -184,7 +184,7 @@ class ArrowWriter:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it."""
+    """Return a value that JSON can represent."""
     if isinstance(value, dict):
         return {str(name): _plain(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -208,7 +208,7 @@ def _cell(value: Any) -> Any:
 
 
 def _safe_cell(value: Any) -> Any:
-    """As `CsvWriter` says."""
+    """Return the cell for spreadsheets, as described at `CsvWriter`."""
     if not isinstance(value, str):
         return _cell(value)
     text = value if value.isprintable() else "".join(char if char in "\n\t" else printable(char) for char in value)

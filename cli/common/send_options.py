@@ -1,4 +1,4 @@
-"""The options that say which broker messages go to, and how a sending is told; for `as-of --resend` and `replay`."""
+"""The options of the target broker, and the report of a sending; for `as-of --resend` and `replay`."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def target_options(command: _Command) -> _Command:
 
 
 def target_of(url: str, user: str | None, ca: str | None) -> tuple[BrokerLogin, str]:
-    """Which broker *url* means, and the address that it ends in, if it has one."""
+    """Return the broker in *url*, and the address at its end, if any."""
     _, parts = checked_url(url)
     return login_of(url, user, ca), unquote(parts.path.removeprefix("/"))
 
 
 @contextmanager
 def stoppable(sending: BulkSender) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end it in order: what was sent is told, and where to go on. The second one ends it at once."""
+    """Stop *sending* in order on Ctrl-C or SIGTERM, and report its progress. The second signal ends it immediately."""
     before: dict[int, Any] = {}
     numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
 

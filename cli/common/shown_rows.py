@@ -12,7 +12,7 @@ from .color import console_colors
 from .output import OutputConsole
 
 _WIDTH = 160
-"""Of what goes to no terminal."""
+"""The line width of output that is not a terminal."""
 _STEPS = 200
 """So often is a bar drawn at most for each thing that is done."""
 

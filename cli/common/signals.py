@@ -1,6 +1,6 @@
-"""Signals of a command: Ctrl-C, SIGTERM and SIGHUP raise `KeyboardInterrupt`, so that nothing is left behind.
+"""Signals of a command: Ctrl-C, SIGTERM and SIGHUP raise `KeyboardInterrupt`, so that no temporary files are left.
 
-Handlers are changed in the main thread alone; in another one all of this does nothing. What is ignored stays so.
+Handlers are changed only in the main thread; in other threads these functions have no effect. Ignored signals stay so.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 class Ended(KeyboardInterrupt):
-    """A signal that is heard as Ctrl-C is, and has a status of its own."""
+    """A signal with the effect of Ctrl-C, and an exit status of its own."""
 
 
 def status_of(error: KeyboardInterrupt) -> int:

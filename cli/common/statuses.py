@@ -8,4 +8,4 @@ FOUND, UNREADABLE = 1, 2
 
 
 class WrongCall(CairnError):
-    """An option is wrong: one line says so, and the exit status is 2."""
+    """An invalid option, reported in one line with exit status 2."""

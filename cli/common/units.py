@@ -85,7 +85,7 @@ class Finite(click.FloatRange):
 
 
 def host_port(option: str, text: str) -> tuple[str, int]:
-    """HOST:PORT as a pair; an IPv6 address stands in brackets."""
+    """Return HOST:PORT as a pair; an IPv6 address is enclosed in brackets."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
     if not host or not re.fullmatch(r"\d{1,5}", port, re.ASCII) or not 0 < int(port) < 65536:

@@ -23,7 +23,7 @@ SINGLE_COLUMNS = {
     "store": ("durable-lsn", "next-lsn", "full"),
     "cluster": ("phase", "serving", "connected", "queues", "owned-queues", "waiting-events", "unfinished"),
 }
-"""Of things of which each broker has one, for all members of a cluster."""
+"""The columns of objects of which each broker has one, for all members of a cluster."""
 COLUMNS = {
     "queue": ("name", "durable", "messages", "ready", "unsettled", "consumers", "bindings", "put", "taken"),
     "exchange": ("name", "exchange-type", "durable", "bindings", "routed", "unroutable"),

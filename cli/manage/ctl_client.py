@@ -20,13 +20,13 @@ PAGE_ROWS = 1000
 
 
 class SilentMembers:
-    """Members of a cluster of which a report tells nothing."""
+    """Members of a cluster that are not included in a report."""
 
     def __init__(self) -> None:
         self.silent: dict[str, None] = {}
-        """They did not answer in time."""
+        """The members that did not answer in time."""
         self.missing = 0
-        """How many are not there."""
+        """The number of members that are not connected."""
 
     def __str__(self) -> str:
         told = [f"member {member} did not answer in time" for member in self.silent]
@@ -48,7 +48,7 @@ class ManagementClient:
     def ask(
         self, operation: str, type: str, name: str | None = None, body: Mapping[str, Any] | None = None, **more: Any
     ) -> Any:
-        """The body of the answer. Raises `CairnError` with what the broker says, if it refuses."""
+        """Return the body of the answer. Raises `CairnError` with the description of the broker for a rejection."""
         given = {"operation": operation, "type": type, "name": name, **more}
         properties = {key: value for key, value in given.items() if value is not None}
         place = f"{operation.lower()} {type}" + (f" {name}" if name else "")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TIMES = ("since",)
 WIDTH_IN_PIPES = 200
-"""The line width for output that is not a terminal, where lines are not folded at 80 columns."""
+"""The line width in pipes and files, which is not limited to 80 columns."""
 
 
 OUTPUTS = ("table", "json", "csv")

@@ -1,4 +1,4 @@
-"""`cairnmq broker`: run a broker until it is told to stop."""
+"""`cairnmq broker`: run a broker until it receives a signal to stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cairnmq backup` and `cairnmq restore`. What they do is in `tools.backup` and `tools.restore`."""
+"""`cairnmq backup` and `cairnmq restore`. The implementation is in `tools.backup`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _say(what: str, path: str, made: Manifest, messages: int, seconds: float, as
 
 @contextmanager
 def _interruptible(what: str, target: str) -> Iterator[None]:
-    """Ctrl-C and SIGTERM take away what is half done, and are told with the status that a shell expects."""
+    """On Ctrl-C and SIGTERM remove the incomplete target, and exit with the status that a shell expects."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt(number)
@@ -91,7 +91,7 @@ def _interruptible(what: str, target: str) -> Iterator[None]:
 
 @contextmanager
 def _progress() -> Iterator[Progress]:
-    """A bar for each thing that is done one after another, if standard error is a terminal."""
+    """Show a progress bar for each phase of a backup if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
         return

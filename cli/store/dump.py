@@ -26,7 +26,7 @@ from .archives import archives_option
 
 
 class _Number(click.ParamType[int]):
-    """A number of at least 0. What is none is told in one line, not in click's four."""
+    """A number of at least 0. Invalid values are reported in one line, not in the four lines of click."""
 
     def __init__(self, name: str, words: dict[str, int] | None = None) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""`cairnmq load`: a store from the lines of a dump. What it does is in `tools.loading`."""
+"""`cairnmq load`: a store from the lines of a dump. The implementation is in `tools.load`."""
 
 from __future__ import annotations
 

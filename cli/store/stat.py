@@ -1,4 +1,4 @@
-"""`cairnmq stat`: where the space of a store goes. What it does is in `tools.stat`; here is how it is told."""
+"""`cairnmq stat`: the use of space in a store. The figures are computed in `tools.explain`, and rendered here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cairnmq verify`: is a store as it was written? What it does is in `tools.verify`; here is how it is told."""
+"""`cairnmq verify`: the check of a store. The checks are in `tools.verify`; this module renders the results."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from .soak import DEFAULTS, SoakOptions, soak, soak_options
 Command = Callable[..., Any]
 YES_NO = ("yes", "no")
 _MOST_MESSAGES = 1_000_000_000
-"""Of each publisher: some bytes are kept for each. No counter of AMQP's holds more than four times that."""
+"""The maximum number of messages of a publisher, which keeps some bytes for each. AMQP allows four times as many."""
 _MOST_CLIENTS = 10_000
 _MOST_IN_QUEUE = 1 << 62
 

@@ -68,7 +68,7 @@ class Screen:
             self._progress.update(self._tasks[number], completed=done, rate=f"{rate:,.0f}/s" if rate else "")
 
     def document(self, iterations: list[Iteration], stopped_by: str) -> dict[str, Any]:
-        """All there is to know; *stopped_by* says why it is not all of the test."""
+        """Return all results; *stopped_by* is the reason if the test is incomplete."""
         options = asdict(self._options) | {"addresses": self._options.addresses._asdict()}
         return {
             "complete": not stopped_by,

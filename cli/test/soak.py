@@ -37,7 +37,7 @@ _DISK_BYTES = 512 * MIB
 _QUIET_S = 2.0
 _MAIN = "from cairnmq.cli.main import main; main()"
 DEFAULTS = {"npubs": 2, "nsubs": 2, "qt": 3, "size": 20_000, "rate_per_s": 1000.0}
-"""Of options that a load has other defaults for."""
+"""The defaults of options whose default differs for a load."""
 
 
 class SoakOptions(NamedTuple):
