@@ -1,1 +1,1 @@
-"""Drivers: queues, and who may take what from them. Core-side code: one thread at a time."""
+"""The broker: queues, exchanges and the drivers of links. Core-side code: one thread at a time."""

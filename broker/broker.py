@@ -1,7 +1,7 @@
 """The composition of a broker: builds its parts, each after those that it uses. They run on the core.
 
-Nothing on the core blocks: what takes time (SQL, the disk) answers later, through `post` of the core. Everything that
-must not be told before it is durable waits in one line, in LSN order (`commits` of the core).
+Nothing on the core blocks: slow operations (SQL, the disk) answer later, through `post` of the core. Every answer that
+depends on durability waits in one commit queue, in LSN order (`commits` of the core).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class MemberAssembly(Protocol):
         """Build the nodes of the broker: changes of replicated ones are ordered (D58)."""
 
     def moves(self, core: CoreContext) -> Moves:
-        """Build what moves messages among queues."""
+        """Build the parts that move messages among queues."""
 
     def build(self, links: LinkContext, connections: Connections, upstreams: Upstreams, renew: RenewQueue) -> None:
         """Build the parts of the member: those of the broker exist, and its nodes are not recovered.
@@ -110,15 +110,15 @@ class Broker:
         compile_on: Submit | None = None,
         max_selector_bytes: int = DEFAULT_SIZE_BYTES,
     ) -> None:
-        """*submit*: have something read on the reader's thread.
+        """*submit*: runs a function on the reader's thread.
 
-        *auto_create*: patterns of names for which a durable queue is made on first use; *credit*: per sender;
-        *memory_limit_bytes*: how much content may be held in memory; *access*: who may do what, None for everybody
-        everything; *quotas*: how much of the broker each user may have; *vouch*: a message's user-id must be the user
-        who sends it; *transaction_limits*: what clients may have open; *anycast*, *multicast*: patterns of addresses
-        that messages pass through without being stored; *container_id*: what other brokers call this one;
-        *cluster*: the one that it is a member of; *notes*: where acquisitions are written down, None for nowhere;
-        *compile_on*: the thread that compiles selectors, None for the reader's; *max_selector_bytes*: the longest one.
+        *auto_create*: patterns of names for which a durable queue is created on first use; *credit*: per sender.
+        *memory_limit_bytes*: the limit of content in memory; *access*: the access rules, None to allow everything.
+        *quotas*: the limits of each user; *vouch*: a message's user-id must be its sender. *transaction_limits*: limits
+        of open transactions; *anycast*, *multicast*: patterns of passthrough addresses. *container_id*: the AMQP
+        container ID of this broker; *cluster*: the cluster of which it is a member. *notes*: the log of acquisitions,
+        None for no log; *compile_on*: the thread that compiles selectors, None for the reader's; *max_selector_bytes*:
+        their maximum length.
         """
         assembly: MemberAssembly = cluster or StandaloneAssembly()
         members = assembly.members

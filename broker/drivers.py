@@ -1,4 +1,4 @@
-"""The entry of connections and links of clients into the broker, and of what a worker asks about users."""
+"""The entry of clients' connections and links into the broker, and of a worker's questions about users."""
 
 from __future__ import annotations
 
@@ -37,8 +37,6 @@ class BrokerDrivers:
         self._endpoints = endpoints
         self._remote = remote
 
-    # ---- questions of a worker ------------------------------------------------------------------------------------
-
     def is_routed(self, address: str | None) -> bool:
         if address is not None and address.startswith(STREAM):
             return True
@@ -59,8 +57,6 @@ class BrokerDrivers:
 
     def resumes(self, user: str, container: str) -> bool:
         return self._endpoints.resumes(user, container)
-
-    # ---- connections, sessions and links --------------------------------------------------------------------------
 
     def connected(self, name: str, connection: OutwardEnd) -> None:
         self._remote.connectors.connected(name, connection)
@@ -100,8 +96,6 @@ class BrokerDrivers:
         self._connections.link_went(terminal)
         for closed in self._events.link_closed:
             closed(terminal)
-
-    # ---- time -----------------------------------------------------------------------------------------------------
 
     def when_answered(self, action: Callable[[], None]) -> None:
         self._members.when_answered(partial(self._commits.when_durable, 0, action))

@@ -44,7 +44,7 @@ class RemoteParts:
         endpoints: dict[str, Endpoint],
         container_id: str,
     ) -> RemoteParts:
-        """Build the parts of one broker, which other containers know as *container_id*."""
+        """Build the parts of one broker with the AMQP container ID *container_id*."""
         core, nodes, resolver, members = links.core, links.nodes, links.resolver, links.members
         connectors = Connectors(core)
         return cls(

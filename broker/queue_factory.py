@@ -18,7 +18,7 @@ from .transactions.local_order import LocalOrder
 
 
 class QueueFactory:
-    """Makes the queues of one broker. `connect` comes before the first one."""
+    """Creates the queues of one broker. Call `connect` before the first one."""
 
     _links: LinkContext
     _services: QueueServices

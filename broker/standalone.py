@@ -52,7 +52,7 @@ class Standalone:
         return False
 
     def reports_by(self, reporter: Callable[[Report], Report]) -> None:
-        """No other broker asks."""
+        """Do nothing: there is no other broker that requests reports."""
 
     def gather(self, asked: Report, limit_s: float, done: Callable[[Gathered], None]) -> None:
         raise AssertionError("there are no other members to ask")

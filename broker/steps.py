@@ -9,7 +9,7 @@ from .nodes.replication_port import Members
 
 
 class CoreSteps:
-    """Does at the end of a step what its actions have scheduled."""
+    """Does, at the end of a step, the work that its actions have scheduled."""
 
     def __init__(self, core: CoreContext, members: Members, became_durable: Callable[[int], None]) -> None:
         """*became_durable*: of the store."""
@@ -28,7 +28,7 @@ class CoreSteps:
             self._members.durable()
 
     def finish(self) -> None:
-        """Handle that a batch of actions was done: dispatch messages, and have what was recorded made durable."""
+        """End a batch of actions: dispatch messages, and make records durable."""
         core = self._core
         if core.memory.starved:
             for relieved in core.memory.take_relieved():

@@ -52,18 +52,18 @@ class FederatedQueue:
         self.copy = copy
         self.row = row
         self.connector = str(said["connector"])
-        """The name of the connector, which may not exist yet."""
+        """The name of the connector to the upstream, which may not exist yet."""
         self.source = str(said["source"])
         """The name of the upstream queue."""
         self.follower = str(said["follower"])
         """The name of this copy at the upstream."""
         self.state = WAITING
         self.why = ""
-        """Why it is not up, or was not the last time."""
+        """The reason why the link is not up, or was not up before."""
         self.channel: AttachedEnd | None = None
         self.wait_s = FIRST_WAIT_S
         self.as_of_us = copy.as_of_us
-        """The source's clock, when it last said that this was all it had."""
+        """The source's clock when it last reported that it had nothing more."""
 
     @property
     def name(self) -> str:
@@ -174,7 +174,7 @@ class FederatedQueues:
     # ---- links ------------------------------------------------------------------------------------------------------
 
     def _attach(self, following: FederatedQueue, connection: OutwardEnd) -> None:
-        """Ask the source for what comes behind what is here."""
+        """Request the messages of the source behind those that are here."""
         copy = following.copy
         if not copy.line and copy.ids:
             copy.empty()
@@ -189,7 +189,7 @@ class FederatedQueues:
         following.handle(FederationEvent.CONNECTED, "")
 
         def answered(found: Attach) -> None:
-            if following.channel is channel and found.source.kind != ABSENT:  # else its detach comes next
+            if following.channel is channel and found.source.kind != ABSENT:  # else its detach follows
                 following.handle(FederationEvent.ANSWERED)
                 log.info("queue %s: it follows %s over %s", following.name, following.source, following.connector)
                 channel.opened(UpstreamReceiver(self, following, channel), None, CREDIT)
@@ -218,7 +218,7 @@ class FederatedQueues:
         self._core.commits.when_durable(lsn, channel.confirm, (delivery,), 1)
 
     def fail(self, following: FederatedQueue, error: CairnError) -> None:
-        """Handle a failure of the copy: the link is opened anew."""
+        """Handle a failure of the copy: the link is opened again."""
         channel = following.channel
         if channel is not None:
             channel.leave(Error("amqp:internal-error", str(error)), for_good=False)
@@ -327,7 +327,7 @@ class FederatedQueues:
             raise StoreError(f"queue {name!r}", why, "follow with a broker of its own, or with a cluster of one")
 
     def begin_anew(self, following: FederatedQueue, done: Done) -> None:
-        """Drop what there is, and have all that the source has now."""
+        """Drop the copy, and request everything that the source has now."""
         if not self._handle(following, FederationEvent.RESYNCHRONIZE, ""):
             done(StoreError(f"queue {following.name!r}", f"it is {following.state}", "delete it, and follow anew"))
             return
@@ -371,7 +371,7 @@ class FederatedQueues:
         self._core.commits.when_durable(0, change)
 
     def delete(self, following: FederatedQueue, done: Done) -> None:
-        """Follow no more, and drop what there is."""
+        """Stop the federation, and delete the copy."""
         failed = FederationEvent.DAMAGED if following.state == BROKEN else FederationEvent.NOT_ENDED
         if not self._handle(following, FederationEvent.DELETE):
             done(StoreError(f"queue {following.name!r}", "it is just being taken over", "wait"))

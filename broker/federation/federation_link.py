@@ -45,13 +45,13 @@ class FederationEvent(Enum):
     DELETE = auto()
     """An operator deletes the copy."""
     NOT_ENDED = auto()
-    """The wiring could not be changed."""
+    """The change of the wiring failed; the link is opened again."""
     DAMAGED = auto()
     """The recovery of the copy has failed, or the deletion of such a copy."""
 
 
 class FederationAction(Enum):
-    """The action of a transition."""
+    """The action of a transition of the link."""
 
     ATTACH = auto()
     """Request the link."""

@@ -1,10 +1,10 @@
 """The copy of a queue of another site, in the store: changed step by step, each in one transaction. Core only.
 
-To the copy belongs a second store queue, of *notes*. Each step puts one there in its own transaction: up to where the
-source is followed, the source's ids of the messages that the step puts, and which of the store's own ids those of the
-step before got. So after a crash the copy is as of some step, and each of its messages is known by the source's id: it
-stands in a note, or the message came with the last step, whose messages are all there in order. A note goes when it is
-not the last one and none of its messages is there any more.
+The copy has a second store queue, of *notes*. The transaction of each step puts one note there: the place up to which
+the source is followed, the source's IDs of the step's messages, and the store's IDs of the messages of the step before.
+So after a crash the copy is as of some step, and the source's ID of each message is known. It is in a note, or the
+message came with the last step, whose messages are all there in order. A note is removed when it is not the last one
+and none of its messages exists any more.
 """
 
 from __future__ import annotations
@@ -33,20 +33,19 @@ class DownstreamReplica:
         self.queue_id = queue_id
         self.notes_id = notes_id
         self.line = ""
-        """Which history of which queue it follows; empty for none yet."""
+        """The history of the followed queue; empty before the first step."""
         self.place = 0
         """The position in that history up to which the copy has it."""
         self.after = 0
         """The position up to which the first copy has arrived; `wire_format.ALL` when it is complete."""
         self.is_whole = False
-        """It is what the source's queue was at `place`: not before all of the first copy is there, nor while it
-        catches up with a cluster after a long time."""
+        """True if the copy equals the source's queue at `place`; False during the first copy, or a long catch-up."""
         self.as_of_us = 0
         """The source's clock at that place."""
         self.steps = 0
-        """Done since the broker started."""
+        """The number of steps since the broker started."""
         self.ids: dict[int, int] = {}
-        """The source's ids of what is on the queue to the store's, in order."""
+        """The source's IDs of the messages on the queue to the store's, in order."""
         self._staged: dict[int, int] = {}
         """Source IDs of messages that arrived in pieces and are not enqueued yet, to the store's IDs."""
         self._partial = 0, 0
@@ -54,7 +53,7 @@ class DownstreamReplica:
         self._events: list[Event] = []
         """Events of the step that is not complete."""
         self._new: dict[int, int] = {}
-        """The source's ids of what the last step has put to the store's: no note has them yet."""
+        """The source's IDs of the last step's messages to the store's: no note has them yet."""
         self._notes: dict[int, int] = {}
         """IDs of notes to the number of messages in each that still exist, in order."""
         self._note_of: dict[int, int] = {}
@@ -63,7 +62,7 @@ class DownstreamReplica:
         self._clock = clock
 
     def recover(self, ids: Sequence[int], notes: Sequence[int]) -> None:
-        """Find out what is what: *ids* are on the queue, *notes* beside it. Raises `CairnError`."""
+        """Restore the state: *ids* are on the queue, *notes* beside it. Raises `CairnError`."""
         source_of: dict[int, tuple[int, int]] = {}
         put: list[int] = []
         for note_id in notes:
@@ -96,8 +95,6 @@ class DownstreamReplica:
         found: dict[str, Any] = note
         return found
 
-    # ---- what comes ------------------------------------------------------------------------------------------------
-
     def heard(self, events: Sequence[Event]) -> None:
         """A part of a step. Raises `CairnError`, and then all of the step is to be dropped."""
         now_us = self._clock.wall_us()
@@ -118,7 +115,7 @@ class DownstreamReplica:
         if source == piece.message_id:
             self._store.append_content(own, piece.content, now_us, last=False)
         else:
-            self._discard(own)  # of that nothing more comes
+            self._discard(own)  # nothing more of it follows
             self._partial = piece.message_id, self._store.stage(piece.content, now_us)
 
     def _grown(self, message_id: int, now_us: int) -> None:
@@ -148,7 +145,7 @@ class DownstreamReplica:
         self._staged, self._partial = {}, (0, 0)
 
     def end(self, head: Head) -> int:
-        """The step is complete: do it; the LSN to wait for. Raises `CairnError`, and then nothing of it is done."""
+        """Apply a complete step; return the LSN to wait for. Raises `CairnError`, and applies nothing then."""
         events, self._events = self._events, []
         if head.place < self.place or head.after < self.after:
             raise BadStep(f"it leads to {head.place}, and this copy is at {self.place}")
@@ -252,10 +249,8 @@ class DownstreamReplica:
     def _whole_with(self, head: Head) -> bool:
         return (self.is_whole or bool(head.flags & WHOLE)) and not head.flags & BETWEEN
 
-    # ---- its end ---------------------------------------------------------------------------------------------------
-
     def empty(self) -> int:
-        """Drop all of it, to begin anew; the LSN to wait for."""
+        """Drop the whole copy, to begin again; return the LSN to wait for."""
         self.drop()
         now_us = self._clock.wall_us()
         self.line, self.is_whole = "", False

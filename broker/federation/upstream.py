@@ -37,7 +37,7 @@ STREAM = "$stream/"
 MOST_BYTES = 1 << 30
 """Bytes by which the log may run ahead of a downstream's position."""
 MARK_BYTES = 256 << 10
-"""Its bookmark moves in such steps."""
+"""The step size of the bookmark's moves, in bytes of the log."""
 _MOST_NAME = 48
 
 
@@ -142,7 +142,7 @@ def _said(properties: bytes, user: str) -> ReplicaPosition:
 
 
 def _prepared(store: JournalStore, mark: Bookmark, make: partial[Feed]) -> Feed | CairnError:
-    """On the reader's thread: have the log kept from the place on, then look at it."""
+    """Retain the log from the place on, and open the feed. On the reader's thread."""
     try:
         if store.bookmarks is not None:
             store.bookmarks.add(mark)
@@ -169,11 +169,11 @@ class LogFeeder(DownstreamLink):
         self._store = store
         self._feed: Feed | None = None
         self._cut_lsn = mark.lsn
-        """Not before that is durable is there anything to be read."""
+        """The LSN whose durability allows to read anything."""
         self._is_busy = False
         self._is_idle = False
         self._seen_lsn = 0
-        """The LSN up to which the log was durable at the last look."""
+        """The LSN up to which the log was durable at the last check."""
 
     def prepared(self, found: Feed | CairnError) -> None:
         if self._is_over:

@@ -1,10 +1,10 @@
 """The messages for a downstream, in order: the copy of the queue's content, then the changes since it began.
 
-The copy is taken while the queue is used: contents are loaded one batch after the other, and what has gone by then is
-left out. What became of it since the copy was begun comes behind it; as soon as all of that has come which was recorded
-until the last content was loaded, the follower has what the queue was: the copy is *whole*.
+The copy is made while the queue is used: contents are loaded one batch after the other, and messages that are already
+dequeued are omitted. The changes since the copy began follow it. When all changes that were recorded until the last
+content was loaded have been sent, the downstream has a state of the queue: the copy is *complete*.
 
-On the reader's thread, but to make one.
+Used on the reader's thread, except for creation.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .wire_format import ALL, END, TIME, WHOLE, Head, Line, Piece, Purge, Put, P
 STEP_BYTES = 48 << 10
 """A message has so many bytes of events, and as many more as its last event has."""
 SILENT_BYTES = 1 << 20
-"""If nothing of the queue stands in so much of the log, the follower hears of the new place all the same."""
+"""The distance in the log after which a downstream gets the new place, even without changes of the queue."""
 _BATCH = 256
 _MOST_BYTES = 512 << 10
 _MOST_BLOCKS = 64
-"""Blocks that are loaded and read in one go; other readers of the log wait meanwhile."""
+"""The number of blocks per read; other readers of the log wait meanwhile."""
 
 
 class FeedMessage(NamedTuple):
@@ -43,7 +43,7 @@ class Fed(NamedTuple):
     is_idle: bool
     """True if the feed has nothing more until more of the log is durable."""
     error: CairnError | None = None
-    """Why there will be nothing more."""
+    """The error that ended the feed."""
 
 
 class Feed:
@@ -52,7 +52,7 @@ class Feed:
     def __init__(
         self, store: JournalStore, queue_id: int, line: str, place: int, after: int, now_us: Callable[[], int]
     ) -> None:
-        """*place*, *after*: up to where the follower has it; *line* is told it if it has nothing yet."""
+        """*place*, *after*: the position up to which the downstream has the queue; *line* is sent if it has nothing."""
         self._store = store
         self._queue_id = queue_id
         self._line = line
@@ -62,7 +62,7 @@ class Feed:
         self._history = QueueHistory(store, queue_id, place)
         self._durable_lsn = self._cut_lsn = 0
         self._whole_lsn = 0
-        """The copy is whole at this place; 0 while it is not known."""
+        """The place at which the copy is complete; 0 while it is not known."""
         self._as_of_us = 0
         self._is_whole = False
         """True once the downstream received that its copy is complete."""
@@ -98,7 +98,7 @@ class Feed:
             yield self._message(0, [encode(Line(self._line))])
         if self._after < ALL:
             yield from self._copy()
-            yield _PAUSE  # what is recorded by now is known when more is asked for
+            yield _PAUSE  # all records of this moment are known when more is requested
         self._whole_lsn = self._cut_lsn
         while True:
             durable_lsn = self._durable_lsn
@@ -112,8 +112,6 @@ class Feed:
                     yield self._message(END, [])
             if durable_lsn == self._durable_lsn:
                 yield _IDLE
-
-    # ---- the copy --------------------------------------------------------------------------------------------------
 
     def _copy(self) -> Iterator[FeedMessage | object]:
         """Yield the messages that were on the queue at the position of the copy and still are."""
@@ -142,13 +140,13 @@ class Feed:
             yield self._message(END, events)
 
     def _flushed(self, events: list[bytes]) -> Iterator[FeedMessage]:
-        """A part of a step that goes on."""
+        """Return a part of a step that continues."""
         if events:
             yield self._message(0, events)
             events.clear()
 
     def _pieces_of(self, message_id: int, count: int, events: list[bytes]) -> Iterator[FeedMessage]:
-        """A long message, piece by piece, and in *events* that it is there. If it goes meanwhile it is left out."""
+        """Yield a long message in pieces, and add its last event to *events*; omit it if it is dequeued meanwhile."""
         for number in range(count):
             try:
                 piece = self._store.load_piece(message_id, number)
@@ -158,8 +156,6 @@ class Feed:
                 return
             yield self._message(0, [encode(Piece(message_id, piece))])
         events.append(encode(PutPieces(message_id)))
-
-    # ---- what became of it since ----------------------------------------------------------------------------------
 
     def _steps(self, durable_lsn: int) -> Iterator[FeedMessage | object]:
         """Units are put together while they are short."""

@@ -1,4 +1,4 @@
-"""The driver of a link to a follower at another site: what all of them have in common. Core only."""
+"""The common part of drivers of links to downstreams at other sites. Core only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ReplicaPosition(NamedTuple):
     """The position that a downstream's attach states."""
 
     line: str
-    """Which history of which queue it has; empty for none."""
+    """The history of the queue that it has; empty for none."""
     place: int
     """The position in that history."""
     after: int
@@ -40,7 +40,7 @@ class ReplicaPosition(NamedTuple):
 
 
 class DownstreamLink(IdleDriver):
-    """The driver of a link to a downstream broker, wherever what it sends comes from."""
+    """The driver of a link to a downstream broker, independent of the source of its messages."""
 
     def __init__(
         self,
@@ -80,11 +80,11 @@ class DownstreamLink(IdleDriver):
         raise NotImplementedError
 
     def _moved(self) -> None:
-        """The follower has come further."""
+        """Handle that the downstream has made progress."""
         raise NotImplementedError
 
     def _forget(self) -> None:
-        """The follower does not come back: nothing need be kept for it."""
+        """Release everything that is kept for the downstream, which does not come back."""
         raise NotImplementedError
 
     def _begin(self) -> None:
@@ -93,7 +93,7 @@ class DownstreamLink(IdleDriver):
         self._scheduler.after(TICK_S, self._tick)
 
     def _forward(self, messages: Sequence[tuple[int, bytes]]) -> None:
-        """Each with the place of the step that ends with it; 0 if none does."""
+        """Forward messages, each with the place of the step that ends with it; 0 if none does."""
         if messages:
             self._forwarded += len(messages)
             self.terminal.forward([*messages])
@@ -108,8 +108,6 @@ class DownstreamLink(IdleDriver):
     def _end(self) -> None:
         self._is_over = True
         self._ended(self)
-
-    # ---- the follower ----------------------------------------------------------------------------------------------
 
     def request(self, limit: int, drain: bool) -> None:
         self._limit = limit

@@ -2,28 +2,28 @@
 
 A message is one data section of binary. It begins with 26 bytes, and events follow; numbers are little-endian.
 
-offset  size  field
-     0     1  version   1
-     1     1  flags     1: the step ends here, and is done in one go; 2: the copy is whole; 4: nothing new, but the
-                        time; 8: until one comes with 2, the copy is nothing that the queue was
-     2     8  place     the LSN behind the step, in the source's log; or, of a cluster's queue, the epoch and in the low
-                        40 bits the number behind its last event
-    10     8  after     of a copy that is begun: what stood at positions up to it has come; 2**64 - 1 once all has,
-                        but of a cluster's queue the last position of all that have come
-    18     8  as_of     the source's clock at that place, in microseconds since 1970
+    offset  size  field
+        0     1  version   1
+        1     1  flags     1: the step ends here, and is applied in one transaction; 2: the copy is complete;
+                           4: nothing new except the time; 8: until a message with 2, the copy is not consistent
+        2     8  place     the LSN behind the step, in the source's log; or, for a queue of a cluster, the epoch and in
+                           the low 40 bits the number behind its last event
+       10     8  after     of a copy that is begun: messages at positions up to it were sent; 2**64 - 1 when all were,
+                           but for a queue of a cluster the last position of all messages sent
+       18     8  as_of     the source's clock at that place, in microseconds since 1970
 
-kind  event
-   1  put: message id u64, size u32, content
-   2  piece of a content to be put: message id u64, size u32, bytes
-   3  put of what came in pieces: message id u64
-   4  take: why u8, count u32, message ids u64
-   5  purge: count u32, ids u64 of the messages that stay
-   6  line: which history of which queue this is: size u16, text
-   7  keep: first u64, last u64, count u32, count times from u64, to u64: of the ids from the first to the last only
-      those in these ranges stay
+    kind  event
+    1  put: message id u64, size u32, content
+    2  piece of a content: message id u64, size u32, bytes
+    3  put of a content that was sent in pieces: message id u64
+    4  take: reason u8, count u32, message ids u64
+    5  purge: count u32, ids u64 of the messages that stay
+    6  line: the ID of the queue's history: size u16, text
+    7  keep: first u64, last u64, count u32, count times from u64, to u64: of the ids from the first to the last,
+       only those in these ranges stay
 
-Message ids are the source's: of a cluster's queue these are positions, which are the same on all its members.
-Decoding is pure; `BadStep` says what is wrong.
+Message ids are the source's; for a queue of a cluster they are positions, which are equal on all its members. Decoding
+is pure; `BadStep` carries the reason.
 """
 
 from __future__ import annotations

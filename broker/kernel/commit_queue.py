@@ -43,9 +43,9 @@ class CommitQueue:
             self._awaited_lsn = lsn or self._awaited_lsn
 
     def show(self, lsn: int, shown: Shown, then: Callable[..., None], *args: Any) -> None:
-        """Put entries on their queues when *lsn* is durable, and do *then*.
+        """Put entries on their queues when *lsn* is durable, and call *then*.
 
-        With 0 that is at once, unless something that comes before on one of these queues is waiting.
+        With 0 that happens at once, unless earlier entries of one of these queues are waiting.
         """
         waits = False
         for queue, entries in shown:

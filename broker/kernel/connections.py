@@ -1,6 +1,6 @@
 """The open connections, sessions and links of clients. Core only.
 
-Nothing is kept here per message. The driver of a link has its current state.
+No state is kept here per message. The driver of a link has its current state.
 """
 
 from __future__ import annotations

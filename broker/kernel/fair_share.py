@@ -1,12 +1,12 @@
 """The number of bytes of long messages in a flush, so that small messages beside them need not wait long (F27).
 
 A message that is confirmed when it is durable waits for the current flush and then for its own, and both take longer
-the more they write. Where no other messages wait, that does not matter: `ALONE_BYTES` are a flush that costs the disk
-little for each byte. Beside others a long message gets as many bytes as take as long to write as a sync takes anyhow:
-so a flush with them lasts twice as long as one without, and the disk still spends half of its time on them.
+the more they write. Without other waiting messages that does not matter: a flush of `ALONE_BYTES` costs the disk little
+for each byte. Beside others a long message gets as many bytes as take as long to write as a sync. So a flush with them
+lasts twice as long as one without, and the disk still spends half of its time on them.
 
-What a sync takes and what a byte takes differ from disk to disk, and change with what else the disk has to do. Both
-are read off the last flushes.
+The durations of a sync and of a byte differ between disks, and vary with the other load of the disk. Both are derived
+from the last flushes.
 """
 
 from __future__ import annotations

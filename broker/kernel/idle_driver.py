@@ -1,4 +1,4 @@
-"""The base of drivers of links, which ignores what its peer does. Core only."""
+"""The base of drivers of links, which ignores all actions of the peer. Core only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...channel.ports import Fragment, Outcome
 
 
 class IdleDriver:
-    """A driver that overrides only what its peer may do (`channel.ports.DriverEnd`)."""
+    """A driver whose subclasses override only the actions that its peer may take (`channel.ports.DriverEnd`)."""
 
     def receive(self, fragments: Sequence[Fragment]) -> None:
         """Ignore messages of a peer that receives."""

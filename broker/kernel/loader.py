@@ -1,7 +1,8 @@
-"""Reading messages back: a thread beside the core loads what is wanted, a batch at a time, and posts it to the core.
+"""Reads messages back: a thread beside the core loads requested messages, a batch at a time, and posts them to the
+core.
 
-The core never waits for the disk here: it says what it wants, and goes on. What can't be read (a rotten record) comes
-as the error that says why, and only that message is passed by.
+The core never waits for the disk here. An unreadable message (such as a damaged record) is replaced by its error, and
+only that message is skipped.
 """
 
 from __future__ import annotations
@@ -116,14 +117,14 @@ class Loader:
         """Run *load*, and post its result to the core. Reader's thread."""
         try:
             found = load()
-        except Exception as error:  # not the disk's: the core must hear of it
+        except Exception as error:  # not an error of the disk: the core must raise it
             self._post(_raise, error)
         else:
             self._post(then, found)
 
 
 def report_unreadable(queue: str, message_id: int, why: object) -> None:
-    """Log that a message can't be read, and stays undelivered in the store."""
+    """Log that a message is unreadable, and stays undelivered in the store."""
     about = {"queue": queue}
     log.error("queue %s: message %d stays in the store, undelivered: %s", queue, message_id, why, extra=about)
 

@@ -1,15 +1,16 @@
-"""The memory budget: how much content all queues together hold.
+"""The memory budget: the limit of content that all queues together hold.
 
 Stored content, which can be read back, is held only while its queue holds less than is still free. So one deep queue
-takes half of the limit, two take a third each, and there is always room for a newcomer.
+takes half of the limit, two take a third each, and another queue always has room.
 
-Transient messages can't be read back. Their senders are throttled (`throttle`) once the queue, or all queues of its
+Transient messages cannot be read back. Their senders are throttled (`throttle`) once the queue, or all queues of its
 owner together, hold as much as is still free above a reserve: credit is withheld and the links are held, and nothing is
-rejected. The reserve is for what is in flight then. Only where that is used up, too, are transient messages rejected.
+rejected. The reserve is for messages in flight at that time. Transient messages are rejected only if it is used up,
+too.
 
-A queue with consumers may always hold `ALLOWANCE_BYTES`, whatever the others do: one that keeps up stays in memory, and
-one that was deep moves on. There what it holds behind the messages to be read does not count, or these would wait for
-what waits for them.
+A queue with consumers may always hold `ALLOWANCE_BYTES`, independent of other queues: a queue that keeps up stays in
+memory, and a deep one makes progress. The messages behind those to be read do not count against the allowance, or the
+two would wait for each other.
 
 So the budget is exceeded by at most twice the allowance for each queue with consumers, and one batch each.
 """

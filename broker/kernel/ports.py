@@ -1,4 +1,4 @@
-"""Queues as the kernel sees them: the commit queue shows messages on them, the memory budget limits what they hold."""
+"""Queues as the kernel sees them: the commit queue shows messages on them, the memory budget limits their content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class PutLimits(Protocol):
     """The limits of a queue, which count messages that are not durable yet."""
 
     def count_enqueued(self, entries: Sequence[Entry]) -> int:
-        """Count entries that are to be shown; return an LSN that they have to wait for, or 0."""
+        """Count entries that will be shown; return an LSN that they have to wait for, or 0."""
 
     def shown(self) -> None:
         """Apply the limits to messages that are on the queue now."""

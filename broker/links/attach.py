@@ -1,4 +1,4 @@
-"""Links that are attached: the feature that opens each of them, by its address and by what the client wishes."""
+"""Attaches links: selects the feature that opens a link, by its address and by the client's request."""
 
 from __future__ import annotations
 
@@ -80,10 +80,8 @@ class LinkOpener:
         """Forget a link that is closed, perhaps before it was opened."""
         self._compiling.pop(terminal, None)
 
-    # ---- the selector ---------------------------------------------------------------------------------------------
-
     def _compile(self, wish: Open, terminal: TerminalEnd) -> None:
-        """Compile the selector of a link, if it has one, and go on."""
+        """Compile the selector of a link, if it has one, and continue."""
         try:
             text = filters.parse(wish.terminus.filters).selector
             lifetimes.asked_for(wish.terminus.properties)
@@ -106,8 +104,6 @@ class LinkOpener:
             terminal.failure("amqp:invalid-field", str(found))
         else:
             self._go_on(wish, terminal)
-
-    # ---- the address ----------------------------------------------------------------------------------------------
 
     def _go_on(self, wish: Open, terminal: TerminalEnd) -> None:
         """Open a link whose selector is compiled, if it has one."""

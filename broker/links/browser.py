@@ -1,4 +1,4 @@
-"""Browsers: drivers of channels on which a client looks at a queue's messages, and takes none."""
+"""Browsers: drivers of channels on which a client reads a queue's messages without acquiring them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ PAGE_MESSAGES = 512
 
 
 class Browser(ReceivingDriver):
-    """Looks at a queue's messages in order, page by page (distribution mode `copy`).
+    """Reads a queue's messages in order, page by page (distribution mode `copy`).
 
-    A page comes from memory, or is read from the backlog. What comes back behind the page that was turned is not seen.
+    A page comes from memory, or is read from the backlog. Messages that are requeued behind the browser's position are
+    not seen.
     """
 
     def __init__(self, core: CoreContext, terminal: TerminalEnd, queue: BrowsedQueue, user: str = "") -> None:
-        """*user*: whose turns its work takes."""
+        """*user*: the user whose turns are used."""
         self._user = user
         super().__init__(core, terminal)
         self._queue = queue
@@ -72,7 +73,7 @@ class Browser(ReceivingDriver):
         return bool(self._ahead)
 
     def _turned(self, entries: list[Entry]) -> None:
-        """The next page of what is in memory; if there is none, it is read."""
+        """Take the next page of messages in memory; read a page if it is empty."""
         self._reading = False
         self._ahead.extend(entries)
         if entries:
@@ -97,13 +98,13 @@ class Browser(ReceivingDriver):
             self.look()
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """Settle the deliveries; the message stays on its queue, whatever the outcome."""
+        """Settle the deliveries; the message stays on its queue with any outcome."""
         settle = [(outcome.delivery, outcome.state) for outcome in outcomes if outcome.delivery is not None]
         if settle:
             self.terminal.settle(settle)
 
     def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
-        """Settle the deliveries, whatever the outcome of the transaction."""
+        """Settle the deliveries, with any outcome of the transaction."""
         settle = [
             (one.delivery, one.state, one.tag) for _, one in provisional if one.delivery is not None and one.state
         ]

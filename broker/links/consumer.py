@@ -20,7 +20,7 @@ from .consumer_states import CLOSED, CUT_OFF, DRAINING, ENDED, FLOWING, TABLE, C
 from .context import LinkContext
 
 TAKE_AT_ONCE = 256
-"""Messages, and pieces of long ones, taken for good in one go: stored content is held in memory for that."""
+"""The limits of messages, and of pieces of long ones, dequeued at once: stored content is held in memory for that."""
 
 
 class ReceivingDriver(IdleDriver):
@@ -78,7 +78,7 @@ class Consumer(ReceivingDriver):
         self._handle(ConsumerEvent.DRAIN if drain else ConsumerEvent.FLOW)
 
     def _handle(self, event: ConsumerEvent) -> None:
-        """Enter the next state, and do its action."""
+        """Enter the next state of the consumer, and do its action."""
         self._state, action = TABLE.get((self._state, event), (self._state, None))
         if action is ConsumerAction.DISPATCH:
             self._queue.draining.pop(self, None)
@@ -98,7 +98,7 @@ class Consumer(ReceivingDriver):
             self.acquires = None
         if txn_id:
             transaction = self._transactions.find(connection, txn_id)
-            error = NOT_ACQUIRED if self._presettled else transaction.failure  # what is settled can't be taken back
+            error = NOT_ACQUIRED if self._presettled else transaction.failure  # settled messages cannot be recalled
             if error is not None:
                 self._handle(ConsumerEvent.REFUSE)
                 self.terminal.failure(*error)
@@ -253,7 +253,7 @@ class Consumer(ReceivingDriver):
             queue.order.answer(self.terminal.settle, settle)
 
     def cut_off(self) -> list[Entry]:
-        """The client's connection is being closed, and what it has is not its own any more: all of that."""
+        """Return all messages that the client has, which are no longer its own: its connection is being closed."""
         held = [entry for entry in self.unsettled if not entry.gone]
         taken = self._transactions.taken
         for entry in held:

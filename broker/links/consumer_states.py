@@ -48,7 +48,7 @@ class ConsumerEvent(Enum):
     FLOW = auto()
     """The client set its credit, and does not drain."""
     DRAIN = auto()
-    """The client wants the available messages now, and the rest of its credit back."""
+    """The client requests the available messages now, and returns the rest of its credit."""
     RECORD = auto()
     """Dispatched messages must be recorded before they are sent."""
     RECORDED = auto()
@@ -56,7 +56,7 @@ class ConsumerEvent(Enum):
     DISPATCHED = auto()
     """All available messages are dispatched."""
     REFUSE = auto()
-    """The consumer can't do what its client asked for."""
+    """The consumer cannot do what its client requested."""
     CLOSE = auto()
     """The link was closed."""
     CUT_OFF = auto()
@@ -64,7 +64,7 @@ class ConsumerEvent(Enum):
 
 
 class ConsumerAction(Enum):
-    """The action of a transition."""
+    """The action of a transition of a consumer."""
 
     DISPATCH = auto()
     """Schedule a dispatch of the queue."""

@@ -30,7 +30,7 @@ class LinkContext:
     members: Members
     credit: SenderCredit
     vouches: bool
-    """The user-id of a message must be the user who sends it."""
+    """True if the user-id of a message must be its sender."""
 
     def sender_closed(self, driver: DriverEnd, queue: Queue) -> bool:
         """End the lifetime of a queue that depends on a link that is closed; return whether it may."""

@@ -36,7 +36,7 @@ class MessageWriter(Protocol):
         """Store messages, each on all of *queues*, which are durable; return their IDs and the LSN to wait for."""
 
     def finish(self, partial: PartialMessage, now_us: int) -> tuple[int, Shown]:
-        """Enqueue a complete long message; return the LSN to wait for, and its entries."""
+        """Enqueue a complete long message that has arrived; return the LSN to wait for, and its entries."""
 
 
 class Checked(NamedTuple):
@@ -47,11 +47,11 @@ class Checked(NamedTuple):
     contents: list[bytes]
     """The contents that are stored."""
     timed: bool
-    """Some may have times."""
+    """True if some may have times, such as a time to live."""
     transient_bytes: int
     confirmed: list[Delivery]
     unwanted: list[Delivery]
-    """Deliveries that came settled."""
+    """Deliveries that were sent settled."""
 
 
 class _Room:
@@ -255,7 +255,7 @@ class Enqueuer:
         gone = f"the queue {ordered[0].name!r}"
         refused: Callable[[], None] = partial(self.reject_gone, [*checked.confirmed, *checked.unwanted], gone)
         others = tuple(own(queues))
-        if others:  # the last of the two to be done tells
+        if others:  # the last of the two answers
             answer = refused = once_more(answer)
             lasting = tuple([queue for queue in others if queue.queue_id])
             self._keep(others, lasting, checked, now_us, answer)

@@ -18,7 +18,7 @@ class ExchangeLinks:
     """Opens links to and from exchanges."""
 
     def __init__(self, links: LinkContext, resumable: ResumableLinks, credit: int) -> None:
-        """*credit*: of a sender, in messages."""
+        """*credit*: the credit of a sender to an exchange, in messages."""
         self._links = links
         self._resumable = resumable
         self._credit = credit

@@ -1,4 +1,4 @@
-"""Routes through exchanges: routing takes its share of a step, and what there is no time for is held. Core only."""
+"""Routes through exchanges: routing takes its share of a step, and messages beyond it are held. Core only."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 FREE_UNITS = 1024
-"""Messages times queues that a batch may bring without a look at the clock: as many as go to one queue at once."""
+"""The number of messages times queues that a batch may reach without a check of the clock: the size of a batch."""
 PORTION_UNITS = 64
-"""Messages times queues between two later looks at the clock of one batch."""
+"""The number of messages times queues between two later checks of the clock for one batch."""
 
 
 class RoutedMessages:
@@ -39,11 +39,11 @@ class RoutedMessages:
         self._asked: Exchange
         """The exchange of the long message that is arriving, after all alternates."""
         self._held: deque[Fragment] = deque()
-        """Messages that wait for a later step, or for their place to be found."""
+        """Messages that wait for a later step, or for their target to be found."""
         self._held_in: dict[Delivery, ClientTransaction] = {}
         """The transactions that some of them are for."""
         self._units = 0
-        """The number of messages times queues that may still be routed before the next look at the clock."""
+        """The number of messages times queues that may still be routed before the next check of the clock."""
         self._is_put_off = self._holds_link = False
 
     def close(self, driver: DriverEnd) -> None:
@@ -54,8 +54,6 @@ class RoutedMessages:
     def _leave(self) -> None:
         """Leave the exchange: the link is closed, and all its messages have been routed."""
 
-    # ---- the share of a step --------------------------------------------------------------------------------------
-
     def _hold(self, fragments: Sequence[Fragment]) -> None:
         """Have these wait behind the others."""
         self._held.extend(fragments)
@@ -64,7 +62,7 @@ class RoutedMessages:
             self._enqueuer.transaction.asking += len(fragments)
 
     def _take_first(self) -> Fragment:
-        """Take the first message held, and its transaction; `_told` ends that."""
+        """Take the first held message, and its transaction; `_told` ends that."""
         fragment = self._held.popleft()
         self._enqueuer.transaction = self._held_in.pop(fragment[0], None) if self._held_in else None
         return fragment
@@ -78,7 +76,7 @@ class RoutedMessages:
         return self._units > 0 or self._core.background.has_time()
 
     def _share(self, exchange: Exchange, key: str, most: int) -> int:
-        """Return how many of *most* messages of one key to route before the next look at the clock; at least one."""
+        """Return how many of *most* messages of one key to route before the next check of the clock; at least one."""
         width = 0
         for _ in range(MOST_HOPS):
             if not exchange.remembers(key):
@@ -99,7 +97,7 @@ class RoutedMessages:
         return many
 
     def _put_off(self) -> None:
-        """Route what is held in a later step."""
+        """Route held messages in a later step."""
         if not self._is_put_off:
             self._is_put_off = True
             if not (self._enqueuer.is_closed or self._holds_link):
@@ -121,8 +119,6 @@ class RoutedMessages:
     def _route_held(self) -> None:
         """Route messages that are held, as long as there is time, and put the others off."""
         raise NotImplementedError
-
-    # ---- routing --------------------------------------------------------------------------------------------------
 
     def _route_all(self, exchange: Exchange, key: str, fragments: Sequence[Fragment], hops: int = 0) -> None:
         """Messages of one key."""
@@ -167,7 +163,7 @@ class RoutedMessages:
     def _hand_back(self, deliveries: Sequence[Delivery], exchange: str) -> None:
         if self._enqueuer.transaction is None:
             self._terminal.hand_back(deliveries, len(deliveries))
-        else:  # in a transaction hardly any client looks for that, and a commit would lose them
+        else:  # in a transaction almost no client checks for that, and a commit would lose them
             why = f"the exchange {exchange!r} has no queue for it"
             self._enqueuer.reject(deliveries, len(deliveries), "amqp:not-found", why)
 
@@ -225,7 +221,7 @@ class ExchangeRoute(RoutedMessages):
         """Route messages of one key in portions."""
         done, count = 0, len(fragments)
         while done < count:
-            if not self._has_time():  # nor is there for the next run
+            if not self._has_time():  # nor will there be for the next run
                 self._hold(fragments[done:])
                 return
             many = self._share(self._exchange, key, count - done)
@@ -233,7 +229,7 @@ class ExchangeRoute(RoutedMessages):
             done += many
 
     def _route_by_subject(self, fragments: Sequence[Fragment]) -> None:
-        """Runs of messages with the same subject go together."""
+        """Group consecutive messages with the same subject."""
         run: list[Fragment] = []
         run_key = ""
         for fragment in fragments:

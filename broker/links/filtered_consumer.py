@@ -1,12 +1,12 @@
-"""Receivers with a selector: consumers and browsers that get only the messages it is true for.
+"""Receivers with a selector: consumers and browsers that get only the messages for which it is true.
 
-A selecting consumer does not take turns with the others. It looks through the queue by itself, as a browser does, and
-acquires messages at any position. It keeps the position up to which it has looked, so that each message is evaluated
-once; messages that are requeued before that position are evaluated again. Other messages stay where they are.
+A selecting consumer does not take turns with the others. It scans the queue by itself, as a browser does, and acquires
+messages at any position. It keeps the position up to which it has scanned, so that each message is evaluated once;
+messages that are requeued before that position are evaluated again. Other messages are not moved.
 
 The backlog is read page by page, and only acquired messages are kept. Selectors are evaluated in time slices, in which
 users take turns (`background`). If a selector exceeds its budget for a message, the link is closed with an error, and
-the message stays where it is.
+the message is not acquired.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from .context import LinkContext
 log = logging.getLogger(__name__)
 
 JUDGE_AT_ONCE = 512
-"""Messages that are judged at most before others get their turn on the core; mostly time ends a portion before."""
+"""The maximum number of messages evaluated before others get their turn on the core; time usually ends it before."""
 BEGINNINGS_AT_ONCE = 16
-"""Long messages, of which the beginnings are read to be judged."""
+"""The number of long messages whose beginnings are read at once to be evaluated."""
 
 
 def asked_for(encoded: bytes) -> tuple[Selector | None, bytes]:
@@ -84,7 +84,7 @@ class SelectorFilter:
         return entry.content is not None or entry.message_id in self._read
 
     def prepare(self, entries: Sequence[Entry]) -> None:
-        """Read what is missing of *entries*, the first of which is not ready."""
+        """Load the missing contents of *entries*, the first of which is not ready."""
         ids = [entry.message_id for entry in entries if entry.content is None][:BEGINNINGS_AT_ONCE]
         self.reading = True
         self._core.loader.load_beginnings(ids, lambda found: self._loaded(ids, found))
@@ -115,7 +115,7 @@ class FilteredConsumer(Consumer):
         selector: Selector,
         user: str = "",
     ) -> None:
-        """*user*: whose turns its work takes."""
+        """*user*: the user whose turns the evaluation uses."""
         self._user = user
         self._judge = SelectorFilter(links.core, selector, self.look)
         self._seen = 0
@@ -148,8 +148,6 @@ class FilteredConsumer(Consumer):
     def room(self) -> int:
         return 0 if self._queue.policy.paused else super().room()
 
-    # ---- looking --------------------------------------------------------------------------------------------------
-
     def look(self) -> None:
         """Something may be new, or wanted: judge a portion."""
         if self._state in ENDED or self._posted or self._busy() or (self._queue.is_paused and self._queue.depth):
@@ -166,7 +164,7 @@ class FilteredConsumer(Consumer):
                 self._core.background.put_off(self._look_on, self._user)
                 return
             if not done and self.room() > 0:
-                return  # what is being read comes first
+                return  # messages that are being read come first
         self._handle(ConsumerEvent.DISPATCHED)
 
     def _busy(self) -> bool:
@@ -177,7 +175,7 @@ class FilteredConsumer(Consumer):
         self.look()
 
     def _look_at_waiting(self, taken: list[Entry], room: int) -> bool:
-        """Judge what waits; whether that is done, and there is room left."""
+        """Evaluate waiting messages; return whether none is left, with room for more."""
         queue, waiting = self._queue, self._waiting
         while waiting and self._left and len(taken) < room:
             entry = waiting[0]
@@ -210,7 +208,7 @@ class FilteredConsumer(Consumer):
         return place >= len(ready) and len(taken) < room
 
     def _look_at_backlog(self) -> bool:
-        """Read the next page of the backlog; whether there is none."""
+        """Start to read the next page of the backlog; return True at its end."""
         if self._seen + 1 < self._queue.reading_end:
             return False
         page = self._queue.backlog.page(self._seen, PAGE_MESSAGES)
@@ -251,7 +249,7 @@ class FilteredBrowser(Browser):
     def __init__(
         self, core: CoreContext, terminal: TerminalEnd, queue: Queue, selector: Selector, user: str = ""
     ) -> None:
-        """*user*: whose turns its work takes."""
+        """*user*: the user whose turns the evaluation and the reading use."""
         super().__init__(core, terminal, queue, user)
         self._judge = SelectorFilter(core, selector, self.look)
         self._posted = self._is_refused = False
@@ -283,7 +281,7 @@ class FilteredBrowser(Browser):
             self.terminal.drained(self._spend(self._limit))
 
     def _wants(self, entry: Entry) -> bool:
-        """Return whether the selector matches *entry*; if it goes over its budget, close the link."""
+        """Return whether the selector matches *entry*; close the link if it exceeds its budget."""
         try:
             return self._judge.wants(entry)
         except OverBudget as error:

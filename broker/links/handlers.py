@@ -13,7 +13,7 @@ from ..selector.compiler import Selector
 Handler = Callable[[Open, TerminalEnd], None]
 """Opens a link, or refuses it."""
 Claim = Callable[[Open, TerminalEnd], bool]
-"""Opens or refuses a link if it is one of its own; returns whether it did."""
+"""Opens or refuses a link if it belongs to the feature; returns whether it did."""
 TargetHandler = Callable[[Any, Open, TerminalEnd], None]
 """Opens a link to or from the target that its address leads to."""
 
@@ -22,7 +22,7 @@ class ResumableLinks(Protocol):
     """Links that outlast their connections."""
 
     def give_up(self, wish: Open) -> None:
-        """Forget what is kept for a link that its client attaches without asking to resume it."""
+        """Delete the state of a link that its client attaches without resuming it."""
 
     def send_to_queue(self, queue: Queue, wish: Open, terminal: TerminalEnd, credit: int) -> None:
         """Open a link on which a client sends to a queue."""

@@ -1,12 +1,12 @@
-"""Messages on a subscription's queue that its selector was not applied to when they were published. Core only.
+"""Selects messages on a subscription's queue to which its selector was not applied when they were published. Core only.
 
-The selectors of an exchange are applied in the publisher's turn, within a budget for each message. Where it does not
-suffice, the message is put on the subscription's queue all the same, so that it is durable, in order and confirmed at
-once. The selector is applied before the message is dispatched, in time slices, and a message that it is not true for is
-dropped then. A selector that exceeds its own budget for the message closes the links of the subscription.
+The selectors of an exchange are applied in the publisher's turn, within a budget for each message. If it does not
+suffice, the message is still put on the subscription's queue, so that it is durable, in order and confirmed at once.
+The selector is applied before the message is dispatched, in time slices, and drops the message then if it is not true.
+A selector that exceeds its own budget for the message closes the links of the subscription.
 
-Which messages these are is not recorded. So from the first one on, and for all that were on the queue when the broker
-started, and for replicated queues, the selector is applied to each message again: its answer is the same.
+These messages are not recorded. So from the first one on, and for all that were on the queue when the broker started,
+and for replicated queues, the selector is applied to each message again: its result does not change.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class LateSelection:
                 break
             (front if verdict else drop).append(queue.ready.popleft())
         behind, behind_returned = queue.ready, queue.returned
-        queue.ready, queue.returned = front, back  # what is in order is a heap
+        queue.ready, queue.returned = front, back  # the entries are in order, so the list is a heap
         if drop:
             self._drop(drop)
         return behind, behind_returned, waits
@@ -85,7 +85,7 @@ class LateSelection:
             return True
         if not (self.is_needed or queue.replicated or 0 < entry.message_id < queue.delivered_below):
             return True
-        if queue.bindings > 1:  # what came by another one is not for this selector to judge
+        if queue.bindings > 1:  # messages that arrived through another binding are not for this selector
             return True
         if self._judge is None:
             self._judge = SelectorFilter(core, selector(self.text), self._go_on, as_sent=True)

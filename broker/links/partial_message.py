@@ -35,18 +35,18 @@ class PartialMessage:
         self.wrong: tuple[str, str] | None = None
         """The AMQP error it is refused with at its end; nothing of it is kept."""
         self.full = ""
-        """Why no more of it was taken; then it is refused at its end."""
+        """The reason why the message is refused at its end, and its content ignored."""
         self.malformed = ""
         self.held_bytes = 0
         """Bytes that arrived since the last piece."""
         self.queues: Sequence[Queue] | None = None
-        """Known once enough has arrived to tell; then pieces are stored, or held if they need no storing."""
+        """The targets, once enough has arrived to determine them; then pieces are stored, or held if transient."""
         self.size_bytes = 0
         """Bytes that have arrived of the message."""
         self.unwanted: Collection[Queue] = ()
         """Target queues whose limits drop the message."""
         self.homeless = False
-        """Enough has arrived, and where it goes is not known yet: all of it is held until its end, or it is refused."""
+        """True if enough has arrived, but the target is not known: all of it is held to its end, or it is refused."""
         self.transaction: ClientTransaction | None = None
         """The one that it began to arrive for."""
         self._core = core
@@ -119,9 +119,9 @@ class PartialMessage:
         self._take(piece, last=False)
 
     def finish(self, enqueue: Callable[[int, int, int], int], now_us: int) -> tuple[int, Shown]:
-        """It is complete: the LSN to wait for, and what is on which queue then. Not if it is `full` or `malformed`.
+        """Enqueue the complete message, unless `full` or `malformed`; return the LSN to wait for, and its entries.
 
-        *enqueue* is the store's, or one that does the same later and tells any LSN but 0.
+        *enqueue* belongs to the store, or does it later and returns any LSN except 0.
         """
         assert self.queues is not None
         rest = self.whole()
@@ -185,7 +185,7 @@ class PartialMessage:
         return self._holds
 
     def drop(self) -> None:
-        """Discard the message: it is not wanted, withdrawn by its sender, or handled as a whole."""
+        """Discard the message: it is not wanted, withdrawn by its sender, or handled as a single content."""
         self._let_go_held()
         self._let_go()
         if self._message_id:
@@ -242,7 +242,7 @@ class PartialMessage:
             queue.hold(len(piece))
 
     def refuse(self, why: str) -> None:
-        """No more is taken of it, and what there is of it goes."""
+        """Refuse the rest of the message, and drop its content."""
         self.full = why
         self.drop()
 
@@ -251,7 +251,7 @@ class PartialMessage:
         self._held, self.held_bytes = [], 0
 
     def _let_go(self) -> None:
-        """Its pieces are not held for it any more."""
+        """Release the memory that its pieces held."""
         for queue in self.queues or ():
             if self._is_held_for(queue):
                 queue.let_go(self._pieces_bytes)

@@ -26,7 +26,7 @@ class Route(Protocol):
         """Enqueue complete messages, now or in a later step, or reject them."""
 
     def queues_of(self, start: bytes) -> Queues | None:
-        """Return the targets of a long message that begins with *start*; None if only the complete message tells."""
+        """Return the targets of a long message that begins with *start*; None if the complete message is needed."""
 
     def finish_unrouted(self, delivery: Delivery, flags: int) -> None:
         """Answer a complete long message without target queues."""
@@ -119,8 +119,6 @@ class Producer(IdleDriver):
             self.enqueuer.reject((fragment[0],), 1, *condition_of(error))
             return False
         return True
-
-    # ---- messages that arrive in pieces ---------------------------------------------------------------------------
 
     def _receive_piece(self, delivery: Delivery, data: bytes, flags: int) -> None:
         if flags & ABORTED:
@@ -216,7 +214,7 @@ class Producer(IdleDriver):
                 enqueuer.throttle(queue.account)
         enqueuer.is_transient = partial.is_in_memory
         lsn, shown = enqueuer.finish(partial, now_us)
-        if enqueuer.is_transient and shown:  # not earlier, or what is there would never leave the memory
+        if enqueuer.is_transient and shown:  # not earlier, or its content would never leave the memory
             enqueuer.share_memory(queues, partial.size_bytes + ENTRY_BYTES)
         if partial.full:
             enqueuer.refuse(queues, (delivery,), partial.full)

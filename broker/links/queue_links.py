@@ -1,4 +1,4 @@
-"""Links to and from queues: the driver that serves each of them, by what the client wishes. Core only."""
+"""Links to and from queues: selects the driver that serves each of them, by the client's request. Core only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class QueueLinks:
     """Opens links to and from queues."""
 
     def __init__(self, links: LinkContext, connections: Connections, resumable: ResumableLinks, credit: int) -> None:
-        """*credit*: of a sender, in messages."""
+        """*credit*: the credit of a sender to a queue, in messages."""
         self._links = links
         self._connections = connections
         self._resumable = resumable
@@ -92,7 +92,7 @@ class QueueLinks:
         return None
 
     def _take_over(self, queue: Queue, wish: Open) -> bool:
-        """Make a client the only consumer, if it can be: nobody else is, or its own link that it attaches anew.
+        """Make a client the only consumer, if there is no other, or if it attaches its own link again.
 
         Clients detect a lost connection before the broker does.
         """
@@ -106,7 +106,7 @@ class QueueLinks:
         return True
 
     def _receiver(self, queue: Queue, wish: Open, terminal: TerminalEnd) -> tuple[DriverEnd, bytes]:
-        """Return a driver that takes or looks at messages, and the filters that it applies."""
+        """Return a driver that acquires or browses messages, and the filters that it applies."""
         links = self._links
         selector, applied = asked_for(wish.terminus.filters)
         if selector is None:

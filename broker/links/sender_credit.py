@@ -8,7 +8,7 @@ from ..nodes.replication_port import Members
 
 
 class SenderCredit:
-    """The credit that senders get back, and what is withheld of it. Core only."""
+    """The credit that senders get back, and the part that is withheld. Core only."""
 
     def __init__(self, store: MessageStore, members: Members) -> None:
         self._store = store
@@ -16,18 +16,14 @@ class SenderCredit:
         self._withheld: dict[TerminalEnd, int] = {}
 
     def take(self, terminal: TerminalEnd, wanted: int, *, replicated: bool = False) -> int:
-        """Return *wanted*, or 0 while the store is full.
-
-        Return 0, too, while the cluster can't keep up, if some queue is *replicated*, or may be. What is withheld is
-        granted when there is room again.
-        """
+        """Grants credit to senders; withheld credit is granted when there is room again."""
         held = replicated and self._members.holds
         if not wanted or not (held or self._store.full()):
             return wanted
         return self.withhold(terminal, wanted)
 
     def withhold(self, terminal: TerminalEnd, credit: int) -> int:
-        """Keep *credit* until there is room again; return 0, for what the sender gets now."""
+        """Withhold *credit* until there is room again; return 0, the credit that the sender gets now."""
         self._withheld[terminal] = self._withheld.get(terminal, 0) + credit
         return 0
 

@@ -1,8 +1,7 @@
 """A neighbour: another broker that this one has a connection with, opened by either (router guide C48).
 
-The one that opened the connection attaches all links: one each way for each priority, on which messages go, and one
-each way for what brokers tell each other. When all are there, the neighbour is; when one goes, all of it is gone.
-Core only.
+The broker that opened the connection attaches all links: one each way for each priority, which carry messages, and one
+each way for control messages. The neighbour is up when all links are open; when one closes, all are closed. Core only.
 """
 
 from __future__ import annotations
@@ -70,8 +69,6 @@ class Neighbour:
         self._due = 0
         """Links that were asked for and not answered."""
 
-    # ---- how it comes -----------------------------------------------------------------------------------------------
-
     def attach_all(self, connection: OutwardEnd) -> None:
         """Attach all links of a connection that this broker has opened."""
         for address, number in ADDRESSES.items():
@@ -94,7 +91,7 @@ class Neighbour:
 
         def answered(found: Attach) -> None:
             if (found.target if sends else found.source).kind == ABSENT:
-                return  # its detach comes next
+                return  # its detach follows
             self._due -= 1
             if not sends:
                 driver.terminal.ask(CREDIT if number >= 0 else CONTROL_CREDIT, drain=False)
@@ -104,7 +101,7 @@ class Neighbour:
         driver.terminal = connection.attach(asked, driver, answered, sends=sends, priority=priority)
 
     def attached(self, number: int, terminal: TerminalEnd, *, to_client: bool) -> None:
-        """The other one has opened it: one of the links that it asks for."""
+        """Open a link that the neighbour attaches."""
         there = (number in self.priority_links if to_client else number in self.senders) if number >= 0 else (
             self._telling if to_client else self._hearing
         )  # fmt: skip
@@ -135,10 +132,8 @@ class Neighbour:
             self.is_up = True
             self._network.up(self)
 
-    # ---- while it is there ------------------------------------------------------------------------------------------
-
     def flush(self) -> None:
-        """Send what its ways took along."""
+        """Send the messages that next hops have queued."""
         for lane in self.priority_links.values():
             if lane.pending:
                 lane.flush()

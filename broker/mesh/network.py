@@ -1,8 +1,8 @@
-"""Brokers that are joined: the addresses that messages pass through at are theirs in common (router guide C42, C48).
+"""A network of brokers, which share their passthrough addresses (router guide C42, C48).
 
-What `topology` knows becomes ways of the addresses that are in use here: a sender has credit while there is a receiver
-on any broker. Anycast takes the nearest: receivers here, and only if there are none, those where the way is cheapest.
-Multicast takes all. Core only.
+The paths of `topology` become next hops of the addresses that are used here: a sender has credit while there is a
+receiver on any broker. Anycast takes the nearest: receivers here, and only without any the cheapest path. Multicast
+takes all. Core only.
 """
 
 from __future__ import annotations
@@ -57,8 +57,6 @@ class Network:
         connectors.users.append(self)
         for address, number in ADDRESSES.items():
             endpoints[address] = _Port(partial(self._attached, number))
-
-    # ---- neighbours -------------------------------------------------------------------------------------------------
 
     def came(self, connector: Connector, connection: OutwardEnd) -> None:
         """A connector has opened a connection."""
@@ -124,8 +122,6 @@ class Network:
     def heard(self, neighbour: Neighbour, said: Said) -> None:
         self.topology.heard(neighbour.name, said)
 
-    # ---- addresses --------------------------------------------------------------------------------------------------
-
     def place_of(self, said: Hop) -> PassthroughAddress | None:
         """Return the address of a message from a neighbour; None if the routing (anycast, multicast) does not match."""
         multicast = said.targets is not None
@@ -156,7 +152,7 @@ class Network:
         place.lead(next_hops)
 
     def _changed(self, names: Iterable[str] | None) -> None:
-        """Receivers on other brokers came or went, at *names* or anywhere."""
+        """Update next hops after receivers on other brokers were added or removed, at *names* or anywhere."""
         places = [*self._places.in_use(), *self._transit.values()]
         for place in places:
             if names is None or place.name in names:

@@ -1,8 +1,9 @@
-"""The ways of messages to another broker: of one address over one neighbour, and the links that they share (C29, C48).
+"""The next hops of messages to another broker: of one address over one neighbour, and the links that they share (C29,
+C48).
 
-A neighbour has a link each way for each priority. What goes over it is bounded by the credit of the senders, which
-comes back with the outcome of whoever receives at the far end, however many brokers that is away (C16). So between
-brokers nothing is sent settled: the sender of settled messages, too, is held back by slow receivers. Core only.
+A neighbour has a link each way for each priority. Its traffic is limited by the credit of the senders, which is
+returned with the outcome of the final receiver, however many brokers away it is (C16). So nothing is sent settled
+between brokers: slow receivers hold back the sender of settled messages, too. Core only.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class NeighbourLinks(Protocol):
     """The links by priority."""
 
     def flush(self) -> None:
-        """Send what the ways took along."""
+        """Send the messages that next hops have queued for it."""
 
 
 class InFlight:
@@ -72,7 +73,7 @@ class NextHop:
         self.cost = 0
         """The cost of the cheapest path to the address over the neighbour."""
         self.targets: tuple[str, ...] = ()
-        """The brokers with receivers that it leads to."""
+        """The brokers with receivers that the hop leads to."""
         self.unsettled = 0
         self._place = place
         self._me = me
@@ -110,7 +111,7 @@ class NextHop:
         return False
 
     def take_back(self, passage: ForwardedDelivery) -> None:
-        """Its sender did not finish it."""
+        """Drop copies of a message that its sender did not finish."""
         for link in self.neighbour.priority_links.values():
             link.pending = deque([one for one in link.pending if one[0].passage is not passage])
 

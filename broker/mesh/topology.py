@@ -1,13 +1,12 @@
-"""Which brokers there are, how they are joined, and which of them have receivers where: told by each to all.
+"""The topology of the network: its brokers, their links, and the addresses with receivers on each.
 
-Every broker tells what it has itself: its neighbours, with the cost of the way to each, and the addresses that have a
-receiver on it. What it tells has a number, each neighbour passes on what is newer than what it knew, and so all know
-the same soon. A neighbour that comes is told all there is; from then on only what changes. The order in which a
-neighbour says things is kept by its link, so a change is never heard before what it is a change of; who misses
-something all the same asks for it.
+Each broker announces its own state: its neighbours, with the cost of the path to each, and the addresses that have a
+receiver on it. An announcement has a number; each neighbour forwards those that are newer than what it has, so all
+brokers converge quickly. A new neighbour gets the complete state, and then only changes. Its link keeps the order, so a
+change never arrives before its predecessor; a broker that misses one requests it.
 
-What is known of who can't be reached any more is kept, and not used: was it forgotten, what is still on its way from
-before would be news, and passed on, and so on for ever. Nothing here knows of links or messages. Core only.
+State of unreachable brokers is kept, but not used: if it were dropped, old announcements in flight would be taken for
+news and forwarded without end. This module does not depend on links or messages. Core only.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ class RouterState:
 
 
 class Topology:
-    """The network as one broker, *me*, knows it."""
+    """The network as the broker *me* sees it."""
 
     def __init__(self, me: str, epoch: int, changed: Callable[[Iterable[str] | None], None]) -> None:
-        """*epoch* rises from one start to the next. *changed* hears of which addresses, or None for the ways to all."""
+        """*epoch* rises with each start. *changed* gets the addresses that changed, or None if the paths to all did."""
         self.me = me
         self.routers: dict[str, RouterState] = {me: RouterState(epoch)}
         self.next_hops: dict[str, tuple[str, int]] = {}
@@ -61,8 +60,6 @@ class Topology:
         self._changed = changed
         self._mine: dict[str, bool | None] = {}
         """Changes of own addresses that were not announced yet: multicast or not, None for removed."""
-
-    # ---- what happens here ----------------------------------------------------------------------------------------
 
     def joined(self, neighbour: str, cost: int, tell: Tell) -> None:
         """Add a connection to *neighbour*."""
@@ -100,8 +97,6 @@ class Topology:
         said = {"router": self.me, "epoch": mine.epoch, "number": mine.number, **change}
         _apply(mine, said)
         self._pass_on(said, "")
-
-    # ---- what neighbours say --------------------------------------------------------------------------------------
 
     def heard(self, neighbour: str, said: Said) -> None:
         """Apply a message from *neighbour*. Raises `Wrong`."""
@@ -153,8 +148,6 @@ class Topology:
         for name, (_, tell) in list(self._neighbours.items()):
             if name != origin:
                 tell(said)
-
-    # ---- ways -----------------------------------------------------------------------------------------------------
 
     def _find_ways(self) -> None:
         """Find the cheapest path to each broker, by name among equals. A link counts if both ends announce it."""

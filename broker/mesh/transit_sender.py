@@ -1,7 +1,7 @@
 """Messages that come from a neighbour: to receivers here, and on to other brokers (router guide C29, C48).
 
-Each says what address it is for, and by which brokers it has come: never back to one of those, so that none goes in a
-circle while brokers don't agree yet on the ways. One for all receivers says which brokers this copy is for: so none
+A message names its address, and the brokers that it has passed: it is never sent to one of those, so none circulates
+while brokers do not agree on the paths yet. A multicast message names the brokers that this copy is for, so no broker
 gets it twice. Core only.
 """
 
@@ -23,8 +23,9 @@ from ..passthrough.delivery import TransitDelivery
 from ..passthrough.sender import StreamingSender
 
 CREDIT = 100_000
-"""Messages of one priority that a neighbour may have sent without an outcome. What bounds them is the credit of those
-who send them: an address whose receivers are slow leaves the others their part."""
+"""The number of messages of one priority that a neighbour may have sent without an outcome. The actual limit is the
+credit of their senders, so an address with slow receivers leaves room for the others.
+"""
 _TOO_LONG = Error("amqp:decode-error", f"its annotations don't end within {MOST_HEAD_BYTES} bytes")
 
 
@@ -47,7 +48,7 @@ class TransitSender(StreamingSender, IdleDriver):
         self._begun = b""
         """The beginning of a message whose address is not known yet."""
         self._wrong: Error | None = None
-        """Why the one that is coming in is refused at its end."""
+        """The error with which the message that is arriving is refused at its end."""
 
     def receive(self, fragments: Sequence[Fragment]) -> None:
         place: PassthroughAddress | None = None
@@ -80,7 +81,7 @@ class TransitSender(StreamingSender, IdleDriver):
             self._look()
 
     def _place_of(self, delivery: Delivery, said: Hop) -> PassthroughAddress | None:
-        """Return the address that *said* names; None if the message was handed back because it has none."""
+        """Return the address that *said* names; None if the message was released because it names none."""
         place = None if self._me in said.trace else self._place_at(said)
         if place is None:
             self.terminal.hand_back((delivery,), 1)
@@ -94,8 +95,6 @@ class TransitSender(StreamingSender, IdleDriver):
             self._memory.used_bytes += sum(passage.size_bytes for passage, _ in run)
             place.distribute(run)
         place.look_whether_over()
-
-    # ---- messages in pieces -----------------------------------------------------------------------------------------
 
     def _grow(self, delivery: Delivery, data: bytes, flags: int) -> None:
         passage = self._current
@@ -127,7 +126,7 @@ class TransitSender(StreamingSender, IdleDriver):
                     self._all_came(passage, arriving, settled=passage.settled)
 
     def _start(self, delivery: Delivery, begun: bytes, *, last: bool, settled: bool) -> None:
-        """More has come of a message's beginning: perhaps enough to say where it goes."""
+        """Parse the beginning of a message: enough may have arrived to determine its address."""
         self._begun = b""
         try:
             said, parcel = hop.take_off(begun)
@@ -161,8 +160,6 @@ class TransitSender(StreamingSender, IdleDriver):
                 self._answer((passage,))
             else:
                 self._all_came(passage, passage.arriving, settled=settled)
-
-    # ---- the rest of a driver ---------------------------------------------------------------------------------------
 
     def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
         self.terminal.failure("amqp:not-allowed", "brokers have no transactions with each other")

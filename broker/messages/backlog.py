@@ -1,9 +1,9 @@
-"""The part of a queue that is not in memory: of each message its id, 8 bytes, in order.
+"""The part of a queue that is not in memory: the ID of each message, 8 bytes, in order.
 
-A backlog stands behind a queue's ready messages. Its positions are contiguous, so a message's position is told by its
-place. Some messages can't be read back (transient ones), and some need not be (those that come while the last of the
-backlog is being read): the id 0 keeps their place, and they are held beside, by position. What is taken out of the
-middle leaves a hole, an id 0 with nothing beside it: 8 bytes, until all before it are gone.
+A backlog is behind a queue's ready messages. Its positions are contiguous, so the place of a message determines its
+position. Some messages cannot be read back (transient ones), and some need not be (those that arrive while the last of
+the backlog is being read): the ID 0 keeps their place, and they are held separately, by position. A message that is
+removed from the middle leaves a gap, an ID 0 without an entry: 8 bytes, until all before it are removed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Page(NamedTuple):
     """Messages that stand side by side in a backlog."""
 
     first: int
-    """The position of the first message."""
+    """The position of the first message in the backlog."""
     ids: array[int]
     """0 for those held in memory, and for holes."""
     held: dict[int, Entry]
@@ -146,7 +146,7 @@ class Backlog:
         return taken
 
     def take_out(self, position: int) -> tuple[bool, Entry | None]:
-        """Take a message out of the middle: whether it was there, and the message if it was in memory."""
+        """Remove a message from the middle: return whether it was there, and its entry if it was in memory."""
         entry = self._held.pop(position, None)
         if entry is not None:
             self.held_bytes -= entry.held_bytes

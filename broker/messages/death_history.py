@@ -1,10 +1,10 @@
-"""The death history of a message: which queues it left for another address, why, how often and when.
+"""The death history of a message: the queues that it left for another address, with reason, count and times.
 
-It is in the message annotation `x-opt-deaths`, a list of maps in the order of the first deaths, and in four
-annotations that repeat the first and the last one. Only the broker writes it: what a sender writes there is removed
-when its message arrives.
+It is in the message annotation `x-opt-deaths`, a list of maps in the order of the first deaths, and in four annotations
+that repeat the first and the last one. Only the broker writes it: it removes such annotations of a sender when the
+message arrives.
 
-By it the broker finds dead-letter cycles. A message that comes to a queue which it has left before for the same reason
+The history detects dead-letter cycles. A message that arrives at a queue which it has left before for the same reason
 is in an automatic cycle, unless a client has had it since: rejected it, or failed to handle it. Such a cycle would
 never end, so the message is dropped, as in RabbitMQ.
 """

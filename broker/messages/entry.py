@@ -9,11 +9,11 @@ from ...store.contract.interface import MessageStore
 
 ARRIVAL_BITS = 56
 ARRIVAL_MASK = (1 << ARRIVAL_BITS) - 1
-"""The part of a position that tells the order of arrival; above it, a priority may stand."""
+"""The part of a position that is the order of arrival; the bits above it may hold a priority."""
 
 
 class Entry:
-    """One message on one queue. `message_id` is 0 if it is not stored; `content` None if only the store holds it."""
+    """A message on one queue. `message_id` is 0 if it is not stored; `content` is None if only the store holds it."""
 
     __slots__ = (
         "content",
@@ -91,7 +91,7 @@ class StoredContent:
 
 
 class HeldContent:
-    """Long content held in memory as the fragments it came in: of messages that are not stored."""
+    """Long content in memory, as the fragments that arrived, for messages that are not stored."""
 
     __slots__ = ("_fragments",)
 

@@ -1,12 +1,12 @@
-"""The times of messages: when one expires, and before when it is not delivered.
+"""The times of messages: when one expires, and when its delivery may begin.
 
 A message expires by its header's `ttl`, its properties' `absolute-expiry-time`, or its queue's `message-ttl-ms`,
-whichever is soonest. It is held back until its annotation `x-opt-delivery-time` (milliseconds since 1970), or
-`x-opt-delivery-delay` (milliseconds from now), says. So that a restart knows since when it counts, a message with a
-time that is not absolute is annotated with `x-opt-enqueued-time`.
+whichever is earliest. It is held back until its annotation `x-opt-delivery-time` (milliseconds since 1970), or for
+`x-opt-delivery-delay` (milliseconds). A message with a relative time is annotated with `x-opt-enqueued-time`, so that a
+restart can compute the rest.
 
-A message that dies loses its own times, for somebody is to look at it: only the queue where it goes says how long it
-may stay, from when it comes there. One that an operator moves keeps them, less what has passed.
+A dead-lettered message loses its own times, since it should be inspected: only the target queue limits its time there.
+A message that an operator moves keeps them, less the elapsed time.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def stamped(content: bytes, head: Header, now_us: int, *, always: bool) -> bytes
 def carried(content: bytes, now_us: int, *, always: bool) -> bytes:
     """Return *content*, which was `stamped` on another queue, with the rest of its times. Raise `Malformed`.
 
-    *always*: the queue where it goes has a time, too, which begins now.
+    *always*: the target queue has a time, too, which begins now.
     """
     head = parse(content)
     if not (always or may_have_times(content, head)):

@@ -1,4 +1,4 @@
-"""Access rules: who may do what to which names.
+"""Access rules: the operations that users may do on names.
 
 A rules file is TOML:
 
@@ -15,15 +15,15 @@ A rules file is TOML:
     may_not = ["*"]                   # every operation
 
 The first rule that matches user, operation and name decides; requests that match no rule are denied. Names are those
-the broker found the address to mean, and are compared as they are: a queue's name with a `*` in it is only a name
+that the broker resolved the address to, and are compared literally: a queue's name with a `*` in it is only a name
 (A14). `connect` has no name, and `on` is ignored for it.
 
 Templates and link routes are named by patterns, and a rule that matches such a pattern as a text may not match all the
 names that the pattern matches. Therefore a pattern is compared with a rule as a pattern (`Access.why_not` with
 *pattern*): it is allowed only if every name that it matches is allowed.
 
-Every operation asks `Access.why_not`: the broker for links, the management node for all its operations, reading
-included (A13). An operation on two names, such as a queue with an alternate exchange, asks for both.
+Every operation calls `Access.why_not`: the broker for links, the management node for all its operations, including
+reads (A13). An operation on two names, such as a queue with an alternate exchange, checks both.
 """
 
 from __future__ import annotations
@@ -43,11 +43,15 @@ MONITOR = "monitor"
 MANAGE = "manage"
 """Change it by management: purge it, bind it, set its arguments, close it."""
 CONFIGURE = "configure"
-"""Add, change or remove what acts on other clients' behalf: templates, connectors, link routes, auto-links and queues
-that follow another site's."""
+"""The operation to add, change or remove nodes that act for other clients.
+
+These are templates, connectors, link routes, auto-links and queues that follow a queue of another site.
+"""
 USE = "use"
-"""Have messages go over a connector, `$connector/NAME`: by link routes, auto-links and followings. Who may use it can
-do everything that the connector's user can do at the other end."""
+"""The operation to send messages over a connector, `$connector/NAME`: by link routes, auto-links and federation.
+
+It includes everything that the connector's user may do at the other end.
+"""
 OPERATIONS = (CONNECT, SEND, RECEIVE, BROWSE, CREATE, DELETE, MONITOR, MANAGE, CONFIGURE, USE)
 
 CONNECTOR_PREFIX = "$connector/"

@@ -1,8 +1,8 @@
 """The parts of an address: the name of a queue or of an exchange, or an exchange and a key.
 
 `name` is a queue, or an exchange if there is no queue of that name. `exchange/key` is an exchange and a key for it.
-`queue://name` and `topic://name`, or the capabilities `queue` and `topic` of a terminus, say which is meant. A topic
-that is no exchange by its name is a key of the exchange `amq.topic`, so that subscribers may use its patterns.
+`queue://name` and `topic://name`, or the capabilities `queue` and `topic` of a terminus, select one of them. A topic
+that is not the name of an exchange is a key of the exchange `amq.topic`, so that subscribers may use its patterns.
 """
 
 from __future__ import annotations

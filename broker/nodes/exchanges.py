@@ -1,9 +1,10 @@
-"""Exchanges: which queues a message goes to, by its key or its properties. Core only.
+"""Exchanges: the queues that a message is routed to, by its key or its properties. Core only.
 
-Four types, as AMQP 0-10 named them: *direct* (the key as it is), *topic* (words between dots, where a binding may say
-`*` for any one word and `#` for any number of them), *fanout* (everything) and *headers* (application properties).
-What a key leads to is looked up once and remembered until a binding changes, so a message costs one look. The selectors
-of subscriptions are applied within a budget for each message; what is beyond it is for `late_judging`.
+The types of AMQP 0-10: *direct* (equal keys), *topic* (words between dots, where a binding may have `*` for any one
+word and `#` for any number of words), *fanout* (all messages) and *headers* (application properties).
+
+The route of a key is looked up once and cached until a binding changes, so a message costs one lookup. The selectors of
+subscriptions are applied within a budget for each message; the rest is left to `late_selection`.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Route(NamedTuple):
 
     @property
     def width(self) -> int:
-        """The number of queues that a message may go to."""
+        """Return the number of queues that a message may be routed to."""
         return len(self.queues) + len(self.asking)
 
     def wanted(self, content: bytes, container: str) -> tuple[Queue, ...]:
@@ -98,7 +99,7 @@ class Route(NamedTuple):
                     left -= most if budget is None else left - budget.steps
                     continue
             except OverBudget:
-                left = 0  # lighter ones come first
+                left = 0  # the less expensive ones come first
             queue.late_selector.is_needed = True
             found[queue] = None
         return tuple(found)
@@ -253,7 +254,7 @@ class TopicExchange(Exchange):
 class HeadersExchange(Exchange):
     """An exchange that compares a binding's arguments with a message's application properties.
 
-    `x-match` says whether `all` of them (the default) or `any` must be there with the same value; an argument without a
+    `x-match` selects whether `all` of them (the default) or `any` must exist with the same value; an argument without a
     value (None) matches any. Other arguments that begin with `x-` do not count.
     """
 
@@ -318,10 +319,7 @@ def _route(bindings: list[Binding]) -> Route:
 
 
 class HeadersCondition:
-    """The arguments of a binding to a headers exchange.
-
-    What a message takes depends on the number of its properties, not on the number of arguments.
-    """
+    """Matches bindings; the cost depends on the message's number of properties, not on the number of arguments."""
 
     text = ""
 

@@ -2,12 +2,12 @@
 
 | `auto-delete` | AMQP | the node is deleted |
 |---|---|---|
-| `close` | delete-on-close, 0x2b | with the link it was made for; a dynamic node, unless it says otherwise |
-| `no-links` | delete-on-no-links, 0x2c | when the last link on it has gone |
-| `no-messages` | delete-on-no-messages, 0x2d | when the last message has |
-| `no-links-or-messages` | delete-on-no-links-or-messages, 0x2e | when there is neither |
+| `close` | delete-on-close, 0x2b | with the link it was made for; the default of dynamic nodes |
+| `no-links` | delete-on-no-links, 0x2c | after its last link is closed |
+| `no-messages` | delete-on-no-messages, 0x2d | after its last message is removed |
+| `no-links-or-messages` | delete-on-no-links-or-messages, 0x2e | when it has neither |
 
-Before it has had what it goes without, it stays.
+A node is not deleted before it has had a link, or a message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The removal of nodes: what becomes of their messages and links when they are deleted or replaced. Core only."""
+"""The removal of nodes: handles their messages and links when they are deleted or replaced. Core only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NodeRemoval:
         _close(drivers, "amqp:resource-deleted", reason)
 
     def replaced(self, queue: Queue) -> None:
-        """Handle a queue that an empty one replaces; the store keeps what it has of the queue."""
+        """Handle a queue that an empty one replaces; the store keeps the queue's messages."""
         drivers = self._end_order(queue)
         queue.end()
         _close(drivers, "amqp:connection:forced", f"the queue {queue.name!r} is brought up to date")

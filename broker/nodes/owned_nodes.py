@@ -30,7 +30,7 @@ class OwnedNodes:
         return queue
 
     def make_topic(self, name: str, wish: Open) -> ExchangeTarget:
-        """Create a topic for a link, whose subscribers all get what is sent there. Its lifetime ends with the link."""
+        """Create a topic for a link, whose subscribers all get its messages. Its lifetime ends with the link."""
         exchange = self._nodes.add_exchange(name, FanoutExchange.type, {})
         self._own(exchange, wish)
         return ExchangeTarget(exchange)

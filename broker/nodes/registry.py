@@ -1,8 +1,8 @@
-"""The nodes there are: queues, exchanges and the bindings between them, in memory and in SQL. Core only.
+"""The registry of nodes: queues, exchanges and the bindings between them, in memory and in SQL. Core only.
 
-What lasts is written first and shown afterwards: *done* gets the result on the core, or the error that left everything
-as it was. SQL does one call after the other, in the order asked for. The exchanges of `PREDECLARED` are always there;
-each is written with the first durable binding that it gets.
+Durable changes are written first and applied afterwards: *done* gets the result on the core, or the error that left
+everything unchanged. SQL does one call after the other, in the order of the requests. The exchanges of `PREDECLARED`
+always exist; each is written with its first durable binding.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .exchanges import TYPES, Binding, Exchange
 PREDECLARED = {"amq.direct": "direct", "amq.fanout": "fanout", "amq.topic": "topic", "amq.match": "headers"}
 MAX_NAME_BYTES = 1024
 TEMPLATE = "template:"
-"""The names of configurations that say which arguments a queue made on first use gets; the rest is a pattern."""
+"""The prefix of configurations with the arguments of queues that are created on first use; a pattern follows."""
 FOLLOWS, NOTES_OF = "follows", "notes-of"
 """Arguments of store queues that are no nodes: the copy of a queue of another site, and the notes to that."""
 Arguments = Mapping[str, Any]
@@ -36,7 +36,7 @@ Done = Callable[[_Found | Exception], None]
 
 
 class CopyLocked(StoreError):
-    """The name is that of a copy, which nobody may use before it is taken over."""
+    """The name is that of a copy, which cannot be used before it is promoted."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -68,7 +68,7 @@ class NodeRegistry:
         self.queues: dict[str, Queue] = {}
         self.exchanges: dict[str, Exchange] = {}
         self.templates: dict[str, Arguments] = {}
-        """Pattern to arguments, for queues made on first use: of those that fit, a later one's go over an earlier's."""
+        """Patterns and their arguments, for queues created on first use: of several matches, later ones override."""
         self.copies: dict[str, QueueRow] = {}
         """Copies of queues of other sites, and the notes to them: their names are taken."""
         self.copied: dict[str, Sequence[int]] = {}
@@ -121,7 +121,7 @@ class NodeRegistry:
         done(error)
 
     def delete_template(self, pattern: str, done: Done[None]) -> None:
-        """Forget a template; it is no error if there is none."""
+        """Delete a template; it is no error if it does not exist."""
         self._store.destroy_config(
             TEMPLATE + pattern, lambda error: self._post(self._template_gone, pattern, done, error)
         )
@@ -148,7 +148,7 @@ class NodeRegistry:
         return queue
 
     def create_queue(self, name: str, arguments: Arguments, done: Done[Queue]) -> None:
-        """A durable queue, or the one there is; while that is going, what asks for it waits."""
+        """Create a durable queue, or return the existing one; if that is being deleted, wait for its end."""
         there = self.queues.get(name)
         if there is not None:
             if there.is_deleting:
@@ -196,9 +196,9 @@ class NodeRegistry:
         return queue
 
     def change_queue(self, queue: Queue, changes: Arguments, done: Done[None]) -> None:
-        """Change some of a queue's arguments, those with None away: in SQL first, and then at once.
+        """Change some of a queue's arguments, and remove those that are None: in SQL first, and then at once.
 
-        `StoreError` for what is no argument, or may not change while the queue is in use.
+        Raise `StoreError` for unknown arguments, or for changes that are not allowed while the queue is in use.
         """
         arguments = {name: value for name, value in {**queue.arguments, **changes}.items() if value is not None}
         try:
@@ -242,7 +242,7 @@ class NodeRegistry:
             except StoreError as error:
                 done(error)
                 return
-            queue.change_lifetime(LifetimeEvent.DELETE)  # SQL may know of it before the core does
+            queue.change_lifetime(LifetimeEvent.DELETE)  # SQL may commit it before the core is notified
             self._store.begin_destroy_queue(
                 queue.queue_id, lambda error: self._post(self._going, queue, why, done, error)
             )
@@ -274,9 +274,9 @@ class NodeRegistry:
             exchange.forget(queue)
 
     def renew_queue(self, queue: Queue, renewed: Callable[[Queue], None]) -> Queue:
-        """An empty queue in place of a durable one, without bindings, in memory only: the store keeps both.
+        """Replace a durable queue by an empty one without bindings, in memory only: the store keeps both.
 
-        *renewed* lets go of the old one.
+        *renewed* releases the old one.
         """
         self._forget(queue)
         renewed(queue)
@@ -356,7 +356,7 @@ class NodeRegistry:
     # ---- bindings -------------------------------------------------------------------------------------------------
 
     def bind(self, exchange: Exchange, queue: Queue, key: str, arguments: Arguments, done: Done[None]) -> None:
-        """Have *queue* get what *key* matches; durable if the queue is, and the exchange."""
+        """Bind *queue* to an exchange with *key*; durable if both are."""
         try:
             exchange.check_key(key)
             exchange.check_arguments(arguments)
@@ -392,7 +392,7 @@ class NodeRegistry:
         done(error)
 
     def unbind(self, exchange: Exchange, queue: Queue, key: str, done: Done[None]) -> None:
-        """Take a binding away; it is no error if there is none."""
+        """Remove a binding; it is no error if it does not exist."""
         if exchange.exchange_id and queue.queue_id:
             row = BindingRow(exchange.exchange_id, queue.queue_id, key)
             self._store.unbind(row, lambda error: self._post(self._unbound, exchange, queue, key, done, error))
@@ -412,7 +412,7 @@ class NodeRegistry:
             raise StoreError(f"node {name!r}", "there is one of that name", "choose another name, or delete that one")
 
     def _check_free_for_good(self, name: str) -> None:
-        """As `check_free`, and nobody waits for one of that name to be written, which would take this one's place."""
+        """Raises `StoreError` if the name is taken, or if a node of that name is being created."""
         self.check_free(name)
         if name in self._creating or name in self._creating_exchanges:
             raise _being_made(name)

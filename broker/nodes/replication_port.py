@@ -24,12 +24,12 @@ Then = Callable[[], None]
 
 
 class Kept(NamedTuple):
-    """Complete messages for the same queues, as they arrived (D81)."""
+    """Complete messages for the same queues, unchanged (D81)."""
 
     messages: Sequence[tuple[bytes, bool]]
     """The contents, and whether each is durable."""
     timed: bool
-    """Some may have times."""
+    """True if some of them may have times."""
 
 
 class Moved(NamedTuple):
@@ -52,7 +52,7 @@ class Work(NamedTuple):
 
 
 Report = dict[str, Any]
-"""A JSON object."""
+"""The report of a member, a JSON object."""
 
 
 class Gathered(NamedTuple):
@@ -101,7 +101,7 @@ class Members(Protocol):
     def transact(self, work: Work, heard: Then, then: Then, refused: Then) -> None:
         """Apply all of *work* as one event, or none of it if a queue or a message was removed before: then *refused*.
 
-        *heard* is called before *then* or *refused*, when this member has applied or rejected the event.
+        `heard` is called before *then* or *refused*, when this member has applied or rejected the event.
         """
 
     def enqueue(self, queues: Sequence[Queue], kept: Kept, then: Then, refused: Then) -> None:
@@ -133,20 +133,20 @@ class Cluster(Members, Protocol):
     def move(
         self, queue: Queue, entry: Entry, targets: Sequence[Queue], content: bytes, why: Why, then: Then, refused: Then
     ) -> None:
-        """A message off a queue, and one of that content on others, in one go.
+        """Move a message from a queue to others, with that content there, in one transaction.
 
-        *refused*: it is on its queue again, as an operator wanted it moved (*why*), and none of the others is there any
-        more when it is their turn.
+        *refused*: none of the targets of an operator's move (*why*) exists when the event is applied, and the message
+        was requeued.
         """
 
     def purge(self, queue: Queue, done: Callable[[int | Exception], None]) -> None:
-        """Dequeue all messages but those that consumers have; *done* gets how many."""
+        """Dequeue all messages except those with consumers; *done* gets their number."""
 
     def consuming(self, queue: Queue) -> None:
-        """Note that the queue has one consumer more."""
+        """Count a new consumer of the queue."""
 
     def not_consuming(self, queue: Queue) -> None:
-        """Note that the queue has one consumer less."""
+        """Count a closed consumer of the queue."""
 
     def is_taken(self, queue: Queue) -> bool:
         """Return whether the queue has consumers on other members."""

@@ -70,7 +70,7 @@ class Resolver:
             return ExchangeTarget(exchange, asked.key)
         if kind is not AddressKind.TOPIC:
             return self._passthrough.find(name)
-        was_made = name.startswith(DYNAMIC_PREFIX)  # and is gone: nobody subscribes to it any more
+        was_made = name.startswith(DYNAMIC_PREFIX)  # and was deleted: it has no subscribers any more
         return None if was_made else ExchangeTarget(nodes.exchanges[addresses.TOPICS], name)
 
     def find(
@@ -142,15 +142,16 @@ class Resolver:
         return self.why_not(user, CONNECT)
 
     def why_not(self, user: str, operation: str, name: str = "", *, pattern: bool = False) -> str:
-        """As `Access.why_not`; without access rules everything is allowed. Any thread."""
+        """Return why *user* may not do that, empty if they may; without access rules, all is allowed. Any thread."""
         return "" if self.access is None else self.access.why_not(user, operation, name, pattern=pattern)
 
     def why_not_used(
         self, place: AddressTarget | None, name: str, user: str, operation: str, connection: object
     ) -> str:
-        """As `why_not`. What a connection made for itself is its own, and to read from, nobody else's (A14).
+        """Return why a link may not do that, empty if it may. Only a connection may read from the nodes made for it
+        (A14).
 
-        Nobody browses an exchange: a client that wants a copy, as JMS has it, takes all from a queue of its own.
+        Exchanges cannot be browsed: a client that wants a copy, as in JMS, consumes from a queue of its own.
         """
         if operation == BROWSE and isinstance(place, ExchangeTarget):
             operation = RECEIVE
@@ -179,6 +180,6 @@ class Resolver:
             return "amqp:not-allowed", str(error)
         if isinstance(error, DiskFull | QuotaExceeded):
             return "amqp:resource-limit-exceeded", str(error)
-        if isinstance(error, SqlUnreachable | SqlDenied | SqlReadOnly):  # where the server is, is nobody's business
+        if isinstance(error, SqlUnreachable | SqlDenied | SqlReadOnly):  # it names the server
             return "amqp:internal-error", "no queue can be made just now; the broker's log says why"
         return "amqp:internal-error", str(error) if isinstance(error, CairnError) else "see the broker's log"

@@ -1,20 +1,21 @@
-"""Subscriptions: queues that are made for clients which receive from an exchange. Core only.
+"""Subscriptions: queues that are created for clients which receive from an exchange. Core only.
 
-| who subscribes | the queue's name | it lasts |
+| subscriber | name of the queue | lifetime |
 |---|---|---|
-| one link | `subscription-` and a UUID | as long as the link |
+| one link | `subscription-` and a UUID | that of the link |
 | a durable link | `subscription:container:name` | until the client closes the link, not just detaches it |
-| links that share it (`shared`) | `subscription:container:shared:name` | as long as these links, or as above |
+| links that share it (`shared`) | `subscription:container:shared:name` | that of these links, or as above |
 | those of any container (also `global`) | `subscription::shared:name` | likewise |
 
-Where clients log in, their user stands before the container, as in `user@container`. *name* is the link's, up to a
-`|`: clients that have several links on one subscription tell them apart by what follows. A durable one is bound anew
-when its topic, key or filters change, and what was on it goes, as JMS says. It goes with an exchange that does not last
-(a temporary topic), also if that went with the broker. One that lasts can be deleted and made anew: the subscription is
-bound to it when its client comes. Without a source (a null one) a client asks
-what there was under its link's name, to close it: that is how it unsubscribes. There are no capabilities then, so what
-clients of any container share is looked for where `|global` follows the name: JMS clients without an id of their own
-call all such links so.
+If clients log in, their user precedes the container, as in `user@container`. *name* is the link's name up to a `|`,
+which separates several links of a client on one subscription. A durable subscription is bound again when its topic, key
+or filters change, and its messages are dropped, as JMS requires. It is deleted with a transient exchange (a temporary
+topic), also if the broker's end deleted that. A durable exchange can be deleted and created again: the subscription is
+bound to it when its client returns.
+
+Without a source (a null one) a client asks for the subscription of its link's name, to close it: that is how it
+unsubscribes. Capabilities are missing then, so a subscription of clients of any container is looked up if `|global`
+follows the name: JMS clients without an ID of their own name all such links so.
 """
 
 from __future__ import annotations
@@ -43,27 +44,27 @@ from .targets import ExchangeTarget
 
 PREFIX = "subscription"
 SUBSCRIPTION = "x-subscription"
-"""The argument of a durable subscription's queue: what it is of, as `_Asked.terms` tells it."""
+"""The argument of a durable subscription's queue: its terms, as `_Asked.terms` returns them."""
 GOES_WITH = "x-goes-with"
 """The argument of a durable subscription to an exchange that does not last: its name."""
 GLOBAL = "global"
-"""The capability of those of any container, and what follows the name of their links where no capabilities are told."""
+"""The capability for clients of any container, and the suffix of their link names where no capabilities are sent."""
 
 
 class _Asked(NamedTuple):
-    """A subscription that a client asks for."""
+    """A subscription that a client requests."""
 
     place: ExchangeTarget
     key: str
     arguments: Mapping[str, Any]
-    """Of its binding."""
+    """The arguments of its binding."""
     applied: bytes
-    """The filters that are, as the client is told."""
+    """The applied filters, in the answer to the client."""
     durable: bool
     shared: bool
     queue: str
     made: bool
-    """The topic was made for it: the client is told of its name, and it goes with the link."""
+    """True if the topic was created for it: the answer contains its name, and it is deleted with the link."""
 
     @property
     def terms(self) -> dict[str, Any]:
@@ -87,7 +88,7 @@ class Subscriptions:
     _open_resumable: OpenResumable
 
     def __init__(self, users: UserAccounts, nodes: NodeRegistry, resolver: Resolver) -> None:
-        """`connect` comes before the first link."""
+        """Call `connect` before the first link."""
         self._users = users
         self._nodes = nodes
         self._resolver = resolver
@@ -110,7 +111,7 @@ class Subscriptions:
         elif _terms_of(queue) is None:
             terminal.failure("amqp:not-allowed", f"the queue {asked.queue!r} is no subscription")
         elif queue.arguments[SUBSCRIPTION] == asked.terms:
-            if place.exchange.binding(queue, asked.key) is None:  # the exchange was deleted, and made anew
+            if place.exchange.binding(queue, asked.key) is None:  # the exchange was deleted and created again
                 self._bind(queue, asked, wish, terminal)
             else:
                 self._attach(queue, asked, wish, terminal)
@@ -120,7 +121,7 @@ class Subscriptions:
             self._nodes.delete_queue(queue, lambda error: self._again(error, asked, wish, terminal))
 
     def find(self, wish: Open, terminal: TerminalEnd) -> None:
-        """A client asks by its link's name what it had subscribed to, mostly to give it up: so nobody may use it."""
+        """Answer a client that asks by its link's name for its subscription, mostly to end it: it cannot use it."""
         found = self._found(wish)
         if found is None:
             terminal.failure("amqp:not-found", f"there is no subscription {wish.link_name!r}")
@@ -178,8 +179,6 @@ class Subscriptions:
         for queue in [queue for queue in self._nodes.queues.values() if GOES_WITH in queue.arguments]:
             self._nodes.delete_queue(queue, _ignore, "its topic did not last")
 
-    # ---- making one -----------------------------------------------------------------------------------------------
-
     def _again(self, error: object, asked: _Asked, wish: Open, terminal: TerminalEnd) -> None:
         if isinstance(error, Exception):
             terminal.failure(*self._resolver.why_not_made(error))
@@ -228,7 +227,7 @@ class Subscriptions:
     def _attach(self, queue: Queue, asked: _Asked, wish: Open, terminal: TerminalEnd) -> None:
         exchange = asked.place.exchange
         if queue.consumers and not asked.shared:
-            for taker in list(queue.consumers):  # the same client, which has not noticed that its old link is gone
+            for taker in list(queue.consumers):  # a client that has not detected that its old link is closed
                 taker.terminal.failure("amqp:link:stolen", "the subscription was attached to anew")
         if wish.claims is not None and asked.durable:
             self._open_resumable(wish, terminal, queue, asked.applied)
@@ -282,7 +281,7 @@ def _asked(place: ExchangeTarget, wish: Open) -> _Asked:
         arguments[SELECTOR] = asked.selector
     if asked.no_local and wish.container:
         arguments[NOT_FROM] = wish.container
-    made = terminus.dynamic  # for this link: whatever its name, there is nothing to find again, or to share by it
+    made = terminus.dynamic  # for this link: with any name, there is nothing to find again, or to share
     shared = "shared" in terminus.capabilities and not made
     durable = terminus.lasts and not made
     if durable or shared:
@@ -310,4 +309,4 @@ def _name(container: str, wish: Open, *, shared: bool) -> str:
 
 
 def _ignore(result: object) -> None:
-    """Nobody waits to hear how that went; the log tells what went wrong."""
+    """Ignore the result: the log contains errors."""

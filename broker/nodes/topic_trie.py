@@ -1,9 +1,9 @@
-"""Topic patterns: all of them are matched against a key together.
+"""Topic patterns, all of which are matched against a key at once.
 
-A key is words with dots between them. In a pattern `*` stands for one word, `#` for any number of words, none included.
-Matching walks a tree of words, which takes one lookup per word of the key unless many patterns have wildcards. Where
-it takes more than `MOST_VISITS`, a `_Block` of patterns takes over: the state of all its patterns is one integer, and a
-word of the key costs a few operations on it. So the longest key takes less than a millisecond for a thousand patterns.
+A key consists of words separated by dots. In a pattern `*` stands for one word, `#` for any number of words, including
+none. Matching walks a tree of words, which takes one lookup per word of the key unless many patterns have wildcards.
+Beyond `MOST_VISITS`, a `_Block` of patterns takes over: the state of all its patterns is one integer, and a word of the
+key costs a few operations on it. So the longest key takes less than a millisecond for a thousand patterns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 MOST_VISITS = 200
 """Nodes of the tree that are visited for one key: less than 0.1 ms."""
 BLOCK_STATES = 2048
-"""Of the patterns in one block, together; long integers make the masks of many words large."""
+"""The limit of words of the patterns in one block: long integers make the masks of many words large."""
 
 
 class _Node(Generic[T]):
@@ -26,7 +26,7 @@ class _Node(Generic[T]):
         self.next: dict[str, _Node[T]] = {}
         self.found: list[T] = []
         self.is_run = is_run
-        """It stands for `#`: any further word leads back to it."""
+        """True if the node stands for `#`: any further word leads back to it."""
 
 
 class Topics(Generic[T]):
@@ -103,7 +103,7 @@ class _Block(Generic[T]):
         self._is_compiled = False
         self._start = self._runs = self._any = self._ends = 0
         self._moves: dict[str, int] = {}
-        """By word: the states that it leads on from, `_any` included."""
+        """The states that each word leads on from, `_any` included."""
         self._found: dict[int, list[T]] = {}
         """By final state."""
 

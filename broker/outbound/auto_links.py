@@ -1,11 +1,11 @@
-"""Auto-links: queues that are joined with an address of another container, without a client in between. Core only.
+"""Auto-links: queues that are linked to an address of another container, without a client in between. Core only.
 
-One that goes *in* takes what there is at the other container's address and puts it on a queue here, or through an
-exchange; one that goes *out* takes messages off a queue here and sends them there. To the other container the broker is
-a client as any other; here the link is a client's, too: drivers, credit and limits are those of all queues. So a
-message is on the disk at one end before it leaves the other one: at least once, and outcomes go both ways.
+An *in* link receives messages from the other container's address, and puts them on a queue here, or through an
+exchange; an *out* link sends the messages of a queue here to the other container. The other container sees an ordinary
+client; here the link uses the drivers, credit and limits of all queues. So a message is durable at one end before it
+leaves the other one: at least once, and outcomes are passed both ways.
 
-A link that ends, or can't be made, is asked for again: when its connection is back, else in a while.
+A link that is closed, or cannot be opened, is requested again: when its connection is back, or after a delay.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class AutoLink:
         self.address = address
         """Here."""
         self.connector = connector
-        """Its name; it need not be there yet."""
+        """The name of the connector, which may not exist yet."""
         self.external = external or address
         """The address there."""
         self.kept = kept
-        """Management made it."""
+        """True if management created the auto-link."""
         self.state = WAITING
         self.why = ""
-        """Why it is not up, or was not the last time."""
+        """The reason why the auto-link is not up, or was not up before."""
         self.channel: AttachedEnd | None = None
         self.wait_s = FIRST_WAIT_S
 
@@ -110,8 +110,6 @@ class AutoLinks:
             said = [str(config.settings.get(key, "")) for key in ("direction", "address", "connector", "external")]
             self.by_name[name] = AutoLink(name, *said, kept=True)
 
-    # ---- connections ------------------------------------------------------------------------------------------------
-
     def came(self, connector: Connector, connection: OutwardEnd) -> None:
         for link in self.by_name.values():
             if link.connector == connector.name:
@@ -122,8 +120,6 @@ class AutoLinks:
         for link in self.by_name.values():
             if link.connector == connector.name:
                 self._is_over(link, "its connection broke")
-
-    # ---- links ------------------------------------------------------------------------------------------------------
 
     def _attach(self, link: AutoLink, connection: OutwardEnd) -> None:
         """Ask the other container for it."""
@@ -138,7 +134,7 @@ class AutoLinks:
 
         def answered(found: Attach) -> None:
             if link.channel is channel and (found.target if sends else found.source).kind != ABSENT:
-                self._join(link, channel, connection)  # else its detach comes next
+                self._join(link, channel, connection)  # else its detach follows
 
         channel = connection.attach(asked, IdleDriver(), answered, sends=sends)
         channel.on_refusal = lambda credit: self._core.scheduler.after(REFUSAL_WAIT_S, self._ask_again, channel, credit)
@@ -146,7 +142,7 @@ class AutoLinks:
         self._by_channel[channel] = link
 
     def _join(self, link: AutoLink, channel: AttachedEnd, connection: OutwardEnd) -> None:
-        """The other container has it: go on with what there is here."""
+        """Start dispatching, since the other container has opened the link."""
         if why := self._members.why_not_serving():
             self._fail(link, channel, why)
             return
@@ -204,8 +200,6 @@ class AutoLinks:
         if connector is not None and connector.connection is not None:
             self._attach(link, connector.connection)
 
-    # ---- what management asks for -----------------------------------------------------------------------------------
-
     def create(self, link: AutoLink, done: Done) -> None:
         """Make one, and keep it."""
         if link.name in self.by_name:
@@ -219,7 +213,7 @@ class AutoLinks:
         self._core.store.create_config(AUTO_LINK + link.name, settings, then)
 
     def delete(self, link: AutoLink, done: Done) -> None:
-        """Take it away, and end its link. One of the command line comes back with the next start."""
+        """Remove an auto-link, and close its link. One of the command line returns with the next start."""
         if link.kept:
             then = behind_sql(self._core.post, done, lambda: self._without(link))
             self._core.store.destroy_config(AUTO_LINK + link.name, then)

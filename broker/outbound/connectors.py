@@ -1,7 +1,7 @@
 """Connectors: connections that the broker keeps to other containers. Core only.
 
-Those of the command line are there from the start. Those of management are kept in the wiring, and come back with it.
-Who uses a connector (link routes, links between brokers) is told when its connection comes, and when it goes.
+Those of the command line exist from the start. Those of management are stored in the wiring. Link routes and links
+between brokers are notified when the connection of their connector opens and closes.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ class ConnectorUser(Protocol):
 
 
 class Connector:
-    """A connection that the broker keeps to another container."""
+    """A connector: its target, and the state of its connection."""
 
     def __init__(self, target: Target, since_us: int, *, kept: bool) -> None:
         self.target = target
         self.kept = kept
-        """Management made it."""
+        """True if management created the connector."""
         self.state = CONNECTING
         self.connection: OutwardEnd | None = None
         self.since_us = since_us
-        """When it came to be in that state."""
+        """The time at which the state was entered."""
         self.opened = 0
         """Connections so far."""
         self.failures = 0
-        """Tries that came to nothing, and connections that broke."""
+        """The number of failed attempts, and of broken connections."""
         self.why = ""
-        """Why the last one did."""
+        """The reason of the last failure."""
 
     @property
     def name(self) -> str:
@@ -77,10 +77,10 @@ class Connectors:
         self._secrets_dir = ""
 
     def start(self, dialler: Dialler, targets: tuple[Target, ...], secrets_dir: str) -> None:
-        """Open connections from now on: to *targets*, whose names differ, and to those that are kept.
+        """Start to open connections: to *targets*, whose names differ, and to the stored ones.
 
-        *secrets_dir*: where passwords and certificates of those are, empty for nowhere. Who may make connectors may
-        not have any file of this machine sent to a server of their own.
+        *secrets_dir*: the directory of the passwords and certificates of stored ones, empty for none. A user who may
+        create connectors must not be able to send arbitrary files of this host to a server.
         """
         self._dialler, self._secrets_dir = dialler, secrets_dir
         for target in targets:
@@ -91,10 +91,8 @@ class Connectors:
                 continue
             try:
                 self._add(self._target(name, config.settings), kept=True)
-            except CairnError as error:  # a file is gone, say: the broker can do without this one
+            except CairnError as error:  # a file is missing, for example: the broker works without this connector
                 log.error("%s", error)
-
-    # ---- what management asks for ---------------------------------------------------------------------------------
 
     def create(self, name: str, url: str, done: Done) -> None:
         """Make one, and keep it. *done* gets why not, or None."""
@@ -124,7 +122,7 @@ class Connectors:
         done(error)
 
     def delete(self, connector: Connector, done: Done) -> None:
-        """Take it away. One of the command line comes back with the next start."""
+        """Remove a connector. One of the command line returns with the next start."""
         if connector.kept:
             self._core.store.destroy_config(
                 CONNECTOR + connector.name, lambda error: self._core.post(self._deleted, connector, done, error)
@@ -141,8 +139,6 @@ class Connectors:
                 self._lose(connector)
             del self.by_name[connector.name]
         done(error)
-
-    # ---- what becomes of connections ------------------------------------------------------------------------------
 
     def connected(self, name: str, connection: OutwardEnd) -> None:
         """Handle that a connector has opened a connection."""

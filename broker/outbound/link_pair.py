@@ -1,11 +1,11 @@
-"""Two links that are one: a client's, and the one that was asked of another container for it (router guide C60, C52).
+"""Two linked links: a client's, and the one to another container that was requested for it (router guide C60, C52).
 
-Each is one `Half`, which passes on to the other what its peer does: messages, whole or as they come; credit and drain;
-outcomes and settlement, in both directions; the end, with its error. Nothing is kept, and nothing is decided here.
+Each is one `LinkHalf`, which passes on the actions of its peer to the other: messages, complete or in pieces; credit
+and drain; outcomes and settlement, in both directions; the end, with its error. Nothing is stored or decided here.
 
-What a sender is ahead of the link that its messages go out on is bounded: beyond `AHEAD_BYTES` its link is held, as in
-`passthrough.sender`. Marks tell how far the other link is: a message in every `MARK_BYTES` reports when it is sent.
-Core only.
+The bytes by which a sender is ahead of the outgoing link are limited: beyond `AHEAD_BYTES` its link is held, as in
+`passthrough.sender`. Marks measure the progress of the other link: a message in every `MARK_BYTES` reports that it was
+sent. Core only.
 """
 
 from __future__ import annotations
@@ -57,15 +57,13 @@ class LinkHalf:
         self._unanswered: dict[Delivery, tuple[Delivery, int]] = {}
         """Deliveries with an outcome of the peer that are not settled yet, by the delivery on the other link."""
         self._cursor: StreamCursor | None = None
-        """The message that is coming in."""
+        """The message that is arriving in pieces on this link."""
         self._streams: list[StreamCursor] = []
         self._sent_bytes = self._marked_bytes = self._taken_bytes = 0
-        """Bytes of whole messages: passed on; up to the last mark; up to the last mark that was passed."""
+        """Bytes of complete messages: passed on; up to the last mark; up to the last mark that was sent."""
         self._ahead_bytes = 0
         """The bytes ahead, as counted in the memory budget."""
         self._held = False
-
-    # ---- what its peer does as a sender ---------------------------------------------------------------------------
 
     def receive(self, fragments: Sequence[Fragment]) -> None:
         if self.other.gone:
@@ -91,7 +89,7 @@ class LinkHalf:
         self._look()
 
     def _mark(self, size_bytes: int) -> Callable[[], None] | None:
-        """A whole message is passed on. If it is to tell when it is sent: how."""
+        """Count a complete message that is passed on; return its callback for when it is sent, if it has a mark."""
         sent_bytes = self._sent_bytes = self._sent_bytes + size_bytes
         if sent_bytes - self._marked_bytes < MARK_BYTES:
             return None
@@ -148,11 +146,11 @@ class LinkHalf:
             self.other.terminal.settle([found])
 
     def _look(self) -> None:
-        """Hold the link if it is too far ahead of the other one, and let it go on if it is not."""
+        """Hold the link if it is too far ahead of the other one, and resume it otherwise."""
         if self.gone or self.other.gone:
             return
         held = self._count() > (AHEAD_BYTES // 2 if self._held else AHEAD_BYTES)
-        while held and self._marked_bytes == self._taken_bytes:  # no mark will tell: a stream has to
+        while held and self._marked_bytes == self._taken_bytes:  # no mark reports progress: a stream has to
             behind = [stream.is_behind(stream.backlog_bytes // 2) for stream in self._streams]
             if any(behind):
                 break
@@ -171,8 +169,6 @@ class LinkHalf:
         self._core.memory.used_bytes += ahead_bytes - self._ahead_bytes
         self._ahead_bytes = ahead_bytes
         return ahead_bytes
-
-    # ---- what its peer does as a receiver -------------------------------------------------------------------------
 
     def request(self, limit: int, drain: bool) -> None:
         more = limit - self._limit
@@ -203,8 +199,6 @@ class LinkHalf:
             if outcome.delivery is None:
                 self.outcomes([outcome._replace(state=MODIFIED, failed=True)])
 
-    # ---- its end --------------------------------------------------------------------------------------------------
-
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         """Close the pair: return messages to the sender on the other link, and close that link, too."""
         if returned and not self.other.gone:
@@ -234,7 +228,7 @@ class LinkPair:
         terminal: TerminalEnd,
         over: Callable[[LinkPair], None],
     ) -> None:
-        """*prefix*: what the client's addresses begin with, and those of the other container do not."""
+        """*prefix*: the prefix of the client's addresses that those of the other container lack."""
         self.connector = connector
         self._prefix = prefix
         self.wish = wish
@@ -269,7 +263,7 @@ class LinkPair:
         asked = self.wish.attach
         assert asked is not None
         end = asked.source if self.wish.to_client else asked.target
-        for_good = for_good or (lost and not end.lasts)  # and many clients wait for ever after a detach that is none
+        for_good = for_good or (lost and not end.lasts)  # many clients wait forever after a detach without closed
         if half is self._far:
             broke = Error("amqp:link:detach-forced", f"the connection to {self.connector!r} broke")
             self._near.terminal.leave(broke if lost else half.terminal.error, for_good=for_good)

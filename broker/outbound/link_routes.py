@@ -1,7 +1,7 @@
-"""Link routes: addresses whose links go on to another container, end to end (router guide C60).
+"""Link routes: addresses whose links continue at another container, end to end (router guide C60).
 
-A client's attach is asked of the other container as the client said it, and answered as that one answers. From then on
-the two links are a `LinkPair`: messages of one go out on the other, hop by hop and without a queue. Core only.
+A client's attach is forwarded to the other container unchanged, and its answer is returned. Then the two links are a
+`LinkPair`: messages of one are sent on the other, hop by hop and without a queue. Core only.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ DIRECTIONS = (BOTH, OUT, IN)
 
 
 class LinkRoute(NamedTuple):
-    """Which addresses, and where to."""
+    """The addresses of a route, and its connector."""
 
     pattern: str
     connector: str
-    """Its name; it need not be there yet."""
+    """The name of the connector of the route, which may not exist yet."""
     direction: str = BOTH
     """The direction of clients' links: `send`, `receive` or `both`."""
     prefix: str = ""
     """The prefix of these addresses that the other container's addresses lack."""
     kept: bool = False
-    """Management made it."""
+    """True if management created the route."""
 
     def fits(self, address: str, *, to_client: bool) -> bool:
         return self.direction in (BOTH, IN if to_client else OUT) and fnmatchcase(address, self.pattern)
@@ -72,7 +72,7 @@ class LinkRoutes:
         self, core: CoreContext, connectors: Connectors, resolver: Resolver, transactions: Transactions
     ) -> None:
         self.all: tuple[LinkRoute, ...] = ()
-        """Never changed, only replaced: any thread may look."""
+        """The routes in order. The tuple is only replaced, never changed: any thread may read it."""
         self.pairs: set[LinkPair] = set()
         self._core = core
         self._connectors = connectors
@@ -95,14 +95,14 @@ class LinkRoutes:
         self.all = (*given, *kept)
 
     def may_fit(self, address: str | None) -> bool:
-        """Any thread."""
+        """Return whether a link to that address may match a route. Any thread."""
         return address is not None and any(fnmatchcase(address, route.pattern) for route in self.all)
 
     def find(self, address: str, *, to_client: bool) -> LinkRoute | None:
         return next((route for route in self.all if route.fits(address, to_client=to_client)), None)
 
     def take(self, wish: Open, terminal: TerminalEnd) -> bool:
-        """Take that attach, if its address is one of theirs; a queue or an exchange that there is goes before them."""
+        """Take an attach whose address matches a route, unless a queue or an exchange has that name."""
         address = wish.terminus.address
         if not address or wish.attach is None or wish.terminus.dynamic:
             return False
@@ -139,8 +139,6 @@ class LinkRoutes:
             return name
         return next(found for number in count(2) if (found := f"{name}#{number}") not in taken)
 
-    # ---- what management asks for ---------------------------------------------------------------------------------
-
     def create(self, route: LinkRoute, done: Done) -> None:
         if any(one.pattern == route.pattern for one in self.all):
             done(StoreError(f"link-route {route.pattern}", "there is one of that pattern", "delete it first"))
@@ -153,7 +151,7 @@ class LinkRoutes:
         )
 
     def delete(self, route: LinkRoute, done: Done) -> None:
-        """Links that are there stay."""
+        """Remove a route; existing links stay open."""
         if route.kept:
             then = behind_sql(self._core.post, done, lambda: self._without(route))
             self._core.store.destroy_config(LINK_ROUTE + route.pattern, then)
@@ -172,8 +170,8 @@ class LinkRoutes:
 def operation_there(wish: Open) -> str:
     """Return the operation of a link over a route, as access rules name it.
 
-    Only the other container knows what stands there. Who asks for a copy of a topic, or for one that is shared or
-    lasts, gets a subscription of it, and takes what comes to that.
+    Only the other container knows the node at that address. A request for a copy of a topic, or for a shared or durable
+    link, creates a subscription there, and consumes its messages.
     """
     operation, terminus = operation_of(wish), wish.terminus
     subscribes = terminus.lasts or not {"topic", "shared"}.isdisjoint(terminus.capabilities)
@@ -198,5 +196,5 @@ def _asked(route: LinkRoute, wish: Open) -> Attach:
 
 
 def _escaped(part: str) -> str:
-    """A part of a link's name, without the characters that join parts; `|` stays, as JMS clients number links by it."""
+    """Return *name* as a part of a link's name, without separators; `|` stays, as JMS clients number links by it."""
     return part.replace("%", "%25").replace("/", "%2F").replace("@", "%40")

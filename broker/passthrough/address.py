@@ -1,12 +1,12 @@
-"""Addresses that messages pass through without being stored, from the senders' links to the receivers' (C10, C11).
+"""Passthrough addresses: messages go from the senders' links to the receivers' without being stored (C10, C11).
 
-*Anycast*: each message goes to one receiver that has credit, of these to the one with the fewest unsettled. It waits
-for credit, in the order of arrival, and its sender waits with it. *Multicast*: each message goes to all receivers there
-are, to each in order, and the slowest of them sets the pace.
+*Anycast*: each message goes to one receiver with credit, the one with the fewest unsettled messages. It waits for
+credit, in the order of arrival, and so does its sender. *Multicast*: each message goes to all present receivers, to
+each in order, at the pace of the slowest of them.
 
-Such an address is routable while it has a receiver: then its senders have credit, which comes back with each settlement
-(C15, C16). When the last receiver goes they keep what they have, since credit can't be taken back from who is using it;
-what they spend it on is released, and comes back when there is a receiver again. Core only.
+An address is routable while it has a receiver: then its senders have credit, which is returned with each settlement
+(C15, C16). When the last receiver leaves they keep their credit, since it cannot be revoked from a sender that uses it.
+The messages that they send with it are released, and the credit is returned when there is a receiver again. Core only.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class NextHopPort(Protocol):
 
     cost: int
     targets: tuple[str, ...]
-    """The brokers with receivers that it leads to."""
+    """The brokers with receivers that the next hop leads to."""
     unsettled: int
 
     @property
@@ -73,10 +73,10 @@ class NextHopPort(Protocol):
     def carry(
         self, passage: ForwardedDelivery, copy: bytes | AnnotatedMessage | StreamCursor, targets: tuple[str, ...]
     ) -> bool:
-        """Take along a copy for *targets*. Return whether the sender is to be told now."""
+        """Queue a copy for *targets*. Return whether the sender gets its outcome now."""
 
     def take_back(self, passage: ForwardedDelivery) -> None:
-        """Give up a message that its sender did not finish."""
+        """Drop the copies of a message that its sender did not finish."""
 
 
 class PassthroughAddress:
@@ -141,13 +141,13 @@ class PassthroughAddress:
             finish([passage for passage, _ in waiting if passage.hear(Outcome(None, None, RELEASED))])
 
     def look_whether_over(self) -> None:
-        """Of one that is not known by its links: it may not be in use any more."""
+        """Remove the address if it is not in use any more, and is not known by its links."""
         idle = not self.waiting and not any(next_hop.unsettled for next_hop in self.next_hops)
         if self.over is not None and idle:
             self.over()
 
     def distribute(self, passages: Sequence[tuple[ForwardedDelivery, bytes | AnnotatedMessage | None]]) -> None:
-        """Give complete messages, or the beginning of one that still comes in (None), to the receivers."""
+        """Pass complete messages, or the beginning of one that still arrives (None), to the receivers."""
         if not self.receivers and not self.next_hops:
             finish([passage for passage, _ in passages])
         elif self.multicast and (self.next_hops or isinstance(passages[0][0], TransitDelivery)):
@@ -170,7 +170,7 @@ class PassthroughAddress:
         finished: list[ForwardedDelivery] = []
         for passage, content in passages:
             next_hops = [(next_hop, next_hop.targets) for next_hop in self.next_hops]
-            if isinstance(passage, TransitDelivery):  # each copy is for some of them only, so nobody gets it twice
+            if isinstance(passage, TransitDelivery):  # each copy is for some of them only, so no broker gets it twice
                 found = [
                     (next_hop, tuple(one for one in next_hop.targets if one in passage.targets))
                     for next_hop in self.next_hops
@@ -199,7 +199,7 @@ class PassthroughAddress:
             next_hop.take_back(passage)
 
     def hand_out(self) -> None:
-        """Anycast: give what waits to receivers with credit."""
+        """Pass waiting anycast messages to receivers with credit."""
         waiting = self.waiting
         if not waiting:
             return
@@ -261,10 +261,10 @@ class PassthroughAddress:
 
 
 class PassthroughTable:
-    """Which addresses are of that kind, and those that are in use."""
+    """The patterns of passthrough addresses, and the addresses in use."""
 
     def __init__(self, anycast: Sequence[str], multicast: Sequence[str]) -> None:
-        """Patterns of names; what several fit is multicast only if no anycast pattern fits."""
+        """*anycast*, *multicast*: patterns of names; an address that matches both is anycast."""
         self._anycast = tuple(anycast)
         self._multicast = tuple(multicast)
         self._places: dict[str, PassthroughAddress] = {}
@@ -274,7 +274,7 @@ class PassthroughTable:
     def watch(
         self, fill: Callable[[PassthroughAddress], None], receivers_changed: Callable[[PassthroughAddress], None]
     ) -> None:
-        """*fill* has a new one know its ways to other brokers; *receivers_changed*: as of `PassthroughAddress`."""
+        """*fill* sets the next hops of a new address; *receivers_changed*: see `PassthroughAddress`."""
         self._fill, self._receivers_changed = fill, receivers_changed
 
     def in_use(self) -> list[PassthroughAddress]:
@@ -299,7 +299,7 @@ class PassthroughTable:
         self._places[place.name] = place
 
     def hold(self, place: PassthroughAddress) -> None:
-        """Messages for it come from another broker: it is in use until they are answered."""
+        """Return the address for messages of another broker: it is in use until they are answered."""
         if place.name not in self._places and place.over is None:
             self._places[place.name] = place
             place.over = lambda: self._over(place)
@@ -310,7 +310,7 @@ class PassthroughTable:
         place.over = None
 
     def look_whether_over(self, place: PassthroughAddress) -> None:
-        """A link has gone; with the last one goes the place."""
+        """Remove a link; the last one removes the address."""
         if not place.receivers and not place.senders and not place.waiting:
             self._places.pop(place.name, None)
 

@@ -37,17 +37,17 @@ class ForwardedDelivery:
         self.sender = sender
         self.delivery = delivery
         self.settled = settled
-        """The sender wants no outcome."""
+        """True if the sender awaits no outcome."""
         self.size_bytes = size_bytes
         """Bytes that the message counts for in the memory budget."""
         self.arriving: StreamingMessage | None = None
-        """While it still comes in."""
+        """The content, while it is still arriving."""
         self.legs = 0
         """Receivers whose outcome is awaited."""
         self.answer: Outcome | None = None
-        """The weightiest so far."""
+        """The highest-ranking outcome so far."""
         self.done = False
-        """Its sender has the answer, or gave it up: what still comes is not heard."""
+        """True if the sender has its answer, or aborted the message: further outcomes are ignored."""
 
     def hear(self, outcome: Outcome) -> bool:
         """Apply the *outcome* of a receiver. Return whether it was the last one that is awaited."""
@@ -72,7 +72,7 @@ class ForwardedDelivery:
 
 
 class TransitDelivery(ForwardedDelivery):
-    """A message that came from another broker."""
+    """A message that arrived from another broker."""
 
     __slots__ = ("targets", "trace")
 
@@ -100,17 +100,17 @@ class StreamReceiver(Protocol):
 
 
 class AddressPort(Protocol):
-    """The address that a message goes to, as its sender sees it."""
+    """The address of a message, as its sender sees it."""
 
     def take_back(self, passage: ForwardedDelivery) -> None:
-        """Give up a message that its sender did not finish."""
+        """Drop a message that its sender did not finish."""
 
 
 class StreamingMessage:
-    """The content of a message that still comes in: what each of its copies has yet to read of it."""
+    """The content of a message that is still arriving: the parts that its copies have not read yet."""
 
     def __init__(self, place: AddressPort, tell: Callable[[], None]) -> None:
-        """*tell*: as of `StreamCursor`, for each copy."""
+        """*tell*: see `StreamCursor`, for each copy."""
         self.place = place
         self.copies: dict[StreamCursor, StreamReceiver | None] = {}
         """The copies and the receiver of each; None while it has none."""
@@ -132,13 +132,13 @@ class StreamingMessage:
         self.ended = last
 
     def wake(self) -> None:
-        """Have the receivers' workers send what came."""
+        """Have the receivers' workers send the content that arrived."""
         for receiver in self.copies.values():
             if receiver is not None:
                 receiver.terminal.more()
 
     def abort(self) -> None:
-        """The rest will never come."""
+        """End the content early: the rest will never arrive."""
         for cursor in self.copies:
             cursor.abort()
         self.wake()
@@ -154,11 +154,11 @@ class StreamingMessage:
         return max((cursor.backlog_bytes for cursor in self.copies), default=0)
 
     def tell_when_read(self) -> None:
-        """Have each copy tell when it has been read to the end."""
+        """Request a notification of each copy that is read to the end."""
         for cursor in self.copies:
             cursor.is_behind(0)
 
     def is_behind(self) -> bool:
         """Return whether a copy has content to send. Each copy that has reports when half of it is sent."""
-        behind = [cursor.is_behind(cursor.backlog_bytes // 2) for cursor in self.copies]  # each of them is to tell
+        behind = [cursor.is_behind(cursor.backlog_bytes // 2) for cursor in self.copies]  # each of them must report
         return any(behind)

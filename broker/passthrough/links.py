@@ -23,7 +23,7 @@ class PassthroughLinks:
     def __init__(
         self, links: LinkContext, addresses: PassthroughTable, endpoints: Mapping[str, Endpoint], credit: int
     ) -> None:
-        """*credit*: of a sender, in messages."""
+        """*credit*: the credit of a sender to a passthrough address, in messages."""
         self._links = links
         self._addresses = addresses
         self._endpoints = endpoints

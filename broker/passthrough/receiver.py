@@ -33,7 +33,7 @@ class PassthroughReceiver(IdleDriver):
         """True if the receiver gives no outcomes: deliveries count as accepted."""
         self.unsettled = 0
         self.served = 0
-        """When it got something last, as a number that only rises."""
+        """The sequence number of the last message that it received."""
         self.pending: deque[PassthroughCopy] = deque()
         """Multicast copies for which the receiver has no credit yet (C33)."""
         self._addresses = addresses
@@ -62,7 +62,7 @@ class PassthroughReceiver(IdleDriver):
             self.terminal.drained(spent)
 
     def send_pending(self) -> None:
-        """Send what it has credit for."""
+        """Send as many messages as it has credit for."""
         count = min(self.room(), len(self.pending))
         if count > 0:
             self.take([self.pending.popleft() for _ in range(count)])
@@ -107,7 +107,7 @@ class PassthroughReceiver(IdleDriver):
             self.terminal.settle(settle)
 
     def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
-        """An outcome that depends on a transaction can't be passed on: what was settled so has failed."""
+        """Treat outcomes that depend on a transaction as failed: they cannot be passed on."""
         for txn_id, outcome in provisional:
             self._transactions.find(connection, txn_id).fail(NO_TRANSACTIONS)
             if outcome.delivery is None:

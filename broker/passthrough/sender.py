@@ -1,8 +1,8 @@
-"""Senders to addresses that messages pass through: drivers of channels on which a client sends.
+"""Senders to passthrough addresses: drivers of channels on which a client sends.
 
-A message that comes in pieces goes on with its first one (C30). What of it the slowest receiver has not taken is held
-in memory, and beyond `AHEAD_BYTES` for one sender the sender's link is held: it is read no further, so the session's
-window shuts, and the client waits. Core only.
+A message in pieces is forwarded from its first piece on (C30). Content that the slowest receiver has not taken is held
+in memory. Beyond `AHEAD_BYTES` for one sender its link is held: it is not read any more, so the session's window
+closes, and the client waits. Core only.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ AHEAD_BYTES = 1 << 20
 LEAST_AHEAD_BYTES = 64 << 10
 """Bytes that a sender may be ahead when no memory is left."""
 SESSION_WINDOW_BYTES = 4 << 20
-"""The window of sessions where there are such addresses: what a client may send beyond that before it has to wait."""
+"""The session window if there are such addresses: the bytes that a client may send beyond that before it waits."""
 
 
 class PassthroughSender:
-    """A producer that forwards whole messages and reports their outcomes to the client."""
+    """A producer that forwards complete messages and reports their outcomes to the client."""
 
     terminal: TerminalEnd
 
     def __init__(self, core: CoreContext) -> None:
-        """`terminal` is set once it is there."""
+        """`terminal` is set after the construction."""
         self.closed = False
         self._memory = core.memory
 
@@ -96,13 +96,13 @@ class PassthroughSender:
 
 
 class StreamingSender(PassthroughSender):
-    """Forwards messages that come in pieces from their first piece on."""
+    """A producer that also forwards messages in pieces, from their first piece on."""
 
     def __init__(self, core: CoreContext) -> None:
         super().__init__(core)
         self._post = core.post
         self._current: ForwardedDelivery | None = None
-        """The message that is coming in."""
+        """The message that is arriving in pieces."""
         self._streams: list[StreamingMessage] = []
         """Messages that arrived in pieces and that not all receivers have read to the end."""
         self._ahead_bytes = 0
@@ -110,7 +110,7 @@ class StreamingSender(PassthroughSender):
         self._held = False
 
     def _begin(self, passage: ForwardedDelivery, place: PassthroughAddress) -> StreamingMessage:
-        """A message begins that goes to *place*."""
+        """Begin a message for *place*."""
         self._current = passage
         arriving = passage.arriving = StreamingMessage(place, lambda: self._post(self._look))
         self._memory.used_bytes += ENTRY_BYTES
@@ -146,13 +146,13 @@ class StreamingSender(PassthroughSender):
         self._streams.remove(arriving)
 
     def _look(self) -> None:
-        """Hold the link if its messages are too far ahead of the receivers, and let it go on if they are not."""
+        """Hold the link if its messages are too far ahead of the receivers, and resume it otherwise."""
         if self.closed:
             return
         most_bytes = AHEAD_BYTES if self._memory.free_bytes > 0 else LEAST_AHEAD_BYTES
         held = self._count() > (most_bytes // 2 if self._held else most_bytes)
         while held:
-            behind = [stream.is_behind() for stream in self._streams]  # each of them is to tell
+            behind = [stream.is_behind() for stream in self._streams]  # each of them must report
             if any(behind):
                 break
             held = self._count() > most_bytes // 2  # they took it all just now
@@ -202,7 +202,7 @@ class PassthroughProducer(StreamingSender, IdleDriver):
         """Credit for when there is a receiver."""
         self._walk: Walk | None = None
         self._wrong: Error | None = None
-        """Why it is refused at its end."""
+        """The reason why the message is refused at its end."""
         addresses.use(place)
         place.senders[self] = None
         self.first_credit = self._credit(credit)
@@ -249,8 +249,6 @@ class PassthroughProducer(StreamingSender, IdleDriver):
         self._owed += wanted
         return 0
 
-    # ---- whole messages ---------------------------------------------------------------------------------------------
-
     def _put_whole(self, fragments: list[Fragment]) -> None:
         if self._vouch:
             fragments = [fragment for fragment in fragments if self._is_from_user(fragment)]
@@ -264,8 +262,6 @@ class PassthroughProducer(StreamingSender, IdleDriver):
             self.terminal.reject((fragment[0],), self._credit(1), *condition_of(error))
             return False
         return True
-
-    # ---- messages in pieces -----------------------------------------------------------------------------------------
 
     def _grow(self, delivery: Delivery, data: bytes, flags: int) -> None:
         passage = self._current
@@ -291,7 +287,7 @@ class PassthroughProducer(StreamingSender, IdleDriver):
             self._end(passage, settled=bool(flags & SETTLED))
 
     def _walk_on(self, passage: ForwardedDelivery, walk: Walk, data: bytes, *, last: bool) -> None:
-        """See that it may be what it says; once it may not, who has a part of it gives that up."""
+        """Check the next piece; if it becomes invalid, receivers abort their parts of the message."""
         try:
             walk.feed(data, last=last)
         except (NotTheSender, Malformed) as error:

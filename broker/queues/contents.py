@@ -1,13 +1,13 @@
 """The messages on a queue, in order, and the memory that they hold.
 
 Order is by position. A message that is requeued keeps its position, so it is dispatched again before all later ones.
-Only durable messages are on the queue: a batch is added when the flush that holds it is done.
+Only durable messages are on the queue: a batch is added when its flush is done.
 
 | part, in order | messages |
 |---|---|
 | `returned` | requeued ones |
 | `ready` | held in memory |
-| `backlog` | on the disk only, by their ids; a few are held |
+| `backlog` | on the disk only, by their IDs; a few are held |
 
 New messages go to `ready` as long as there is no backlog and memory is left for them.
 """
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ..users.user_accounts import UserAccount
 
 Driver = Any
-"""The driver of a producer, which the queue counts only."""
+"""The driver of a producer; the queue only counts it."""
 
 
 class QueueContents:
@@ -59,7 +59,7 @@ class QueueContents:
         self.arguments = arguments
         self.policy = policy_of(name, arguments)
         self.limits: QueueLimits | None = None
-        """Checks messages before they are enqueued, if the policy asks for that."""
+        """Checks messages before they are enqueued, if the policy requires it."""
         self.delivery_counts: DeliveryCounts | None = None
         """Failed deliveries of its messages, on the disk, if the policy limits them."""
         self.maker: object = None
@@ -91,32 +91,32 @@ class QueueContents:
         """Batches that are not durable yet: later ones wait behind them."""
         self.ready: deque[Entry] = deque()
         self.returned: list[Entry] = []
-        """A heap of messages that came back: all of them stand before `ready`."""
+        """A heap of requeued messages, which precede `ready`."""
         self.backlog = Backlog()
         self.held_bytes = 0
         """The memory of all its messages that are held, including those that consumers have."""
         self.delayed: dict[Entry, None] = {}
-        """Messages that wait to come back, or are being moved to another address."""
+        """Messages whose requeue is delayed, or that are being moved to another address."""
         self._was_delayed: Entry | None = None
         self.locked: dict[Entry, None] = {}
         """Messages that open transactions take off."""
         self.draining: dict[QueueConsumer, None] = {}
-        """Consumers that want what there is, now: they wait for what is being read."""
+        """Consumers that drain and wait for messages that are being read."""
         self.consumers: list[QueueConsumer] = []
         self.browsers: list[QueueBrowser] = []
         """Browsers, and consumers that filter."""
         self.selecting: list[FilteringConsumer] = []
         """Consumers that filter."""
         self.detached_consumers: dict[UnsettledHolder, None] = {}
-        """Closed consumers with messages that have not come back yet."""
+        """Closed consumers with messages that are not requeued yet."""
         self.producers: dict[Driver, None] = {}
         self.was_linked = self.was_filled = False
         """There was a link, or a message, since the broker started; kept for queues that are deleted automatically."""
         self.positions = count(1)
         self.replicated = False
-        """All members of a cluster have the queue, and order what happens to its messages."""
+        """True if all members of a cluster have the queue, and order its changes."""
         self.is_paused = False
-        """Another member of the cluster dispatches its messages, or none does at the moment."""
+        """True if another member of the cluster dispatches its messages, or none does at present."""
         self.is_owner = True
         """This broker decides which messages expire, or are too many."""
         self.delivered_below = core.loader.recovered_below
@@ -137,7 +137,7 @@ class QueueContents:
         self._reading: Page | None = None
         """The part of the backlog that is being read."""
         self._purged_below = 0
-        """Messages at positions below it went before they were shown."""
+        """The position below which a purge removed messages before they were shown."""
         self.reading_end = 0
         """Behind its last position: nothing before that is taken out of the backlog meanwhile."""
         self._mark = BATCH_MESSAGES
@@ -183,7 +183,7 @@ class QueueContents:
         return held_bytes + more_bytes >= self._memory.share_bytes
 
     def _count_transient(self, size_bytes: int) -> None:
-        size_bytes = max(size_bytes, -self.transient_bytes)  # what was taken before it was shown was never counted
+        size_bytes = max(size_bytes, -self.transient_bytes)  # those removed before they were shown do not count
         self.transient_bytes += size_bytes
         if self.account is not None:
             self.account.transient_bytes += size_bytes
@@ -281,7 +281,7 @@ class QueueContents:
         if not backlog.count and self.has_room():
             self._admit([entry for entry in entries if entry not in early] if early else entries)
             return
-        # what comes while the last of the backlog is being read stays in memory, or it would never end under traffic
+        # messages that arrive while the last of the backlog is being read stay in memory, or reading would never end
         keep = 0 < backlog.stored <= BATCH_MESSAGES and self.has_room()
         for (is_early, held), group in groupby(entries, lambda entry: (entry in early, keep or not entry.message_id)):
             alike = list(group)
@@ -300,7 +300,7 @@ class QueueContents:
                 self._admit(alike)
 
     def is_purged(self, entry: Entry) -> bool:
-        """Return whether a message, and all that came with it, was purged before it was shown."""
+        """Return whether a message, and its whole batch, was purged before it was shown."""
         return entry.position < self._purged_below
 
     def _admit(self, entries: Sequence[Entry]) -> None:
@@ -391,7 +391,7 @@ class QueueContents:
         count = self.messages
         kept = self.with_consumers()
         held_bytes = sum([entry.held_bytes for entry in kept])
-        if self.order.finds_by_position:  # others find entries by their positions, and must see at once which are gone
+        if self.order.finds_by_position:  # others find entries by position, and must see dequeued ones
             for entry in (*self.ready, *self.returned, *self.delayed, *self.parked()):
                 entry.gone = True
         self._dispose(kept, user)
@@ -455,7 +455,7 @@ class QueueContents:
         entry.previously_delivered = True
         if not self.order.counts_failures:
             entry.failures = 1
-        else:  # what did not happen must not end it, not even if a limit comes later
+        else:  # a cancelled change must not have effects, not even if a limit is set later
             counts = self.delivery_counts
             entry.failures = 0 if counts is None else counts.of(entry.message_id)
             entry.min_delivery_count = 1
@@ -510,7 +510,7 @@ class QueueContents:
         found, held = self.backlog.take_out(position)
         if not found:
             return None
-        if position < self.reading_end:  # what is being read is not what was there any more
+        if position < self.reading_end:  # the read was for entries that are no longer there
             self._reading, self.reading_end = None, 0
         if held is not None:
             return held

@@ -1,12 +1,14 @@
-"""Duplicate detection: a queue remembers the message-ids it has taken, and takes none of them twice. Core only.
+"""Duplicate detection: a queue remembers message-ids, and enqueues no message twice. Core only.
 
-The newest `duplicate-window` ids are remembered, whatever has become of the messages. They are messages of a queue
-of their own, `$duplicates:` and the name, which is there before the queue is. An id is recorded behind its message, and
-the sender is told when both are durable: what was confirmed is known after a crash, too, and of what was not there is
-perhaps the message without its id, never the id without its message. So the id of a message that is not stored is not
-stored either. Messages without a message-id are always taken; of a long one the properties have to be in its first
-64 KiB. In a transaction ids are remembered with the commit; till then they count in that transaction alone. With the
-queue goes what it remembered: at the next start, if a crash came between the two.
+The newest `duplicate-window` IDs are remembered, even if their messages left the queue. They are messages of a separate
+queue, `$duplicates:` and the name, which is created before the queue. An ID is recorded behind its message, and the
+sender is answered when both are durable. So IDs of confirmed messages survive a crash; an unconfirmed one may leave the
+message without its ID, never the ID without its message. Hence the ID of a message that is not stored is not stored
+either.
+
+Messages without a message-id are always enqueued; the properties of a long one must be in its first 64 KiB. In a
+transaction IDs are remembered with the commit; until then they count in that transaction alone. The IDs are deleted
+with the queue: at the next start, if a crash came between the two.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from .ports import InternalQueue, InternalQueues, QueueState
 
 PREFIX = "$duplicates:"
 _MISSING, _TRANSIENT = 0, -1
-"""In the place of an id: the key is not kept, for want of a queue or of room; or nothing of its message is."""
+"""Markers in the place of an ID: the key is not stored, as its queue or space is missing; its message is transient."""
 
 
 class Deduplication:
@@ -54,7 +56,7 @@ class Deduplication:
             self._internal_queues.create_queue(name, {}, self._made)
 
     def _made(self, made: InternalQueue | Exception) -> None:
-        if isinstance(made, Exception):  # they are remembered as long as the broker runs: the log says why
+        if isinstance(made, Exception):  # they are remembered as long as the broker runs: the log states the error
             return
         if self._queue.is_deleted:
             self._internal_queues.drop_queue(made.name, ignore)
@@ -116,10 +118,10 @@ class Deduplication:
         self._begin()
         stored: dict[bytes, bool] = {}
         for entry in entries:
-            if (key := key_of(_first_bytes(entry))) is not None:  # with what it was: one that is moved may come again
+            if (key := key_of(_first_bytes(entry))) is not None:  # of the old content: it may return
                 before = stored.get(key, self._keys.get(key, _TRANSIENT) != _TRANSIENT)
                 stored[key] = before or entry.message_id > 0
-        if not self._queue.policy.is_sorted:  # then nobody else asks, and it is long
+        if not self._queue.policy.is_sorted:  # then no other request is pending, and the list is long
             for entry in entries:
                 entry.first_bytes = b""
         for key, lasts in stored.items():

@@ -1,17 +1,17 @@
-"""Failed deliveries, counted across restarts: what messages have of them on a queue with `max-deliveries`. Core only.
+"""Failed deliveries, counted across restarts, of messages on a queue with `max-deliveries`. Core only.
 
-A message that failed has a record of its id and its count. Records are messages of a queue of their own, `$failures:`
-and the name, which is made with the first of them and goes with the queue. At each failure a new record takes the place
-of the one before; whatever takes the message off its queue takes the record along. All that one step of the core
-brings is written together, in the next one, and nobody waits for it to be durable. So a crash may leave a message
-whose last failures are not counted, never one with a higher count than it has; and a count without its message, which
-is cleared at the next start. A message that somebody had when the broker stopped, or was killed, has not failed by
-that: what was there is marked as perhaps delivered, and counts what its record says.
+A message that failed has a record of its ID and its count. Records are messages of a separate queue, `$failures:` and
+the name, which is created with the first of them and deleted with the queue. At each failure a new record replaces the
+previous one; the record is removed when the message leaves its queue. The records of one step of the core are written
+together, in the next one, and nothing waits for their durability. So a crash may leave a message whose last failures
+are not counted, never one with too high a count. It may also leave a count without its message, which is removed at the
+next start. A message that was unsettled when the broker stopped, or was killed, has not failed: it is marked as
+possibly delivered, with the count of its record.
 
-Records name messages by their ids, which mean nothing in another log: what a salvage or a load has made of a store
-begins anew. The queue's argument `x-log` says whose they are.
+Records contain message IDs, which are invalid in another log: a salvaged or imported store starts without counts. The
+queue's argument `x-log` names the log.
 
-Without room counts are in memory only, as they are for what is not stored, and in queues that a cluster replicates.
+Without space counts are in memory only, as they are for transient messages, and in replicated queues.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class DeliveryCounts:
             self._recalled = {one.message_id: recalled[one.message_id] for one in kept if one.message_id in recalled}
             self._records, self._over = records, []
             if place := self._place():
-                with suppress(CairnError):  # then they go at the next start
+                with suppress(CairnError):  # then they are removed at the next start
                     self._core.store.purge(place, self._core.clock.wall_us(), keep=records.values())
             return failed, before, recalled
         return (failed,)
@@ -119,8 +119,6 @@ class DeliveryCounts:
         """Delete the records of a queue that is deleted."""
         self._records, self._recalled, self._failed, self._over = {}, {}, {}, []
         self._internal_queues.drop_queue(place_name(self._queue.name), ignore)
-
-    # ---- the start ------------------------------------------------------------------------------------------------
 
     def recall(self, kept: InternalQueue) -> None:
         """Read the counts that the store had when it was opened.
@@ -132,7 +130,7 @@ class DeliveryCounts:
             for record, content in zip(left, found, strict=False):
                 self._recall(record, content)
             left = left[len(found) :]
-        kept.clear()  # records are the store's alone: nobody is given what is replaced behind the queue's back
+        kept.clear()  # only the store uses the records: no consumer is affected when they are replaced
         on_queue = self._queue.backlog.page(0, self._queue.backlog.count).ids
         orphans = np.setdiff1d(np.fromiter(self._records, np.uint64), np.frombuffer(on_queue, np.uint64))
         for message_id in orphans.tolist():
@@ -155,8 +153,6 @@ class DeliveryCounts:
             self._recalled[message_id] = count
         if record:
             self._over.append(record)
-
-    # ---- writing --------------------------------------------------------------------------------------------------
 
     def _place(self) -> int:
         """Return the wiring's id of the queue of records, or 0 if it does not exist."""

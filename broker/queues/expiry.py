@@ -1,8 +1,8 @@
 """The expiry and delayed delivery of messages on a queue (see `messages.message_times`). Core only.
 
-An expired message is never dispatched. It leaves the queue when its time is over if it is in memory, or stands first in
-what is not; behind messages that have no time and are not in memory, it leaves when these do. What is to be delivered
-later waits apart, without its content if that can be read back.
+An expired message is never dispatched. It leaves the queue when its time is over if it is in memory, or first in the
+backlog; behind messages without a time in the backlog, it leaves when these do. Delayed messages wait separately,
+without their content if it can be read back.
 """
 
 from __future__ import annotations
@@ -95,12 +95,10 @@ class Expiry:
             queue.give_back(entry)
             self._core.schedule_dispatch(queue)
 
-    # ---- expiry ---------------------------------------------------------------------------------------------------
-
     def expire(self) -> bool:
         """Remove expired messages, so that they are not dispatched; return False if the rest follows in later steps."""
         queue, now_us = self._queue, self._core.clock.wall_us()
-        if not queue.is_owner:  # who decides says so, to all
+        if not queue.is_owner:  # the decider multicasts it
             return True
         while self._expiring and self._expiring[0][0] <= now_us:
             if not self._has_time():
@@ -188,12 +186,10 @@ class Expiry:
     def _ring(self, at_us: int) -> None:
         if at_us == self._alarm_us and not self._queue.is_deleted:
             self._alarm_us = inf
-            if not self._queue.is_owner:  # `wake` looks again
+            if not self._queue.is_owner:  # `wake` checks again
                 return
             self.expire()
             self.walk()
-
-    # ---- what is not in memory ------------------------------------------------------------------------------------
 
     def walk(self) -> None:
         """Check the first messages that are not in memory for expiry."""
@@ -223,10 +219,10 @@ class Expiry:
         self._core.schedule_dispatch(queue)
 
     def _expire_over(self) -> None:
-        """Remove expired messages that are away from the others; then look for more in the backlog, if there may be."""
+        """Remove expired messages outside of the order; then check the backlog, if it may have more."""
         queue = self._queue
         while self._over:
-            if self._moving >= MOST_MOVING or not self._has_time():  # a move that ends goes on
+            if self._moving >= MOST_MOVING or not self._has_time():  # a move that ends continues
                 return
             entry = self._over.popleft()
             if entry in queue.delayed and not entry.gone:  # else it was purged meanwhile

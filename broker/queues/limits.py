@@ -1,9 +1,9 @@
 """The limits of a queue: each message is checked before it is enqueued, if the policy has limits or rejects duplicates.
 
-Core only. A queue without such a policy has none, and its messages are enqueued a batch at a time. What open
-transactions will put on the queue counts where a limit refuses or drops messages, else a commit would go beyond it.
-Where it blocks it does not: a sender would wait in the middle of its transaction for room that nobody can make.
-In a cluster so does what came in here and is not heard yet; what came in elsewhere meanwhile nobody knows.
+A queue without such a policy has no limits, and its messages are enqueued a batch at a time. The pending enqueues of
+open transactions count if a limit refuses or drops messages, or else a commit would exceed it. They do not count if it
+blocks: a sender would wait in its transaction for space that no consumer can make. In a cluster, pending enqueues of
+this member also count; those of others are unknown. Core only.
 """
 
 from __future__ import annotations
@@ -102,8 +102,6 @@ class QueueLimits:
         """Return whether all members of a cluster have the queue."""
         return self._queue.order.remembers_together
 
-    # ---- messages that come ---------------------------------------------------------------------------------------
-
     def look_at(self, content: bytes, size_bytes: int, staged: Staged | None = None) -> str | None:
         """Return an empty text to accept a message, the reason to refuse it, or None to drop it silently.
 
@@ -112,7 +110,7 @@ class QueueLimits:
         if why := self.too_long(size_bytes):
             return why
         is_known = self.duplicates is not None and self.duplicates.knows(content)
-        if is_known:  # also if it is full: it was taken; in a cluster all members ask again when they hear it
+        if is_known:  # also if it is full: it was accepted; in a cluster all members check again when it is delivered
             return "" if self.is_shared else None
         more = 1 + self._staged + self._coming, size_bytes + self._staged_bytes + self._coming_bytes
         if self._overflow in ("reject", "drop") and self._use(*more) > 1:
@@ -169,7 +167,7 @@ class QueueLimits:
             return
         count, size = len(out), sum([self._sizes.get(entry.position & ARRIVAL_MASK, 0) for entry in out])
 
-        def gone() -> None:  # it was heard before it is safe, and counted twice in between
+        def gone() -> None:  # it was delivered before it is safe, and counted twice in between
             self._leaving -= count
             self._leaving_bytes -= size
             self.shown()
@@ -216,8 +214,6 @@ class QueueLimits:
         self.count_dequeued(())
         return sizes
 
-    # ---- credit ---------------------------------------------------------------------------------------------------
-
     def credit(self, terminal: TerminalEnd, wanted: int) -> int:
         """Return how much of the credit *wanted* the sender gets now; the rest is granted when the queue has room."""
         if self._overflow != "block" or self._use() < 1:
@@ -228,8 +224,6 @@ class QueueLimits:
     def no_credit(self, terminal: TerminalEnd) -> None:
         """Drop the credit that was withheld from a closed channel."""
         self._withheld.pop(terminal, None)
-
-    # ---- limits ---------------------------------------------------------------------------------------------------
 
     def _use(self, more_messages: int = 0, more_bytes: int = 0) -> float:
         """Return the used part of the limit that is nearer, where 1 is all of it."""

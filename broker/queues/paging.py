@@ -1,6 +1,6 @@
 """Pages of the messages that a queue holds in memory, found in time slices where they are not in order.
 
-What came back to a queue, and all that is on a sorted one, stands in a heap. To find a page in it takes a look at every
+Requeued messages, and all messages of a sorted queue, are in a heap. Finding a page in it requires a scan of every
 message, a tenth of a second for a million. Core only.
 """
 
@@ -42,7 +42,7 @@ class _Page:
         self._looked = 0
         self._found: list[Entry] = []
         self._limit = _NO_POSITION
-        """The page ends before it."""
+        """The position before which the page ends."""
 
     def look(self) -> None:
         while self._looked < len(self._all):

@@ -58,7 +58,7 @@ class Policy(NamedTuple):
     paused: bool = False
     """Consumers get no messages until that is changed."""
     replicated: bool = True
-    """In a cluster, all members have the queue, with the same messages on it; else only the one where it was made."""
+    """True if all members of a cluster have the queue, with the same messages; else only one member has it."""
     duplicate_window: int = 0
     """The number of remembered message-ids; a message with one of them is accepted, but not enqueued again."""
 

@@ -126,7 +126,7 @@ class ContentsView(Protocol):
 
     @property
     def unordered_count(self) -> int:
-        """The number of messages that `in_memory` scans."""
+        """The number of messages that a scan by `in_memory` visits."""
 
     def in_memory(self, after: int, most: int) -> list[Entry]:
         """Return the first messages in memory with positions above *after*, in order."""
@@ -154,7 +154,7 @@ class LimitedQueue(QueueState, Protocol):
         """Return the messages that consumers have, and those that transactions take off."""
 
     def take_oldest(self) -> Entry | None:
-        """Remove the first message that nobody has from among the others."""
+        """Remove the first message that no consumer has, out of order."""
 
     def count_dequeued(self, entries: Sequence[Entry]) -> None:
         """Count messages that are off the queue for good."""

@@ -55,7 +55,7 @@ class QueuePurges:
             self._go_on(self._cut(queue.queue_id, is_final=True), "", purged)
 
     def _cut(self, queue_id: int, *, keep: Sequence[int] = (), is_final: bool = False) -> Iterator[int]:
-        """Cut the queue; what follows is done by going through the LSNs returned, the last of which is to wait for."""
+        """Begin the purge; go through the returned LSNs to complete it, and wait for the last one."""
         store, now_us = self._core.store, self._core.clock.wall_us()
         if isinstance(store, PurgesInSlices):
             return store.purge_in_slices(queue_id, now_us, keep=keep, is_final=is_final)

@@ -31,7 +31,7 @@ from .queue_order import QueueOrder
 
 _NOT_LOADED = object()
 Driver = Any
-"""The driver of a producer, which the queue counts only."""
+"""The driver of a producer, counted by the queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,15 @@ class QueueServices:
 
 
 class Queue(QueueContents):
-    """One queue. Core only."""
+    """A queue of messages. Core only."""
 
     is_sorted = False
-    """Its messages, or their consumers, are chosen by what is in the messages."""
+    """True if the order or the consumers of messages depend on their content."""
 
     def __init__(
         self, core: CoreContext, services: QueueServices, name: str, queue_id: int, arguments: Mapping[str, Any]
     ) -> None:
-        """Create an empty queue with the policy in *arguments*. Raise `StoreError` if they are not valid."""
+        """Create an empty queue with the policy in *arguments*. Raise `StoreError` if that is not valid."""
         super().__init__(core, name, queue_id, arguments)
         self._services = services
         self.order = services.local_order(self)
@@ -99,7 +99,7 @@ class Queue(QueueContents):
             self._core.post(self.trim)
 
     def trim(self) -> None:
-        """Apply an overflow policy that drops messages to what the store held when it was opened.
+        """Apply an overflow policy that drops messages to the messages that were in the store at its start.
 
         A crash may come between the record of a message and those of the messages that it displaced.
         """
@@ -152,7 +152,7 @@ class Queue(QueueContents):
         self._core.schedule_dispatch(self)
 
     def check_lifetime(self) -> None:
-        """Delete the queue if its lifetime is over."""
+        """Delete the queue if its lifetime has ended."""
         self._services.check_lifetime(self)
 
     # ---- dispatch -------------------------------------------------------------------------------------------------
@@ -223,9 +223,9 @@ class Queue(QueueContents):
         self._loader.load(page.stored, self.expiry is not None, then)
 
     def entries_of(self, page: Page, contents: Sequence[Loaded]) -> tuple[list[Entry], int]:
-        """Return the messages of *page*, as far as *contents* go, and how many places of the page these are.
+        """Return the messages of *page*, as far as *contents* go, and the number of its places that these cover.
 
-        Messages that can't be read are reported and left out.
+        Unreadable messages are reported and omitted.
         """
         entries: list[Entry] = []
         loaded = iter(contents)
@@ -249,7 +249,7 @@ class Queue(QueueContents):
                 else:
                     assert isinstance(content, CairnError)
                     done += 1
-                    if self._core.store.holds(message_id):  # else it went while a browser looked
+                    if self._core.store.holds(message_id):  # else it was dequeued while a browser read it
                         report_unreadable(self.name, message_id, content)
                     continue
                 recovered = message_id < delivered_below
@@ -279,7 +279,7 @@ class Queue(QueueContents):
             return
         self._reading = None
         self.reading_end = 0
-        page = self.backlog.page(page.first - 1, len(page.ids))  # again, with what was put back there meanwhile
+        page = self.backlog.page(page.first - 1, len(page.ids))  # again, with messages that were requeued meanwhile
         entries, done = self.entries_of(page, contents)
         then(page, entries, done)
 
@@ -308,7 +308,7 @@ class Queue(QueueContents):
         self.dispatch()
 
     def _dispatch_returned(self) -> None:
-        """Dispatch requeued messages; what waits for a consumer that is not here does not hold up `ready`."""
+        """Dispatch requeued messages; those that wait for an absent consumer do not hold up `ready`."""
         if dispatch_returned(self.returned, self.consumers) and self.ready:
             dispatch_ready(self.ready, self.consumers)
 

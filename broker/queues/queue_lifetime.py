@@ -36,7 +36,7 @@ class LifetimeEvent(Enum):
     DELETE = "delete"
     """The deletion was requested, and may be done."""
     NOT_DELETED = "not deleted"
-    """The wiring could not be changed."""
+    """The change of the wiring failed; the queue remains."""
     REMOVED = "removed"
     """The wiring was changed, or another queue replaces this one."""
 

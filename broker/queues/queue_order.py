@@ -1,6 +1,6 @@
-"""The order of what happens to the messages of a queue: decided by this broker alone, or with the members of a cluster.
+"""The order of changes to the messages of a queue: decided by this broker alone, or with the members of a cluster.
 
-A queue has one of the two for its whole life: `transactions.local_order`, or `cluster.replicated_order`.
+A queue always uses one of the two: `transactions.local_order`, or `cluster.replicated_order`.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class QueueOrder(Protocol):
         """Dequeue messages that the queue has no place for, and do *then* when they are counted out."""
 
     def drop_free(self, entries: Sequence[Entry], why: Why, take_out: Callable[[Entry], bool]) -> None:
-        """Dequeue those of *entries* that no consumer has; *take_out* takes one out of the queue if it is there."""
+        """Dequeue those of *entries* that no consumer has; *take_out* removes one from the queue, if it is on it."""
 
     def drop_returned(self, entry: Entry, why: Why) -> bool:
-        """Dequeue a message that comes back to the queue, where that can be decided at once; return whether it is."""
+        """Dequeue a requeued message, if that can be decided at once; return whether it is dequeued."""
 
     def dead_letter(self, entry: Entry, why: Why, then: Callable[[int], None]) -> None:
-        """Dequeue a message that goes nowhere; *then* gets the LSN to wait for before that is reported."""
+        """Dequeue a message that has no target; *then* gets the LSN to wait for before that is reported."""
 
     def still_has(self, entry: Entry) -> bool:
         """Return whether a message that was on its way elsewhere was not purged meanwhile."""
@@ -62,13 +62,13 @@ class QueueOrder(Protocol):
         """Return a message of a closed receiver to its place; *failed*: that counts as a failed delivery."""
 
     def release_all(self) -> None:
-        """Return what is still to be returned in this step."""
+        """Send all pending returns of this step now."""
 
     def consuming(self) -> None:
-        """Note that the queue has one consumer more."""
+        """Note another consumer of the queue."""
 
     def not_consuming(self) -> None:
-        """Note that the queue has one consumer less."""
+        """Note that a consumer of the queue was closed."""
 
     def has_other_consumers(self) -> bool:
         """Return whether the queue has consumers at other members."""
@@ -77,7 +77,7 @@ class QueueOrder(Protocol):
         """Return whether this broker deletes the queue when its lifetime is over."""
 
     def purge(self, done: Callable[[int | Exception], None], user: str) -> None:
-        """Dequeue all messages but those that consumers have; *done* gets how many."""
+        """Dequeue all messages except those with consumers; *done* gets the count."""
 
     def deleted(self) -> None:
         """Note that the queue was deleted."""

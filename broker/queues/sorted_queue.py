@@ -1,16 +1,17 @@
-"""Queues on which order or choice depends on what is in the messages: priorities, last values, groups, one consumer.
+"""Queues whose order or choice of consumers depends on messages: priorities, last values, groups, one consumer.
 
-All messages that can be taken stand in one heap by their positions, and a position begins with the priority, so the
-heap's order is the order of delivery. What a plain queue keeps as 8 bytes in a backlog is an entry here, without its
-content if memory is short: such a queue costs some 250 bytes for each message. After a start it reads all its messages
-once, and hands out none before that is done.
+All available messages are in one heap by their positions, and a position begins with the priority, so the heap's order
+is the order of delivery. A message that takes 8 bytes in the backlog of a plain queue is an entry here, without its
+content if memory is short: such a queue needs some 250 bytes for each message. After a start it reads all its messages
+once, and dispatches none before that.
 
-*Last value*: a message takes the place of an older one with the same value, unless a consumer has that just now.
-*Groups*: a group belongs to the consumer that got its first message, until that one leaves; while it has no credit, its
-messages wait for it apart, in nobody's way.
+*Last value*: a message replaces an older one with the same value, unless a consumer has that at present.
 
-In a cluster all members sort the same messages the same way, and find them by the order of arrival; which of them are
-replaced is said by the one who decides. Core only.
+*Groups*: a group belongs to the consumer that got its first message, until that one is closed. While it has no credit,
+the messages of the group wait for it separately, and do not block others.
+
+In a cluster all members sort the same messages the same way, and find them by the order of arrival; the decider
+determines which of them are replaced. Core only.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ HIGHEST = 9
 
 
 class SortedQueue(Queue):
-    """A queue that sorts its messages, or chooses their consumers, by what is in them."""
+    """A queue that sorts its messages, or chooses their consumers, by properties of messages."""
 
     is_sorted = True
 
@@ -173,7 +174,7 @@ class SortedQueue(Queue):
                 self.delayed[entry] = None
                 self._core.loader.load_beginnings([entry.message_id], lambda found: self._read_begun(entry, found[0]))
                 return
-            self._classify(entry)  # it went before it was shown here
+            self._classify(entry)  # it was dequeued before it was shown here
         value = self._value_of.get(entry)
         is_stale = value is not None and self._values.get(value) is not entry
         if is_stale and self.order.drop_returned(entry, Why.REPLACED):
@@ -200,11 +201,11 @@ class SortedQueue(Queue):
     def pick(self, position: int) -> Entry | None:
         entry = self._by_arrival.get(position)
         if entry is None:
-            self._forget_delayed(position)  # it waits to come back, and was never sorted
+            self._forget_delayed(position)  # its requeue is pending, and it was never sorted
             found, self._was_delayed = self._was_delayed, None
             if found is None and self.backlog.count and position >= self.backlog.first:
                 found = self._pick_backlog(position)
-                self._core.post(self._sort)  # what was being read of it may have to be read anew
+                self._core.post(self._sort)  # messages of the interrupted read may have to be read again
             return found
         if entry in self.delayed:
             del self.delayed[entry]
@@ -243,7 +244,7 @@ class SortedQueue(Queue):
         disposal, values = self._core.disposal, self._values
         disposal.add(*self._parked.values(), user=user)
         self._parked = {}
-        if self.order.finds_by_position:  # members that have its messages tell which are kept
+        if self.order.finds_by_position:  # members that have its messages report which are kept
             self._value_of = {entry: value for entry, value in self._value_of.items() if not entry.gone}
             self._group_of = {entry: group for entry, group in self._group_of.items() if not entry.gone}
             self._values = {value: entry for value, entry in values.items() if not entry.gone}
@@ -300,7 +301,7 @@ class SortedQueue(Queue):
         shares.dispatch()
 
     def _share_parked(self, shares: _Shares) -> None:
-        """Share messages that wait for the owners of their groups, as far as these have room."""
+        """Dispatch messages that wait for the owners of their groups, as far as these have room."""
         for owner, parked in self._parked.items():
             while parked and shares.has_room(owner):
                 entry = heappop(parked)

@@ -50,7 +50,7 @@ class BrowsedQueue(ContentsView, Protocol):
         """Load the contents of a page of the backlog."""
 
     def entries_of(self, page: Page, contents: Sequence[Loaded]) -> tuple[list[Entry], int]:
-        """Return the messages of a page, as far as *contents* go, and how many places of the page these are."""
+        """Return the messages of a page, as far as *contents* go, and the number of its places that these cover."""
 
 
 class SubscribedQueue(QueueState, Dispatchable, Protocol):

@@ -1,7 +1,7 @@
-"""Link endpoints that outlast their links: what both kinds have in common, whoever sends (G12). Core only.
+"""Link endpoints that outlast their links: the common part of producers and consumers (G12). Core only.
 
-An end has a durable queue of its own, `$link:` and a digest of whose it is: user, container, link name and direction.
-On it stands what is unsettled. It goes when the client closes the link, or does not come back in time.
+An endpoint has a durable queue of its own, `$link:` and a digest of user, container, link name and direction. Its
+messages are the unsettled deliveries. It is deleted when the client closes the link, or does not return in time.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class ResumableDriver(DriverEnd, Protocol):
 
     terminal: TerminalEnd
     is_stolen: bool
-    """The client has attached anew elsewhere: nothing that still comes here counts."""
+    """True if the client has attached again elsewhere: further events of this link are ignored."""
 
 
 class EndpointOwner(Protocol):
-    """The link endpoints of a broker."""
+    """The owner of link endpoints, which deletes them."""
 
     def drop(self, end: LinkEndpoint) -> None:
-        """Delete the endpoint and its unsettled deliveries."""
+        """Delete *end* and its unsettled deliveries."""
 
 
 Ready = Callable[[KeptLink | None], None]
@@ -54,7 +54,7 @@ class LinkEndpoint:
         """A state of `endpoint_states`."""
 
     def attach(self, driver: ResumableDriver, claims: Claims, ready: Ready) -> None:
-        """The client is there (again); *ready* gets what is kept, or None if it has attached anew meanwhile."""
+        """Attach the client; *ready* gets the kept state, or None if the client attached again meanwhile."""
         self.steal()
         self.driver = driver
         self._absences += 1
@@ -69,7 +69,7 @@ class LinkEndpoint:
             self.driver = None
 
     def _attached(self, driver: ResumableDriver, claims: Claims, ready: Ready) -> None:
-        """Compare what the client *claims* with what is kept, once all of that is durable."""
+        """Compare the client's *claims* with the kept state, once all of it is durable."""
         raise NotImplementedError
 
     def left(self, driver: ResumableDriver, *, for_good: bool) -> None:
@@ -80,11 +80,11 @@ class LinkEndpoint:
         self._handle(EndpointEvent.CLOSE if for_good else EndpointEvent.DETACH)
 
     def give_up(self) -> None:
-        """Its client has attached the link without asking to resume it. Who still has it may go on."""
+        """Handle that the client attached the link without resuming it. A link that uses the endpoint continues."""
         self._handle(EndpointEvent.GIVE_UP)
 
     def wait(self) -> None:
-        """Keep it for its time, unless the client comes back."""
+        """Keep the endpoint for its time, unless the client returns."""
         if self.expires_s:
             self._core.scheduler.after(self.expires_s, self._expire, self._absences)
 
@@ -96,7 +96,7 @@ class LinkEndpoint:
             self._handle(EndpointEvent.EXPIRE)
 
     def _handle(self, event: EndpointEvent) -> None:
-        """Enter the next state, and do its action."""
+        """Enter the next state of the endpoint, and do its action."""
         entered = TABLE.get((self._state, event), self._state)
         if entered == self._state:
             return

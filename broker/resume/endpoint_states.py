@@ -38,7 +38,7 @@ class EndpointEvent(Enum):
     GIVE_UP = auto()
     """The client attached a link of that name without asking to resume it."""
     EXPIRE = auto()
-    """The client did not come back in time."""
+    """The client did not return in time."""
 
 
 TABLE: dict[tuple[str, EndpointEvent], str] = {

@@ -40,7 +40,7 @@ FROM = "from"
 
 
 class LinkEndpoints:
-    """The link endpoints of a broker."""
+    """The link endpoints of one broker, by name."""
 
     def __init__(self, links: LinkContext) -> None:
         self._links = links
@@ -51,7 +51,7 @@ class LinkEndpoints:
         self._of_users: Counter[str] = Counter()
 
     def recover(self) -> None:
-        """Find the endpoints that existed when the broker stopped; what clients had of a queue is theirs again."""
+        """Restore the endpoints of the last run; messages that clients had of a queue are assigned to them again."""
         by_id = {queue.queue_id: queue for queue in self._nodes.queues.values() if queue.queue_id}
         wanted: dict[Queue, dict[int, ReceiverEndpoint]] = {}
         for name, queue in self._nodes.queues.items():
@@ -105,7 +105,7 @@ class LinkEndpoints:
     def open_to(
         self, wish: Open, terminal: TerminalEnd, queue: Queue, filters: bytes, selector: Selector | None = None
     ) -> None:
-        """Open a channel on which a client receives, and may resume; it gets what *selector* is true for."""
+        """Open a channel on which a client receives, and may resume; it gets messages for which *selector* is true."""
 
         def made(end: LinkEndpoint) -> ResumableConsumer:
             driver: ResumableConsumer
@@ -148,7 +148,9 @@ class LinkEndpoints:
         end.attach(driver, wish.claims or UNKNOWN, ready)
 
     def _find(self, wish: Open, source: Queue | None, then: Callable[[LinkEndpoint | Exception], None]) -> None:
-        """The end of the link that a client wants to open, made if need be; *source* is what it receives from."""
+        """Return the endpoint of the link that a client opens, created if necessary; *source* is the queue it receives
+        from.
+        """
         name = PREFIX + _digest(wish)
         found = self._by_name.get(name)
         if (
@@ -191,7 +193,7 @@ class LinkEndpoints:
             then(self._add(made, source))
 
     def give_up(self, wish: Open) -> None:
-        """A client attaches a link without asking to resume it: what was kept for one of that name is given up."""
+        """Delete the kept state of a link name, since a client attaches such a link without resuming it."""
         found = self._by_name.get(PREFIX + _digest(wish)) if self.resumes(wish.user, wish.container) else None
         if found is not None:
             found.give_up()
@@ -209,7 +211,7 @@ class LinkEndpoints:
         return end
 
     def drop(self, end: LinkEndpoint) -> None:
-        """Delete the endpoint and its unsettled deliveries."""
+        """Delete an endpoint and its deliveries."""
         if self._by_name.get(end.queue.name) is not end:
             return
         self._nodes.delete_queue(end.queue, ignore, "its link was closed")

@@ -1,9 +1,9 @@
 """Consumers on resumable links: a client whose connection broke continues with the messages that it has (G12).
 
-Core only. A message is put on the link's own queue, beside its own, and that is durable before it goes out: so after a
-crash nobody else gets what a client may have. It is taken off there right behind what becomes of it on its own queue.
-If a crash comes between the two, there is a message on the link's queue that is not on its own any more: its outcome
-was stored, and at the next start it is let go of. The delivery's tag is made of both ids, so it is known again.
+A message is also put on the link's own queue, and sent only when that is durable: so after a crash no other client gets
+a message that a client may have. It is removed there right after its outcome is applied to its own queue. If a crash
+comes between the two, the link's queue has a message that its own queue does not have: its outcome was stored, and the
+next start removes it. The delivery's tag contains both IDs, so it is recognized. Core only.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class ReceiverEndpoint(LinkEndpoint):
         self.burying: dict[Entry, None] = {}
         """Deliveries that are being moved away, without a recorded outcome yet."""
         self._waiting: list[Callable[[], None]] = []
-        """Attaches that wait for that."""
+        """Attaches that wait for the endpoint to be ready."""
         self._was_lost = False
-        self._start = os.urandom(4)  # so that no tag of a former life is used again for what is not stored
+        self._start = os.urandom(4)  # so that no tag of an earlier run is used again for a transient message
         self._unstored = count(1)
 
     def has(self, entry: Entry) -> None:
@@ -89,8 +89,6 @@ class ReceiverEndpoint(LinkEndpoint):
             with suppress(StoreError):  # somebody has emptied that queue
                 self._core.store.dequeue(message_id, self.queue_id, self._core.clock.wall_us())
 
-    # ---- the link comes and goes ----------------------------------------------------------------------------------
-
     def steal(self) -> None:
         if isinstance(self.driver, ResumableConsumer):
             self.driver.leave()
@@ -109,7 +107,7 @@ class ReceiverEndpoint(LinkEndpoint):
                 compare()
 
     def _compare(self, driver: ResumableDriver, claims: Claims, ready: Ready) -> None:
-        """Go through what both sides have: what the client does not know goes back, its outcomes are taken."""
+        """Compare both sides: requeue deliveries that the client does not have, and apply its outcomes."""
         if self.driver is not driver or not isinstance(driver, ResumableConsumer):
             ready(None)
             return
@@ -146,7 +144,7 @@ class ReceiverEndpoint(LinkEndpoint):
         ready(kept if self.driver is driver else None)
 
     def suspend(self, *, lost: bool) -> None:
-        """The link has gone: what the client has stays its own, on the disk."""
+        """Detach the link: the messages that the client has stay assigned to it, durably."""
         self._was_lost = lost
         for entry in self.unsettled:
             if entry.message_id and entry.content is not None and not entry.gone:
@@ -211,7 +209,7 @@ class ResumableConsumer(Consumer):
         return 0 if self.waits or self.to_resume or self._is_full else super().room()
 
     def acquire_in(self, connection: object, txn_id: bytes, limit: int, drain: bool) -> None:
-        """It may have settled here what the client takes up again elsewhere, so nothing could be taken back."""
+        """Release the messages without requeuing: another link of the client may settle them."""
         if txn_id:
             self.terminal.failure(*NOT_ACQUIRED)
 
@@ -237,7 +235,7 @@ class ResumableConsumer(Consumer):
         self._core.commits.when_durable(lsn, self._assigned, entries)
 
     def _put_off(self, entries: list[Entry], error: CairnError) -> None:
-        """They can't be noted down: nobody loses anything by waiting."""
+        """Retry later: the assignments cannot be stored now, and waiting loses nothing."""
         self._is_full = True
         for entry in entries:
             self.unsettled.pop(entry, None)
@@ -298,11 +296,11 @@ class ResumableConsumer(Consumer):
 class FilteredResumableConsumer(ResumableConsumer, FilteredConsumer):
     """A consumer with a selector on a resumable link.
 
-    It looks through the queue from the start each time that its client attaches, and not before what the client does
-    not know has gone back: so nothing can come back unseen. What the client has was selected when it went out, and
-    stays the client's, whatever it selects now.
+    It scans the queue from the start each time that its client attaches, and not before the deliveries that the client
+    does not have are requeued: so no requeued message is missed. The messages that the client has were selected when
+    they were sent, and stay assigned to it, whatever its present selector.
     """
 
     def look(self) -> None:
-        if not self.is_stolen:  # what it had asked to be read may still come
+        if not self.is_stolen:  # its earlier reads may still be delivered
             super().look()

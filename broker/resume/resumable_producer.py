@@ -1,8 +1,7 @@
-"""Producers that remember what they took: a client whose connection broke learns what is stored, and sends it once.
+"""Producers with memory of accepted deliveries: a client whose connection broke learns the stored ones, and sends once.
 
-Core only. The tag of a delivery is recorded in one transaction with its message, so that after a crash there are both
-or neither, and is forgotten when the client has settled. Deliveries that were refused are not remembered: to send such
-a one again does no harm.
+The tag of a delivery is recorded in one transaction with its message, so that after a crash both exist or neither, and
+is deleted when the client has settled. Refused deliveries are not remembered: repeating one does no harm. Core only.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class SenderEndpoint(LinkEndpoint):
         if self._unread:
             ids = [one for one in self.queue.backlog.page(0, self.queue.backlog.count).ids if one]
             self._core.loader.load_whole(ids, partial(self._read, ids, driver, claims, ready))
-        else:  # all that was taken before is durable when the client is told
+        else:  # all earlier deliveries are durable when the client gets the answer
             self._core.commits.when_durable(0, self._answer, driver, claims, ready)
 
     def _read(
@@ -84,7 +83,7 @@ class SenderEndpoint(LinkEndpoint):
         if self.driver is not driver:
             ready(None)
             return
-        if claims.complete:  # what it does not name it has settled
+        if claims.complete:  # it has settled those that it does not name
             for tag in [tag for tag in self.tags if tag not in claims.states]:
                 self.forget(tag)
         ready(KeptLink(dict.fromkeys(self.tags, ACCEPTED), self.expires_s, driver))

@@ -1,8 +1,8 @@
-"""Work of the core that may take long, done in time slices. Core only.
+"""Long work of the core, done in time slices. Core only.
 
-The core has one turn for all clients. Work whose amount a client decides (judging a backlog by a selector, removing
-expired messages) asks `has_time` as it goes on. When the slice of the step is used up, the rest is put off to a later
-step, and what other clients have sent meanwhile is handled before it. Users take turns, and so do the jobs of one user.
+The core serves all clients. Work whose amount depends on a client (evaluating a selector over a backlog, removing
+expired messages) calls `has_time` repeatedly. When the slice of the step is used up, the rest is deferred to a later
+step, and the requests of other clients are handled before it. Users take turns, and so do the jobs of one user.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class BackgroundWork:
         self._clock = clock
         self._next_step = next_step
         self.end_s = 0.0
-        """When the slice of this step ends; 0 before anything was done in it."""
+        """The time at which the slice of this step ends; 0 before it began."""
         self.jobs: dict[str, deque[Job]] = {}
         """The jobs of each user; the first user's turn is next."""
         self._is_scheduled = False

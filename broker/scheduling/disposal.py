@@ -15,7 +15,7 @@ from ..messages.entry import Entry
 from .background import BackgroundWork
 
 AT_ONCE = 256
-"""The number of items between two looks at the clock."""
+"""The number of items between two checks of the clock."""
 Items = list[Any] | deque[Any] | dict[Any, Any]
 
 

@@ -1,4 +1,4 @@
-"""Actions of the core at a time: delayed deliveries, expiry of messages, deletion of nodes.
+"""Actions of the core at a given time: delayed deliveries, expiry of messages, deletion of nodes.
 
 The core has no timer of its own: its runner reads `due_s` and calls `run` at that time.
 """
@@ -28,7 +28,7 @@ class Scheduler:
         self._actions: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
 
     def after(self, delay_s: float, action: Callable[..., None], *args: Any) -> None:
-        """Do *action* in *delay_s* seconds; actions that are due at the same time run in the order of their calls."""
+        """Run *action* in *delay_s* seconds; actions that are due at the same time run in the order of their calls."""
         due_s = self._clock.monotonic_s() + delay_s
         heappush(self._actions, (due_s, next(self._numbers), action, args))
         if due_s < self.due_s:
@@ -36,7 +36,7 @@ class Scheduler:
             self._post(self.run)
 
     def run(self) -> None:
-        """Do the due actions in order until the slice ends; `due_s` stays in the past if some are left."""
+        """Run the due actions in order until the slice ends; `due_s` stays in the past if some are left."""
         clock = self._clock
         now_s = clock.monotonic_s()
         end_s = now_s + SLICE_S

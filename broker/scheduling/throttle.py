@@ -1,4 +1,4 @@
-"""Throttles of senders that have to wait for room, or for their turn.
+"""Throttles of senders that wait for room, or for their turn.
 
 A throttle keeps the credit that its senders do not get back, and holds their links: messages in flight on a held link
 stay in its session's window, and the client waits. No message is lost or rejected. Core only.

@@ -1,8 +1,8 @@
-"""Compiles the selectors of clients beside the core. Core only.
+"""Compiles the selectors of clients on a separate thread. Core only.
 
 Compiling 2 KiB takes some 6 ms, so a thread beside the core does it, one selector after the other. Users take turns
-(connections, where nobody logs in), and each may have `CHARACTERS_PER_S` compiled: what comes faster waits. A selector
-that was compiled before is there at once.
+(connections, without logins), and each may have `CHARACTERS_PER_S` compiled: further requests wait. A selector in the
+cache is available at once.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Compiler:
         self._is_busy = self._is_timed = False
 
     def too_long(self, text: str) -> str | None:
-        """Why a client may not use the selector *text*; None if it may."""
+        """Return the reason why a client may not use the selector *text*; None if it may."""
         size_bytes = len(text.encode("utf-8", "surrogatepass"))
         if size_bytes <= self._size_bytes:
             return None

@@ -1,12 +1,12 @@
 """Selectors: JMS's conditions on messages (Jakarta Messaging 3.1, section 3.8.1), compiled once into one function.
 
-A selector takes the messages for which it is true; not those for which it is false or unknown. It sees the header, the
-properties and the application properties (`selector_names`), never the body, and only those of them are decoded that
-its names need. A message in which they can't be read is not taken.
+A selector matches the messages for which it is true, not those for which it is false or unknown. It reads the header,
+the properties and the application properties (`selector_names`), never the body, and only the sections that its names
+need are decoded. A message in which they are unreadable does not match.
 
-Compiling takes time in proportion to the text, running it in proportion to the text and the message (A16): nothing is
-ever tried twice. Nothing of the text is executed, only functions that are made here. The product of a long text and a
-long message is bounded by a budget: what LIKE would do beyond it is an error, never another answer.
+Compiling takes time in proportion to the text, running it in proportion to the text and the message (A16): there is no
+backtracking. Nothing of the text is executed, only functions that are made here. A budget limits the product of a long
+text and a long message: LIKE beyond it is an error, never a different result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .like import BadPattern, compiled
 from .properties import APPLICATION, HEADER, PROPERTIES, BadName, Budget, View, getter
 
 MAX_CHARACTERS = 16 << 10
-"""Of any selector; the broker takes shorter ones only, see `compiling`."""
+"""The maximum length of any selector; the broker accepts only shorter ones, see `background_compiler`."""
 MOST_STEPS = 4_000_000
 """The maximum steps of LIKE for one message, each about a nanosecond. 16 patterns can't exceed that with 60 KB."""
 _START = r"(?:[^\W\d]|[$¢-¥֏؋৲৳৻૱௹฿៛₠-⃀‿⁀⁔])"
@@ -73,7 +73,7 @@ _LONG = 1 << 63
 
 
 class SelectorError(CairnError):
-    """A selector can't be compiled; the text says where and why."""
+    """A selector that cannot be compiled; the text contains place and reason."""
 
     def __init__(self, at: int, why: str) -> None:
         super().__init__(f"selector, at character {at + 1}", why)
@@ -81,7 +81,7 @@ class SelectorError(CairnError):
 
 @lru_cache(256)  # more than `compiling` counts on
 def selector(text: str) -> Selector:
-    """The selector *text*: clients come with the same one again and again. Raises `SelectorError`. Any thread."""
+    """Return the compiled selector *text* from a cache, as clients repeat them. Raises `SelectorError`. Any thread."""
     return Selector(text)
 
 
@@ -140,7 +140,7 @@ class Selector:
 
 
 class Parts:
-    """The parts of a message that several selectors look at: each is decoded once, if any of them needs it."""
+    """The parts of a message for several selectors: each is decoded once, if any of them needs it."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -161,7 +161,7 @@ class Parts:
         try:
             at = sections.find(self.content, sections.APPLICATION_PROPERTIES)
             return sections.application_properties(self.content, at)
-        except Malformed as error:  # what is broken may be long, too
+        except Malformed as error:  # broken content may be long, too
             self._broken = error
             raise
 
@@ -306,7 +306,7 @@ _HEX_FLOAT = re.compile(r"(0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[p
 
 
 def _number(token: Token) -> int | float:
-    """A literal as Java writes them: whole numbers as decimals, octals, hexadecimals; what has a point is a float."""
+    """Return the value of a literal in Java's syntax: decimal, octal, hexadecimal; a float if it has a point."""
     found = _WHOLE.fullmatch(token)
     if found is not None:
         return _whole(found[1], token.start_pos or 0)

@@ -1,8 +1,8 @@
-"""The parts of a selector, each a function that a message's view is given to.
+"""The parts of a selector, each a function of a message's view.
 
-Conditions are True, False or None, which is unknown; a value that is not there is None too. What JMS leaves open:
-arithmetic with what is no number is unknown, as is a condition that is no boolean, and a division of whole numbers by
-zero. Whole numbers are Java's longs and wrap around as these do; a whole number that meets a float becomes one.
+Conditions are True, False or None, which is unknown; a missing value is also None. Where JMS is open, the following
+results are unknown: arithmetic on values that are not numbers, conditions that are not boolean, and a division of
+integers by zero. Integers are Java's longs and wrap around as these do; an integer combined with a float becomes one.
 """
 
 from __future__ import annotations
@@ -70,8 +70,6 @@ def _want(part: Node, kind: Kind, what: str) -> None:
         raise BadSelector(part.at, f"{what} takes {kind.value}, not {part.kind.value}")
 
 
-# ---- conditions ---------------------------------------------------------------------------------------------------
-
 
 def condition(part: Node, what: str) -> Run:
     """*part* where a condition is wanted."""
@@ -127,8 +125,6 @@ def is_null(part: Node, wanted: bool) -> Node:
     get = part.run
     return joined(lambda view: (get(view) is None) is wanted, Kind.CONDITION, (part,))
 
-
-# ---- comparisons --------------------------------------------------------------------------------------------------
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
@@ -227,8 +223,6 @@ def like(part: Node, pattern: Pattern, wanted: bool) -> Node:
 
     return joined(run, Kind.CONDITION, (part,))._replace(steps=steps)
 
-
-# ---- arithmetic ---------------------------------------------------------------------------------------------------
 
 
 def _wrapped(number: int) -> int:

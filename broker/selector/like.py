@@ -1,10 +1,10 @@
 """The patterns of LIKE: `%` stands for any characters, `_` for one.
 
-A pattern is cut at its `%` into pieces. The first piece must begin the text, the last one end it, and those between
-are looked for from left to right, each as early as it can be: where the earliest place fails, no later one helps, so
-nothing is ever tried again. Pieces whose characters stand side by side are found by `str.find`, which is linear. Others
-are found by shift-and in a short text: one bit per character of the piece, one step per character of the text
-(Baeza-Yates and Gonnet, 1992). In a longer text numpy compares one character of the piece at many places at once.
+A pattern is split at its `%` into pieces. The first piece must begin the text, the last one end it, and those between
+are searched from left to right, each as early as possible. If the earliest place fails, no later one helps, so there is
+no backtracking. Pieces of contiguous characters are found by `str.find`, which is linear. Others are found by shift-and
+in a short text: one bit per character of the piece, one step per character of the text (Baeza-Yates and Gonnet, 1992).
+In a longer text numpy compares one character of the piece at many places at once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Pattern(NamedTuple):
 
 
 class BadPattern(ValueError):
-    """The pattern escapes what needs none, ends with an escape, or has too long a piece."""
+    """The pattern escapes a character that needs no escape, ends with an escape, or has too long a piece."""
 
 
 def compiled(pattern: str, escape: str | None = None) -> Pattern:

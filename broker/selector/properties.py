@@ -3,14 +3,14 @@
 | name | value |
 |---|---|
 | `amqp.` and a field of the header or the properties, with `_` for `-` | that field |
-| `amqp.delivery_mode`, `amqp.redelivered` | 'PERSISTENT' or 'NON_PERSISTENT'; whether it was tried before |
+| `amqp.delivery_mode`, `amqp.redelivered` | 'PERSISTENT' or 'NON_PERSISTENT'; True after a delivery |
 | `JMSDeliveryMode`, `JMSPriority`, `JMSTimestamp`, `JMSType` | delivery mode, priority, creation time, subject |
-| `JMSMessageID`, `JMSCorrelationID` | the id as a JMS client shows it: see `jms_id` |
-| `JMSXGroupID`, `JMSXGroupSeq`, `JMSXUserID`, `JMSXDeliveryCount`, `JMSRedelivered` | as their names say |
-| `JMSDestination`, `JMSReplyTo`, `JMSExpiration` | not allowed, as JMS says |
+| `JMSMessageID`, `JMSCorrelationID` | the ID as a JMS client shows it: see `jms_id` |
+| `JMSXGroupID`, `JMSXGroupSeq`, `JMSXUserID`, `JMSXDeliveryCount`, `JMSRedelivered` | the fields of these names |
+| `JMSDestination`, `JMSReplyTo`, `JMSExpiration` | not allowed in JMS |
 | any other | the application property of that name |
 
-A name whose field or property is not there is null.
+A name whose field or property is missing is null.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Budget:
 
 
 class View(NamedTuple):
-    """The parts of a message that a selector looks at; those it does not need are not decoded."""
+    """The parts of a message that a selector reads; others are not decoded."""
 
     header: Header
     properties: Properties
@@ -81,9 +81,9 @@ def getter(name: str) -> tuple[Get, int]:
 
 @lru_cache(64)  # a selector may name it often, and an id may be long
 def jms_id(of: int | str | bytes | UUID | None, *, message: bool) -> str | None:
-    """An id as JMS clients for AMQP show it: always a string, which tells the type it has in AMQP.
+    """Return an ID as JMS clients for AMQP show it: always a string, which contains its AMQP type.
 
-    Those of a *message* all begin with `ID:`; of others, strings are left as they are.
+    IDs of a *message* all begin with `ID:`; other strings are unchanged.
     """
     if of is None:
         return None

@@ -54,7 +54,7 @@ class AcquiringTransaction(Protocol):
 
     @property
     def failure(self) -> tuple[str, str] | None:
-        """Return the AMQP error of a transaction in which nothing more can be done."""
+        """Return the AMQP error of a transaction that cannot continue."""
 
     def acquire(self, consumer: AcquiringLink, entries: Sequence[Entry]) -> None:
         """Hand out these in the transaction."""
@@ -73,10 +73,10 @@ class Claimant(Protocol):
     def is_prepared(self) -> bool: ...
 
     def has_acquired(self, entry: Entry) -> bool:
-        """Return whether the message was handed out in the transaction, without an outcome as yet."""
+        """Return whether the message was dispatched in the transaction, without an outcome so far."""
 
     def recalls(self, entry: Entry) -> bool:
-        """Return whether the message is being taken back from its receiver."""
+        """Return whether the message is being recalled from its receiver."""
 
     def lose(self, entry: Entry, *, lost: bool) -> bool:
         """Note that the link of the receiver is closed. Return False if the message can go back to its queue."""
@@ -121,7 +121,7 @@ class TransactionContext:
     members: Members
     limits: TransactionLimits
     taken: dict[Entry, Claimant]
-    """Messages whose outcomes depend on a transaction, or were decided by one and are not settled yet."""
+    """Messages whose outcomes depend on a transaction, or that one decided and that are not settled yet."""
     under_way: dict[UnderWay, None]
     ended: Callable[[bytes, object], None]
     """Gets the xid of a distributed transaction that is over, and the transaction."""

@@ -18,7 +18,7 @@ _NOT_DISTRIBUTED = "in a cluster there are no distributed transactions: declare 
 
 
 class Coordinator:
-    """Declares and discharges. What was declared here is rolled back when the channel goes."""
+    """Declares and discharges transactions. Open ones are rolled back when the channel closes."""
 
     def __init__(self, transactions: Transactions, terminal: TerminalEnd, connection: object) -> None:
         self.terminal = terminal
@@ -52,7 +52,7 @@ class Coordinator:
         """A client that controls transactions receives nothing here."""
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """Ignore outcomes: no message was forwarded."""
+        """Ignore outcomes: a coordinator forwards no messages."""
 
     def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
         """Ignore provisional outcomes: no message was forwarded."""
@@ -124,7 +124,7 @@ class Coordinator:
     def _commit(self, delivery: Delivery, transaction: ClientTransaction) -> None:
         if transaction.failure is not None:
             self._refuse(delivery, transaction)
-        elif transaction.xid:  # whoever prepares it commits it
+        elif transaction.xid:  # the coordinator that prepares it commits it
             self.terminal.confirm((delivery,), 1)
         else:
             try:

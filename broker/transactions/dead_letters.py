@@ -1,7 +1,7 @@
 """The handling of messages that were not accepted: requeued, now or later, or moved to another address.
 
 A message that is moved is dequeued and enqueued at its new place in one transaction: after a crash it is in one of the
-two places. Its annotations then state where it came from and why: `x-opt-deaths` is a list of maps, the oldest first,
+two places. Its annotations then state its origin and the reason: `x-opt-deaths` is a list of maps, the oldest first,
 with `queue`, `reason`, `count`, `first-time` and `last-time`; `x-opt-first-death-queue` and -`reason`, and
 `x-opt-last-death-queue` and -`reason`, repeat its ends. `times` decides which times the message keeps. A message that
 would return to a queue without a client's action is dropped (`death_history`). Core only.
@@ -35,7 +35,7 @@ RETRY_S = 1.0
 Found = tuple[list[Queue], bytes]
 """The target queues of a message, and its content there."""
 Then = Callable[[int], None]
-"""A callback that gets the LSN to wait for before the move is reported to anyone."""
+"""A callback that gets the LSN to wait for before the move is reported."""
 
 
 class AddressResolver(Protocol):
@@ -67,9 +67,9 @@ class Returns:
     def give_back(
         self, queue: Queue, entry: Entry, *, failed: bool, back: Callable[[Entry], None] | None = None
     ) -> None:
-        """Requeue a message at its place; a failed delivery is delayed first if the policy demands it.
+        """Requeue a message at its place; a failed delivery is delayed first if the policy requires it.
 
-        *back*: puts it there, if it is not the queue itself that knows its place.
+        *back*: requeues it, if the queue itself does not.
         """
         back = back or queue.give_back
         delay_ms = queue.policy.retry_delay_ms if failed else 0
@@ -174,7 +174,7 @@ class Returns:
             if moved is None:
                 return
             lsn = moved
-        except CairnError as error:  # the disk is full, or SQL away: nobody is to lose a message for that
+        except CairnError as error:  # the disk is full, or SQL is unavailable: no message may be lost for that
             about = {"queue": queue.name}
             told = queue.name, entry.message_id, reason, error
             log.warning("queue %s: message %d (%s) can't be moved: %s", *told, extra=about)
@@ -186,10 +186,10 @@ class Returns:
     def move(
         self, queue: Queue, entry: Entry, found: AddressTarget, content: bytes, refused: Callable[[], None]
     ) -> int | None:
-        """*entry*, whose content that is, off the queue and to *found*, as it is; the LSN to wait for.
+        """Move *entry* with *content* from the queue to *found*, unchanged; return the LSN to wait for.
 
-        None, and nothing is done, if nobody wants it there; *refused* is called, and it is back on its queue, if that
-        turns out in a cluster only later. Raises `CairnError`, with nothing done.
+        Return None, and do nothing, if no queue gets it there. If a cluster determines that only later, *refused* is
+        called, and the message is requeued. Raises `CairnError`, with nothing done.
         """
         targets = self._targets(queue, found, content)
         if not targets:
@@ -198,7 +198,7 @@ class Returns:
         return self._moves.move(Move(queue, entry, "", targets, content), ignore, refused) or 0
 
     def _targets(self, queue: Queue, found: AddressTarget | Exception, content: bytes, reason: str = "") -> list[Queue]:
-        """The queues that get a message which leaves *queue* for that reason."""
+        """Return the queues that get a message which leaves *queue* for that reason."""
         if isinstance(found, Queue):
             targets = [] if found.is_deleting else [found]
         elif isinstance(found, ExchangeTarget):

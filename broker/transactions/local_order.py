@@ -78,10 +78,10 @@ class LocalOrder:
         """Do nothing: all messages are back already."""
 
     def consuming(self) -> None:
-        """No other broker wants to know."""
+        """Do nothing: without a cluster, no member counts consumers."""
 
     def not_consuming(self) -> None:
-        """No other broker wants to know."""
+        """Do nothing: without a cluster, no member counts closed consumers."""
 
     def has_other_consumers(self) -> bool:
         return False
@@ -93,4 +93,4 @@ class LocalOrder:
         self._purges.purge(self._queue, done, user)
 
     def deleted(self) -> None:
-        """No other broker wants to know."""
+        """Do nothing: without a cluster, no member keeps state of a deleted queue."""

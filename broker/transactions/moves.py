@@ -1,8 +1,8 @@
-"""Moves of messages to other queues: off one and on the others in one transaction. Core only.
+"""Moves of messages to other queues: from one to the others in one transaction. Core only.
 
-After a crash a message is in one of the two places. It then says in its annotations where it came from and why:
+After a crash a message is in one of the two places. Its annotations then state its origin and the reason:
 `x-opt-deaths` is a list of maps, the oldest first, with `queue`, `reason`, `count`, `first-time` and `last-time`;
-`x-opt-first-death-queue` and -`reason`, and `x-opt-last-death-queue` and -`reason`, save looking there.
+`x-opt-first-death-queue` and -`reason`, and `x-opt-last-death-queue` and -`reason`, repeat its ends.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Moves(Protocol):
     def move(self, move: Move, then: Callable[[], None], refused: Callable[[], None]) -> int | None:
         """Move a message.
 
-        Return the LSN to wait for; or None, and *then* is called when it is moved, or *refused* when it is back on its
-        queue, because no target exists any more. That happens without *reason* only: with one it goes in any case.
-        Raises `CairnError`, with nothing done.
+        Return the LSN to wait for. Return None if *then* is called after the move, or *refused* after the message was
+        requeued, because no target exists any more. The latter happens only without *reason*: with one it leaves the
+        queue in any case. Raises `CairnError`, with nothing done.
         """
 
 
@@ -100,14 +100,14 @@ def placed(targets: Sequence[Queue], ids: Mapping[Queue, int], content: bytes) -
 
 
 def shown(queue: Queue, failures: int, reason: str, targets: Sequence[Queue], content: bytes, now_us: int) -> bytes:
-    """Return the content on *targets* of a message that leaves *queue* for that reason, or by an operator's hand."""
+    """Return the content on *targets* of a message that leaves *queue* for that reason, or by an operator's action."""
     if not targets:
         return content
     try:
         if reason:
             content = _with_obituary(queue, failures, reason, content, now_us // 1000)
         return carried(content, now_us, always=any(target.policy.message_ttl_ms for target in targets))
-    except Malformed:  # whatever its sender meant by it, it is passed on
+    except Malformed:  # it is passed on, with any meaning of its sender
         return content
 
 

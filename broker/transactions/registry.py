@@ -44,7 +44,7 @@ class Transactions:
     ) -> None:
         self.limits = limits
         self.taken: dict[Entry, Claimant] = {}
-        """Messages whose outcomes depend on a transaction, or were decided by one and are not settled yet."""
+        """Messages whose outcomes depend on transactions, by receiver, or that are not settled after one."""
         self.by_xid: dict[bytes, ClientTransaction] = {}
         """The distributed ones that are not over."""
         self.under_way: dict[UnderWay, None] = {}
@@ -120,7 +120,7 @@ class Transactions:
             transaction.roll_back(ROLLBACK, why)
 
     def lost(self) -> None:
-        """The cluster is lost: nothing more is heard of what it was to do."""
+        """Handle that the cluster is lost: no result of submitted transactions will arrive."""
         under_way = [*self.under_way]
         self.under_way.clear()  # in place: the transactions of the next membership are entered there, too
         for transaction in under_way:
@@ -132,12 +132,10 @@ class Transactions:
             why = f"it took longer than {self.limits.timeout_s:g} s and was rolled back"
             transaction.roll_back(TIMEOUT, why)
 
-    # ---- for consumers --------------------------------------------------------------------------------------------
-
     def take(
         self, connection: object, consumer: AcquiringLink, provisional: Sequence[tuple[bytes, Outcome]]
     ) -> None:
-        """A client told what is to become of messages if transactions are committed."""
+        """Record a client's outcomes, which apply if their transactions are committed."""
         for txn_id, run in groupby(provisional, itemgetter(0)):
             transaction = self.find(connection, txn_id)
             outcomes = [outcome for _, outcome in run]
@@ -175,7 +173,7 @@ class Transactions:
         free: list[Outcome] = []
         for outcome in outcomes:
             holder = self.taken.get(outcome.tag)
-            if holder is not None and holder.has_acquired(outcome.tag) and not outcome.state:  # let go unseen
+            if holder is not None and holder.has_acquired(outcome.tag) and not outcome.state:  # released unseen
                 holder.forget(outcome.tag)
                 holder = None
             if holder is not None and not holder.is_committed and not holder.is_prepared and outcome.state:

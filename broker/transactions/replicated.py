@@ -2,10 +2,10 @@
 
 Nothing is replicated before (D63): the messages that it enqueues are held in memory, and those that it takes stay with
 this member, like all unsettled messages, whichever member leads the queue meanwhile. All members apply the event, or
-none of them does if a queue or a message is gone by then. The client is answered when the event is safe. Core only.
+none of them does if a queue or a message was removed by then. The client is answered when the event is safe. Core only.
 
-Two stores can't commit together without a second phase. So a transaction is about replicated queues, or about durable
-queues that only this member has; transient messages go with either.
+Two stores cannot commit together without a second phase. So a transaction contains replicated queues, or durable queues
+of this member only; transient messages are allowed with either.
 """
 
 from __future__ import annotations
@@ -54,8 +54,6 @@ class ReplicatedWork:
     @property
     def operations(self) -> int:
         return len(self._puts) + len(self._moves)
-
-    # ---- work -----------------------------------------------------------------------------------------------------
 
     def stage(self, queues: Sequence[Queue], fragments: Sequence[Fragment]) -> None:
         if others := own(queues):
@@ -118,8 +116,6 @@ class ReplicatedWork:
                 taken.is_off = True
         self._staging.count()
 
-    # ---- the end --------------------------------------------------------------------------------------------------
-
     def check(self) -> None:
         for (queues, _), _ in self._puts:
             for queue in queues:
@@ -130,11 +126,7 @@ class ReplicatedWork:
             raise StoreError("transaction", GONE)
 
     def submit(self, began: Callable[[], None], is_safe: Callable[[], None], is_refused: Callable[[], None]) -> bool:
-        """Multicast the work on replicated queues; return False if there is none.
-
-        *began* is called before the members can have applied the work, *is_safe* when they have, and *is_refused* if
-        they refuse it. Raise `StoreError` if the work can't be done together.
-        """
+        """Multicast the work on replicated queues; return False without such work."""
         work = self._work()
         if not any(work):
             return False

@@ -65,8 +65,6 @@ class StagingArea:
         self._counted_bytes = 0
         self._staged: dict[QueueLimits, Staged] = {}
 
-    # ---- limits ---------------------------------------------------------------------------------------------------
-
     def staged_at(self, limits: QueueLimits) -> Staged | None:
         """Return what the transaction will enqueue on the queue with these limits."""
         return self._staged.get(limits)
@@ -108,8 +106,6 @@ class StagingArea:
         self.controller.size_bytes -= self._size_bytes
         self.controller = Controller()
         self.controller.size_bytes = self._size_bytes
-
-    # ---- messages -------------------------------------------------------------------------------------------------
 
     def stage_all(self, queues: Sequence[Queue], fragments: Sequence[Fragment]) -> None:
         """Stage complete messages, each for all of *queues*."""
@@ -184,7 +180,7 @@ class StagingArea:
     def restore(self, queue: Queue, message_id: int) -> None:
         """Stage a stored message of a transaction that was prepared, with its size, ID and times."""
         store, beginning = self._core.store, b""
-        with suppress(CairnError):  # whoever receives it is told
+        with suppress(CairnError):  # its receiver is notified
             beginning = envelope(store.load_piece(message_id, 0))
         if queue.limits is not None:
             self.stage(queue.limits, beginning, store.size_of(message_id))
@@ -234,8 +230,6 @@ class StagingArea:
         self.do(lambda inner, now_us: inner.put_on(ids, content, now_us))
         for queue in queues:
             self.posts.append(_stored_on(queue, content, timed=timed))
-
-    # ---- the end --------------------------------------------------------------------------------------------------
 
     def shown(self) -> Shown:
         """Return the entries that become visible on each queue with the commit."""

@@ -96,8 +96,6 @@ class TakenMessages:
         if taken is not None:
             taken.is_final = True
 
-    # ---- the end --------------------------------------------------------------------------------------------------
-
     def dequeue(self) -> None:
         """Dequeue the messages that are off their queues with the commit, whose store part is recorded."""
         for taken in self.by_entry.values():
@@ -150,7 +148,7 @@ class TakenMessages:
                 self._core.schedule_dispatch(queue)
 
     def give_back(self) -> None:
-        """Requeue the messages that are still there, if only others know the outcome."""
+        """Requeue the messages that still exist, if only other members know the outcome."""
         for taken in self._release():
             taken.queue.locked.pop(taken.entry, None)
             if not taken.entry.gone:

@@ -1,13 +1,12 @@
 """A client's transaction: its messages are enqueued and dequeued together, or not at all. Core only.
 
-The durable part is a transaction of the store; the rest (transient messages, queues that are not durable) is held in
-the broker, and done together with it. No message that was enqueued is on a queue before the commit is durable; messages
-that were taken are locked until then, and still their receivers'.
+The durable part is a transaction of the store; the rest (transient messages, transient queues) is held in the broker,
+and applied together with it. No enqueued message is on a queue before the commit is durable; dequeued messages are
+locked until then, and still belong to their receivers.
 
-A transaction that fails is rolled back at once, and reports the reason from then on: to whatever else is tried in it,
-and to its discharge. A message that its receiver had settled then returns to the queue as a failed delivery, unless the
-broker stops; a message that was not settled is the receiver's as before, which may send another outcome (part 4,
-4.4.2).
+A transaction that fails is rolled back at once, and reports the reason from then on: to all further operations in it,
+and to its discharge. A message that its receiver had settled is then requeued as a failed delivery, unless the broker
+stops. A message that was not settled stays with the receiver, which may send another outcome (part 4, 4.4.2).
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class ClientTransaction:
         self.since_us = context.core.clock.wall_us()
         self.state = TransactionState.OPEN
         self.failure: tuple[str, str] | None = None
-        """Why nothing can be done in it any more, as an AMQP error."""
+        """The AMQP error of the transaction, after which it cannot continue."""
         self.partial = 0
         """The number of its messages that are incomplete."""
         self.asking = 0
@@ -62,8 +61,6 @@ class ClientTransaction:
         self.forget, self.left = acquisition.forget, self.taken.left
         self._context = context
         self._core = context.core
-
-    # ---- the state ------------------------------------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
@@ -96,7 +93,7 @@ class ClientTransaction:
     def handle(self, event: TransactionEvent, failure: tuple[str, str] | None = None) -> None:
         """Change the state, and do the action, unless *event* is ignored in this state.
 
-        *failure*: the AMQP error for whatever is tried in the transaction from now on.
+        *failure*: the AMQP error for all later operations in the transaction.
         """
         transition = TABLE.get((self.state, event))
         if transition is None:
@@ -137,7 +134,7 @@ class ClientTransaction:
         self.taken.give_back()
 
     def _over(self) -> None:
-        """Remove it from the lists, unless its client has not discharged it, and may still ask for it."""
+        """Remove the transaction from the lists, unless its client has not discharged it, and may still use it."""
         if self.staging.inner is not None:
             self._context.ended(self.xid, self)
         if self.is_discharged:
@@ -159,8 +156,6 @@ class ClientTransaction:
         TransactionAction.GIVE_BACK: _give_back,
     }
 
-    # ---- answers to senders ---------------------------------------------------------------------------------------
-
     def answer(
         self, terminal: TerminalEnd, wanted: Sequence[Delivery], unwanted: Sequence[Delivery], credit: int
     ) -> None:
@@ -170,10 +165,10 @@ class ClientTransaction:
         if self.failure is None:
             terminal.accept_in(self.id, wanted, credit)
             return
-        condition, why = self.failure  # and outside a transaction, what could not be taken would be refused as
+        condition, why = self.failure  # outside of a transaction, unavailable messages would be refused the same way
         terminal.reject_in(self.id, wanted, credit, self._refusal or condition, why)
         self._refusal = ""
-        if unwanted and self.failure[0] == UNKNOWN_ID:  # there is no other way to tell
+        if unwanted and self.failure[0] == UNKNOWN_ID:  # there is no other way to report it
             terminal.failure(*self.failure)
 
     def refuse(
@@ -182,8 +177,6 @@ class ClientTransaction:
         """Reject messages that can't be staged, which makes the transaction fail."""
         self.fail(why)
         terminal.reject_in(self.id, deliveries, credit, condition, why)
-
-    # ---- taking ---------------------------------------------------------------------------------------------------
 
     def take(self, consumer: AcquiringLink, queue: Queue, outcomes: Sequence[Outcome]) -> None:
         """Apply outcomes of messages that *consumer* has, and no other open transaction, with the commit."""
@@ -198,8 +191,6 @@ class ClientTransaction:
         for outcome in fresh:
             if not self.recalls(outcome.tag):
                 self.taken.untake(Taken(consumer, queue, outcome))
-
-    # ---- moving ---------------------------------------------------------------------------------------------------
 
     def find_moves(self) -> None:
         """Find the targets of messages that the commit moves away: rejected ones, and those that failed too often.
@@ -227,8 +218,6 @@ class ClientTransaction:
         self.asking -= 1
         if not self.asking and self.when_asked is not None:
             self.when_asked()
-
-    # ---- the end --------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Raise `StoreError` if the transaction can't be committed for a reason outside of the store."""

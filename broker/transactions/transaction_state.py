@@ -6,9 +6,9 @@
 | `discharged` | its client ended it; targets are looked up, or its coordinator has still to prepare it |
 | `prepared` | in doubt: its coordinator decides, also after a restart of the broker |
 | `submitted` | committing: the members of the cluster apply it in their order, or refuse it |
-| `committed` | it is done, and recorded |
-| `failed` | rolled back while its client works in it, which learns the reason with its next request |
-| `rolled back` | nothing was done |
+| `committed` | it is applied and recorded |
+| `failed` | rolled back while its client works in it, which gets the reason with its next request |
+| `rolled back` | nothing was applied |
 | `lost` | the cluster was lost after the submission: only the other members know the outcome |
 
 | state | discharged | prepared | submitted | committed | failed | refused | lost |
@@ -48,23 +48,23 @@ class TransactionEvent(Enum):
     """An event that can change the state of a transaction."""
 
     DISCHARGED = auto()
-    """Its client ended it, or the link to its coordinator is closed."""
+    """The client ended it, or the link to its coordinator was closed."""
     PREPARED = auto()
     """The store has recorded that it can be committed."""
     SUBMITTED = auto()
-    """Its work on replicated queues was multicast."""
+    """The work on replicated queues was multicast."""
     COMMITTED = auto()
     """The store has its part of the commit, or the members have applied it."""
     FAILED = auto()
-    """It can't be done, or its client, its coordinator or the broker gave it up."""
+    """The work cannot be done, or the client, the coordinator or the broker abandoned it."""
     REFUSED = auto()
-    """All members refuse it: a queue or a message was gone when it was their turn."""
+    """All members refused it: a queue or a message was removed before its position in the order."""
     LOST = auto()
     """This member has lost its cluster."""
 
 
 class TransactionAction(Enum):
-    """The action of a transition."""
+    """The action of a transition of a transaction."""
 
     STOP_ACQUIRING = auto()
     """Dispatch to its links outside of it from now on."""
@@ -73,11 +73,11 @@ class TransactionAction(Enum):
     AWAIT = auto()
     """Keep everything until the members have applied it."""
     APPLY = auto()
-    """Show what it enqueues, and dequeue what it took."""
+    """Show the messages that it enqueues, and dequeue those that it took."""
     UNDO = auto()
-    """Drop what it enqueues, and give back what it took and acquired."""
+    """Drop the messages that it enqueues, and requeue those that it took and acquired."""
     GIVE_BACK = auto()
-    """Drop what it enqueues, and requeue what it took, as far as that is still there."""
+    """Drop the messages that it enqueues, and requeue those that it took, as far as they still exist."""
 
 
 _S, _E, _A = TransactionState, TransactionEvent, TransactionAction

@@ -35,7 +35,7 @@ class Acquisition:
 
     @property
     def failure(self) -> tuple[str, str] | None:
-        """Return the AMQP error of a transaction in which nothing more can be done."""
+        """Return the AMQP error of a transaction that cannot acquire more."""
         return self._owner.failure
 
     def acquire(self, consumer: AcquiringLink, entries: Sequence[Entry]) -> None:

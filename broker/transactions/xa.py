@@ -1,8 +1,8 @@
-"""Distributed transactions from their coordinator's side: what AMQP 1.0 leaves to others. Core only.
+"""Distributed transactions from their coordinator's side, which AMQP 1.0 does not define. Core only.
 
-A client declares one by its global id, the xid, works in it, and discharges it; then it is prepared and ended here, by
-whoever coordinates. What was prepared durably survives its connection and the broker: the next one finds it in doubt,
-with what it takes locked. Messages in it that are not durable are lost with the broker.
+A client declares one by its global ID, the xid, works in it, and discharges it; then its coordinator prepares and ends
+it here. A durably prepared transaction survives its connection and the broker: after a restart it is in doubt, and the
+messages that it takes are locked. Transient messages in it are lost with the broker.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Doubtful(NamedTuple):
 
 
 class InDoubt:
-    """Ends distributed transactions. *then* is called when what was done is durable.
+    """Ends distributed transactions. *then* is called when the result is durable.
 
-    Raises `CairnError`, and has done nothing then, unless it says otherwise.
+    Raises `CairnError`; unless the error states otherwise, nothing was done.
     """
 
     def __init__(self, core: CoreContext, transactions: Transactions, queues: Iterable[Queue]) -> None:
@@ -71,7 +71,7 @@ class InDoubt:
     def commit(self, xid: bytes, then: Then) -> None:
         """Commit the transaction: the second phase, or the only one if it was not prepared."""
         transaction = self._find(xid)
-        if transaction.is_prepared:  # then a queue that is not durable may be gone: what was on it is gone, too
+        if transaction.is_prepared:  # a transient queue may have been deleted by then, with its messages
             assert transaction.staging.inner is not None
             transaction.committed(transaction.staging.inner.commit(self._now_us()), then)
         else:

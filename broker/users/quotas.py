@@ -1,6 +1,6 @@
-"""Quotas: how much of the broker one user may have.
+"""Quotas: limits for each user's use of the broker.
 
-The file of access rules (`access`) has a list of quotas beside its rules:
+The file of access rules (`access_control`) has a list of quotas beside its rules:
 
     [[quotas]]
     who = ["group:tenants"]           # users, groups, "anonymous", or "*" for everybody
@@ -13,7 +13,7 @@ The file of access rules (`access`) has a list of quotas beside its rules:
     core-share = 1                    # a weight
     max-queues-per-message = 1024
 
-The first quota that names the user decides; limits that it leaves out are the broker's defaults. A limit of 0 is none.
+The first quota that matches the user decides; its missing limits are the broker's defaults. A limit of 0 is no limit.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Quota(NamedTuple):
     max_disk_share: int = 50
     """Percent that the user's durable bytes may have of themselves and the free space of the disk together."""
     core_share: int = 1
-    """The user's part of the core while others wait for it: a user with 2 gets twice the time of one with 1."""
+    """The weight of the user on the core while others wait for it: a user with 2 gets twice the time of one with 1."""
     max_queues_per_message: int = 1024
-    """That one message may be put on: all of them get it in one step of the core, 20 us for each with its consumer."""
+    """The maximum number of queues of one message, enqueued in one step of the core: 20 us each, with a consumer."""
 
 
 DEFAULT = Quota()
@@ -67,7 +67,7 @@ class Quotas:
         return Quotas(self._listed, defaults)
 
     def of(self, user: str) -> Quota:
-        """Return the limits of *user*, who is anonymous if empty."""
+        """Return the limits of *user*; an empty name stands for anonymous users."""
         name = user or ANONYMOUS
         base = self.defaults if user else UNLIMITED
         for who, limits in self._listed:

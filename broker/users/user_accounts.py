@@ -1,12 +1,12 @@
-"""The accounts of users: what each user has of the broker, against their quota.
+"""The accounts of users: the resources that each user has, against their quota.
 
-A user owns the queues that were made for them: by management, on first use, for a subscription or for one link. The
-owner is an argument of the queue, `OWNER`, so it is in the wiring, and in a cluster all members know it. Durable bytes
-count for the owner of the queue that they are on, whoever has sent them: that is all that the journal tells after a
-start. A user over the limit of durable bytes, or of the disk, is not rejected: senders to the user's queues get no
-credit and their links are held (`throttle`), until messages were taken off.
+A user owns the queues that were created for them: by management, on first use, for a subscription or for one link. The
+owner is an argument of the queue, `OWNER`, so it is in the wiring, and known to all members of a cluster. Durable bytes
+count for the owner of their queue, not for their sender: after a start the journal identifies no sender. A user over
+the limit of durable bytes, or of the disk, is not rejected: senders to the user's queues get no credit and their links
+are held (`throttle`), until messages are dequeued.
 
-All of it is of this broker: in a cluster each member counts what it stores, and throttles its own clients. Core only.
+Accounts are local: in a cluster each member counts what it stores, and throttles its own clients. Core only.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ BACKSTOP_BYTES = DEFAULT_LIMIT_BYTES // 2 + (8 << 20)
 BACKSTOP_SHARE = 8
 """The excess over a limit that is stored for messages in flight: these bytes, or this divisor of the limit.
 
-Half of the pool of buckets may be on its way to the core when a user is blocked, and one batch is stored before the
-links are held: no sender to one queue that keeps to its credit meets the limit, however slow the core is.
+When a user is blocked, half of the pool of buckets may be in flight to the core, and one batch is stored before the
+links are held. So no sender to one queue that keeps to its credit meets the limit, however slow the core is.
 """
 REMEDY = "in [[quotas]] of the file of --acl-file"
 
@@ -137,7 +137,7 @@ class UserAccounts:
         self.by_name: dict[str, UserAccount] = {}
         self.throttles = Throttles()
         self.changed: dict[OwnedQueue, None] = {}
-        """Queues with an owner on which something has come or gone in this step."""
+        """Queues with an owner that changed in this step."""
         self._store = store
         self._clock = clock
         self._scheduler = scheduler
@@ -193,7 +193,7 @@ class UserAccounts:
     # ---- queues ---------------------------------------------------------------------------------------------------
 
     def owned(self, arguments: Mapping[str, Any], user: str) -> Mapping[str, Any]:
-        """*arguments* of a queue that is made for *user*; who has no name owns queues only if a quota says so."""
+        """Return the *arguments* of a queue of *user*, with the owner; without a name only if a quota requires it."""
         if OWNER in arguments or not (user or self.quotas.names("")):
             return arguments
         return {**arguments, OWNER: user or ANONYMOUS}
@@ -208,7 +208,7 @@ class UserAccounts:
             self.changed[queue] = None
 
     def queue_went(self, queue: OwnedQueue) -> None:
-        """It is deleted, or has another owner."""
+        """Remove a queue that was deleted, or has another owner."""
         account, queue.account = queue.account, None
         if account is not None:
             del account.queues[queue]
@@ -225,7 +225,7 @@ class UserAccounts:
             self.of(owner).queues_being_made += 1
 
     def copy_went(self, arguments: Mapping[str, Any]) -> None:
-        """It is deleted, or a queue as any other."""
+        """Remove a copy that was deleted or promoted."""
         if (owner := _owner_in(arguments)) is not None:
             account = self.of(owner)
             account.queues_being_made -= 1
@@ -234,7 +234,7 @@ class UserAccounts:
     # ---- bytes ----------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """A step of the core is over: count what has come and gone, and throttle who is over a limit now."""
+        """Count the changes of a step of the core, and throttle users who exceed a limit now."""
         changed = [*self.changed]
         self.changed.clear()
         accounts: dict[UserAccount, None] = {}
@@ -281,7 +281,7 @@ class UserAccounts:
         return room_bytes
 
     def block_reason(self, account: UserAccount) -> str:
-        """Why senders to the user's queues are throttled; empty if they are not."""
+        """Return the reason why senders to the user's queues are throttled; empty if they are not."""
         return self._state(account) if account.is_blocked else ""
 
     def _state(self, account: UserAccount) -> str:
@@ -293,7 +293,7 @@ class UserAccounts:
         return f"{have} of {self.limit_bytes(account)} that the disk has for one user (max-disk-share)"
 
     def excess(self, account: UserAccount, size_bytes: int) -> str:
-        """Why a message of that size is rejected though its sender might wait; empty if it is not.
+        """Return the reason to reject a message of that size although its sender might wait; empty to accept it.
 
         It can never fit, or so much is in flight that others would have no room for it.
         """
@@ -310,7 +310,7 @@ class UserAccounts:
         return ""
 
     def refusal_in_transaction(self, queues: Sequence[OwnedQueue], size_bytes: int) -> str:
-        """Why a transaction fails by a message of that size to *queues*: in it nobody waits for room. Empty if not."""
+        """Return why a message of that size to *queues* fails a transaction, which cannot wait; empty if not."""
         for queue in queues:
             account = queue.account
             if account is not None:
@@ -337,7 +337,7 @@ class UserAccounts:
             self._scheduler.after(LOOK_S, self._look)
 
     def _look(self) -> None:
-        """Purged messages and the files of others go without a word."""
+        """Check blocked users: purged messages and files of other programs free space without an event."""
         self._is_looking = False
         for account in [account for account in self.by_name.values() if account.is_blocked]:
             for queue in account.queues:
