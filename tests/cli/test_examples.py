@@ -48,7 +48,7 @@ NOT_EXECUTED = {
     ("reference/history.md", "dump, load: a journal as lines"): _LATER,
     ("reference/perftest.md", "perftest: a load, and a soak"): "ten minutes long; tests/perftest runs both with less",
     ("reference/perftest.md", "Other brokers"): "for a RabbitMQ; tests/perftest/test_load.py runs it with one",
-    ("reference/perftest.md", "Another broker's promise"): "for a RabbitMQ; tests/perftest/test_soak.py has one",
+    ("reference/perftest.md", "Soak of another broker"): "for a RabbitMQ; tests/perftest/test_soak.py has one",
     ("reference/federation.md", "Federation"): _OTHER_HOSTS,
     ("reference/federation.md", "Queues of a cluster"): _OTHER_HOSTS,
     ("reference/spark.md", "Journals in Spark"): "an excerpt for a session that exists; tests/spark",
