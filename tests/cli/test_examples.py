@@ -32,7 +32,7 @@ EXECUTED = {
 _OTHER_HOSTS = "it names brokers on other hosts; test_pages.py checks its options"
 _LATER = "it depends on a store and an archive of the reader; test_pages.py checks its options"
 NOT_EXECUTED = {
-    ("reference/analysis.md", "Questions to a journal, by Spark"): "it names a Spark master; tests/analysis",
+    ("reference/analysis.md", "Analysis of a journal with Spark"): "it names a Spark master; tests/analysis",
     ("explanation/cluster.md", "Start a cluster"): "it needs corosync; tests/cluster",
     ("explanation/cluster.md", "The group"): "an excerpt with an ellipsis; tests/cluster uses the class",
     ("explanation/cluster.md", "The lab"): "it needs corosync on several addresses; tests/cluster/test_lab.py",
