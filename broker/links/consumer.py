@@ -16,7 +16,17 @@ from ..messages.death_history import REJECTION, TOO_OFTEN
 from ..messages.entry import Entry
 from ..queues.queue import Queue
 from ..transactions.context import AcquiringTransaction
-from .consumer_states import CLOSED, CUT_OFF, DRAINING, ENDED, FLOWING, TABLE, ConsumerAction, ConsumerEvent
+from .consumer_states import (
+    CLOSED,
+    CUT_OFF,
+    DRAINING,
+    ENDED,
+    FLOWING,
+    RECORDING_DRAIN,
+    TABLE,
+    ConsumerAction,
+    ConsumerEvent,
+)
 from .context import LinkContext
 
 TAKE_AT_ONCE = 256
@@ -215,7 +225,14 @@ class Consumer(ReceivingDriver):
 
     def _taken(self, messages: list[Forward]) -> None:
         self.terminal.forward(messages)
-        self._handle(ConsumerEvent.RECORDED)
+        self._recorded()
+
+    def _recorded(self) -> None:
+        """Handle that dispatched messages have been recorded, perhaps while the queue is still being dispatched."""
+        if self._state is RECORDING_DRAIN:  # not now: each batch would be taken within the one before
+            self._core.post(self._handle, ConsumerEvent.RECORDED)
+        else:
+            self._handle(ConsumerEvent.RECORDED)
 
     def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
         self._transactions.take(connection, self, provisional)

@@ -252,7 +252,7 @@ class ResumableConsumer(Consumer):
     def _assigned(self, entries: list[Entry]) -> None:
         if self._state not in ENDED and not self.is_stolen:  # else they wait for the client to resume
             self._send([entry for entry in entries if not entry.gone], is_resumed=False)
-            self._handle(ConsumerEvent.RECORDED)
+            self._recorded()
 
     def _send(self, entries: list[Entry], *, is_resumed: bool) -> None:
         store, tags = self._core.store, self.end.tags

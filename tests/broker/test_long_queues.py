@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from time import monotonic, thread_time
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from proton import Message
 
 from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.broker.links import consumer
 from cairnmq.broker.messages.entry import Entry
 from cairnmq.broker.queues import paging
 from cairnmq.broker.scheduling import disposal
@@ -19,6 +21,7 @@ from cairnmq.management.serve import serve
 from cairnmq.store.mapped.memory_store import MemoryStore
 from cairnmq.store.mapped.store import PURGED_AT_ONCE
 from tests.conftest import Tell
+from tests.harness.broker.filters import filters
 from tests.harness.broker.policies import Policed, decoded
 from tests.harness.broker.world import FakeTerminal, WorkingClock, World, message
 
@@ -233,3 +236,20 @@ def test_move_ends_when_the_requester_or_the_queue_goes(busy: Policed, goes: str
     else:
         [(_, answer)] = answers.forwarded
         assert decoded(answer).body == {"moved": to.messages}
+
+
+@pytest.mark.parametrize("chosen", [b"", filters("1 = 1")], ids=["all", "selected"])
+@pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
+def test_presettled_drain_takes_any_number_of_batches(
+    durable: bool, chosen: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 2 * sys.getrecursionlimit()
+    monkeypatch.setattr(consumer, "TAKE_AT_ONCE", 1)
+    world = World(64 << 20)
+    sender = world.open(to_client=False)
+    world.send(sender, *[(number, message(number, 1, durable), 0) for number in range(count)])
+    receiver = world.open(to_client=True, presettled=True, filters=chosen)
+    world.do(receiver.driver.request, count + 10, True)
+    world.read_all()
+    assert len(receiver.forwarded) == count
+    assert receiver.drains == [10]
