@@ -31,7 +31,7 @@ def explained(error: CorruptJournal, directory: Directory, queue_names: Mapping[
     except CairnError as another:
         return _with(error, directory.path, f"{error.reason}; what is lost can't be told ({another.reason})")
     hit = [finding.place for finding in found.findings if finding.end_lsn > error.first_lsn]
-    is_missing = "" in hit[:2]  # what precedes a container that is missing is mostly the unused rest of the one before
+    is_missing = "" in hit[:2]  # before a missing container is mostly the unused rest of another
     place = directory.path if not hit or is_missing else f"{directory.path}/{hit[0]}"
     told = [error.reason, *sentences(found, queue_names)]
     told += [f"the head of {finding.place} can't be read ({finding.why})" for finding in found.head_findings()[:_TOLD]]

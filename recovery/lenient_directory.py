@@ -167,7 +167,7 @@ class LenientDirectory(ReadOnlyDirectory):
             return file
         try:
             return self._mended(PatientFile(file, self._remark), name, number)
-        except CairnError:  # the reader meets the same error and tells it
+        except CairnError:  # the reader gets the same error and reports it
             return file
 
     def _mended(self, file: File, name: str, number: int) -> File:

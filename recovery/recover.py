@@ -201,7 +201,7 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
                 "put back the files that belong together, or have `cairnmq salvage` recover what is whole",
             )
         if not formatted:
-            directory.sync()  # whoever made the mark was stopped, perhaps before its name was durable
+            directory.sync()  # the creator of the mark stopped, perhaps before its name was durable
             wiring.set_formatted()
         return False, mark.container_bytes
     if any(file_number(name) is not None for name in directory.names()):

@@ -34,7 +34,7 @@ class Restored:
             checkpoint.restore(known, entries)
             if not reader.resume_after(meta.block_lsn, meta.block_crc):
                 raise BadCheckpoint(f"the log does not have the block at LSN {meta.block_lsn} that it goes on behind")
-        except (BadCheckpoint, ValueError, KeyError, TypeError) as error:  # what is sealed but not as it should be
+        except (BadCheckpoint, ValueError, KeyError, TypeError) as error:  # sealed, but invalid content
             self.why_not = str(error)
             return
         self._state.take_over(known)

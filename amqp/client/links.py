@@ -66,7 +66,7 @@ class ClientLink:
     def came_attach(self, fields: list[Any]) -> None:
         source, target = p.state_of(fields[5]), p.state_of(fields[6])
         there = source if self.is_receiver else target
-        self.attached = there[0] != 0  # else a detach that says why follows
+        self.attached = there[0] != 0  # else a detach with the reason follows
         if there[0] in (p.SOURCE, p.TARGET) and there[1] and isinstance(there[1][0], str):
             self.remote_address = there[1][0]
         if self.is_receiver:

@@ -178,7 +178,7 @@ def find(content: bytes, code: int) -> int:
     return 0
 
 
-# ---- what they say --------------------------------------------------------------------------------------------------
+# ---- their values ---------------------------------------------------------------------------------------------------
 
 _FIELDS: tuple[tuple[type, ...], ...] = (
     (str, int, UUID, bytes), (bytes,), (str,), (str,), (str,), (str, int, UUID, bytes), (str,), (str,), (int,), (int,),

@@ -464,8 +464,8 @@ class Endpoints:
         if condition:
             proton.set_condition(lib.pn_link_condition(link.pn), condition, description, info)
             link.error = Error(condition, description, info)
-        # who is at the other end of a longer one is to hear of that as of a close, too: this one is not there any more;
-        # but what a client would have outlast its link is not given up for it there, as it is not here
+        # the other end of a link route is closed, too, because this link no longer exists;
+        # but a terminus that outlasts its link at the client's request is kept there, as it is here
         for_good = link.routed is not None and (link.is_locally_initiated or not asks_to_last(link))
         self._move(link, LinkEvent.CLOSE, for_good=for_good)
 

@@ -75,7 +75,7 @@ class Engine:
         self.endpoints = Endpoints(container_id, limits, self._transport, self._check, self._taken, self.outgoing, self)
         lib.pn_connection_collect(self.endpoints.connection, self._collector)
         lib.pn_transport_bind(self._transport, self.endpoints.connection)
-        # what the check of frames asks of the endpoints
+        # the queries of the frame check to the endpoints
         self.violated = self.endpoints.violated
         self.awaits_begin = self.endpoints.awaits_begin
         self.most_handles = self.endpoints.most_handles
@@ -153,7 +153,7 @@ class Engine:
         while done < size:
             taken = lib.pn_transport_push(self._transport, pointer + done, size - done)
             if taken < 0:
-                return  # proton reads nothing more; an event tells why
+                return  # proton reads nothing more; an event has the reason
             done += taken
             if not taken:
                 self.controls_left = max(self.controls_left, 1)
@@ -297,7 +297,7 @@ class Engine:
         link = self.endpoints.links.get(lib.pn_event_link(event))
         if link is not None and link.sender:
             if lib.pn_link_credit(link.pn) < -2 * (link.sent + link.given_back):
-                # proton counts with 31 bits; what a peer takes back while messages are on their way is never that much
+                # proton counts with 31 bits; revoked credit of messages in flight is never that much
                 why = f"credit of more than {MOST_CREDIT} is not understood"
                 self.endpoints.close_link(link, "amqp:not-implemented", why)
                 return
@@ -343,7 +343,7 @@ class Engine:
         size = lib.pn_delivery_pending(delivery)
         flags = MORE if lib.pn_delivery_partial(delivery) else 0
         data = b""
-        if size == 1 and lib.pn_delivery_aborted(delivery):  # then proton says 1, whatever there was
+        if size == 1 and lib.pn_delivery_aborted(delivery):  # then proton returns 1 for any size
             flags = ABORTED | SETTLED
         elif size:
             if size > self._buffer_bytes:

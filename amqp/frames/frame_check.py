@@ -458,7 +458,7 @@ class FrameCheck:
         check(FLOW, fields.raw)
         handle = fields.number(_FLOW_HANDLE)
         half = None if handle is None else self._half(channel, handle, "flow")
-        # a drain without credit has nothing to give back, so proton would not answer it (2.6.7)
+        # a drain without credit has no credit to return, so proton would not answer it (2.6.7)
         is_empty_drain = half is not None and not half.sends and fields.is_set(_DRAIN) and not fields.number(_CREDIT)
         is_echo = fields.is_set(_ECHO) or is_empty_drain
         if half is not None and (is_echo or half.limit is not None):

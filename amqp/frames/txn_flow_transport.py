@@ -88,7 +88,7 @@ def _named(frame: bytes) -> bytes | None:
         if len(fields) <= _PROPERTIES or fields[_HANDLE] is None or not isinstance(fields[_PROPERTIES], dict):
             return None
     except (Malformed, IndexError, TypeError):
-        return None  # proton says so itself
+        return None  # proton reports it
     name = fields[_PROPERTIES].get(_TXN_ID)
     if name is None:
         return b""

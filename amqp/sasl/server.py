@@ -191,7 +191,7 @@ class _Scram:
         def note(name: str) -> None:
             names.append(name)
 
-        try:  # which name it is, the library tells only on its way; the file is not read here
+        try:  # the library passes the name to a callback; the file is not read here
             SCRAM.make_server(note).set_client_first(first)
         except ScramException:
             if not names:

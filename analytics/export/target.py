@@ -172,6 +172,6 @@ def make_directories(path: str) -> None:
     while not os.path.ismount(path):
         path = os.path.dirname(path)
         RealDirectory(path).sync()
-        if os.path.basename(path) != OWN:  # what is above the target was there, or is synced once
+        if os.path.basename(path) != OWN:  # directories above the target existed, or are synced once
             break
     RealDirectory(os.path.dirname(path)).sync()

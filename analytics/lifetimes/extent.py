@@ -87,7 +87,7 @@ def whole_from(log: Log) -> int:
     """From this LSN on all is there as of any LSN: where a container begins, or the log's end."""
     begin = log.gaps[-1].end_lsn if log.gaps else 0
     pieces = log.between(begin, log.durable_lsn)
-    # behind the last slot that is missing less and less of what is gone was part of the log
+    # after the last missing slot, ever fewer reclaimed slots belonged to the log
     at = bisect_left(pieces, True, key=lambda piece: missing_as_of(log, piece.slot_lsn) is None)
     return pieces[at].slot_lsn if at < len(pieces) else log.durable_lsn
 

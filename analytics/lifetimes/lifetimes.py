@@ -236,7 +236,7 @@ def _end(places: Places, dequeues: RecordTables, gone: _Ends, cuts: list[_Cut]) 
     end_lsn, end_us, flags = _dequeued(places, dequeues)
     how = np.where(end_lsn < NEVER, np.uint8(DEQUEUED), np.uint8(0))
     message_end, message_us, by_delete, message_flags = gone.of(places.message_id)
-    is_copy = (flags & Flag.MOVED) != 0  # of a Dequeue that is gone: only its time says what it stood before
+    is_copy = (flags & Flag.MOVED) != 0  # of a missing Dequeue: only its time shows its order
     earlier = (message_end < end_lsn) & ~(is_copy & (end_us <= message_us))
     end_lsn = np.where(earlier, message_end, end_lsn)
     end_us = np.where(earlier, message_us, end_us)
@@ -367,7 +367,7 @@ def states_of(lifetimes: Lifetimes) -> States:
     over = (had & ~live & ~messages.in_doubt) | (is_deleted & ~live)
     state[over] = _GONE
     how[messages.taken], flags = DEQUEUED, np.where(messages.taken, messages.flags, flags)
-    by_place = (how > 0) & ~messages.taken  # else the record that says that it was the last place is the end
+    by_place = (how > 0) & ~messages.taken  # else the record that ends the last place is the end
     reason[over] = _REASON_OF_HOW[how[over]]
     end_lsn = np.where(over, np.where(by_place, last_lsn, messages.end_lsn), NEVER)
     end_lsn[end_lsn == FORGOTTEN] = NEVER

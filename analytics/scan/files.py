@@ -364,7 +364,7 @@ def _chained(log: Log, known: dict[int, KnownContainer], reader: LogReader | Non
         head = one.head
         prev_lsn = head.prev_lsn
         if not prev_lsn and slot and (first := _first_block(one, log.log_id)) is not None:
-            prev_lsn = first.prev_lsn  # the head was told from the blocks
+            prev_lsn = first.prev_lsn  # the head was reconstructed from the blocks
         end_lsn = min(log.durable_lsn, (slot + 1) * size)
         limit = last_lsn if last_lsn < end_lsn else 0
         reach_lsn = limit + 1 if limit else end_lsn if reader is not None and end_lsn == log.durable_lsn else 0

@@ -216,7 +216,7 @@ class _Scan:
             data = scanner.buffer[: kept + wanted]
             done = yield from self._window(data, piece.slot_lsn + begin)
             kept = len(data) - done
-            if kept > WINDOW_BYTES:  # no block is so long: what begins there is none
+            if kept > WINDOW_BYTES:  # no block is so long: the bytes are not a block
                 done, kept = len(data), 0
             scanner.buffer[:kept] = data[done:].copy()
             self._skipped = [(max(first - done, 0), end - done) for first, end in self._skipped if end > done]

@@ -87,7 +87,7 @@ class JournalReader(DataSourceReader):
             return [JournalPart(journal, reading, ())]
         if options.has_start:
             check_loss(log, selection.start_lsn, end_lsn, options)
-        elif options.archive is not None:  # what was asked for begins where the archive does
+        elif options.archive is not None:  # the requested range begins where the archive does
             check_loss(log, log.first_lsn, end_lsn, options)
         check_past(journal, reading, options)
         if options.pinned is not None:

@@ -68,7 +68,7 @@ def journal(spark: SparkSession, path: str, **options: object) -> DataFrame:
 
     Where sidecars serve for records, they are read in place of containers (`useSidecar`, see `united`).
     """
-    # Spark's own processes may stand in other directories; what is a URL is looked at where the options are
+    # processes of Spark may have other working directories; URLs are checked with the options
     place = path if "://" in path or path.startswith("file:") else os.path.abspath(path)
     given = {name: _text(value) for name, value in options.items() if value is not None}
     asked, plan = _planned(place, given)

@@ -31,7 +31,7 @@ class JournalSource(DataSource):
 
     def schema(self) -> StructType:
         options = parse(self.options)
-        check_place(options.path)  # so that a path that is none is told here
+        check_place(options.path)  # so that an invalid path is reported here
         schema = schema_of(options)
         settle()
         return schema

@@ -78,7 +78,7 @@ def planned(options: Options) -> Plan | None:
             raise CairnError("option useSidecar=true", f"{why}, and sidecars have heads only", "leave it out")
         return None
     if not os.path.isdir(options.path):
-        return None  # the source says why, or it is there where that runs
+        return None  # the source reports it, or the path exists where that runs
     place = options.sidecar_dir or os.path.join(store_of(options.path), NAME)
     if not must and not os.path.isdir(place):
         return None

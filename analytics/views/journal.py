@@ -160,7 +160,7 @@ class Journal:
 
     def wiring(self) -> pa.Table:
         """The wiring as SQL has it now, see `views.WIRING`."""
-        from . import wiring_rows  # whoever reads records imports no SQL
+        from . import wiring_rows  # readers of records import no SQL
 
         rows = wiring_rows.read_wiring(self._store, self.log.uuid, self._connect, self._catalog)
         return wiring_rows.table_of(rows)

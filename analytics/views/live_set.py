@@ -99,7 +99,7 @@ def _queues(
     many = end - first
     at = np.repeat(first - (np.cumsum(many) - many), many) + np.arange(int(many.sum()))
     whose, queue_ids = np.repeat(containers, many), on_queue[at]
-    if len(whose):  # most that follow one another say the same
+    if len(whose):  # most consecutive ones are equal
         new = np.r_[True, (whose[1:] != whose[:-1]) | (queue_ids[1:] != queue_ids[:-1])]
         whose, queue_ids = whose[new], queue_ids[new]
     once = first_of_each(whose, queue_ids)

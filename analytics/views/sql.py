@@ -57,7 +57,7 @@ class _View(ds.Dataset):  # type: ignore[misc]
 
     def batches(self, names: list[str], condition: Any) -> Iterator[pa.RecordBatch]:
         """Exactly the rows for which the condition is true."""
-        said = "" if condition is None else str(condition)  # what else has a column's name in it is one too many
+        said = "" if condition is None else str(condition)  # other text with the name of a column only adds one
         used = [name for name in self._known.names if name in names or name in said]
         try:
             for batch in self._read(used, condition):

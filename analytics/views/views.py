@@ -227,7 +227,7 @@ def transactions(facts: RecordTables, as_of: int = NEVER, names: Mapping[int, st
     end = np.where(commit > 0, commit, rollback)
     state = np.array(FATES)[outcomes.fate_of(ids)].astype("U12")
     state[prepared > 0] = "prepared"
-    state[state == ""] = "forgotten"  # an outcome was, and nothing tells which
+    state[state == ""] = "forgotten"  # the outcome is unknown
     state[(rollback > 0) | (decided > 0)] = "rolled back"
     state[(commit > 0) | for_commit] = "committed"
     arrays = [

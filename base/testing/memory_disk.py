@@ -337,7 +337,7 @@ class PowerCut:
         """That of what the disk holds then."""
         bits = choice & self._of_names
         rest = self._prints.get(bits)
-        if rest is None:  # what is the same for all choices with these names
+        if rest is None:  # the common part of all choices with these names
             files = self._listed(choice)[self._directory.path].items()
             still = [(name, self._content(number, 0)) for name, number in files if number not in self._of_files]
             others = [(name, number) for name, number in files if number in self._of_files]

@@ -49,7 +49,7 @@ def _broker(**values: Any) -> None:
         announce("broker.unknown-variable", warning, logging.WARNING)
     options = broker_options(given)
     sys.setswitchinterval(0.0005)  # else the flusher may wait 5 ms for the interpreter after each sync
-    gc.freeze()  # what is there now stays
+    gc.freeze()  # objects that exist now live until the end
     gc.set_threshold(GARBAGE_AFTER, 20, 20)
     context = click.get_current_context()
     file: ConfigFile | None = context.meta.get(FILE)

@@ -114,7 +114,7 @@ class Archive:
             raise CairnError(f"{self.directory.path}/{name}", "another container of these LSNs is there already",
                              "give each store that was restored from one backup an archive of its own")  # fmt: skip
         if self._lsns and lsn < self._lsns[0] and self._is_full(self.container_bytes):
-            return  # what is removed first is the oldest, and that is this one
+            return  # the oldest is removed first, which is this one
         self._make_room(self.container_bytes)
         if self._can_link:
             self._link(source, name)
@@ -227,7 +227,7 @@ class Archive:
             content = content_of(file, lsn // self.container_bytes, self.container_bytes, self._log_id)
             return content.time_us or container.read_head(file, name).time_us
         except BadContainer:
-            return self._clock.wall_us()  # nothing tells its age: only the size limit removes it
+            return self._clock.wall_us()  # its age is unknown: only the size limit removes it
         finally:
             file.close()
 

@@ -94,7 +94,7 @@ class ContainerPool:
         self._used: dict[int, int] = {}  # slot to container number
         self._free: deque[int] = deque()
         self._limbo = HeldContainers(container_bytes, holds, keeper)
-        self._vacant: deque[int] = deque()  # numbers of files that are gone
+        self._vacant: deque[int] = deque()  # numbers of deleted files
         numbers = [container.file_number(name) or 0 for name in directory.names()]
         self._next_number = max(numbers, default=0) + 1  # never the name of a file that is left alone
         self._open_files = OpenFiles()
@@ -194,7 +194,7 @@ class ContainerPool:
                     return self._make_room(wanted)
                 self.prepare()
             except DiskError as error:
-                log.warning("no container can be made: %s", error)  # whoever must have it will meet the error again
+                log.warning("no container can be made: %s", error)  # a caller that needs it gets the error again
         return self.full or self.low
 
     def _make_room(self, wanted: int) -> DiskFull | None:
@@ -296,7 +296,7 @@ class ContainerPool:
             with self._lock:
                 number = self._free.popleft() if len(self._free) > left_alone else None
             if number is None:
-                raise  # which says it all
+                raise  # the error is complete
             self._say(_FULL, is_news)
             return number
 
@@ -372,7 +372,7 @@ class ContainerPool:
     def settle(self) -> None:
         """Free the released containers, except those that are held or kept."""
         for number in self._limbo.let_go(self.slots, is_full=self.is_full, in_need=self.in_need):
-            with suppress(DiskError):  # else it is in nobody's way; the next opening finds it
+            with suppress(DiskError):  # the remaining file is harmless; the next opening finds it
                 if number in self._suspects:
                     self._put_away(number)
                 elif self.directory.link_count(container.file_name(number)) > 1:
@@ -391,7 +391,7 @@ class ContainerPool:
             try:
                 self._unlink(surplus)
             except DiskError:
-                return  # it is in nobody's way; the next opening finds it
+                return  # it is harmless; the next opening finds it
 
     def blank(self, file: File, offset: int) -> None:
         """Write zeros from *offset* to the container's end."""

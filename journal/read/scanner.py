@@ -113,7 +113,7 @@ class LogReader:
                     lsn = self.end_lsn = following.end_lsn
                     yield following
                     continue
-                if (behind := self._behind_hole()) > lsn:  # what is missing, if anything, is missing from there on
+                if (behind := self._behind_hole()) > lsn:  # a missing range, if any, begins there
                     lsn = behind
                     self.end_lsn = self._slot_start(lsn)
                     found = self._block_at(lsn)

@@ -105,9 +105,9 @@ class Flusher:
         except Empty:
             self._check()
             self._mark()
-            self._look_at_spares()  # what the mark let go, and what the archiver gave back, may be held
+            self._look_at_spares()  # containers released by the mark or the archiver may be held
             return 0
-        if not self._sealed:  # a bell for room had it written before the kick's own bell was heard
+        if not self._sealed:  # a bell for room had it written before the bell of the kick
             self._at_rest = True
             return 0
         durable = journal.writer.write_out()
@@ -138,7 +138,7 @@ class Flusher:
         try:
             self._journal.pool.look_at_room()
         except DiskError:
-            pass  # what it could not tell, the next write will
+            pass  # the next write reports the error
 
     def _keep_spares(self) -> None:
         pool = self._journal.pool
@@ -154,4 +154,4 @@ class Flusher:
             while not self._stopping and self._journal.pool.prepare():
                 pass
         except DiskError:
-            pass  # whoever needs the container will meet the error and report it
+            pass  # a caller that needs the container gets and reports the error

@@ -74,7 +74,7 @@ class LogSlots:
         """Make holes of what is dead, of which *new* was not before: so many at *most*, the longest ones."""
         punched: list[int] = []
         waiting = list(new)
-        while waiting:  # what joins a hole needs none, and may be what others waited for
+        while waiting:  # a slot that joins a hole needs no new one, and others may join it
             slot = waiting.pop()
             if slot in self._dead and self._becomes_hole(slot, len(self.holes)):
                 punched.append(slot)

@@ -114,7 +114,7 @@ class LogWriter:
     def write_mark(self, *, closed: bool = False) -> None:
         """Write down in the mark what is durable now, and where the log begins: so space comes back without traffic."""
         with self._write_lock:
-            base = self._extent.base_lsn  # what it rests on is durable
+            base = self._extent.base_lsn  # the records that it rests on are durable
             known = self._mark.mark
             is_stale = known.durable_lsn != self.durable_lsn or known.base_lsn < base or not self._mark.is_synced
             if self.failure is None and (is_stale or closed):

@@ -68,7 +68,7 @@ def copy_slots(reader: LogReader, pool: ContainerPool, incarnation: int, ends: M
         data = _blocks(reader, slot, end_lsn)
         target = directory.open(container.file_name(head.number), writable=True)
         try:
-            target.write_at(0, bytes(SECTOR_BYTES))  # it is a free one until all of it is there
+            target.write_at(0, bytes(SECTOR_BYTES))  # it counts as free until it is complete
             target.sync()
             target.write_at(DATA_OFFSET, data)
             pool.blank(target, DATA_OFFSET + len(data))

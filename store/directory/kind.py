@@ -59,7 +59,7 @@ def _told_kind(path: str) -> str:
         with open(os.path.join(path, TOLD_NAME), encoding="utf-8") as file:
             return str(json.load(file).get("store", JOURNAL))
     except (OSError, ValueError, AttributeError):
-        return ""  # whoever reads the rest of it says what is wrong
+        return ""  # the reader of the rest reports the error
 
 
 def _has_log(path: str) -> bool:

@@ -20,7 +20,7 @@ def is_locked(path: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError:
-        return True  # who can't tell waits
+        return True  # unknown: wait
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -45,7 +45,7 @@ def lock_store(path: str) -> int:
         raise _in_use(path, fd) from error
     try:
         os.pwrite(fd, f"{os.getpid()}\n".encode().ljust(_HOLDER_BYTES), 0)  # in place of the last one's
-    except OSError:  # a full disk: who has it can't be told, but the lock itself holds
+    except OSError:  # a full disk: the holder can't be recorded, but the lock holds
         pass
     return fd
 

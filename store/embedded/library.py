@@ -68,7 +68,7 @@ class Store:
         self._closing = threading.Lock()
         self._is_closing = self._is_closed = False
         self._pid = os.getpid()
-        self._news = threading.Condition()  # apart from the lock: who holds that may wait for the one who tells
+        self._news = threading.Condition()  # separate from the lock: its holder may wait for the notifying thread
         self._durable_lsn = 0
         self._has_news = self._is_timed = False
         self._queues: dict[str, Queue] = {}
@@ -84,7 +84,7 @@ class Store:
         self._teller = threading.Thread(target=self._tell, name="cairnmq-told", daemon=True)
         inner.start(self._became_durable, self._failed)
         self._teller.start()
-        self._became_durable(inner.durable_lsn)  # what recovery left goes also without traffic
+        self._became_durable(inner.durable_lsn)  # the remains of recovery are released even without traffic
 
     # ---- queues ---------------------------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class Store:
             tell([(future, error)])
 
         def forgotten(answer: Exception | None) -> None:
-            tell([(future, None)])  # what SQL still notes is forgotten by the next start
+            tell([(future, None)])  # the next start removes the note in SQL
 
         with self.lock:
             self.check_own(queue)
@@ -182,7 +182,7 @@ class Store:
             made = self._transactions[inner] = UnitOfWork(self, inner)
             self._is_timed |= timeout_s > 0
         if timeout_s > 0:
-            self._became_durable(0)  # whoever tells looks at the clock from now on
+            self._became_durable(0)  # the notifying thread checks the clock from now on
         return made
 
     def in_doubt(self) -> list[UnitOfWork]:
@@ -294,7 +294,7 @@ class Store:
     def queue_of(self, queue_id: int) -> Queue | None:
         return self._by_id.get(queue_id)
 
-    # ---- the store's threads, and the one that tells --------------------------------------------------------------
+    # ---- the threads of the store, and the notifying thread -------------------------------------------------------
 
     def _became_durable(self, lsn: int) -> None:
         with self._news:

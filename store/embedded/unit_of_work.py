@@ -123,23 +123,23 @@ class UnitOfWork:
         if kind is None:
             if self.inner.state in (TxState.OPEN, TxState.TIMED_OUT, TxState.QUEUE_GONE):
                 if is_telling():
-                    self.rollback()  # it can't be waited for, and must not be done by somebody who is told so
+                    self.rollback()  # a callback cannot wait for the commit, so it must not commit
                     check_waiting()
                 try:
-                    done = self.commit()  # raises for one that was ended behind its user's back, who takes it for done
+                    done = self.commit()  # raises if it was ended by another party, unnoticed by its user
                 except DiskFull:
                     self.rollback()
                     raise
                 done.result()
         elif self.inner.state is TxState.OPEN:
-            with suppress(CairnError):  # of a store that is closed or failed: what its user has met says more
+            with suppress(CairnError):  # of a closed or failed store: the user's own error is more specific
                 self.rollback()
 
     def on_rollback(self) -> None:
         """Release the messages that the transaction had taken. With the lock held."""
         for message in self._taken:
             message.queue.on_release(message.id, message)
-        for operation in self.inner.operations:  # what it had taken before the store was opened
+        for operation in self.inner.operations:  # messages taken before the store was opened
             queue = self._store.queue_of(operation.queue_id)
             if isinstance(operation, Dequeue) and queue is not None:
                 queue.on_release(operation.message_id, None)

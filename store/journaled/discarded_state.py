@@ -88,7 +88,7 @@ class Aside:
                 end_lsn = link_log(reader, source, target, durable_lsn, self._clock)
                 wiring.copy(os.path.join(partial, WIRING_NAME), reader.log_uuid, before)
                 RealDirectory(partial).sync()
-                hold.check()  # what has its second name by now stays; before, it may have been used again
+                hold.check()  # containers with a second name stay; before, they may have been reused
                 name = f"{moment}-{end_lsn}"
                 if name not in self.names():  # else a kill came just behind it
                     root.rename(os.path.basename(partial), name)

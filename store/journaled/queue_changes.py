@@ -135,7 +135,7 @@ class QueueHistory:
                 continue
             head = RecordHead._make(HEAD.unpack_from(block.body, HEAD_BYTES * number))
             if head.type == _LOG_OPEN:
-                self._open.clear()  # what a crash cut off never was
+                self._open.clear()  # records that a crash cut off never existed
             elif head.type == _COMMIT:
                 records = self._open.pop(head.txn_id, None)
                 if records is not None:

@@ -68,7 +68,7 @@ class JournalStore(WiringCalls):
         self._holders = SlotHolders(state, journal.container_bytes)
         self._release = release
         self._deferred: deque[tuple[int, dict[int, int]]] = deque()
-        self._unexamined = list(journal.extent.slots)  # what holds nothing leaves the log with the first flush
+        self._unexamined = list(journal.extent.slots)  # empty slots leave the log with the first flush
         self._flusher: Flusher | None = None
         self._on_durable: Callable[[int], None] | None = None
         self._background: list[ThreadPoolExecutor] = []
@@ -105,7 +105,7 @@ class JournalStore(WiringCalls):
         """
         journal, pool = self.journal, self.journal.pool
         if pool.unclaimed <= _FOR_STARTS < len(journal.extent.slots):
-            pool.find_room()  # only who has tried knows that the disk is full; a small log has nothing to empty
+            pool.find_room()  # only an attempt shows that the disk is full; a small log has nothing to empty
         if pool.in_need:
             self.became_durable(journal.writer.durable_lsn)
         while pool.in_need and pool.unclaimed <= _FOR_STARTS:
@@ -226,7 +226,7 @@ class JournalStore(WiringCalls):
     def bytes_on(self, queue_id: int) -> int:
         return self.state.queue_bytes.get(queue_id, 0)
 
-    # ---- who has them ---------------------------------------------------------------------------------------------
+    # ---- delivery tracking ----------------------------------------------------------------------------------------
 
     def note_acquired(self, queue_id: int, taker: bytes, message_ids: Sequence[int], time_us: int) -> None:
         """Record that *taker* (see `acquisitions.taker`) acquired these messages of that queue.
@@ -257,7 +257,7 @@ class JournalStore(WiringCalls):
         if not (journal.head_bytes > journal.note_bytes or self._sealed or self._notes_are_due):
             if not (self._deferred and self._deferred[0][0] <= self.durable_lsn):
                 return
-            self.became_durable(self.durable_lsn)  # what went without a record has no flush to wait for
+            self.became_durable(self.durable_lsn)  # discards without a record have no flush to wait for
             if not journal.has_awaited:
                 return
         if self._flusher is not None:
@@ -364,7 +364,7 @@ class JournalStore(WiringCalls):
         self.relocation.close()
         try:
             if self.checkpointing is not None and self.journal.writer.failure is None:
-                with suppress(JournalError):  # closing the journal says the same
+                with suppress(JournalError):  # closing the journal raises the same error
                     self.journal.flush()
                     self.checkpointing.close()
             self.journal.close()

@@ -89,7 +89,7 @@ class TransactionsWriter:
 
     def write_prepare(self, transaction: StoreTransaction, time_us: int) -> int:
         full = self._journal.pool.find_room(_PREPARED_BYTES * len(transaction.operations))
-        if full is not None:  # what it takes to end it must be there
+        if full is not None:  # the space to end it must exist
             raise DiskFull(full.place, full.reason, "roll it back, or free some space and prepare it again")
         append = self._journal.append
         txn_id = append(DTX_START, transaction.xid, time_us=time_us, txn_id=OWN_LSN)

@@ -67,7 +67,7 @@ class State:
         """In recovery: slots whose page has messages out of order, because their transaction was committed later."""
         self._shared: dict[Plain, Plain] = {}  # the same number is one object for all messages that have it
 
-    # ---- what records say -----------------------------------------------------------------------------------------
+    # ---- effects of records ---------------------------------------------------------------------------------------
 
     def started(self, lsn: int, flags: int, queue_id: int, size_bytes: int) -> None:
         """A Start record: a message exists, and with the enqueue flag is on its first queue."""

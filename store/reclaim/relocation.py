@@ -90,7 +90,7 @@ class Relocation:
     def step(self) -> None:
         """Copy a few blocks' worth, if there is something to gain."""
         if self._blocks is not None and self._victim not in self._journal.extent.slots:
-            self._abandon()  # what was copied or let go of it was all there was
+            self._abandon()  # all of its records are copied or released
             self.emptied += 1
         if self._blocks is None:
             if self._settling or (victim := self.victims.choose()) is None:

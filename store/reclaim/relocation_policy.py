@@ -55,7 +55,7 @@ class RelocationPolicy:
             if found < self._listed.get(slot, WORTH_LEVEL) and not self._is_dense(slot):
                 self._listed[slot] = found
                 heappush(self._cheapest, (found, slot))
-        if len(self._cheapest) > 2 * len(self._journal.extent.slots) + 100:  # most of it is of slots that are gone
+        if len(self._cheapest) > 2 * len(self._journal.extent.slots) + 100:  # mostly of slots that left the log
             self._cheapest, self._listed = [], {}
             self.look_at(self._journal.extent.slots)
 
@@ -76,7 +76,7 @@ class RelocationPolicy:
         if not has_most_holes:
             self._beside_holes.clear()
         is_allowed = len(journal.extent.slots) * size <= allowed_bytes(self._pins.live_bytes, size)
-        # what was begun beside holes goes on: copies that stand together need not be copied again
+        # continue next to holes: copies that are together need not be copied again
         if is_allowed and not in_need and not self._beside_holes:
             return None
         if has_most_holes:
@@ -114,13 +114,13 @@ class RelocationPolicy:
                 return None
         self.is_undecided = True  # unless a slot is returned: the list begins anew
         while self._beside_holes and not pins.is_needed(self._beside_holes[0]):
-            self._beside_holes.popleft()  # it died, and is gone
+            self._beside_holes.popleft()  # it died and left the log
         if not self._beside_holes:
             return None
         slot = self._beside_holes.popleft()
         if self._may_go(slot):
             return slot
-        self._beside_holes.clear()  # what was to come next stands behind it
+        self._beside_holes.clear()  # the following slots are behind it
         return None
 
     def _may_go(self, slot: int) -> bool:

@@ -53,7 +53,7 @@ class Batch:
         self._rows = rows
         self._messages, self._placements = rows["message"], rows["placement"]
 
-    # ---- what is told -----------------------------------------------------------------------------------------------
+    # ---- recorded changes -------------------------------------------------------------------------------------------
 
     def started(self, message_id: int, content: bytes, *, is_last: bool) -> None:
         self._messages.append({"id": message_id, "content": content, "is_last": is_last})

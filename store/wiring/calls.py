@@ -87,7 +87,7 @@ class WiringCalls:
                 self._creations.append(creation)
                 return
             creations = [creation]
-            self._sql.submit(self._create_all, creations)  # raises where SQL was let go of: then none may join these
+            self._sql.submit(self._create_all, creations)  # raises if SQL is closed: then no call may join these
             self._creations = creations
 
     def _create_all(self, creations: list[_Creation]) -> None:

@@ -219,7 +219,7 @@ def open_postgresql(address: DatabaseAddress, *, alone: bool) -> Database:
 def _prepare(connection: Any, catalog: str, alone: bool) -> None:
     settings: dict[str, str] = {
         "search_path": '"' + catalog.replace('"', '""') + '"',
-        "synchronous_commit": "on",  # what is answered lasts, whatever the server's own setting
+        "synchronous_commit": "on",  # confirmed changes last, regardless of the setting of the server
         "statement_timeout": _STATEMENT_TIMEOUT,
         "lock_timeout": _LOCK_TIMEOUT,
     }

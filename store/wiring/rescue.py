@@ -110,7 +110,7 @@ def _named(sql: sqlite3.Connection, table: str, columns: str, faults: list[str])
     """The rows of *table* in the order of their ids: id, name, arguments and whatever else is wanted."""
     found: dict[int, Any] = {}
     names: dict[str, int] = {}
-    for order in ("ASC", "DESC"):  # what lies behind a bad page is reached from the other end
+    for order in ("ASC", "DESC"):  # rows behind a bad page are reached from the other end
         for row in _rows(sql, f"SELECT {columns} FROM {table} ORDER BY id {order}", faults):
             row_id, name, arguments, *more = row
             if not (isinstance(row_id, int) and _is_name(name)):

@@ -105,7 +105,7 @@ def _queue_names(path: str, connect: str | None, catalog: str | None) -> dict[in
     if connect is not None:
         with connected_wiring(connect, catalog) as wiring:
             return wiring.queue_names()
-    with suppress(CairnError):  # queues are told by their ids then
+    with suppress(CairnError):  # queues are then shown by their IDs
         return names_in_file(path)
     return {}
 

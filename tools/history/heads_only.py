@@ -45,7 +45,7 @@ class HeadsReader(LogReader):
         self._speaking = _SPEAKING + bytes(also)
         self._whole_below_bytes = whole_below_bytes
         self._heads_of: tuple[int, File] | None = None
-        self._seen, self._seen_at = memoryview(b""), 0  # what was read last, and the LSN it begins at
+        self._seen, self._seen_at = memoryview(b""), 0  # the last read bytes, and the LSN of their start
         self._wanted = _PAGE_BYTES
         super().__init__(directory, known=known)
 

@@ -88,7 +88,7 @@ def message_at(history: History, lsn: int) -> int:
         return head.message_id
     except (JournalError, NotWhole) as error:
         if any(lsn in _ids_in(block) for block in history.scan(lsn) if isinstance(block, Block)):
-            return lsn  # its first record is gone, others are there
+            return lsn  # its first record is missing, others exist
         raise NotWhole(error.place, error.reason, error.remedy) from error
     finally:
         records.close()

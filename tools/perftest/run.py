@@ -110,7 +110,7 @@ class TestRun:
         complete = {iteration.number for iteration in self.iterations}
         parts = dict(self._parts)
         current = self._controller.current if self._controller is not None else None
-        if current is not None:  # what others reported, and only the control role has heard
+        if current is not None:  # the reports of others, which only the control role receives
             here = parts.setdefault(current.number, Iteration(current.number, self._options.size_bytes))
             known = {(report.role, report.number) for report in here.reports}
             for report in current.reports:

@@ -95,7 +95,7 @@ class Worker:
         try:
             self.pipe.send(STOP)
         except OSError:
-            pass  # it is gone already
+            pass  # it has ended already
 
     def end(self, timeout_s: float) -> None:
         try:
@@ -137,7 +137,7 @@ def main(fd: int) -> None:
         except CairnError as error:
             _say(pipe, Trouble(str(error)))
         except EOFError:
-            pass  # the parent is gone, and nobody waits
+            pass  # the parent has ended, and no process waits
 
 
 def _say(pipe: Connection, word: Word) -> None:
@@ -194,7 +194,7 @@ class _Clients:
                 _say(self._pipe, client.report(partial=True))
 
     def _heard(self) -> None:
-        self._pipe.recv()  # there is only one word; EOFError if the parent is gone
+        self._pipe.recv()  # the only command is to stop; EOFError if the parent has ended
         self._stopped = True
 
     def _report(self, report: Report) -> None:

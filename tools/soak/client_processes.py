@@ -42,7 +42,7 @@ class ClientProcess:
         try:
             self.process.stdin.write((" ".join(map(str, words)) + "\n").encode())
         except BrokenPipeError:
-            pass  # `check` says why
+            pass  # `check` reports the reason
 
     def listen(self) -> None:
         """Take in how far it is. Raises `BrokerError` if it ended by itself."""

@@ -176,7 +176,7 @@ class TransactionReceiver(SoakReceiver):
 
     def attach(self, wire: Wire, queue: str) -> Any:
         link = super().attach(wire, queue)
-        link.to_go = 1 << 30  # a link that is replaced would give back what is in the transaction
+        link.to_go = 1 << 30  # replacing a link would release the messages in the transaction
         return link
 
     def turn(self, wire: Wire) -> None:

@@ -55,7 +55,7 @@ class Wire:
         self.connection.collect(self.collector)
         self.transport = Transport()
         sasl = self.transport.sasl()
-        sasl.allow_insecure_mechs = True  # what is killed is on this machine
+        sasl.allow_insecure_mechs = True  # the killed broker is on this machine
         if not settings.user:
             sasl.allowed_mechs("ANONYMOUS")
         self.transport.bind(self.connection)
@@ -80,7 +80,7 @@ class Wire:
                 self.transport.push(data[:size])
                 data = data[size:]
         except TransportException:
-            pass  # an event tells
+            pass  # an event reports it
 
     def write(self) -> None:
         self.writing = False
