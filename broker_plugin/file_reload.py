@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def quotas_of(access: Access | None, defaults: Quota) -> Quotas:
-    """The quotas of the file of access rules, over the defaults of the options."""
+    """Return the quotas of the file of access rules, over the defaults of the options."""
     return Quotas(defaults=defaults) if access is None else access.quotas.with_defaults(defaults)
 
 

@@ -37,7 +37,7 @@ class BrokerHandler:
     """The port of a broker to its cluster (`broker.nodes.replication_port.Cluster`)."""
 
     returns: ReplicatedReturns
-    """Set when the parts of the member are built."""
+    """The returns of messages to replicated queues; set when the parts of the member are built."""
 
     def __init__(self, member: ClusterMember) -> None:
         self.member = member

@@ -19,7 +19,7 @@ class RouterOptions:
 
     host: str = "127.0.0.1"
     port: int = 5672
-    """0 for any free one."""
+    """The port of the listener; 0 for any free one."""
     worker_threads: int = 1
     anonymous: bool = True
     """Let clients in without a name."""

@@ -49,7 +49,7 @@ class OutboundConnection:
         self._thread.start()
 
     def stop(self) -> None:
-        """No more connections; the one there may be is for others to end. Any thread."""
+        """Open no more connections; the caller closes an open one. Any thread."""
         self._stopped = True
         self._changed.set()
 

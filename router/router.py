@@ -189,7 +189,7 @@ class Router:
         return min(self._workers, key=lambda worker: worker.load)
 
     def _not_connected(self, name: str, why: str) -> None:
-        """A connection to another container could not be opened. Any thread."""
+        """Report that a connection to another container could not be opened. Any thread."""
         assert self._core is not None
         assert self._drivers is not None
         self._core.submit(self._drivers.disconnected, name, None, why)

@@ -199,7 +199,7 @@ class FederatedQueues:
         self._by_channel[channel] = following
 
     def heard(self, following: FederatedQueue, channel: AttachedEnd, content: bytes, delivery: Delivery) -> None:
-        """A message of the source: a step, or a part of one."""
+        """Handle messages of the source, each a step or a part of one."""
         copy = following.copy
         try:
             head, events = decode(content)
@@ -306,7 +306,7 @@ class FederatedQueues:
         self._core.store.create_queue(notes_name(name), lambda row: self._core.post(noted, row), {NOTES_OF: name})
 
     def _made(self, notes: QueueRow, said: Mapping[str, str], done: Done, row: QueueRow | Exception) -> None:
-        if isinstance(row, QueueRow) and row.arguments.get(FOLLOWS) != said:  # somebody was faster
+        if isinstance(row, QueueRow) and row.arguments.get(FOLLOWS) != said:  # another request was faster
             is_followed = FOLLOWS in row.arguments
             row = StoreError(f"queue {row.name!r}", "it is there already", "choose another name")
             if is_followed:
@@ -336,7 +336,7 @@ class FederatedQueues:
         self._try(following)
 
     def take_over(self, following: FederatedQueue, done: Done, *, force: bool) -> None:
-        """The copy is a queue as any other from now on, and follows nothing; all its messages count as delivered."""
+        """Make the copy an ordinary queue, which follows nothing; all its messages count as delivered."""
         copy = following.copy
         if not following.heeds(FederationEvent.PROMOTE):
             done(StoreError(f"queue {following.name!r}", f"it is {following.state}", following.why or "wait"))
@@ -391,7 +391,7 @@ class FederatedQueues:
         self._drop(following.row, gone)
 
     def _drop(self, row: QueueRow, done: Done) -> None:
-        """A store queue that is no node, and all that is on it."""
+        """Delete a store queue that is no node, with all its messages."""
 
         def gone(error: Exception | None) -> None:
             if error is None:

@@ -96,7 +96,7 @@ class DownstreamReplica:
         return found
 
     def heard(self, events: Sequence[Event]) -> None:
-        """A part of a step. Raises `CairnError`, and then all of the step is to be dropped."""
+        """Take a part of a step. Raises `CairnError`, and then the whole step must be dropped."""
         now_us = self._clock.wall_us()
         for event in events:
             if isinstance(event, Line):

@@ -42,14 +42,14 @@ _MOST_NAME = 48
 
 
 class ReplicatedUpstreams(Protocol):
-    """A cluster whose replicated queues are followed from other sites."""
+    """A cluster whose replicated queues are federated to other sites."""
 
     @property
     def is_alone(self) -> bool:
         """The cluster has one member: its queues are followed by the log."""
 
     def follow(self, queue: QueueState, said: ReplicaPosition, terminal: TerminalEnd) -> None:
-        """Open the link of a follower to a replicated queue, or refuse it."""
+        """Open the link of a downstream to a replicated queue, or refuse it."""
 
 
 class Upstreams:
@@ -65,20 +65,20 @@ class Upstreams:
         self._members = members
 
     def add(self, feeder: DownstreamLink) -> None:
-        """Feed one more follower."""
+        """Feed another downstream."""
         if not self.feeders:
             self._core.events.durable.append(self._look)
         self.feeders[feeder] = None
 
     def remove(self, feeder: DownstreamLink) -> None:
-        """Stop feeding a follower, if it is still fed."""
+        """Stop feeding a downstream, if it is still fed."""
         if feeder in self.feeders:
             del self.feeders[feeder]
             if not self.feeders:
                 self._core.events.durable.remove(self._look)
 
     def open(self, wish: Open, terminal: TerminalEnd) -> None:
-        """Open the link of a follower."""
+        """Open the link of a downstream."""
         store = self._core.store
         name = (wish.terminus.address or "").removeprefix(STREAM)
         queue = self._nodes.queues.get(name)
@@ -118,7 +118,7 @@ class Upstreams:
         self._core.loader.ask(partial(_prepared, store, mark, make), feeder.prepared)
 
     def _look(self) -> None:
-        """Feed all followers: more of the log is durable."""
+        """Feed all downstreams: more of the log is durable."""
         for feeder in [*self.feeders]:
             feeder.go_on()
 
@@ -136,7 +136,7 @@ def _said(properties: bytes, user: str) -> ReplicaPosition:
         raise CairnError("the follower's attach", "it does not say where it has come to")
     if not follower.isalnum() or not follower.isascii() or len(follower) > _MOST_NAME:
         raise CairnError("the follower's attach", "it does not say what the follower is called")
-    if user:  # the underscore keeps it apart from all names that anonymous followers can have
+    if user:  # the underscore separates it from all names of anonymous downstreams
         follower = "_" + hashlib.sha256(f"{user}\0{follower}".encode()).hexdigest()[:32]
     return ReplicaPosition(line, max(0, int(place)), min(max(0, int(after)), ALL), follower)
 
@@ -152,7 +152,7 @@ def _prepared(store: JournalStore, mark: Bookmark, make: partial[Feed]) -> Feed 
 
 
 class LogFeeder(DownstreamLink):
-    """The driver of a link to a follower of a queue that this broker alone has: it reads the log."""
+    """The driver of a link to a downstream of a queue that only this broker has: it reads the log."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ class ReplicaPosition(NamedTuple):
     place: int
     """The position in that history."""
     after: int
-    """See `wire_format`."""
+    """The position of an incomplete copy, see `wire_format`."""
     follower: str
     """The name of the downstream."""
 
@@ -72,7 +72,7 @@ class DownstreamLink(IdleDriver):
         raise NotImplementedError
 
     def go_on(self) -> None:
-        """Send more, if there is more and the follower has room."""
+        """Send more, if there is more and the downstream has room."""
         raise NotImplementedError
 
     def _idle_message(self) -> bytes | None:

@@ -123,7 +123,7 @@ def encode(event: Event) -> bytes:
 
 
 def message(head: Head, events: Sequence[bytes]) -> bytes:
-    """The AMQP message of encoded events."""
+    """Return the AMQP message of encoded events."""
     body = b"".join((_HEAD.pack(VERSION, *head), *events))
     return b"\x00\x53\x75\xb0" + len(body).to_bytes(4) + body
 

@@ -193,7 +193,7 @@ class Consumer(ReceivingDriver):
             self._send_for_good([(entry, entry.outgoing(self._core.store)) for entry in entries])
 
     def _loaded(self, entries: list[Entry], contents: list[bytes | CairnError]) -> None:
-        """The long ones among *entries* were read."""
+        """Dispatch *entries*, whose long messages were read."""
         if self._state is CUT_OFF:
             return
         if self._state is CLOSED:

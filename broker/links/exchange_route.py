@@ -121,7 +121,7 @@ class RoutedMessages:
         raise NotImplementedError
 
     def _route_all(self, exchange: Exchange, key: str, fragments: Sequence[Fragment], hops: int = 0) -> None:
-        """Messages of one key."""
+        """Route messages of one key."""
         if len(key) > MAX_KEY_CHARACTERS:
             deliveries = [delivery for delivery, _, _ in fragments]
             why = f"a key has up to {MAX_KEY_CHARACTERS} characters, this one has {len(key)}"
@@ -152,7 +152,7 @@ class RoutedMessages:
         self._put_unwanted(exchange, fragments)
 
     def _put_unwanted(self, exchange: Exchange, fragments: Sequence[Fragment]) -> None:
-        """No queue gets these, nor by an alternate."""
+        """Handle messages that no queue gets, neither through an alternate exchange."""
         exchange.unrouted += len(fragments)
         if exchange.unroutable == "accepted":
             self._enqueuer.accept_unrouted(fragments)

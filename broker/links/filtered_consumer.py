@@ -41,7 +41,7 @@ BEGINNINGS_AT_ONCE = 16
 
 
 def asked_for(encoded: bytes) -> tuple[Selector | None, bytes]:
-    """The selector in a source's filter set, and the filters that are applied, to be confirmed.
+    """Return the selector in a source's filter set, and the applied filters, to be confirmed.
 
     Raises `Malformed` or `SelectorError`.
     """

@@ -58,13 +58,13 @@ class PartialMessage:
         """Bytes stored and on no queue yet, by the charged user: a queue may be deleted, or change its owner."""
         self._stores = False
         self._holds = False
-        """Some of its queues do not last, or it needs no storing: its pieces are held in memory for them."""
+        """True if pieces are held in memory, as some queues are transient, or the message needs no storing."""
         self._pieces: list[bytes] = []
         self._pieces_bytes = 0
         """Bytes that the pieces count for in the account of each of the queues."""
 
     def add(self, data: bytes) -> None:
-        """Until it is stored or on a queue it counts in the memory budget, on no queue's account."""
+        """Add bytes: until stored or on a queue they count in the memory budget, on no queue's account."""
         if not (self.homeless and self.full):
             self._held.append(data)
             self.size_bytes += len(data)

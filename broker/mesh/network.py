@@ -59,7 +59,7 @@ class Network:
             endpoints[address] = _Port(partial(self._attached, number))
 
     def came(self, connector: Connector, connection: OutwardEnd) -> None:
-        """A connector has opened a connection."""
+        """Begin a neighbour on the connection that a connector has opened."""
         if connector.target.role != INTER_ROUTER:
             return
         if why := self._why_not(connection.container):
@@ -78,7 +78,7 @@ class Network:
         return ""
 
     def _attached(self, number: int, wish: Open, terminal: TerminalEnd) -> None:
-        """Another broker attaches one of the links between brokers."""
+        """Handle that another broker attaches one of the links between brokers."""
         link = self._connections.links.get(terminal)
         if why := self._why_not(wish.container):
             terminal.failure("amqp:not-allowed", why)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from .entry import Entry
 
 CHUNK_MESSAGES = 8192
-"""The number of ids in a chunk, whose memory is freed together."""
+"""The number of IDs in a chunk, whose memory is freed together."""
 
 
 class Page(NamedTuple):
@@ -26,7 +26,7 @@ class Page(NamedTuple):
     first: int
     """The position of the first message in the backlog."""
     ids: array[int]
-    """0 for those held in memory, and for holes."""
+    """The IDs of messages; 0 for those held in memory, and for gaps."""
     held: dict[int, Entry]
     """The held messages, by position."""
 
@@ -108,7 +108,7 @@ class Backlog:
         self._extend(position, ids)
 
     def page(self, after: int, most: int) -> Page:
-        """Up to *most* messages with positions above *after*. Nothing is taken off."""
+        """Return up to *most* messages with positions above *after*, without removing them."""
         first = max(after + 1, self.first)
         ids = array("Q")
         at = first - self._begin
@@ -167,7 +167,7 @@ class Backlog:
         self.held_bytes += entry.held_bytes
 
     def _stored_at(self, position: int) -> int:
-        """The id of the message at *position* if it has to be read, else 0."""
+        """Return the ID of the message at *position* if it must be read, else 0."""
         if not self.first <= position < self.first + self.count:
             return 0
         chunk, place = self._place(position)

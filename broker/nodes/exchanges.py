@@ -132,7 +132,7 @@ class Exchange:
         self.maker: object = None
         """The driver with which the exchange is deleted, if it was created for one link."""
         self.private = False
-        """Only its owner may subscribe to it."""
+        """True if only its owner may subscribe to it."""
         self.producers: dict[Driver, None] = {}
         self.routed = 0
         """Messages that at least one queue got."""

@@ -79,7 +79,7 @@ class NodeRegistry:
         self._gone = gone
         self._creating: dict[str, list[Done[Queue]]] = {}
         self._creating_exchanges: dict[str, tuple[str, list[Done[Exchange]]]] = {}
-        """With their types."""
+        """The exchanges that are being created, with their types."""
         self._changing: set[Queue] = set()
 
     def recover(self) -> None:
@@ -134,7 +134,7 @@ class NodeRegistry:
     # ---- queues ---------------------------------------------------------------------------------------------------
 
     def template_for(self, name: str) -> dict[str, Any]:
-        """The arguments of a queue of that name, made on first use."""
+        """Return the arguments of a queue of that name that is created on first use."""
         arguments: dict[str, Any] = {}
         for pattern, settings in self.templates.items():
             if fnmatchcase(name, pattern):
@@ -142,7 +142,7 @@ class NodeRegistry:
         return arguments
 
     def add_queue(self, name: str, arguments: Arguments) -> Queue:
-        """A queue that does not last. Raises `StoreError` for bad arguments, or a name that is taken."""
+        """Create a transient queue. Raises `StoreError` for bad arguments, or a name that is taken."""
         self._check_free_for_good(name)
         queue = self.queues[name] = self._make_queue(name, 0, arguments)
         return queue
@@ -228,7 +228,7 @@ class NodeRegistry:
         done(error)
 
     def delete_queue(self, queue: Queue, done: Done[None], why: str = "it was deleted") -> None:
-        """The queue, its bindings and all that is on it. `MessageLocked` if a prepared transaction concerns it."""
+        """Delete a queue, its bindings and messages. Raises `MessageLocked` if a prepared transaction concerns it."""
         if queue.is_deleted:
             done(None)
         elif queue.is_deleting:  # that may fail
@@ -268,7 +268,7 @@ class NodeRegistry:
         self._gone(queue, why)
 
     def _forget(self, queue: Queue) -> None:
-        """In memory, with its bindings."""
+        """Remove a queue from memory, with its bindings."""
         del self.queues[queue.name]
         for exchange in self.exchanges.values():
             exchange.forget(queue)
@@ -287,13 +287,13 @@ class NodeRegistry:
     # ---- exchanges ------------------------------------------------------------------------------------------------
 
     def add_exchange(self, name: str, kind: str, arguments: Arguments) -> Exchange:
-        """An exchange that does not last. Raises `StoreError` for bad arguments, or a name that is taken."""
+        """Create a transient exchange. Raises `StoreError` for bad arguments, or a name that is taken."""
         self._check_free_for_good(name)
         exchange = self.exchanges[name] = _exchange(ExchangeRow(0, name, kind, arguments))
         return exchange
 
     def create_exchange(self, name: str, kind: str, arguments: Arguments, done: Done[Exchange]) -> None:
-        """A durable exchange, or the one there is; `StoreError` if that is of another type."""
+        """Create a durable exchange, or return the existing one; `StoreError` if that has another type."""
         there = self.exchanges.get(name)
         try:
             if there is None:
@@ -331,7 +331,7 @@ class NodeRegistry:
             done(made)
 
     def delete_exchange(self, exchange: Exchange, done: Done[None], why: str = "it was deleted") -> None:
-        """The exchange and its bindings. `StoreError` for one that is always there."""
+        """Delete an exchange and its bindings; `StoreError` for a predeclared one."""
         if exchange.name in PREDECLARED:
             done(StoreError(f"exchange {exchange.name!r}", "it is always there"))
         elif not exchange.exchange_id:
@@ -380,7 +380,7 @@ class NodeRegistry:
     def _written(
         self, exchange: Exchange | Exception, *, queue: Queue, key: str, arguments: Arguments, done: Done[None]
     ) -> None:
-        """An exchange that is always there was written: now it can be bound to."""
+        """Bind to a predeclared exchange, which was written."""
         if isinstance(exchange, Exception):
             done(exchange)
         else:

@@ -77,7 +77,7 @@ class Members(Protocol):
 
     @property
     def is_alone(self) -> bool:
-        """This broker is always the only member, so its store holds all messages."""
+        """True if this broker is always the only member, so its store holds all messages."""
 
     def why_not_serving(self) -> str:
         """Return why clients are refused here; empty if they are served."""
@@ -87,7 +87,7 @@ class Members(Protocol):
 
     @property
     def holds(self) -> bool:
-        """Some member can't keep up: senders to replicated queues get no credit until `SenderCredit.grant_withheld`."""
+        """True if a member lags: senders to replicated queues get no credit until `SenderCredit.grant_withheld`."""
 
     def held_up(self, then: Then) -> bool:
         """Return whether to read no more of long messages, as too much waits; if so, *then* is called at the end."""

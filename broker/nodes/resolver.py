@@ -173,7 +173,7 @@ class Resolver:
         return ""
 
     def why_not_made(self, error: Exception) -> tuple[str, str]:
-        """The AMQP error for a queue that could not be made, and why."""
+        """Return the AMQP error for a queue that could not be created, with the reason."""
         if isinstance(error, Forbidden):
             return "amqp:unauthorized-access", str(error)
         if isinstance(error, CopyLocked):

@@ -99,7 +99,7 @@ class Subscriptions:
         self._open_resumable = open_resumable
 
     def open(self, place: ExchangeTarget, wish: Open, terminal: TerminalEnd) -> None:
-        """A channel on which a client receives from an exchange."""
+        """Open a channel on which a client receives from an exchange."""
         try:
             asked = _asked(place, wish)
         except (CairnError, Malformed) as error:

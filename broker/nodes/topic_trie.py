@@ -35,7 +35,7 @@ class Topics(Generic[T]):
     def __init__(self) -> None:
         self._root: _Node[T] = _Node()
         self._blocks: dict[tuple[str, ...], _Block[T]] = {}
-        """By pattern."""
+        """The blocks by pattern."""
         self._last: _Block[T] = _Block()
         """The block that new patterns are added to."""
 
@@ -105,7 +105,7 @@ class _Block(Generic[T]):
         self._moves: dict[str, int] = {}
         """The states that each word leads on from, `_any` included."""
         self._found: dict[int, list[T]] = {}
-        """By final state."""
+        """The values by final state."""
 
     @property
     def is_sparse(self) -> bool:

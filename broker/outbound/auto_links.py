@@ -45,7 +45,7 @@ class AutoLink:
         self.direction = direction
         """`in` from the other container, or `out` to it."""
         self.address = address
-        """Here."""
+        """The name of the queue or exchange here."""
         self.connector = connector
         """The name of the connector, which may not exist yet."""
         self.external = external or address

@@ -118,7 +118,7 @@ class LinkRoutes:
         return True
 
     def _open(self, route: LinkRoute, wish: Open, terminal: TerminalEnd) -> None:
-        """A client's attach to an address of *route*."""
+        """Open a client's attach to an address of *route*."""
         connector = self._connectors.by_name.get(route.connector)
         connection = None if connector is None else connector.connection
         if connector is None or connection is None or wish.attach is None:

@@ -51,7 +51,7 @@ class AddressSender(SenderPort, Protocol):
 
 
 class NeighbourPort(Protocol):
-    """Another broker that messages are sent to."""
+    """Another broker, to which messages are sent."""
 
     name: str
 
@@ -94,7 +94,7 @@ class PassthroughAddress:
         self.receivers_changed: Callable[[PassthroughAddress], None] | None = None
         """The callback for the first receiver, and for the loss of the last one."""
         self.over: Callable[[], object] | None = None
-        """Called when it is not in use any more, if it is not known by its links."""
+        """The callback for the end of its use, if it is not known by its links."""
 
     def __str__(self) -> str:
         return f"nothing is stored at {self.name!r}"
@@ -281,7 +281,7 @@ class PassthroughTable:
         return list(self._places.values())
 
     def find(self, name: str) -> PassthroughAddress | None:
-        """The address *name*, if it is one of these."""
+        """Return the address *name*, if it is a passthrough address."""
         found = self._places.get(name)
         if found is not None:
             return found

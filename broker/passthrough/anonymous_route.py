@@ -101,7 +101,7 @@ class AnonymousRoute(RoutedMessages):
             self._route_held()
 
     def _hand_on_first(self, why: str) -> None:
-        """There is no such queue; there may be an endpoint."""
+        """Try an endpoint of that name, since no such queue exists."""
         endpoint = self._endpoints.get(header.address_of(self._held[0][1]) or "")
         if endpoint is None:
             self._refuse_first("amqp:not-found", why)

@@ -59,7 +59,7 @@ class ForwardedDelivery:
         return self.legs <= 0
 
     def outcome_for_sender(self, *, settled: bool = True) -> Answer:
-        """A receiver that settles without an outcome has not taken it, as on a queue: released."""
+        """Return the answer to the sender; a receiver that settles without an outcome has released it."""
         answer = self.answer
         if answer is None or answer.state not in _WEIGHTS:
             return Answer(self.delivery, RELEASED, settled=settled)
@@ -96,7 +96,7 @@ class StreamReceiver(Protocol):
         """Return the terminal that sends the copy."""
 
     def taken_back(self) -> None:
-        """The message was aborted."""
+        """Handle that the message was aborted."""
 
 
 class AddressPort(Protocol):

@@ -15,7 +15,7 @@ from .delivery import ACCEPTANCE, NO_TRANSACTIONS, ForwardedDelivery
 
 
 class PassthroughReceiver(IdleDriver):
-    """Gets messages that pass through one address."""
+    """Receives messages from one passthrough address."""
 
     tells_of_settled = False
 
@@ -43,7 +43,7 @@ class PassthroughReceiver(IdleDriver):
         self._forwarded = 0
 
     def join(self) -> None:
-        """The channel is open: the address is routable."""
+        """Join the address, which is routable now; the channel is open."""
         self._addresses.use(self._place)
         self._place.add(self)
 
@@ -87,7 +87,7 @@ class PassthroughReceiver(IdleDriver):
         finish(finished)
 
     def taken_back(self) -> None:
-        """A message that was still coming in was aborted."""
+        """Handle that a message in pieces was aborted."""
         if not self.presettled:
             self.unsettled -= 1
 

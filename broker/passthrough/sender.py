@@ -39,7 +39,7 @@ class PassthroughSender:
         self._memory = core.memory
 
     def routable_again(self) -> None:
-        """The address has a receiver again."""
+        """Resume, since the address has a receiver again."""
 
     def forward_to(self, place: PassthroughAddress, fragments: Sequence[Fragment]) -> None:
         """Forward complete messages to the receivers of *place*."""

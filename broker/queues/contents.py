@@ -75,7 +75,7 @@ class QueueContents:
         self.owner: object = None
         """The connection with which the queue is deleted."""
         self.private = False
-        """Only its owner may read it."""
+        """True if only its owner may read it."""
         self.messages = 0
         """The messages on the queue, including those that consumers have and those that are not durable yet."""
         self.taken = 0
@@ -111,14 +111,14 @@ class QueueContents:
         """Closed consumers with messages that are not requeued yet."""
         self.producers: dict[Driver, None] = {}
         self.was_linked = self.was_filled = False
-        """There was a link, or a message, since the broker started; kept for queues that are deleted automatically."""
+        """True if there was a link, or a message, since the broker started; kept for automatically deleted queues."""
         self.positions = count(1)
         self.replicated = False
         """True if all members of a cluster have the queue, and order its changes."""
         self.is_paused = False
         """True if another member of the cluster dispatches its messages, or none does at present."""
         self.is_owner = True
-        """This broker decides which messages expire, or are too many."""
+        """True if this broker decides which messages expire, or exceed the limits."""
         self.delivered_below = core.loader.recovered_below
         """Messages on the disk with smaller IDs may have been delivered before the start, which is not recorded."""
         self.lifetime = QueueLifetime.ACTIVE

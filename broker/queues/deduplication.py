@@ -52,7 +52,7 @@ class Deduplication:
         there = self._internal_queues.queues.get(name)
         if there is not None and not there.is_deleting:
             self._recall(there)
-        else:  # somebody has deleted it
+        else:  # it was deleted by a client
             self._internal_queues.create_queue(name, {}, self._made)
 
     def _made(self, made: InternalQueue | Exception) -> None:
@@ -139,7 +139,7 @@ class Deduplication:
         if message_id not in (_MISSING, _TRANSIENT):
             try:
                 self._core.store.dequeue(message_id, self._kept_on, self._core.clock.wall_us())
-            except StoreError:  # somebody has purged them
+            except StoreError:  # they were purged by a client
                 pass
 
     def _keep(self, keys: Sequence[bytes]) -> tuple[Sequence[int], int]:

@@ -196,7 +196,7 @@ class DeliveryCounts:
         store, now_us = self._core.store, self._core.clock.wall_us()
         try:
             store.dequeue_all(records, place, now_us)
-        except StoreError:  # somebody has purged some of them
+        except StoreError:  # some of them were purged by a client
             for record in records:
                 with suppress(StoreError):
                     store.dequeue(record, place, now_us)

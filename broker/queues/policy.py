@@ -101,7 +101,7 @@ def policy_of(queue: str, arguments: Mapping[str, Any]) -> Policy:
     place = f"queue {queue!r}"
     fields: dict[str, Any] = {}
     for argument, value in arguments.items():
-        if argument.startswith("x-"):  # somebody's own notes
+        if argument.startswith("x-"):  # annotations of clients
             continue
         name = argument.replace("-", "_")
         if name not in Policy._fields or "_" in argument:

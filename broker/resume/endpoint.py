@@ -16,7 +16,7 @@ from ..queues.queue import Queue
 from .endpoint_states import DROPPED, TABLE, WAITING, EndpointEvent
 
 LINK = "x-link"
-"""The argument of an end's queue: whose it is, and how long it is kept."""
+"""The argument of an endpoint's queue: its owner, and the time for which it is kept."""
 
 
 class ResumableDriver(DriverEnd, Protocol):

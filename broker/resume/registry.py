@@ -29,14 +29,14 @@ from .resumable_producer import ResumableProducer, SenderEndpoint
 
 PREFIX = "$link:"
 DEFAULT_S = 300
-"""Seconds for which an end is kept whose client names no time."""
+"""Seconds for which an endpoint is kept if its client requests no time."""
 MOST_PER_USER = 1000
 """Endpoints that one user may have."""
 
 
 _Key = TypeVar("_Key")
 FROM = "from"
-"""In `LINK`, of a link on which the client receives: the wiring's id of the queue it receives from."""
+"""The field of `LINK` with the wiring's ID of the queue that the client receives from."""
 
 
 class LinkEndpoints:
@@ -148,9 +148,7 @@ class LinkEndpoints:
         end.attach(driver, wish.claims or UNKNOWN, ready)
 
     def _find(self, wish: Open, source: Queue | None, then: Callable[[LinkEndpoint | Exception], None]) -> None:
-        """Return the endpoint of the link that a client opens, created if necessary; *source* is the queue it receives
-        from.
-        """
+        """Find or create the endpoint of the link that a client opens, for *then*; *source*: the queue it reads."""
         name = PREFIX + _digest(wish)
         found = self._by_name.get(name)
         if (
@@ -162,7 +160,7 @@ class LinkEndpoints:
         if found is not None and not found.queue.is_deleting:
             then(found)
             return
-        if found is not None:  # somebody has deleted its queue
+        if found is not None:  # its queue was deleted by a client
             self._remove(found)
         if self._of_users[wish.user] >= MOST_PER_USER:
             then(CairnError(f"link {wish.link_name!r}", f"a user may have {MOST_PER_USER} links that resume"))

@@ -59,7 +59,7 @@ class ReceiverEndpoint(LinkEndpoint):
         self._unstored = count(1)
 
     def has(self, entry: Entry) -> None:
-        """The client has had it since before the broker started."""
+        """Return whether the client has had it since before the broker started."""
         self.unsettled[entry] = None
         self.tags[entry] = self._tag(entry)
         self.source.detached_consumers[self] = None
@@ -86,7 +86,7 @@ class ReceiverEndpoint(LinkEndpoint):
 
     def let_go(self, message_id: int) -> None:
         if not self.queue.is_deleting:
-            with suppress(StoreError):  # somebody has emptied that queue
+            with suppress(StoreError):  # the queue was purged by a client
                 self._core.store.dequeue(message_id, self.queue_id, self._core.clock.wall_us())
 
     def steal(self) -> None:
@@ -193,10 +193,10 @@ class ResumableConsumer(Consumer):
         self.unsettled = end.unsettled
 
     def _join(self) -> None:
-        """Not before the client has been answered: see `begin`."""
+        """Do nothing: the consumer joins the queue in `begin`, after the client was answered."""
 
     def begin(self) -> None:
-        """The link is open."""
+        """Join the queue, since the link is open."""
         if not (self._state in ENDED or self.is_stolen):
             self._queue.detached_consumers.pop(self.end, None)
             super()._join()

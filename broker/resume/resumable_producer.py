@@ -47,7 +47,7 @@ class SenderEndpoint(LinkEndpoint):
             self._doubtful[tag] = True
         message_id = self.tags.pop(tag, 0)
         if message_id and not self.queue.is_deleting:
-            with suppress(StoreError):  # somebody has emptied that queue
+            with suppress(StoreError):  # the queue was purged by a client
                 self._core.store.dequeue(message_id, self.queue_id, self._core.clock.wall_us())
 
     def take_in(self, transaction: ClientTransaction, tag: bytes) -> None:
@@ -196,7 +196,7 @@ class ResumableProducer(Producer):
 
 
 def _ids(transaction: StoreTransaction) -> list[int]:
-    """The ids of the messages that a committed transaction put on queues, by its operations."""
+    """Return the IDs of the messages that a committed transaction put on queues, by its operations."""
     staged = {*transaction.staged}
     made = iter([message_id for message_id in transaction.message_ids if message_id not in staged])
     return [next(made) if isinstance(one, Put) else one.message_id for one in transaction.operations]

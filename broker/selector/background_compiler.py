@@ -58,7 +58,7 @@ class Compiler:
         self._size_bytes = size_bytes
         self._kept: OrderedDict[str, Selector] = OrderedDict()
         self._owners: dict[object, _Owner] = {}
-        """Those with waiting selectors, and those that have used up their rate; the first one's turn is next."""
+        """Users with waiting selectors, and those that have used up their rate; the first one's turn is next."""
         self._is_busy = self._is_timed = False
 
     def too_long(self, text: str) -> str | None:
@@ -70,7 +70,9 @@ class Compiler:
         return f"the selector has {size_bytes} bytes, {limit}: shorten it, or raise the limit"
 
     def compile(self, text: str, owner: object, then: Then) -> None:
-        """*then* gets the selector, or why it is none: at once if it was compiled before. *owner*: whose turns."""
+        """*then* gets the selector, or the reason for refusing it: at once if it is cached. *owner*: the user whose
+        turns are used.
+        """
         kept = self._kept.get(text)
         if kept is not None:
             self._kept.move_to_end(text)
@@ -116,7 +118,7 @@ class Compiler:
         self._next()
 
     def _work(self, text: str, then: Then) -> None:
-        """On the thread beside the core."""
+        """Compile on the thread beside the core."""
         found: Selector | Exception
         try:
             found = selector(text)

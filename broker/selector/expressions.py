@@ -54,7 +54,7 @@ class BadSelector(ValueError):
 
 
 def joined(run: Run, kind: Kind, parts: Sequence[Node]) -> Node:
-    """A node over *parts*."""
+    """Return a node over *parts*."""
     depth = 1 + max(part.depth for part in parts)
     if depth > MAX_DEPTH:
         raise BadSelector(parts[0].at, f"operators are nested deeper than {MAX_DEPTH} levels")
@@ -252,7 +252,7 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def arithmetic(parts: Sequence[Node], signs: Sequence[str]) -> Node:
-    """From left to right."""
+    """Return a node that applies the operators from left to right."""
     for part in parts:
         _want(part, Kind.NUMBER, signs[0])
     first = parts[0].run

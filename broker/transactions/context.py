@@ -85,7 +85,7 @@ class Claimant(Protocol):
         """Note that the receiver has settled the message."""
 
     def forget(self, entry: Entry) -> None:
-        """Give up the message, which somebody else returns to its queue."""
+        """Drop the message, which its other holder requeues."""
 
     def fail(self, why: str, refusal: str = "") -> None:
         """Roll the transaction back."""
@@ -124,7 +124,7 @@ class TransactionContext:
     """Messages whose outcomes depend on a transaction, or that one decided and that are not settled yet."""
     under_way: dict[UnderWay, None]
     ended: Callable[[bytes, object], None]
-    """Gets the xid of a distributed transaction that is over, and the transaction."""
+    """The callback for the end of a distributed transaction: its xid, and the transaction."""
 
     def settled(self, entries: Iterable[Entry]) -> None:
         """Forget messages that are settled."""

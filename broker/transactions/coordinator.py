@@ -49,7 +49,7 @@ class Coordinator:
         self._fail("amqp:not-allowed", "requests to a coordinator are in no transaction")
 
     def request(self, limit: int, drain: bool) -> None:
-        """A client that controls transactions receives nothing here."""
+        """Ignore credit: a client that controls transactions receives nothing here."""
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """Ignore outcomes: a coordinator forwards no messages."""

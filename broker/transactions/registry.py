@@ -37,7 +37,7 @@ class ConnectionTransactions(Controller):
 
 
 class Transactions:
-    """The transactions that are not over, and those whose end was not reported to their clients yet."""
+    """The open transactions, and those whose end was not reported to their clients yet."""
 
     def __init__(
         self, core: CoreContext, returns: Returns, members: Members, limits: TransactionLimits, *, ordered: bool
@@ -58,7 +58,7 @@ class Transactions:
         self._start = os.urandom(4)  # so that an id of a former life is not taken for another one's
 
     def declare(self, connection: object, xid: bytes) -> ClientTransaction:
-        """A new transaction, distributed if it has an *xid*. Raises `StoreError` if there are too many."""
+        """Declare a transaction, distributed if it has an *xid*. Raises `StoreError` if there are too many."""
         controller = self._controllers.setdefault(connection, ConnectionTransactions())
         most = self.limits.per_connection
         if len(controller.transactions) >= most:
@@ -93,7 +93,7 @@ class Transactions:
         return ClientTransaction(self._context, Controller(), txn_id, LocalWork)
 
     def _ended(self, xid: bytes, transaction: object) -> None:
-        """A distributed transaction was committed or rolled back."""
+        """Handle that a distributed transaction was committed or rolled back."""
         if self.by_xid.get(xid) is transaction:
             del self.by_xid[xid]
 

@@ -60,7 +60,7 @@ class TransactionEvent(Enum):
     REFUSED = auto()
     """All members refused it: a queue or a message was removed before its position in the order."""
     LOST = auto()
-    """This member has lost its cluster."""
+    """The cluster of this member was lost."""
 
 
 class TransactionAction(Enum):

@@ -131,7 +131,7 @@ class UserAccount:
 
 
 class UserAccounts:
-    """All of them, by name."""
+    """The accounts of all users, by name."""
 
     def __init__(self, store: MessageStore, clock: Clock, scheduler: Scheduler, quotas: Quotas) -> None:
         self.by_name: dict[str, UserAccount] = {}
@@ -150,7 +150,7 @@ class UserAccounts:
     # ---- who there is ---------------------------------------------------------------------------------------------
 
     def of(self, user: str) -> UserAccount:
-        """The account of *user*; empty for those without a name, who have one together."""
+        """Return the account of *user*; anonymous users share one, of the empty name."""
         name = user or ANONYMOUS
         account = self.by_name.get(name)
         if account is None:
@@ -199,7 +199,7 @@ class UserAccounts:
         return {**arguments, OWNER: user or ANONYMOUS}
 
     def queue_came(self, queue: OwnedQueue) -> None:
-        """A queue was made or recovered, or has another owner."""
+        """Add a queue that was created or recovered, or has another owner."""
         owner = _owner_in(queue.arguments)
         if owner is not None:
             account = queue.account = self.of(owner)
@@ -220,7 +220,7 @@ class UserAccounts:
             self._forget_idle(account)
 
     def copy_came(self, arguments: Mapping[str, Any]) -> None:
-        """A queue that follows another one was made or recovered: it counts as one that is being made."""
+        """Add a copy that was created or recovered: it counts as a queue that is being created."""
         if (owner := _owner_in(arguments)) is not None:
             self.of(owner).queues_being_made += 1
 
@@ -248,7 +248,7 @@ class UserAccounts:
             self._look_at(account)
 
     def stored(self, account: UserAccount, queue: OwnedQueue) -> None:
-        """A batch of messages was stored on *queue*: block *account* at once if that is over a limit."""
+        """Count a batch that was stored on *queue*: block *account* at once if that exceeds a limit."""
         if not account.is_blocked:
             self._charge(account, queue)
             self._look_at(account)

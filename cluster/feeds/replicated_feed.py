@@ -48,7 +48,7 @@ BATCH_MESSAGES, BATCH_BYTES = 256, 256 << 10
 STEP_MESSAGES, STEP_BYTES = 1024, 1 << 20
 """The limits of later changes in one step, which are exceeded only if a step cannot end before."""
 ONE_STEP_BYTES = 1 << 20
-"""The largest initial backlog of a follower that is sent in one step."""
+"""The largest initial backlog of a downstream that is sent in one step."""
 RANGES_EACH, TAKES_EACH = 2048, 4096
 """The maximum numbers of ranges and of positions in one event."""
 MOST_KEPT = 1 << 14

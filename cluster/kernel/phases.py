@@ -40,7 +40,7 @@ class PhaseEvent(Enum):
     """An event that can change the phase of a member."""
 
     ENTERED = auto()
-    """This member is in the group under a new ID."""
+    """This member is in the group, with a new ID."""
     MEMBERS_CHANGED = auto()
     """Other members joined or left, and members that have all messages remain."""
     NO_SOURCE = auto()

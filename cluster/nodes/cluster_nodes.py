@@ -229,7 +229,7 @@ class ClusterNodes(NodeRegistry):
         return "exchange" if exchange is not None and _is_own(exchange) else self._making_own.get(name, "")
 
     def snapshot(self, replicated: list[Queue]) -> list[dict[str, Any]]:
-        """The changes that make these nodes, for a member that has none of them."""
+        """Returns the changes that create these nodes, for a member that has none of them."""
         ordered = set(replicated)
         found: list[dict[str, Any]] = [
             {"do": "template", "name": name, "arguments": {**arguments}} for name, arguments in self.templates.items()
@@ -252,7 +252,7 @@ class ClusterNodes(NodeRegistry):
         )
 
     def like(self, wiring: list[dict[str, Any]]) -> list[Queue]:
-        """The replicated queues that *wiring*, a snapshot, makes as they are here."""
+        """Returns the replicated queues whose present state equals that of *wiring*, a snapshot."""
         made = {change["name"]: change["arguments"] for change in wiring if change["do"] == "queue"}
         return [
             queue for queue in self.queues.values()
@@ -260,7 +260,7 @@ class ClusterNodes(NodeRegistry):
         ]  # fmt: skip
 
     def outdated(self, wiring: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The changes that take away all that *wiring*, a snapshot, does not make so."""
+        """Returns the changes that delete all nodes that differ from *wiring*, a snapshot."""
         alike = {*self.like(wiring)}
         found: list[dict[str, Any]] = [
             {"do": "no-queue", "name": queue.name, "why": _OTHERS}
@@ -278,7 +278,7 @@ class ClusterNodes(NodeRegistry):
         return [*found, *[{"do": "no-template", "name": name} for name in self.templates]]
 
     def _left_over(self, wiring: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The changes that take away exchanges that *wiring* does not make."""
+        """Returns the changes that delete exchanges that *wiring* does not create."""
         made = {change["name"]: change for change in wiring if change["do"] == "exchange"}
         return [
             {"do": "no-exchange", "name": one.name, "why": _OTHERS}
@@ -303,7 +303,7 @@ class _Change(NamedTuple):
     of_exchange: bool
     """True if the change needs a replicated exchange."""
     apply: Callable[[NodeRegistry, dict[str, Any], Any, Any, Answered], None]
-    """Gets the change, the queue and the exchange; makes it on this member only."""
+    """Applies the change to the queue and the exchange, on this member only."""
 
 
 _CHANGES = {
@@ -319,7 +319,7 @@ _CHANGES = {
     ),
     "no-binding": _Change(True, True, lambda n, c, q, e, done: NodeRegistry.unbind(n, e, q, c["key"], done)),
 }
-"""By kind; the lambdas get the nodes, the change, the queue and the exchange."""
+"""The kinds of changes by name; the lambdas get the nodes, the change, the queue and the exchange."""
 
 
 def _is_own(exchange: Exchange) -> bool:

@@ -41,7 +41,7 @@ class WatchedChange:
 
 
 class ChangeWatch:
-    """The changes of one queue, for one follower."""
+    """The changes of one queue, for one downstream."""
 
     def __init__(self, completion: CommitTracker, clock: Clock, on_safe: Callable[[], None]) -> None:
         self.units: deque[WatchedChange] = deque()

@@ -82,7 +82,7 @@ TABLE: tuple[tuple[tuple[bool | None, ...], Decision], ...] = (
     ((True, False, False, False, False, True), Decision.LEAVE_OWN_QUEUES),
     ((True, False, False, False, False, False), Decision.TRANSFER),
 )
-"""By facts; None: the fact does not matter. Exactly one row applies."""
+"""The decisions by facts; None: the fact does not matter. Exactly one row applies."""
 
 
 class Election(NamedTuple):

@@ -94,7 +94,7 @@ class BrokerType(One):
 
 
 def alarms_of(core: CoreContext) -> list[str]:
-    """A sentence for each resource that is short."""
+    """Return a sentence for each resource that is short."""
     found: list[str] = []
     if full := core.store.full():
         found.append(f"disk: {full}")

@@ -42,7 +42,7 @@ class PeekedMessage(NamedTuple):
     failures: int
     size_bytes: int
     content: bytes | None
-    """None: it is to be read."""
+    """The content; None if it must be read."""
     pieces: int
 
 

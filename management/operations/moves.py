@@ -198,7 +198,7 @@ class _Mover:
         self._moved -= 1
 
     def _done(self) -> Entry:
-        """The first one is its own no longer; a purge may have taken it before (`Queue.forget`)."""
+        """Release the first message; a purge may have removed it before (`Queue.forget`)."""
         entry = self._mine.popleft()
         self.unsettled.pop(entry, None)
         return entry

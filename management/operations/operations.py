@@ -63,7 +63,7 @@ class NodeOperations:
         operation.do(call)
 
     def _asked_types(self, call: Call) -> Mapping[str, Type]:
-        """The types that the request is about: all, or the one that it names."""
+        """Return the types of the request: all, or the named one."""
         name = text(call.request.properties, "entityType", "")
         if not name and call.request.type != SELF:
             name = call.request.type

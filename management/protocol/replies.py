@@ -47,7 +47,7 @@ class Receiver:
             self.terminal.forward([(self, content) for content in contents])
 
     def receive(self, fragments: Sequence[Fragment]) -> None:
-        """A client that receives sends nothing."""
+        """Ignore messages: a client that receives sends nothing."""
 
     def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
         """Ignored, as `post`."""
@@ -61,7 +61,7 @@ class Receiver:
             self.terminal.drained(spent)
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """Settle the deliveries; a response is complete when it is delivered, whatever its outcome."""
+        """Settle the deliveries; a response is complete when it is delivered, with any outcome."""
         settle = [(outcome.delivery, outcome.state) for outcome in outcomes if outcome.delivery is not None]
         if settle:
             self.terminal.settle(settle)

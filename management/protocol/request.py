@@ -57,7 +57,7 @@ class Request(NamedTuple):
     """The description as plain text, or None."""
 
     def map(self) -> Mapping[str, Any]:
-        """The body, which must be a map with texts for keys; without a body, an empty one."""
+        """Return the body, which must be a map with texts for keys; without a body, an empty one."""
         if self.body is None:
             return {}
         if not isinstance(self.body, dict) or not all(isinstance(key, str) for key in self.body):
@@ -74,7 +74,7 @@ def envelope(content: bytes) -> Envelope:
 
 
 def parse(content: bytes, found: sections.Sections) -> Request:
-    """The request itself. Raises `Refusal` with 400."""
+    """Parse the request. Raises `Refusal` with 400."""
     try:
         section = found.application_properties
         properties = sections.application_properties(content, section.value if section else 0)
@@ -99,7 +99,7 @@ def _body(content: bytes, found: sections.Sections) -> Any:
 
 
 def response(status: int, description: str, body: bytes, to: str | None, asked: Envelope) -> bytes:
-    """An encoded response; *body* is an encoded value."""
+    """Return an encoded response; *body* is an encoded value."""
     return b"".join(
         (
             sections.properties_section(Properties(to=to, correlation_id=asked.correlation)),
@@ -180,5 +180,5 @@ def _check_kept(value: Any, where: str, depth: int) -> None:
 
 
 def shown(name: str) -> str:
-    """A name in a sentence, of bounded length."""
+    """Return a name for use in a sentence, with bounded length."""
     return repr(name if len(name) <= 80 else name[:80] + "...")

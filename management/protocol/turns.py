@@ -79,7 +79,7 @@ class Requester:
             self._schedule()
 
     def ended(self) -> None:
-        """A request was answered."""
+        """End a request, which was answered."""
         self._running -= 1
         self._go_on()
 

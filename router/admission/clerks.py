@@ -98,14 +98,14 @@ class Clerk:
         return True
 
     def stop(self) -> None:
-        """No job is begun any more; returns when the current one has ended."""
+        """Stop beginning jobs; return when the current one has ended."""
         with self._changed:
             self._is_over = True
             self._changed.notify()
         self._thread.join()
 
     def _yielding(self, new: _Waiting) -> _Waiting | None:
-        """The job that has to yield if *new* is taken; None if there is room for both."""
+        """Return the job that yields if *new* is taken; None if there is room for both."""
         there = [one for one in self._all() if one.is_delayed == new.is_delayed]
         running = self._running
         taken = len(there) + (running is not None and running.is_delayed == new.is_delayed)

@@ -12,7 +12,7 @@ FREE_FAILURES = 5
 FIRST_DELAY_S, MOST_DELAY_S = 0.1, 4.0
 """The delay after the first failure beyond these, which doubles with each, and the longest one."""
 MOST_TRUSTED_DELAY_S = 0.1
-"""The longest one of a user whose login has succeeded from this address."""
+"""The maximum delay for a user whose login has succeeded from this address."""
 FORGET_S = 60.0
 """A failure counts until there was none for so long."""
 MOST_ENTRIES = 10_000
@@ -36,7 +36,7 @@ class Guesses:
         self._trusted: OrderedDict[_Key, None] = OrderedDict()
 
     def failed(self, address: str, name: str) -> None:
-        """A login failed for a wrong name or password."""
+        """Record a failed login, with a wrong name or password."""
         now_s = self._clock.monotonic_s()
         with self._lock:
             for key in _keys(address, name):

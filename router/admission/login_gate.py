@@ -60,7 +60,7 @@ class LoginGate:
         self._post = post
 
     def front(self, *, secure: bool, certified: str) -> ServerHandshake:
-        """The beginning of a new connection."""
+        """Return the login part of a new connection."""
         return ServerHandshake(self._login, secure=secure, certified=certified)
 
     def check(self, check: Check, peer: str, wanted: Callable[[], bool], then: Callable[[Any], None]) -> bool:

@@ -64,7 +64,7 @@ class ClientTerminal(Terminal):
         self.endpoints.open_to(self._target.called, self._open_properties)
 
     def _open(self) -> None:
-        """The other container has answered the open."""
+        """Handle that the other container has answered the open."""
         self.core.post(self._drivers.connected, self._target.name, self)
 
     def _attach(self, link: Link) -> None:

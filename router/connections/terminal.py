@@ -308,7 +308,7 @@ class Terminal:
         if self._heard:
             self.brings_long = engine.has_long
         # transfers and outcomes first: a detach behind them in the same read must not overtake them
-        if engine.transactional:  # a discharge must not overtake what came before it on other links
+        if engine.transactional:  # a discharge must not overtake earlier input on other links
             engine.touched.sort(key=_controls)
         shut_out = False
         for link in engine.touched:
@@ -444,7 +444,7 @@ class Terminal:
         self.core.post(self._drivers.link_closed, channel)
 
     def give_up(self) -> None:
-        """The connection is over: give everything back that it held. Again has no effect."""
+        """Release everything that the closed connection held. Repeated calls have no effect."""
         if self.closed:
             return
         self.closed = True
@@ -499,7 +499,7 @@ class Terminal:
             self._wake(self)
 
     def do_work(self) -> bool:
-        """Do what the core noted down; return whether something waits for `go_on`, as what came with a login may."""
+        """Do the work that the core queued; return whether input waits for `go_on`, as it may after a login."""
         self._scheduled = False  # before the work: later entries wake the worker again
         work = self._work
         while work:
