@@ -30,7 +30,7 @@ class NotWhole(CairnError):
 
 
 class BrokerError(CairnError):
-    """The broker can't be reached, went away, or refused what its client needs."""
+    """The broker is unreachable, closed the connection, or rejected a request that the client needs."""
 
 
 class DiskError(CairnError):
@@ -71,7 +71,7 @@ class SharedDirectory(CairnError):
 
 
 class ForeignStore(JournalError):
-    """The files are not CairnMQ's, belong to another store, or come from a newer version."""
+    """The files are not from CairnMQ, belong to another store, or have a newer format."""
 
 
 class StoreError(CairnError):
@@ -87,13 +87,13 @@ class StoreInUse(StoreError):
 
 
 class HoldBroken(StoreError):
-    """The disk of a store is full, and its broker had to use again what somebody read."""
+    """The disk of a store is full, and its broker had to reuse containers that another process reads."""
 
 
 class SqlUnreachable(StoreError):
-    """The SQL server is down, or went away: nothing was done, or all of it if it went away at the very end.
+    """The SQL server is unavailable: nothing was done, or all of it if it failed at the very end.
 
-    The same call may be made again, and works as soon as the server is back.
+    The same call may be made again, and succeeds when the server is available again.
     """
 
 

@@ -19,7 +19,7 @@ class WrongJson(ValueError):
     def __init__(self, place: str, reason: str) -> None:
         super().__init__(reason)
         self.place = place
-        """The path from the outermost object, like `queues[0].id`; empty for the whole."""
+        """The path from the outermost object, like `queues[0].id`; empty for the complete object."""
 
 
 class NoJson(WrongJson):

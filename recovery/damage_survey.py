@@ -36,7 +36,7 @@ from .salvageable import Finding
 
 @dataclass
 class Gap:
-    """A range of LSNs in one slot that is in no whole block."""
+    """A range of LSNs in one slot that no complete block covers."""
 
     finding: Finding
     unknown: list[tuple[int, int]]
@@ -149,7 +149,7 @@ class Survey:
         self._judge()
 
     def _look_at(self, block: Block) -> None:
-        """Note which messages and records in earlier gaps a whole block ends or copies."""
+        """Record the messages and records in earlier gaps that a complete block ends or copies."""
         table = np.frombuffer(block.body, TABLE, block.head.records)
         self.queue_ids.update(table["queue_id"].tolist())
         if not self.gaps:

@@ -94,7 +94,7 @@ def _heads(directory: Directory) -> Counter[tuple[UUID, int]]:
 
 
 def _told(directory: Directory) -> Counter[tuple[UUID, int]]:
-    """Count containers by log and size where no head is whole, from the half UUID in blocks and the file sizes."""
+    """Count containers by log and size, without valid heads, from the half UUID in blocks and the file sizes."""
     counts: Counter[tuple[UUID, int]] = Counter()
     for _, file in _containers(directory):
         with suppress(DiskError):

@@ -54,7 +54,7 @@ class Told(NamedTuple):
 
 
 def told_by_blocks(file: File, container_bytes: int, log_id: int | None) -> Told | None:
-    """Return the slot that the newest whole blocks in *file* name; None without any. *log_id* None: of any log."""
+    """Return the slot that the newest complete blocks in *file* name; None without any. *log_id* None: of any log."""
     data = file.read_at(0, container_bytes)
     found: Told | None = None
     for at in block_places(data):

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """SQL and LMDB are imported by whoever opens a store, and not by readers of journals: Spark's workers."""
+        """Import SQL and LMDB lazily, for code that opens a store: readers of journals, like workers of Spark, do not
+        need them."""
         if name != "open_store":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from .embedded.library import open_store

@@ -70,7 +70,7 @@ class LoginFailure(NamedTuple):
     address: str
     """The address of the client: host and port."""
     user: str
-    """The name that the client gave, if it came that far; not proved."""
+    """The name that the client gave, if it did; not authenticated."""
     mechanism: str
     """The SASL mechanism that it chose; empty for none."""
     reason: str
@@ -228,7 +228,7 @@ class Audit:
 
 
 class _Budget:
-    """So many records in a period."""
+    """The maximum number of records in a period."""
 
     def __init__(self, clock: Clock, most: int) -> None:
         self._clock = clock
@@ -323,7 +323,7 @@ class _AuditFile(WatchedFileHandler):
         self._failed = self._fails
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Report a full disk or a lost directory once, in the broker's log; the broker goes on."""
+        """Report a full disk or a missing directory once, in the log of the broker; the broker continues to run."""
         self._fails = True
         if not self._failed:
             error = sys.exc_info()[1]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Protocol
 
 SECTOR_BYTES = 512
-"""The unit a disk writes whole or not at all."""
+"""The unit that a disk writes atomically."""
 
 Buffer = bytes | bytearray | memoryview
 

@@ -148,7 +148,7 @@ class ContainerPool:
 
     @property
     def in_need(self) -> bool:
-        """Return whether the disk is full and the reserve in use, so that all possible space is to be reclaimed."""
+        """Return whether the disk is full and the reserve in use, so that all possible space must be reclaimed."""
         return self.full is not None and self.spare < 0
 
     def lacks_spare(self) -> bool:
@@ -441,7 +441,7 @@ class ContainerPool:
         self._suspects.discard(number)
 
     def _passes(self, name: str) -> bool:
-        """Return whether zeros written to the whole file are read back past the page cache."""
+        """Return whether zeros written to the complete file are read back past the page cache."""
         try:
             file = self.directory.open(name, writable=True)
             try:

@@ -74,7 +74,7 @@ def _read_head(file: File, lsn: int, container_bytes: int, log_id: int) -> tuple
 
 
 def read_heads(file: File, lsns: Iterable[int], container_bytes: int, log_id: int) -> dict[int, RecordHead]:
-    """Return the heads of the records at *lsns*, ascending, in their container *file*; blocks are read whole.
+    """Return the heads of the records at *lsns*, ascending, in their container *file*; blocks are read completely.
 
     Raises `JournalError` at one whose block fails its checksum.
     """

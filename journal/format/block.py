@@ -60,7 +60,7 @@ class BlockHead(NamedTuple):
 
 
 class BadBlock(Exception):
-    """The bytes at *lsn* are not one whole block of this log."""
+    """The bytes at *lsn* are not one complete block of this log."""
 
     def __init__(self, lsn: int, why: str) -> None:
         super().__init__(f"no block at LSN {lsn}: {why}")
@@ -98,7 +98,7 @@ class Block(NamedTuple):
 
 
 def padded(size_bytes: int) -> int:
-    """*size_bytes* rounded up to whole sectors."""
+    """Return *size_bytes* rounded up to a multiple of the sector size."""
     return -(-size_bytes // SECTOR_BYTES) * SECTOR_BYTES
 
 
@@ -145,7 +145,7 @@ def peek(view: memoryview, lsn: int, log_id: int) -> BlockHead:
 
 
 def decode(view: memoryview, lsn: int, log_id: int) -> Block:
-    """The block that stands at *lsn*, where *view* begins. Pure: a test needs only bytes. Raises `BadBlock`."""
+    """Decode the block at *lsn*, the start of *view*. Pure: a test needs only bytes. Raises `BadBlock`."""
     return whole(peek(view, lsn, log_id), view)
 
 

@@ -76,7 +76,7 @@ def file_number(name: str) -> int | None:
 
 
 def encode_head(head: ContainerHead) -> bytes:
-    """One sector."""
+    """Encode the head of a container in one sector."""
     body = HEAD.pack(
         0, MAGIC, FORMAT, SECTOR_BYTES, head.incarnation, head.log_uuid.bytes, head.container_bytes, head.number,
         head.slot_lsn, head.prev_lsn, head.base_lsn, head.time_us,
@@ -85,7 +85,7 @@ def encode_head(head: ContainerHead) -> bytes:
 
 
 def decode_head(data: bytes, place: str) -> ContainerHead:
-    """Raises `BadContainer` for a head that is not whole, `ForeignStore` for one of a newer format."""
+    """Decode the head of a container. Raises `BadContainer` for an invalid head, `ForeignStore` for a newer format."""
     if len(data) < HEAD.size:
         raise BadContainer(f"{len(data)} bytes, a container head takes {HEAD.size}")
     crc, magic, version, sector, incarnation, uuid, *rest = HEAD.unpack_from(data)

@@ -63,7 +63,7 @@ def encode(mark: Mark) -> bytes:
 
 
 def decode(data: bytes, place: str) -> Mark | None:
-    """None if *data* is not a whole mark; `ForeignStore` if it is of a newer format."""
+    """Decode a mark; None if *data* is invalid. Raises `ForeignStore` for a newer format."""
     if len(data) < HEAD.size:
         return None
     crc, magic, version, flags, incarnation, uuid, *rest = HEAD.unpack_from(data)
@@ -79,12 +79,12 @@ def decode(data: bytes, place: str) -> Mark | None:
 
 
 def read(directory: Directory) -> Mark | None:
-    """The newest whole mark in *directory*; None if the file is there but holds none, which no crash can cause."""
+    """Return the newest valid mark in *directory*; None if the file has no valid one, which no crash can cause."""
     return max((mark for mark in read_places(directory) if mark), key=lambda mark: mark.sequence, default=None)
 
 
 def read_places(directory: Directory) -> list[Mark | None]:
-    """The marks in both places; None for one that is not whole."""
+    """Return the marks in both places; None for an invalid one."""
     file = directory.open(NAME)
     try:
         return [decode(file.read_at(place, SECTOR_BYTES), f"{directory.path}/{NAME}") for place in PLACES]

@@ -110,7 +110,8 @@ class ContainerHeads:
             )
 
     def _head_of(self, file: File, number: int, place: str) -> ContainerHead:
-        """The head of *file*, told from its first block if it is rotten: a crash leaves a whole one, or zeros."""
+        """Return the head of *file*, reconstructed from its first block if it is corrupt: a crash leaves a valid one,
+        or zeros."""
         sector = file.read_at(0, SECTOR_BYTES)
         try:
             return container.decode_head(sector, place)

@@ -41,7 +41,7 @@ class Follower:
             raise HistoryGone(f"LSN {from_lsn}", "its container is used for something else by now", _REMEDY)
         slot = max(before)  # if it is an older one, the log ended there and went on with a later one
         self.next_lsn = slot * self._container_bytes + DATA_OFFSET
-        """Behind the last block that was given, or passed by."""
+        """The end of the last block that was returned or skipped."""
         self._last_lsn = 0
         """The LSN of the last block that was read; 0 for none."""
         self._slot = slot
@@ -51,7 +51,8 @@ class Follower:
     def blocks(self, durable_lsn: int) -> Iterator[Block]:
         """Yield the next blocks that end at or before *durable_lsn*.
 
-        Raises `HistoryGone`, or `JournalError` where one can't be read. Ended early, it goes on there the next time.
+        Raises `HistoryGone`, or `JournalError` where one can't be read. After an early end, the next call continues
+        there.
         """
         try:
             while self.next_lsn < durable_lsn:

@@ -383,12 +383,12 @@ class LogReader:
         return not self._is_left_over(head)
 
     def _whole_blocks_after(self, lsn: int) -> Iterator[Block]:
-        """Yield every whole block behind *lsn*, chained or not."""
+        """Yield every complete block after *lsn*, chained or not."""
         for slot in self.slots[bisect_left(self.slots, lsn // self.container_bytes) :]:
             yield from self._whole_blocks_in(slot, max(self._first_block(slot), lsn + SECTOR_BYTES))
 
     def _whole_blocks_in(self, slot: int, lsn: int) -> Iterator[Block]:
-        """Yield every whole block of *slot* from *lsn* on, chained or not, found sector by sector."""
+        """Yield every complete block of *slot* from *lsn* on, chained or not, found sector by sector."""
         while (begin := self._next_begin(slot, lsn)) is not None:
             found = self._block_at(begin)
             if isinstance(found, Block):

@@ -17,16 +17,16 @@ from typing import NamedTuple
 FSYNC_BOUNDS_S = (
     0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
 )  # fmt: skip
-"""From a drive with a power-loss-protected cache to one that is about to be replaced."""
+"""Bounds from a drive with a power-loss-protected cache to a failing one."""
 RECORD_BOUNDS = tuple(float(2**n) for n in range(17))
 BYTE_BOUNDS = tuple(float(2**n) for n in range(9, 25))
-"""From one sector to more than all blocks that may wait."""
+"""Bounds from one sector to more than the size of all waiting blocks."""
 LAST_FLUSHES = 64
 
 
 @dataclass(frozen=True)
 class HistogramValue:
-    """A histogram as it was at one moment."""
+    """A snapshot of a histogram."""
 
     bounds: tuple[float, ...]
     """Ascending; a value belongs to the first bound that is not below it."""
@@ -40,7 +40,7 @@ class HistogramValue:
         return sum(self.counts)
 
     def cumulative(self) -> list[int]:
-        """For each bound how many values are not above it, and at the end how many there are."""
+        """Return for each bound the number of values that are not above it, and last the total number."""
         return list(accumulate(self.counts))
 
 
@@ -69,9 +69,9 @@ class Written(NamedTuple):
     record_bytes: int = 0
     """Heads and payloads of all records."""
     moved_bytes: int = 0
-    """Those of copies that relocation made, out of `record_bytes`."""
+    """The size of the copies that compaction made, out of `record_bytes`."""
     own_bytes: int = 0
-    """Those of the log's own records, out of `record_bytes`."""
+    """The size of the records of the log about itself, out of `record_bytes`."""
     block_bytes: int = 0
     """Whole blocks: block heads, records, and the padding up to the sector."""
 

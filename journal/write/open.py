@@ -196,9 +196,9 @@ class _Extent(NamedTuple):
     slots: dict[int, int]
     """The slots of the opened log in ascending order, each with the LSN of the last block before it."""
     openings: list[int]
-    """Those of `slots` that hold nothing but openings."""
+    """The slots in `slots` that hold only openings."""
     late: list[int]
-    """Those of `slots` that left the log by a block behind its end. They leave again, by a block that stays."""
+    """The slots in `slots` that left the log by a block after its end; another block, which stays, repeats that."""
 
     @classmethod
     def of(cls, reader: LogReader, found: _Found) -> _Extent:

@@ -51,7 +51,7 @@ class Meta:
         """The last block before `end_lsn`, and its checksum: so a log that was changed behind our back is noticed."""
         self.block_crc = block_crc
         self.end_lsn = end_lsn
-        """The LSN from which on the log is to be replayed."""
+        """The LSN from which the log must be replayed."""
 
     def encode(self, entries: int) -> bytes:
         """*entries*: how many there are beside this one."""

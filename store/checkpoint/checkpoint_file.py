@@ -26,7 +26,7 @@ Entry = tuple[bytes, bytes]
 _FIRST_MAP_BYTES = 64 << 20
 _PROBE_TIMEOUT_S = 600.0
 _LOOKS = 5
-"""So often is a file read that changes meanwhile: a tool may do that beside a broker."""
+"""The number of attempts to read a file that changes meanwhile: a tool may read beside a broker."""
 _DAMAGED_STATUS = 3
 
 

@@ -30,11 +30,12 @@ class Checkpointer:
     def __init__(
         self, file: CheckpointFile, state: State, journal: Journal, clock: Clock, interval_bytes: int, *, is_good: bool
     ) -> None:
-        """*is_good*: the file holds a checkpoint that *state* came from; else the next one is written whole."""
+        """*is_good*: the file holds the checkpoint from which *state* was restored; otherwise the next one is written
+        completely."""
         self.taken = 0
         """Checkpoints committed since the start."""
         self.written_bytes = 0
-        """By the last one."""
+        """The number of bytes written by the last checkpoint."""
         self.end_lsn = journal.writer.durable_lsn if is_good else 0
         """The LSN from which the log would be replayed after the last checkpoint."""
         self.taken_us = 0

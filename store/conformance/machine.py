@@ -20,7 +20,7 @@ _WORK = st.tuples(st.sampled_from([NEW, ADD, TAKE, TAKE]), PICK, CONTENT)
 
 
 class StoreMachine(MessageRules):
-    """One history, made with a `StoreMaker`."""
+    """A random history of operations on a store of a `StoreMaker`."""
 
     @precondition(lambda self: len(self.model.open) < 3)
     @rule(

@@ -15,7 +15,7 @@ from .subject import NOW_US, NOWHERE, Subject, asked
 
 
 class QueueProperties:
-    """For `StoreConformance`."""
+    """The part of `StoreConformance` about queues."""
 
     def test_the_wiring(self, subject: Subject) -> None:  # E1, E2, E64
         store, q = subject.store, subject.queue()

@@ -26,7 +26,7 @@ _NAMES = ("a", "b", "c")
 
 
 class MessageRules(RuleBasedStateMachine):
-    """One history on one store, and on the model."""
+    """The rules for messages, on one store and on the model."""
 
     def __init__(self, maker: StoreMaker) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class MessageRules(RuleBasedStateMachine):
     @precondition(lambda self: self._going())
     @rule(pick=PICK, how=st.sampled_from(["crash", "to its end", "to its end", "not at all", "not at all"]))
     def destroy_queue(self, pick: int, how: str) -> None:
-        """The crash comes when SQL has it that the queue is going, before its messages went."""
+        """Destroy a queue; a crash occurs after SQL has recorded the deletion, and before the messages are deleted."""
         if how == "not at all":
             return
         queue_id = self._pick(self._going(), pick)

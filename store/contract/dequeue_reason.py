@@ -15,9 +15,9 @@ class Why(IntEnum):
 
     NOT_RECORDED = 0
     ACCEPTED = 1 << 5
-    """By its receiver, or it went out settled."""
+    """Accepted by its receiver, or sent settled."""
     REJECTED = 2 << 5
-    """By its receiver; with a dead-letter address its copy is put there in the same transaction."""
+    """Rejected by its receiver; the copy for a dead-letter address is enqueued in the same transaction."""
     DELIVERY_LIMIT = 3 << 5
     """The number of its failed deliveries reached the limit of the queue."""
     EXPIRED = 4 << 5

@@ -68,7 +68,8 @@ class Durable(Future[T], Generic[T]):
 
 
 class Waiting:
-    """Those that wait for an LSN, in the order of LSNs. The thread that makes the store's calls."""
+    """The commit queue: futures that wait for an LSN, in the order of LSNs. For the thread that makes the calls of the
+    store."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[int, Durable[Any], Any, Callable[[], None] | None]] = deque()
@@ -90,7 +91,7 @@ class Waiting:
         return done
 
     def failed(self) -> list[Durable[Any]]:
-        """Those that wait in vain."""
+        """Remove and return all futures, which will never be done."""
         left = [future for _, future, _, _ in self._waiting]
         self._waiting.clear()
         return left

@@ -48,7 +48,7 @@ class MessageStore(Protocol):
 
     @property
     def next_lsn(self) -> int:
-        """Above everything recorded so far: where `durable_lsn` has come to this, nothing is outstanding."""
+        """The LSN above everything recorded so far: when `durable_lsn` reaches it, all changes are durable."""
 
     def last_flushes(self) -> Sequence[tuple[int, float]]:
         """Return the bytes and the seconds of each of the last flushes; empty for a store without flushes."""
@@ -115,10 +115,11 @@ class MessageStore(Protocol):
         """Queue id to the ids of the messages on it, in order, 8 bytes each. Looks at every message: for the start."""
 
     def put(self, queue_id: int, content: bytes, time_us: int) -> tuple[int, int]:
-        """Store a whole message on a queue: its id, and the LSN to wait for."""
+        """Store a complete message on a queue: its ID, and the LSN to wait for."""
 
     def put_all(self, queue_id: int, contents: Sequence[bytes], time_us: int) -> tuple[Sequence[int], int]:
-        """Store a batch of whole messages on a queue, cheaper than `put`: the IDs in order, and one LSN to wait for."""
+        """Store a batch of complete messages on a queue, cheaper than `put`: the IDs in order, and one LSN to wait for.
+        """
 
     def stage(self, piece: bytes, time_us: int) -> int:
         """Begin a message that arrives in pieces; its id. It is on no queue yet, and a crash discards it."""
@@ -130,9 +131,9 @@ class MessageStore(Protocol):
         """Put a complete staged message on a queue; the LSN to wait for."""
 
     def dequeue(self, message_id: int, queue_id: int, time_us: int, why: Why = Why.NOT_RECORDED) -> int:
-        """Take a message off a queue, and delete it with the last one; the LSN to wait for.
+        """Dequeue a message, and delete it if this was its last queue; return the LSN to wait for.
 
-        *why* is for whoever looks at the history; a store that keeps none need not keep it.
+        *why* is for readers of the history; a store without a history may ignore it.
         """
 
     def dequeue_all(
@@ -200,7 +201,7 @@ class MessageStore(Protocol):
 
 @runtime_checkable
 class PurgesInSlices(Protocol):
-    """A store whose `purge` looks at each message: whoever has other work calls this instead."""
+    """A store whose `purge` examines each message: callers with other work use this method instead."""
 
     def purge_in_slices(
         self, queue_id: int, time_us: int, *, keep: Iterable[int] = (), is_final: bool = False

@@ -21,7 +21,7 @@ class Report(Protocol):
     """Report of opening a store of any kind."""
 
     def lines(self) -> list[str]:
-        """One line each, the first of them "new store" or "recovered ..."."""
+        """Return the report as lines of text, the first of them "new store" or "recovered ..."."""
 
 
 class OpenStore(Protocol):

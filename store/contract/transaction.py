@@ -102,7 +102,7 @@ class TransactionalStore(Protocol):
 class StoreTransaction:
     """One transaction. Made by `Transactions.begin`, or by recovery.
 
-    Its calls raise `TransactionTimedOut` or `TransactionEnded` if it is over, and change nothing then.
+    Its calls raise `TransactionTimedOut` or `TransactionEnded` after its end, and then change nothing.
     """
 
     def __init__(self, owner: Transactions, xid: bytes, deadline_us: int) -> None:
@@ -114,7 +114,7 @@ class StoreTransaction:
         self.deadline_us = deadline_us
         """When it is rolled back unless it is prepared by then; 0 for never."""
         self.operations: list[Operation] = []
-        """In the order in which they are done."""
+        """The operations in the order of their execution."""
         self.message_ids: list[int] = []
         """After the commit: the ids of the messages that `put` made, in order."""
         self.staged: list[int] = []
@@ -138,7 +138,7 @@ class StoreTransaction:
             self.operations.append(Put(queue_id, content))
 
     def put_all(self, queue_id: int, contents: Sequence[bytes], time_us: int) -> None:
-        """Enqueue a batch of whole messages in the transaction, cheaper than `put`."""
+        """Enqueue a batch of complete messages in the transaction, cheaper than `put`."""
         size_bytes = sum(map(len, contents))
         if self.xid or self.held_bytes + size_bytes > MAX_HELD_BYTES:
             for content in contents:
@@ -255,7 +255,7 @@ class StoreTransaction:
 
     @property
     def name(self) -> str:
-        """For messages to people."""
+        """The name of the transaction for logs and errors."""
         return f"transaction {self.xid.hex()}" if self.xid else "transaction"
 
     def made(self) -> list[int]:
@@ -380,7 +380,7 @@ class Transactions:
         return self._by_xid.get(transaction.xid) is transaction
 
     def in_doubt(self) -> list[StoreTransaction]:
-        """Those that are prepared, and those that were decided on and not forgotten (checklist E39, E64)."""
+        """Return the prepared transactions, and those that were decided and not forgotten (checklist E39, E64)."""
         return [one for one in self._by_xid.values() if one.state is not TxState.OPEN]
 
     def expire(self, time_us: int) -> list[StoreTransaction]:
@@ -391,7 +391,7 @@ class Transactions:
         return late
 
     def working_on(self, queue_id: int) -> list[StoreTransaction]:
-        """Those that are open or prepared and take something off that queue, or put something there."""
+        """Return the open and prepared transactions with operations on that queue."""
         ongoing = dict.fromkeys((*self._open, *self._by_xid.values()))
         return [
             one
@@ -401,7 +401,7 @@ class Transactions:
         ]
 
     def check_deletion(self, queue_id: int) -> None:
-        """Raises `MessageLocked` if a prepared transaction has work on a queue: that is to be decided first."""
+        """Raise `MessageLocked` if a prepared transaction has work on a queue: it must be decided first."""
         for one in self.working_on(queue_id):
             if one.state is TxState.PREPARED:
                 raise MessageLocked(f"queue {queue_id}", f"{one.name} is prepared and concerns it", "decide that first")
@@ -415,7 +415,7 @@ class Transactions:
     # ---- for `Transaction`, and for recovery ----------------------------------------------------------------------
 
     def restore(self, xid: bytes, id: int, state: TxState, operations: Iterable[Enqueue | Dequeue]) -> StoreTransaction:
-        """One that recovery found prepared or decided on, with its locks."""
+        """Restore a transaction that recovery found prepared or decided, with its locks."""
         transaction = StoreTransaction(self, xid, 0)
         transaction.id, transaction.state = id, state
         self._by_xid[xid] = transaction
@@ -437,7 +437,7 @@ class Transactions:
             self.drop(transaction)
 
     def abandon(self, transaction: StoreTransaction, state: TxState, time_us: int) -> None:
-        """Nothing of an open one is left: messages that are on no queue without it go (checklist E45)."""
+        """Discard an open transaction; messages that are on no queue without it are deleted (checklist E45)."""
         self.end(transaction, state)
         self.discard(dict.fromkeys((*transaction.staged, *transaction.made())), time_us)
 

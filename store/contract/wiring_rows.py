@@ -49,7 +49,7 @@ class ConfigRow:
 
 @dataclass(frozen=True)
 class Rows:
-    """The whole wiring at one point in time, in order of creation."""
+    """The complete wiring at one point in time, in order of creation."""
 
     queues: list[QueueRow] = field(default_factory=list)
     exchanges: list[ExchangeRow] = field(default_factory=list)

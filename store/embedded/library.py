@@ -186,7 +186,8 @@ class Store:
         return made
 
     def in_doubt(self) -> list[UnitOfWork]:
-        """Those that are prepared, also before a crash, and those that were decided on and not forgotten."""
+        """Return the prepared transactions, including those from before a crash, and those that were decided and not
+        forgotten."""
         with self.lock:
             self.check()
             return [self._transactions[inner] for inner in self.inner.transactions.in_doubt()]

@@ -43,7 +43,7 @@ class Message:
         return self.queue.accept([self])
 
     def release(self) -> None:
-        """Put it back in its place, for whoever takes next."""
+        """Release the message to its place, for the next taker."""
         self.queue.release([self])
 
 
@@ -95,9 +95,9 @@ class Queue:
             return store.recorded(lsn, message_ids, self.arrival(message_ids))
 
     def put_in_pieces(self, pieces: Iterable[bytes]) -> Durable[int]:
-        """Put one message of any length on the queue, never held in memory as a whole; other calls may interleave.
+        """Put one message of any length on the queue, never completely in memory; other calls may interleave.
 
-        It is on the queue when all pieces are there. If *pieces* raises, or a call does, nothing of it is left.
+        It is on the queue when all pieces are stored. If *pieces* or a call raises, all pieces are removed.
         """
         store, message_id = self.store, 0
         try:
@@ -217,7 +217,7 @@ class Queue:
         self._taken.pop(message_id, None)
 
     def on_deletion(self) -> None:
-        """Nobody is to use it; what is on it stays until SQL has taken the queue away."""
+        """Close the queue; its messages stay until SQL has deleted the queue."""
         self.is_deleted = True
         self.on_end()
 

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class StoreLock(Protocol):
-    """An open store, one call at a time: whoever calls `inner` holds `lock`."""
+    """An open store, one call at a time: callers of `inner` must hold `lock`."""
 
     @property
     def inner(self) -> MessageStore: ...

@@ -23,7 +23,7 @@ MAX_NAME_BYTES = 1024
 """Longer names are cut."""
 _LENGTH_BYTES = 2
 MOST_MESSAGES = (MAX_PAYLOAD_BYTES - _LENGTH_BYTES - 2 * MAX_NAME_BYTES) // 8
-"""So many fit into one record."""
+"""The maximum number of messages in one record."""
 
 
 class Acquired(NamedTuple):

@@ -63,7 +63,7 @@ class Aside:
         self._connect, self._catalog = connect, catalog
 
     def names(self) -> list[str]:
-        """Those that are whole, the oldest first. Raises `DiskError`."""
+        """Return the names of complete states, the oldest first. Raises `DiskError`."""
         if not os.path.isdir(self.path):
             return []
         return [name for name in RealDirectory(self.path).names() if not name.endswith(PARTIAL)]

@@ -24,7 +24,7 @@ class JournalMetrics:
     group_records: HistogramValue
     """Records that each flush made durable."""
     group_bytes: HistogramValue
-    """Bytes that each flush wrote, whole blocks."""
+    """Bytes that each flush wrote, in complete blocks."""
     flushes: int
     blocks: int
     records: int
@@ -85,7 +85,7 @@ class JournalMetrics:
     checkpoints: int
     """Taken so far."""
     checkpoint_age_s: float | None
-    """Since the last one; None if there was none since the store was opened."""
+    """The time since the last checkpoint; None without one since the store was opened."""
     checkpoint_lsn: int
     """The end of the log in the last checkpoint; 0 without a checkpoint."""
     checkpoint_bytes: int

@@ -44,7 +44,7 @@ which does not overlap them."""
 
 
 _SLOTS = 32
-"""So many slots are looked at in one go."""
+"""The number of slots that are examined in one step."""
 
 
 class EnqueueChange(NamedTuple):
@@ -93,11 +93,11 @@ class QueueHistory:
         self._queue_id = queue_id
         self._tail = Follower(self._directory, place)
         self._from = self.read_lsn = place
-        """Up to where it was read."""
+        """The LSN up to which the log was read."""
         self._open: dict[int, list[tuple[RecordHead, bytes]]] = {}
         """Records of transactions, until the commit is read."""
         self._joined: list[Change] = []
-        """Events of units that are done in one go with those to come."""
+        """Events of units that are joined with later ones."""
         self._lsns: dict[int, list[int]] = {}
         """The LSNs of the pieces of messages that no longer exist."""
         self._owed: set[int] = set()

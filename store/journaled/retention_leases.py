@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _ALARM = 0.75
 """The share of the maximum distance at which a warning is logged that the bookmark will be dropped."""
 NOWHERE = 1 << 64
-"""Behind every LSN."""
+"""An LSN above all others."""
 
 
 class Bookmark(NamedTuple):
@@ -132,9 +132,9 @@ class Bookmarks:
         return None
 
     def kept_from(self, end_lsn: int, is_full: bool) -> int:
-        """From which LSN on what left the log is kept; `NOWHERE` for nothing.
+        """Return the LSN from which on reclaimed data is kept; `NOWHERE` for none.
 
-        *end_lsn*: about where the log ends. *is_full*: the disk is; then all of them are dropped.
+        *end_lsn*: the approximate end of the log. *is_full*: the disk is full, so all bookmarks are dropped.
         """
         lowest = NOWHERE
         for bookmark in read_bookmarks(self._store):

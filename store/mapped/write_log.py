@@ -32,7 +32,7 @@ class WriteLog(Protocol):
         """All messages that are on a queue are deleted, which are on no other one; `dropped` names them."""
 
     def dropped(self, message_ids: Sequence[int]) -> None:
-        """These went with a purge."""
+        """Record the messages that were deleted by a purge."""
 
     def prepared(self, txn_id: int, xid: bytes, operations: Sequence[Enqueue | Dequeue]) -> None: ...
 
@@ -40,6 +40,6 @@ class WriteLog(Protocol):
         """Record that a prepared transaction has its outcome. Its operations are recorded separately."""
 
     def decided(self, txn_id: int, xid: bytes, *, committed: bool) -> None:
-        """That outcome is to be remembered."""
+        """Record that the outcome must be remembered."""
 
     def forgotten(self, txn_id: int) -> None: ...

@@ -19,7 +19,7 @@ def plain(queue_id: int, size_bytes: int) -> Plain:
 
 
 class DetailedMessage:
-    """A message that is on no queue or on several, came in pieces, or of which only a part was read back so far."""
+    """A message that is on no queue or on several, arrived in pieces, or was only partly read back so far."""
 
     __slots__ = ("last", "pieces", "queues", "size_bytes", "start")
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ...journal.format.record import HEAD_BYTES, MAX_PAYLOAD_BYTES
 
 MAX_KEPT = MAX_PAYLOAD_BYTES // 8
-"""So many messages one cut may leave where they are."""
+"""The maximum number of messages that one purge may keep."""
 
 
 class PurgeMark(NamedTuple):
@@ -53,7 +53,7 @@ class PurgeMarks:
 
     def __init__(self) -> None:
         self.unswept: dict[int, PurgeMark] = {}
-        """By queue: the cuts whose messages are not all looked at yet."""
+        """Purges by queue that are not applied to all messages yet."""
         self.changed = False
         """True if the purges changed since the last checkpoint."""
         self._swept: dict[int, PurgeMark] = {}  # a checkpoint that is being taken may have pages from before the sweep
@@ -100,7 +100,7 @@ class PurgeMarks:
         return [*self._swept.values()]
 
     def forget(self, cuts: list[PurgeMark]) -> None:
-        """Nothing depends on these any more."""
+        """Forget purges on which nothing depends any more."""
         for cut in cuts:
             if self._swept.get(cut.queue_id) == cut:
                 del self._swept[cut.queue_id]
@@ -115,7 +115,7 @@ class PurgeMarks:
         return json.dumps(rows).encode() if rows else b""
 
     def decode(self, body: bytes) -> None:
-        """Put back what `encode` gave; all of it is to be swept again."""
+        """Restore the purges that `encode` returned; all of them must be swept again."""
         for queue_id, *rows in json.loads(body):
             cut, *before = (PurgeMark(queue_id, position, frozenset(kept), lsn) for position, lsn, kept in rows)
             self.unswept[queue_id] = cut._replace(before=tuple(before))

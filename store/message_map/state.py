@@ -78,7 +78,7 @@ class State:
             self._start(self.particulars(lsn), lsn, lsn, flags, queue_id, size_bytes)
 
     def started_plain(self, lsn: int, queue_id: int, size_bytes: int) -> None:
-        """A Start record with the enqueue flag and no other: a whole message on its only queue."""
+        """Apply a Start record with only the enqueue flag: a complete message on its only queue."""
         slot = lsn // self._container_bytes
         pins, held_bytes = self.pins, HEAD_BYTES + size_bytes  # `hold`, `_page`, `_share`: once a message
         pins.live[slot] = pins.live.get(slot, 0) + held_bytes
@@ -415,7 +415,8 @@ class State:
         return self.unsettled.get(lsn, lsn)
 
     def unfinished(self) -> list[int]:
-        """Messages that never became whole, or never reached a queue; those of prepared transactions may still."""
+        """Return messages that never became complete, or never reached a queue; those of prepared transactions may
+        still."""
         adds = self.outcomes.adds()
         found = [message_id for message_id, odd in self.detailed.items() if not odd.queues or not odd.is_complete]
         return [message_id for message_id in found if message_id not in adds]

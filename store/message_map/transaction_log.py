@@ -45,7 +45,7 @@ TX_ROLLBACK, TX_DELETE = int(RecordType.TX_ROLLBACK), int(RecordType.TX_DELETE)
 DEQUEUE = int(RecordType.DEQUEUE)
 FLAG_MOVED, FLAG_PREPARED = int(Flag.MOVED), int(Flag.PREPARED)
 UNPLACED = 1
-"""Beside an LSN that a copied tx-commit lists: the message is not on that queue any more."""
+"""The offset of an LSN in a copied tx-commit whose message is no longer on that queue."""
 
 
 class Step(NamedTuple):
@@ -112,9 +112,9 @@ class TransactionLog:
 
     def __init__(self, container_bytes: int, pins: Pins) -> None:
         self.prepared: dict[int, Prepared] = {}
-        """By transaction id; in recovery also those that are not prepared yet."""
+        """Prepared transactions by ID; in recovery also those that are not prepared yet."""
         self.decided: dict[int, Decided] = {}
-        """By transaction id."""
+        """Decided transactions by ID."""
         self.needed: dict[int, dict[int, Outcome]] = {}
         """Slot to the LSNs of outcomes in it that other slots need."""
         self.changed = False

@@ -35,7 +35,7 @@ _STATEMENTS: dict[str, Executable] = {
     "no message": delete(schema.message).where(_m.id == bindparam("gone")),
     "no decision": delete(schema.decision).where(schema.decision.c.id == bindparam("gone")),
 }
-"""In the order in which they are executed. With a message its pieces and places go."""
+"""The statements in the order of execution. Deleting a message also deletes its pieces and places."""
 
 
 class Batch:

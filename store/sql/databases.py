@@ -37,7 +37,8 @@ class Databases(NamedTuple):
 
 
 def open_databases(store: str, connect: str | None, catalog: str | None) -> Databases:
-    """Those of the store in directory *store*; in SQLite if *connect* is None. A server is not asked yet.
+    """Return the databases of the store in directory *store*; in SQLite if *connect* is None. No server is contacted
+    yet.
 
     Raises `UnusableConnect`, `ForeignStore`, `DiskError`.
     """

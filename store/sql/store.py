@@ -141,7 +141,7 @@ class SqlStore(MappedStore):
         return [contents[one] if one in contents else self._no_content(one) for one in message_ids[:count]]
 
     def _no_content(self, message_id: int) -> CairnError | None:
-        """None for a message in pieces."""
+        """Return the error for a missing content; None for a message in pieces."""
         message = self.maps.messages.get(message_id)
         is_long = message is not None and len(message.sizes) > 1
         return None if is_long else StoreError(f"message {message_id}", "it does not exist")

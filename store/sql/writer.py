@@ -101,13 +101,14 @@ class SqlWriter:
         self.why = ""
 
     def _look_in_place(self) -> None:
-        """SQLite goes on with a file that was removed: what is written to that would be confirmed, and lost."""
+        """Check that the file exists: SQLite continues to write to a removed file, and confirmed changes would be lost.
+        """
         if _file_of(self._database) != self._file:
             remedy = "put it back, then start the broker again"
             raise JournalFailed(self._database.place, "it was removed or replaced while it was written to", remedy)
 
     def _begin(self, sql: Connection, batch: Batch) -> bool:
-        """Return whether *batch* is to be written. If not, it was, and only the response was lost."""
+        """Return whether *batch* must be written. If not, it was written, and only the response was lost."""
         known = schema.progress.c
         here = (known.life == self._life) & (known.next_lsn == batch.begin_lsn)
         if sql.execute(update(schema.progress).where(here).values(next_lsn=batch.end_lsn)).rowcount == 1:

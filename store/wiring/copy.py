@@ -17,9 +17,9 @@ from .wiring import Wiring
 
 
 def copy_wiring(source: str, target: str, store_uuid: UUID) -> None:
-    """Copy the wiring file at *source*, which may be in use, to the new file *target*, as of one moment, and sync it.
+    """Copy the wiring file at *source*, which may be in use, to the new file *target*, as one snapshot, and sync it.
 
-    Raises `ForeignStore` if it is not of store *store_uuid*.
+    Raises `ForeignStore` if it belongs to another store than *store_uuid*.
     """
     if not os.path.exists(source):
         raise ForeignStore(source, "the wiring is gone, though there is a journal", "restore it from a backup")

@@ -53,9 +53,9 @@ _PATIENCE = {"connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval":
 """The parameters of libpq unless the URL overrides them: in seconds, except the last one, which is in ms."""
 _STATEMENT_TIMEOUT = "30s"
 _LOCK_TIMEOUT = "5s"
-"""A broker that was killed may need a moment to be missed."""
+"""The server may need some time to detect that a broker was killed."""
 _CALL_TIMEOUT_S = 40.0
-"""For a whole call. The server's own timeouts do not help when it is the server that stands still."""
+"""The timeout of a complete call. The timeouts of the server do not apply when the server itself hangs."""
 _LOCK_CLASS = 0x436E4D51
 _HEADER = b"SQLite format 3\0"
 
@@ -66,7 +66,7 @@ class Database:
 
     engine: Engine
     place: str
-    """For people."""
+    """The location for logs and errors."""
     namespace: str | None = None
     """PostgreSQL's schema; None for SQLite."""
     cut: Callable[[], None] | None = None
@@ -74,7 +74,7 @@ class Database:
 
     @property
     def remedy(self) -> str:
-        """For what is no wiring, or none of this store."""
+        """Return the remedy for a location without a wiring, or with that of another store."""
         return RESTORE_OR_SALVAGE if self.namespace is None else "name the store's own --connect and --catalog"
 
 
@@ -253,7 +253,7 @@ _BY_STATE: dict[str, _Meaning] = {
     "57": _UNREACHABLE,
     "58": _UNREACHABLE,
 }
-"""By SQLSTATE, or its class."""
+"""The errors by SQLSTATE, or its class."""
 _BY_TEXT: dict[str, _Meaning] = {
     r"authentication failed|no password supplied|no pg_hba.conf entry|role \".*\" (does not exist|is not)": _DENIED,
     r"database \".*\" does not exist": _NO_DATABASE,

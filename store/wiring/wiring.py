@@ -143,7 +143,7 @@ class Wiring:
             return _names(sql)
 
     def rows(self) -> Rows:
-        """All of it, as of one moment. The schema is this program's."""
+        """Return all rows in one snapshot. The schema must be that of this version."""
         with self._opening() as sql:
             q, e, b = schema.queue.c, schema.exchange.c, schema.binding.c
             found = Rows(
