@@ -22,7 +22,7 @@ class CoreSteps:
         """Handle that the log is durable up to *lsn*."""
         self._became_durable(lsn)
         self._core.commits.move()
-        for act in [*self._core.events.durable]:  # an act may remove itself
+        for act in [*self._core.events.durable]:  # an action may remove itself
             act()
         if self._shares_queues:
             self._members.durable()

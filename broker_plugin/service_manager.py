@@ -56,8 +56,7 @@ class ServiceManager:
         self._say(_ready(status))
 
     def reloading(self) -> None:
-        """Report that files are being read; `reloaded` must follow, since systemd waits for it. Any thread except the
-        core.
+        """Report that files are being read; `reloaded` must follow, as systemd waits. Any thread except the core.
 
         The time is part of it, as `Type=notify-reload` requires: an earlier time would answer another request.
         """

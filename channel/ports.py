@@ -100,8 +100,7 @@ class DriverEnd(Protocol):
         """Note the client's outcomes of forwarded messages, to be applied when their transactions are committed."""
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
-        """Handle that the channel is closed (F5). *returned*: tags of messages without an outcome; *lost*: no detach
-        was received.
+        """Handle that the channel is closed (F5). *returned*: tags without an outcome; *lost*: no detach was received.
 
         *for_good*: the client closed the link, which deletes the nodes made for it; else it only detached, and a
         durable link waits for the client to come back. The call is repeated for messages that were in flight when it

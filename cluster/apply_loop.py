@@ -109,7 +109,7 @@ class ApplyLoop:
         """Counts an invalid event, and logs it unless there are many."""
         self.bad_events += 1
         self._bad_of[sender] += 1
-        if not (count := self._bad_of[sender]) & (count - 1):  # a flood of them is not to fill the log
+        if not (count := self._bad_of[sender]) & (count - 1):  # many of them must not fill the log
             log.error("cluster %s: ignored event %d of %s: %s", self._state.name, count, sender, error)
 
     def _own(self, position: int, kind: int) -> None:

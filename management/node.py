@@ -103,7 +103,7 @@ class Management:
     def _take(self, content: bytes, terminal: TerminalEnd, settled: bool, delivery: Any) -> tuple[str, str] | None:
         """Take a request; return the error if it is refused."""
         link = self._connections.links.get(terminal)
-        if link is None:  # it crossed with the end of its link
+        if link is None:  # it was in flight when its link ended
             return "amqp:not-allowed", "the link is gone"
         if len(content) > MAX_REQUEST_BYTES:
             return TOO_LONG

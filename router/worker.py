@@ -47,8 +47,9 @@ OTHERS_S = 1.0
 MOST_UNANSWERED = 4096
 """The number of unanswered requests for sessions and links, beyond which a connection is not read."""
 CONTROLS_OF_ONE, CONTROLS_OF_ALL = 16, 32
-"""The number of control frames (begin, end, attach, detach, flow) per turn: of one connection, and of all those
-together that sent many in their last turn. The rest of the input waits, and its connection is not read meanwhile.
+"""The limits of control frames per turn: of one connection, and of all those that sent many in their last turn.
+
+These are begin, end, attach, detach and flow. Further input waits, and its connection is not read meanwhile.
 """
 LEAST_READ_BYTES = 4 << 10
 """Bytes per read of a connection whose input caused much work with few messages or none."""

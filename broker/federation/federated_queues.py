@@ -137,7 +137,7 @@ class FederatedQueues:
         nodes = self._nodes
         for name, row in [*nodes.copies.items()]:
             if NOTES_OF in row.arguments and row.arguments[NOTES_OF] not in nodes.copies:
-                self._core.post(self._drop, row, ignore)  # its copy was taken over, or deleted
+                self._core.post(self._drop, row, ignore)  # its copy was promoted or deleted
             elif FOLLOWS in row.arguments:
                 notes = nodes.copies.get(notes_name(name))
                 self._recover(row, notes, nodes.copied.pop(name), nodes.copied.get(notes_name(name), ()))
@@ -263,7 +263,7 @@ class FederatedQueues:
         if connector is not None and connector.connection is not None:
             self._attach(following, connector.connection)
 
-    # ---- what management asks for -----------------------------------------------------------------------------------
+    # ---- operations of management -----------------------------------------------------------------------------------
 
     def create_for(
         self, user: str, name: str, connector: str, source: str, arguments: Mapping[str, Any], done: Done

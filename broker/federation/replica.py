@@ -129,7 +129,7 @@ class DownstreamReplica:
     def _discard(self, own: int) -> None:
         """Remove the stored pieces of the message *own*, which is not enqueued after all; 0 for none."""
         if own:
-            with suppress(StoreError):  # it has gone with a transaction
+            with suppress(StoreError):  # it was removed by a transaction
                 self._store.destroy(own, self._clock.wall_us())
 
     def drop(self) -> None:
@@ -219,7 +219,7 @@ class DownstreamReplica:
 
     def _purge(self, purge: Purge, head: Head) -> int:
         """Purge the queue by one record, followed by the note; after a crash between them the purge is repeated."""
-        if self._new:  # whose ids no note has
+        if self._new:  # whose IDs are in no note
             self._write({}, {}, Head(0, self.place, self.after, self.as_of_us))
         kept = {source: self.ids[source] for source in purge.kept if source in self.ids}
         now_us = self._clock.wall_us()

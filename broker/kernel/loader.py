@@ -1,5 +1,4 @@
-"""Reads messages back: a thread beside the core loads requested messages, a batch at a time, and posts them to the
-core.
+"""Reads messages back: a thread beside the core loads requested messages in batches, and posts them to the core.
 
 The core never waits for the disk here. An unreadable message (such as a damaged record) is replaced by its error, and
 only that message is skipped.

@@ -218,7 +218,7 @@ class Consumer(ReceivingDriver):
     def _send_for_good(self, messages: list[Forward]) -> None:
         if self._state is CUT_OFF:
             return
-        messages = [message for message in messages if not message[0].gone]  # the queue may have gone meanwhile
+        messages = [message for message in messages if not message[0].gone]  # the queue may have been deleted meanwhile
         entries = [entry for entry, _ in messages]
         self._let_go()
         self._queue.order.take(entries, Why.ACCEPTED, self._taken, messages)
@@ -229,7 +229,7 @@ class Consumer(ReceivingDriver):
 
     def _recorded(self) -> None:
         """Handle that dispatched messages have been recorded, perhaps while the queue is still being dispatched."""
-        if self._state is RECORDING_DRAIN:  # not now: each batch would be taken within the one before
+        if self._state is RECORDING_DRAIN:  # not now: each batch would be taken within the previous one
             self._core.post(self._handle, ConsumerEvent.RECORDED)
         else:
             self._handle(ConsumerEvent.RECORDED)
@@ -253,7 +253,7 @@ class Consumer(ReceivingDriver):
         for outcome in outcomes:
             delivery, entry, state = outcome[0], outcome[1], outcome[2]  # a slice takes twice as long
             unsettled.pop(entry, None)
-            if entry.gone:  # with its queue
+            if entry.gone:  # deleted with its queue
                 pass
             elif state == ACCEPTED:
                 done.append(entry)

@@ -81,7 +81,7 @@ class RoutedMessages:
         for _ in range(MOST_HOPS):
             if not exchange.remembers(key):
                 self._units = 0
-                self._core.background.has_time()  # it passes from here on
+                self._core.background.has_time()  # messages pass from here on
             route = exchange.route(key)
             if route.asking:  # conditions may take long
                 self._units = 0
@@ -204,7 +204,7 @@ class ExchangeRoute(RoutedMessages):
             if not self._has_time():
                 self._put_off()
                 return
-            self._units = max(self._units, 1)  # or this one would be held again, behind the others
+            self._units = max(self._units, 1)  # otherwise this message would be held again, behind the others
             self._route([self._take_first()])
             self._told()
 

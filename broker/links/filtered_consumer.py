@@ -180,7 +180,7 @@ class FilteredConsumer(Consumer):
         while waiting and self._left and len(taken) < room:
             entry = waiting[0]
             if queue.backlog.first <= entry.position < queue.reading_end:
-                return False  # it is just being read for others
+                return False  # it is being read for others
             if not self._judge.ready(entry):
                 self._judge.prepare(list(islice(waiting, JUDGE_AT_ONCE)))
                 return False

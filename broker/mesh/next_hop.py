@@ -1,5 +1,4 @@
-"""The next hops of messages to another broker: of one address over one neighbour, and the links that they share (C29,
-C48).
+"""Next hops: the path of one address over one neighbour, and the links that these paths share (C29, C48).
 
 A neighbour has a link each way for each priority. Its traffic is limited by the credit of the senders, which is
 returned with the outcome of the final receiver, however many brokers away it is (C16). So nothing is sent settled

@@ -314,7 +314,7 @@ def _queues_at(exchange: Exchange, key: str, content: bytes, container: str) -> 
 def _route(bindings: list[Binding]) -> Route:
     free = dict.fromkeys(binding.queue for binding in bindings if binding.condition is None and not binding.not_from)
     asking = [binding for binding in bindings if binding.queue not in free]
-    asking.sort(key=lambda one: 0 if one.condition is None else one.condition.most_steps(1))  # the light ones first
+    asking.sort(key=lambda one: 0 if one.condition is None else one.condition.most_steps(1))  # the cheapest ones first
     return Route(tuple(free), tuple(asking))
 
 
@@ -339,7 +339,7 @@ class HeadersCondition:
         except Malformed:
             return False
         wanted = self._wanted
-        names = there.keys() & wanted.keys()  # the shorter one is walked through
+        names = there.keys() & wanted.keys()  # iterate over the shorter one
         if self._all_of_them and len(names) < len(wanted):
             return False
         matches = (wanted[name] is None or _equal(there[name], wanted[name]) for name in names)

@@ -148,8 +148,7 @@ class Resolver:
     def why_not_used(
         self, place: AddressTarget | None, name: str, user: str, operation: str, connection: object
     ) -> str:
-        """Return why a link may not do that, empty if it may. Only a connection may read from the nodes made for it
-        (A14).
+        """Return why a link may not do that, empty if it may. Nodes made for a connection are its own to read (A14).
 
         Exchanges cannot be browsed: a client that wants a copy, as in JMS, consumes from a queue of its own.
         """

@@ -277,7 +277,7 @@ def _asked(place: ExchangeTarget, wish: Open) -> _Asked:
     place.exchange.check_key(key)
     arguments: dict[str, Any] = {}
     if asked.selector is not None:
-        selector(asked.selector)  # a bad one is known before anything is made
+        selector(asked.selector)  # an invalid one is detected before anything is created
         arguments[SELECTOR] = asked.selector
     if asked.no_local and wish.container:
         arguments[NOT_FROM] = wish.container

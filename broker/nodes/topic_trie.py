@@ -65,7 +65,7 @@ class Topics(Generic[T]):
             return
         block = self._blocks.pop(words)
         block.remove(words)
-        if block is not self._last and block.is_sparse:  # blocks that are hardly filled would add up
+        if block is not self._last and block.is_sparse:  # sparsely filled blocks would add up
             for its_words, found in block.patterns.items():
                 self._insert(its_words, found)
         for parent, word in zip(reversed(path[:-1]), reversed(words), strict=True):

@@ -97,7 +97,7 @@ class AnonymousRoute(RoutedMessages):
             assert isinstance(found, PassthroughAddress)
             self._pass_on(found, self._take_first())
             self._told()
-        if not self._routing:  # the answer took its time
+        if not self._routing:  # the answer arrived later
             self._route_held()
 
     def _hand_on_first(self, why: str) -> None:

@@ -155,7 +155,7 @@ class StreamingSender(PassthroughSender):
             behind = [stream.is_behind() for stream in self._streams]  # each of them must report
             if any(behind):
                 break
-            held = self._count() > most_bytes // 2  # they took it all just now
+            held = self._count() > most_bytes // 2  # they have taken everything meanwhile
         if held != self._held:
             self._held = held
             if held:
@@ -164,7 +164,7 @@ class StreamingSender(PassthroughSender):
                 self.terminal.go_on()
         if not held:
             for stream in self._streams:
-                if stream.ended:  # nothing else makes it be looked at again
+                if stream.ended:  # no other event triggers the next check
                     stream.tell_when_read()
 
     def _count(self) -> int:

@@ -40,8 +40,7 @@ class Expiry:
         self._dead = 0
         """Entries that have expired and are still among the others."""
         self._over: deque[Entry] = deque()
-        """Expired messages that are away from the others, and wait to be removed: those of the backlog, and those for
-        which no move was free."""
+        """Expired messages outside of the order that wait to be removed, from the backlog or for a free move."""
         self._is_behind = False
         """The backlog is to be looked at again once `_over` is empty."""
         self._moving = 0

@@ -234,7 +234,7 @@ class Queue(QueueContents):
         for position, message_id in enumerate(page.ids, page.first):
             if not message_id:
                 held = page.held.get(position)
-                if held is None:  # a hole
+                if held is None:  # a gap
                     done += 1
                     continue
                 entry = held

@@ -64,7 +64,7 @@ class SortedQueue(Queue):
     def depth(self) -> int:
         return super().depth + sum(map(len, self._parked.values()))
 
-    # ---- messages that come ---------------------------------------------------------------------------------------
+    # ---- arrivals -------------------------------------------------------------------------------------------------
 
     def _sort(self) -> None:
         """Sort the messages that were stored when the store was opened, a page at a time."""

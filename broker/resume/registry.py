@@ -69,7 +69,7 @@ class LinkEndpoints:
         for source, ends in wanted.items():
             for entry in source.take_stored(ends):
                 ends.pop(entry.message_id).has(entry)
-            for message_id, end in ends.items():  # the outcome was stored, and this is not taken down yet
+            for message_id, end in ends.items():  # the outcome was stored, but this record was not removed yet
                 self._core.post(end.let_go, message_id)
 
     def resumes(self, user: str, container: str) -> bool:
@@ -153,7 +153,7 @@ class LinkEndpoints:
         found = self._by_name.get(name)
         if (
             isinstance(found, ReceiverEndpoint) and found.source is not source
-        ):  # the client takes the name for another queue
+        ):  # the client uses the name for another queue
             found.steal()
             self.drop(found)
             found = None

@@ -114,7 +114,7 @@ class ReceiverEndpoint(LinkEndpoint):
         if self.burying:
             self._waiting.append(partial(self._attached, driver, claims, ready))
             return
-        for entry in [entry for entry in self.tags if entry.gone]:  # with its queue, or purged
+        for entry in [entry for entry in self.tags if entry.gone]:  # removed with its queue, or purged
             self.unsettled.pop(entry, None)
             self.release(entry)
         if claims is UNKNOWN and self.tags:

@@ -164,7 +164,7 @@ class ResumableProducer(Producer):
                 self.end.take_in(self._transactions.find(connection, txn_id), tag)
 
     def forget(self, tag: bytes) -> None:
-        if not self.is_stolen:  # else the client may have used that tag again, where it is now
+        if not self.is_stolen:  # otherwise the client may have used that tag again, on its present link
             self.end.forget(tag)
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:

@@ -52,7 +52,7 @@ class BackgroundWork:
         """Run jobs until the slice ends: at least one, so that a busy broker makes progress."""
         self._is_scheduled = False
         self.end_s = 0.0
-        left = sum(map(len, self.jobs.values()))  # those put off meanwhile are for the next step
+        left = sum(map(len, self.jobs.values()))  # jobs that are deferred meanwhile are for the next step
         while left and self.has_time():
             left -= 1
             user = next(iter(self.jobs))

@@ -70,9 +70,7 @@ class Compiler:
         return f"the selector has {size_bytes} bytes, {limit}: shorten it, or raise the limit"
 
     def compile(self, text: str, owner: object, then: Then) -> None:
-        """*then* gets the selector, or the reason for refusing it: at once if it is cached. *owner*: the user whose
-        turns are used.
-        """
+        """*then* gets the selector, or the reason to refuse it: at once from the cache. *owner*: the user in turn."""
         kept = self._kept.get(text)
         if kept is not None:
             self._kept.move_to_end(text)

@@ -79,7 +79,7 @@ class SelectorError(CairnError):
         super().__init__(f"selector, at character {at + 1}", why)
 
 
-@lru_cache(256)  # more than `compiling` counts on
+@lru_cache(256)  # more than `background_compiler` allows for
 def selector(text: str) -> Selector:
     """Return the compiled selector *text* from a cache, as clients repeat them. Raises `SelectorError`. Any thread."""
     return Selector(text)
@@ -331,7 +331,7 @@ def _whole(digits: str, at: int) -> int:
     elif len(digits) > 20:
         value, most = _LONG + 1, _LONG
     else:
-        value, most = int(digits), _LONG  # which is a long with a minus before it, and does no harm without
+        value, most = int(digits), _LONG  # a long with a minus sign before it, and harmless without
     if value > most:
         raise BadSelector(at, f"{digits[:40]} is more than a long holds")
     return value

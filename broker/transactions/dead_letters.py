@@ -83,7 +83,7 @@ class Returns:
     def _come_back(self, queue: Queue, entry: Entry, back: Callable[[Entry], None]) -> None:
         if entry in queue.delayed:
             del queue.delayed[entry]
-            if queue.stands(entry):  # it has expired, and was left among the others
+            if queue.stands(entry):  # it has expired, and was kept outside of the order
                 queue.watch(entry)
             else:
                 back(entry)
@@ -216,7 +216,7 @@ class Returns:
         """Return the *targets* to which the message does not return in an automatic cycle."""
         try:
             deaths = death_history.read(content)
-        except Malformed:  # then it carries no history, and gets none
+        except Malformed:  # then it has no history, and gets none
             deaths = []
         kept: list[Queue] = []
         for target in targets:

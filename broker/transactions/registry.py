@@ -55,7 +55,7 @@ class Transactions:
         """Members of a cluster do them, in one order."""
         self._controllers: dict[object, ConnectionTransactions] = {}
         self._ids = count(1)
-        self._start = os.urandom(4)  # so that an id of a former life is not taken for another one's
+        self._start = os.urandom(4)  # so that an ID of an earlier run is not mistaken for another transaction
 
     def declare(self, connection: object, xid: bytes) -> ClientTransaction:
         """Declare a transaction, distributed if it has an *xid*. Raises `StoreError` if there are too many."""

@@ -34,7 +34,7 @@ class ReplicatedMoves:
         queue.delayed[entry] = None
         if shared([queue]):
             lsn, kept_here = self._keep_here(others, content, entry.message_id > 0)
-            queue.locked[entry] = None  # it is this member's, should the queue become another one's meanwhile
+            queue.locked[entry] = None  # it belongs to this member, even if another member leads the queue meanwhile
 
             def kept() -> None:
                 queue.locked.pop(entry, None)

@@ -147,7 +147,7 @@ class UserAccounts:
         self._stored_since = 0
         self._is_looking = False
 
-    # ---- who there is ---------------------------------------------------------------------------------------------
+    # ---- accounts -------------------------------------------------------------------------------------------------
 
     def of(self, user: str) -> UserAccount:
         """Return the account of *user*; anonymous users share one, of the empty name."""

@@ -1,5 +1,4 @@
-"""Gathers the payloads of a member into frames, sends them when the bus accepts them, and tracks them until they
-return.
+"""Gathers payloads into frames, sends them when the bus accepts them, and tracks them until they come back.
 
 payloads -> the open batch -> waiting frames -> on the bus -> received again
 

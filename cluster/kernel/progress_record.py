@@ -62,7 +62,7 @@ class ProgressRecord:
             found = json.loads(self._store.load_piece(self._message_id, 0))
             self.cluster = found["cluster"]
             self.standing = Standing(*[found[name] for name in Standing._fields])
-            heard = found.get("heard")  # marks of before have none
+            heard = found.get("heard")  # records of older versions have none
             self.heard_before = None if heard is None else dict_of(heard)
         except (ValueError, TypeError, KeyError) as error:
             raise CairnError(f"queue {NAME}", f"its message is no valid progress record: {error}") from error

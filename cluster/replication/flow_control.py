@@ -187,8 +187,7 @@ class FlowControl:
         self.lag_bytes = self.unsafe_bytes = 0
 
     def look(self, done: int, safe: int, parts_bytes: int) -> None:
-        """Updates the lag at the end of a step: *done* is the position below which all is durable here, *safe* at a
-        majority.
+        """Updates the lag at the end of a step: all below *done* is durable here, all below *safe* at a majority.
 
         *parts_bytes*: the size of incomplete long events.
         """

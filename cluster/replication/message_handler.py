@@ -212,7 +212,7 @@ class MessageHandler:
             arrival = entry.position & ARRIVAL_MASK
             entry.previously_delivered = True
             entry.failures += failed[arrival]
-            if failed[arrival] and arrival > replica.base:  # each member has it wait, should the owner change
+            if failed[arrival] and arrival > replica.base:  # each member delays it, in case the owner changes
                 self._returns.give_back(
                     replica.queue, entry, failed=True, back=partial(self._owners.give_back, replica)
                 )
@@ -298,7 +298,7 @@ class MessageHandler:
         self._touch(queue)
         return before - queue.messages
 
-    # ---- whose it is ----------------------------------------------------------------------------------------------
+    # ---- validity -------------------------------------------------------------------------------------------------
 
     def has(self, replica: Replica, sender: MemberId, position: int) -> bool:
         """Returns whether *sender* decides about that message: all members agree, even those without the message."""
@@ -316,8 +316,7 @@ class MessageHandler:
         *,
         bury: bool = True,
     ) -> list[Entry]:
-        """Returns the messages at *positions* that *sender* has; *bury* leaves tombstones for those not yet
-        transferred.
+        """Returns the messages at *positions* that *sender* has; *bury* leaves tombstones for those still to come.
 
         Events of this member about a deleted queue do not apply to a new queue of that name.
         """

@@ -1,11 +1,10 @@
-"""Sends a joining member the messages from before its cut: update_front, from the back of each queue to its front
-(D18).
+"""Sends a joining member the messages from before its cut, from the back of each queue to its front (D18).
 
 The messages are listed at the cut, on the core, which does nothing else meanwhile: 1.7 us and 145 bytes of memory for
 each message that is only on disk, 235 bytes at most (0051). Contents are read when they are sent, by another thread.
 The joining member itself receives all later events about these messages, so nothing blocks after the cut, and messages
-that were dequeued meanwhile are omitted. Batches of all queues alternate, and the next one is sent only when no other
-event waits to be sent, so that regular traffic has priority.
+that were dequeued meanwhile are omitted. Batches (update_front) of all queues alternate, and the next one is sent only
+when no other event waits to be sent, so that regular traffic has priority.
 
 If the joining member has messages of a queue, digests are sent first, and then the contents that its answers request
 (`kept_messages`). A queue is complete when all digests are answered, and all lacking messages are sent. Core only.

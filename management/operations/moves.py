@@ -61,7 +61,7 @@ class MoveOperation:
         most = number(asked, "count", 1 << 62, 1 << 62)
         queue: Queue = of.wanted(call, RECEIVE)
         call.check_address(SEND, to)
-        if queue.name.startswith("$"):  # not all that is on those is AMQP
+        if queue.name.startswith("$"):  # not every message on those is AMQP
             raise Refusal(BAD_REQUEST, f"{shown(queue.name)} is the broker's own")
         if queue.policy.exclusive and queue.taker_count:
             raise Refusal(CONFLICT, f"the queue {queue.name!r} has a consumer, and may have only one")

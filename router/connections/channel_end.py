@@ -56,7 +56,7 @@ class ChannelEnd:
             said_by_peer(link) if is_routed(terminus.address) else None,
         )
 
-    # on the core: note it down
+    # on the core: queue it
 
     def opened(
         self,
@@ -226,7 +226,7 @@ class ChannelEnd:
 
     def _do_forward(self, messages: Sequence[Forward]) -> None:
         link, host = self._link, self._host
-        if link.closed or host.closed:  # they crossed with the detach, unseen: the driver takes them back
+        if link.closed or host.closed:  # they were sent before the detach arrived: the driver requeues them
             assert self.driver is not None
             host.core.post(self.driver.close, [tag for tag, _ in messages], False, self.for_good)
             return

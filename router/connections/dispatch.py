@@ -31,7 +31,7 @@ def hand_over_acquiring(host: LinkHost, link: Link, driver: DriverEnd) -> None:
 
 def _hand_over_resuming(host: LinkHost, link: Link, resuming: ResumeState, fragments: Sequence[Fragment]) -> None:
     told, resuming.arrivals = resuming.arrivals, []
-    # there are fewer fragments if the last ones were too many, and thrown away
+    # there are fewer fragments if the last ones exceeded the limit, and were discarded
     arrivals = [(fragment, *about) for fragment, about in zip(fragments, told, strict=False)]
     for txn_id, run in transaction_state.runs(link, arrivals) if link.runs else ((b"", arrivals),):
         if txn_id:
