@@ -79,7 +79,7 @@ class ClientLink:
         """The session may take more frames now."""
 
     def came_settled(self, first: int, last: int, state: Any) -> None:
-        """The sender of deliveries that came here settled them."""
+        """Handle the settlement of incoming deliveries by their sender."""
 
 
 class Outgoing(ClientLink):
@@ -205,7 +205,7 @@ class Receiver(ClientLink):
             self.wire.flow(self)
 
     def took(self, count: int) -> None:
-        """So many came."""
+        """Count *count* received messages."""
         self.credit -= count
         self.delivery_count += count
 

@@ -12,7 +12,7 @@ from .wire import Wire
 
 
 class Client(Protocol):
-    """Something that acts on what came over its wire."""
+    """A client that processes the input of its wire."""
 
     def step(self) -> int:
         """When, in ns, it may have more to do; 0 if only something that comes can change that."""

@@ -166,7 +166,7 @@ class Wire:
             self._put(p.EMPTY_FRAME)
 
     def close(self) -> None:
-        """Say goodbye, as far as that still reaches anybody."""
+        """Close the connection, as far as the network still permits."""
         if self.closed:
             return
         self.closed = True
@@ -221,7 +221,7 @@ class Wire:
         self._wrote_s = time.monotonic()
 
     def _digest(self) -> None:
-        """Hand over the whole frames that are there; the rest goes to the front of the buffer."""
+        """Process the complete frames in the buffer; move the rest to its beginning."""
         at, end, buffer, view = 0, self._filled, self._buffer, self._view
         try:
             while end - at >= p.HEADER_BYTES:

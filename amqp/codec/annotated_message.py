@@ -30,7 +30,7 @@ class AnnotatedMessage:
         self.settled = settled
         """True to send the message settled, whatever the settle mode of the link."""
         self.on_taken = on_taken
-        """Called, on the worker, when its turn has come to be sent."""
+        """Called, on the worker, when the message is about to be sent."""
 
     @property
     def size_bytes(self) -> int:

@@ -53,7 +53,7 @@ _NAMES = {
     "amqp:amqp-value:*": 0x77,
     "amqp:footer:map": 0x78,
 }
-"""Descriptors may be given by name; hardly anybody does."""
+"""The codes of descriptors given by name, which is rare."""
 _CONSTANTS: dict[int, Primitive] = {0x40: None, 0x41: True, 0x42: False, 0x43: 0, 0x44: 0}
 
 

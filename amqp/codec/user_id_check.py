@@ -52,7 +52,7 @@ class Walk:
         self._last = 0
 
     def feed(self, data: bytes, *, last: bool) -> None:
-        """More of the message came. Raises as `vouch`."""
+        """Check the next bytes of the message. Raises as `vouch`."""
         data = self._tail + data
         self._tail = b""
         at = self._skip_bytes

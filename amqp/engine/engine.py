@@ -92,7 +92,7 @@ class Engine:
         self._is_unread = False
         """The peer's idle time does not count before something is read again."""
         self.has_long = False
-        """Since `push`: a part of a message came that more of is to come of."""
+        """True if, since `push`, a part of an incomplete message arrived."""
         self._take: Callable[[Link, Pointer], None] = self._transfer
         self._plain_take: Callable[[Link, Pointer], None] = self._transfer
         """The handler of transfers on links that don't resume."""
@@ -384,7 +384,7 @@ class Engine:
         return False
 
     def _refuse_empty(self, link: Link, delivery: Pointer) -> None:
-        """A message without any section came: reject it, or close the link if its sender wants no outcome (3.2)."""
+        """Reject a message without any section, or close the link if its sender requests no outcome (3.2)."""
         why = "a message has at least one section, the body; this one has no bytes"
         if link.presettled or lib.pn_delivery_settled(delivery):
             self.endpoints.close_link(link, "amqp:decode-error", why)
@@ -393,7 +393,7 @@ class Engine:
         settlement.reject(link, (delivery,), 1, "amqp:decode-error", why)
 
     def _count_partial(self, link: Link) -> bool:
-        """A part of a message came; False if there were too many (A6), and the link is closed."""
+        """Count a part of a message; return False, with the link closed, after too many parts (A6)."""
         link.partials += 1
         if link.partials <= self._limits.max_transfers:
             return True
@@ -468,7 +468,7 @@ class Engine:
             self.go_on(held)
 
     def _mind_transactions(self) -> None:
-        """From now on transfers may be for one."""
+        """Read the states of transfers from now on: they may name a transaction."""
         self.transactional = True
         if self._taken.frames is None:
             self._take = self._transfer_in

@@ -25,7 +25,7 @@ _UNSETTLED, _INCOMPLETE, _STATE, _RESUME = 7, 8, 7, 8
 _DURABLE_STATE = 2
 _MODIFIED = 0x27
 _FROM_THE_START = b"\x00\x53\x23\xc0\x03\x02\x43\x44"
-"""The state `received`, at the beginning of the first section: what a resumed delivery goes on with."""
+"""The state `received` at the beginning of the first section, from which a resumed delivery continues."""
 _MOST_MAP_ENTRIES = 1 << 16
 
 
@@ -35,7 +35,7 @@ class Incoming:
     def __init__(self, most_bytes: int, *, skip_bytes: int = 0) -> None:
         """Frames begin with the next byte, or *skip_bytes* behind it. *most_bytes*: of a frame."""
         self._resumed: dict[str, dict[bytes, None]] = {}
-        """By link name: the delivery tags of transfers with the flag `resume`, in order."""
+        """The delivery tags of transfers with the flag `resume`, in order, by link name."""
         self._claims: dict[tuple[str, bool], deque[Claims]] = {}
         self._resuming: dict[tuple[int, int], str] = {}
         """Channel and handle of the links on which a client sends, and may resume; their names."""
@@ -80,7 +80,7 @@ class Incoming:
         return tag in self._resumed.get(name, ())
 
     def is_whole(self, name: str, tag: bytes) -> None:
-        """All of that delivery has come."""
+        """Forget a delivery that has arrived completely."""
         self._resumed.get(name, {}).pop(tag, None)
 
     def _keep_last(self) -> None:
@@ -199,7 +199,9 @@ class Outgoing:
         return (len(body) + _HEADER_BYTES).to_bytes(4) + frame[4:8] + body
 
     def _transfer(self, frame: bytes) -> bytes:
-        """With the flag, and the place in the message where it begins anew, if its delivery is resumed."""
+        """Add the flag, and the position where the message restarts, to the first transfer of a resumed delivery.
+
+        """
         raw, end = raw_items(frame, 11)
         tag = decode.whole(raw[2]) if len(raw) > 2 else None
         if tag not in self.resumed:

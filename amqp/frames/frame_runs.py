@@ -86,14 +86,14 @@ def body_of(message: bytes | memoryview) -> tuple[int, int]:
 
 
 class Run(NamedTuple):
-    """Messages that came one behind the other on one link."""
+    """Consecutive messages on one link."""
 
     handle: int
     first_id: int
     messages: int
     settled: bool
     bodies: NDArray[np.uint8]
-    """A row each; a view of the buffer they came in."""
+    """The bodies, one per row; a view of the buffer in which they arrived."""
     size_bytes: int
     """The size of all frames of the run."""
 

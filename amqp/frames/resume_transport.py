@@ -25,7 +25,7 @@ class Aligning:
         """A frame begins where the next bytes do, or was found to have begun before."""
 
     def push(self, data: bytes | memoryview, push: Push) -> int:
-        """Give proton as much of *data* as stands before the first frame to begin in it; how much that was."""
+        """Pass the part of *data* before the first frame that begins in it to proton; return its size."""
         at = 0
         if not self._aligned:  # byte by byte to the end of a frame, which proton counts
             count = lib.pn_transport_get_frames_input(self._transport)
@@ -79,7 +79,7 @@ class TakenOutput:
         return memoryview(self.ready[0]) if self.ready else memoryview(b"")
 
     def consumed(self, size_bytes: int) -> None:
-        """So much of `output` was sent."""
+        """Remove sent bytes from `output`."""
         rest = self.ready[0][size_bytes:]
         if rest:
             self.ready[0] = rest

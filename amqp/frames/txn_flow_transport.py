@@ -28,7 +28,7 @@ _HEADER_BYTES, _LEAST_BYTES = 8, 11
 _TXN_ID = "txn-id"
 
 Said = Callable[[bytes | None], None]
-"""Digest what was given to proton: None, or the transaction that it names, empty if it is to be none any more."""
+"""Called after bytes were pushed: with None, or with the transaction that the flow names, empty for none any more."""
 
 
 class NamingFlows:

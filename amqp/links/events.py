@@ -37,7 +37,7 @@ class Event(NamedTuple):
     Closing a link gives up its terminus; otherwise the link was only detached.
     """
     session: int = 0
-    """On BEGUN and ENDED: which session of the connection, from 1 on."""
+    """The number of the session of the connection, from 1 on, for BEGUN and ENDED."""
 
 
 class Limits(NamedTuple):
@@ -51,7 +51,7 @@ class Limits(NamedTuple):
     max_unsettled: int = 100_000
     """Messages that one link to the client may have without an outcome."""
     max_transfers: int = 1 << 20
-    """Frames, or reads with a part of one, that one message may come in."""
+    """The maximum number of frames, or reads with a part of one, of one message."""
     session_window_bytes: int = 64 << 20
     """Bytes that a client may send before the window is extended.
 

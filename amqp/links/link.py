@@ -77,11 +77,11 @@ class Link:
         self.partials = 0
         """The number of its pieces received so far."""
         self.beyond = 0
-        """Credit of a drain beyond what a capped link may have: the driver is not told of it."""
+        """Credit of a drain beyond what a capped link may have, which is not reported to the driver."""
         self.capped = False
         """The peer wants more than it may have unsettled."""
         self.transaction = b""
-        """The transactional state that the last transfer came with; empty if it was for no transaction."""
+        """The transactional state of the last transfer; empty without a transaction."""
         self.runs: list[tuple[int, bytes]] = []
         """The positions in `inbox` at which the transaction changes, each with the new transactional state."""
         self.acquiring: list[tuple[bytes, int, bool]] = []
@@ -90,7 +90,7 @@ class Link:
         """The limit of messages that was last reported to the driver; -1 for a drain, or if none was reported yet."""
         self.outcomes: list[Outcome] = []
         self.provisional: list[tuple[bytes, Outcome]] = []
-        """Outcomes in transactions: the transaction's id, and what is to become of the delivery with its commit."""
+        """Outcomes in transactions: the ID of the transaction, and the outcome of the delivery with its commit."""
         self.unsettled: dict[Pointer, Any] = {}
         self.outbox: deque[tuple[Any, bytes | Content | StreamCursor | Acquired]] = deque() if sender else _NO_OUTBOX
         self.sending: Sending | None = None
@@ -102,9 +102,9 @@ class Link:
         self.is_locally_initiated = False
         """This side sent the first attach."""
         self.revoked_credit = 0
-        """Credit that this side gave and wants back: what was sent for it may have crossed with that.
+        """Credit that this side granted and revoked; messages for it may be in flight.
 
-        Less than nothing: so many messages came that were never asked for.
+        Negative for messages that arrived without credit.
         """
         self.excess_messages = 0
         """Messages that arrived beyond what this side wants now."""
@@ -116,7 +116,7 @@ class Link:
         """Credit to add to `spent` when all waiting messages are sent; None without a drain to answer."""
 
     def move(self, event: LinkEvent) -> tuple[LinkAction, ...]:
-        """Enter the state that follows *event*; return what is to be done about it."""
+        """Enter the state that follows *event*; return the actions of the transition."""
         self.state, actions = TABLE[self.state][event]
         if self.state is LinkState.CLOSED:
             self.closed = self.is_paused = True

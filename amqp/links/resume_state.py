@@ -78,7 +78,7 @@ class ResumeState:
         self.keeper: Any = None
         """The terminal's own: who keeps what is unsettled."""
         self.on_settled: Callable[[bytes], None] | None = None
-        """Is told the tags that it settles; None as long as nobody keeps them."""
+        """Called with the tags that the client settles; None if no component keeps them."""
 
     def settled(self, delivery: Pointer) -> None:
         """The client has settled *delivery*."""

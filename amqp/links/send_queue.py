@@ -79,7 +79,7 @@ class SendQueue:
         self._session_room_bytes = ROOM_BYTES
         self._buckets = buckets
         self.answered: list[tuple[Link, Pointer]] = []
-        """Long messages whose outcome came before their last byte had gone out."""
+        """Long messages whose outcome arrived before their last byte was sent."""
         self._transport = transport
         self._tag_words = ffi.new("uint16_t[4]")
         """The delivery tag: eight ASCII characters, as libraries of clients show tags as text."""

@@ -14,7 +14,7 @@ from .values import Gone
 
 
 class StreamCursor:
-    """Content whose end may not have come yet."""
+    """Content whose end may not have arrived yet."""
 
     __slots__ = (
         "_aborted", "_held", "_low_bytes", "_over", "_pieces", "_read_bytes", "_rewrite", "_tell", "_written_bytes",
@@ -22,7 +22,7 @@ class StreamCursor:
     )  # fmt: skip
 
     def __init__(self, tell: Callable[[], None]) -> None:
-        """*tell* is called by the reader, once, when it has come as far as `is_behind` asked for."""
+        """*tell* is called by the reader, once, when it reaches the position that `is_behind` requested."""
         self._pieces: deque[bytes] = deque()
         self._tell = tell
         self._low_bytes = -1
@@ -114,7 +114,7 @@ class StreamCursor:
 
     @property
     def at_end(self) -> bool:
-        """Everything was taken, and nothing more will come."""
+        """True if everything was read, and no more content follows."""
         return self._over and not self._pieces and not self._aborted
 
     @property

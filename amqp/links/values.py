@@ -11,7 +11,7 @@ DEFAULT_PRIORITY = 4
 MORE = 1
 SETTLED = 2
 ABORTED = 4
-"""Flags of a fragment: the message goes on; the sender wants no outcome; it takes the message back."""
+"""Flags of a fragment: the message continues; the sender requests no outcome; it aborts the message."""
 
 Fragment = tuple[Pointer, bytes, int]
 """The content of one transfer: the delivery, bytes of the message, and flags."""
@@ -65,7 +65,7 @@ class Answer(NamedTuple):
     error: Error | None = None
     annotations: bytes = b""
     settled: bool = True
-    """False if only the outcome is sent, since the rest of the message is still to come."""
+    """False if only the outcome is sent, because the rest of the message follows."""
 
 
 class Terminus(NamedTuple):
@@ -73,7 +73,7 @@ class Terminus(NamedTuple):
 
     address: str | None = None
     dynamic: bool = False
-    """A node is to be made for this link."""
+    """True to create a node for this link."""
     browse: bool = False
     """Messages are browsed, not consumed (distribution mode `copy`)."""
     coordinator: bool = False
@@ -83,7 +83,7 @@ class Terminus(NamedTuple):
     durability: int = 0
     """0: none of it lasts; 1: its configuration; 2: its unsettled state, too."""
     expiry: str = "session-end"
-    """When it is given up after the link went: `link-detach`, `session-end`, `connection-close` or `never`."""
+    """The event after which it expires: `link-detach`, `session-end`, `connection-close` or `never`."""
     timeout_s: int = 0
     """Seconds from the event in `expiry` until the terminus expires."""
     capabilities: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ DEFAULT_LIMIT_BYTES = 64 << 20
 
 
 class Buckets:
-    """One worker's share, of one direction. That worker only, so there is no lock."""
+    """The share of one worker, for one direction. Only that worker uses it, so there is no lock."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes

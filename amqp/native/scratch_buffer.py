@@ -17,7 +17,7 @@ class ScratchBuffer:
         self.outgoing_pointer = ffi.from_buffer("char[]", self.outgoing)
 
     def grow(self, size_bytes: int) -> None:
-        """Make room for so much that came."""
+        """Enlarge the buffers to *size_bytes*."""
         if size_bytes > self.incoming_bytes:
             self.incoming = ffi.new("char[]", size_bytes)
             self.incoming_bytes = size_bytes

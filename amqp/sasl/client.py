@@ -44,7 +44,7 @@ class Identity:
 
 
 class Attempt(Protocol):
-    """One login."""
+    """An attempt to log in with one mechanism."""
 
     first: bytes
     """The initial response, sent with the name of the mechanism."""

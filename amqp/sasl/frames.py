@@ -30,6 +30,6 @@ def first_frame(held: bytes, start: int = 0) -> tuple[bytes, int, int] | None:
 
 
 def sasl_frame(code: int, *fields: bytes) -> bytes:
-    """A whole frame, of fields that are encoded."""
+    """Return a complete frame with encoded fields."""
     body = encode.described(code, encode.listed(fields))
     return (len(body) + 8).to_bytes(4) + b"\x02\x01\x00\x00" + body

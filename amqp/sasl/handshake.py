@@ -64,15 +64,15 @@ class Handshake(ABC):
 
     @abstractmethod
     def busy(self) -> bytes:
-        """There is nobody to call `check` now: what to answer."""
+        """Return the answer if no thread is available to call `check`."""
 
     @abstractmethod
     def _header(self) -> bytes | None:
-        """A protocol header is next: what to answer, None as long as it is not whole."""
+        """Process a protocol header; return the answer, None until the header is complete."""
 
     @abstractmethod
     def _heard(self, frame: bytes, code: int, at: int) -> bytes:
-        """A SASL frame is whole, with its fields at *at*: what to answer. Raises `Malformed`."""
+        """Process a complete SASL frame, whose fields are at *at*; return the answer. Raises `Malformed`."""
 
     @abstractmethod
     def _proved(self, found: Any) -> bytes:

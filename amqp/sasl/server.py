@@ -60,7 +60,7 @@ Reply = Challenge | Check | Success
 
 
 class Exchange(Protocol):
-    """One client's attempt with one mechanism."""
+    """The attempt of one client with one mechanism."""
 
     def respond(self, data: bytes | None) -> Reply:
         """The client said *data*; None if it begins without saying anything. Raises `Denied`."""

@@ -47,7 +47,7 @@ class ExportRequest:
     commit_bytes: int = COMMIT_BYTES
     """The size of the log that is exported in one commit, at least one container."""
     history: bool = False
-    """Also what left the log and was not written over yet."""
+    """True to include data that left the log and is not overwritten yet."""
 
 
 @dataclass(frozen=True)

@@ -27,13 +27,13 @@ from .target import Target, read_json, unreadable, write_json
 _HALF = ".half"
 _STATE = "state.json"
 _OPEN_FILES = 200
-"""So many are written at a time; a queue that comes again after that has another file."""
+"""The maximum number of files that are open for writing; a queue that exceeds it gets another file later."""
 _GROUP_ROWS = 64 << 10, 1 << 20
 _COMPRESSION = "zstd"
 
 
 class ParquetSink:
-    """One process at a time, see `Target`."""
+    """A directory of Parquet files as a target of exports. One process at a time, see `Target`."""
 
     def __init__(self, target: Target, shape: Shape) -> None:
         """End what a crash has cut off. Raises `CairnError`."""
@@ -77,7 +77,7 @@ class ParquetSink:
         self._moving = []
 
     def close(self) -> None:
-        """Nothing is to be looked for by the next one."""
+        """Remove the state of an unfinished commit, so that the next process has nothing to repair."""
         if self._is_writing:
             self._is_writing = False
             self._write_state()

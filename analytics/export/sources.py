@@ -30,7 +30,7 @@ from ..views.journal import Journal, open_journal
 from ..views.records import Names, ReadOptions
 
 _READ_BYTES = 16 << 20
-"""So much of the log becomes rows at a time."""
+"""The size of the log that is converted to rows at a time."""
 _REMEDY = "--skip-damaged leaves that out; `cairnmq verify` tells what is lost"
 
 
@@ -75,7 +75,7 @@ class ExportPart:
 
 
 class Source(Protocol):
-    """One log, as it stood when it was opened."""
+    """A log as it was when it was opened."""
 
     place: str
     uuid: UUID
@@ -148,7 +148,7 @@ class LogSource:
                 yield Unit(first, end, piece)
 
     def _end_of(self, piece: LogPiece) -> int:
-        """Behind its last block that counts."""
+        """Return the end of its last valid block."""
         reading = ReadOptions(("lsn",), permissive=True)
         found = scan_piece(self._log, piece, reading, scanner_of(self._log, reading, no_payloads))
         return max((one.end_lsn for one in found if not isinstance(one, Damaged)), default=0)

@@ -132,7 +132,7 @@ def _unfinished(views: Views, prepares: _Rows) -> list[tuple[Any, ...]]:
 
 
 def _unknown_queues(views: Views) -> set[int]:
-    """Those with messages that SQL does not know; none where there is no SQL, as for an archive."""
+    """Return the queues with messages that SQL does not know; none without SQL, as for an archive."""
     known = {row["id"] for row in views.wiring() if row["kind"] in ("queue", "going-queue")}
     if not known:
         return set()

@@ -110,12 +110,12 @@ class Views:
 
     @property
     def whole_from(self) -> int:
-        """From this LSN on nothing is missing up to the end; 0 if nothing ever left."""
+        """Return the LSN from which on nothing is missing up to the end; 0 if nothing ever left the log."""
         runs = self.log.runs(0)
         return runs[-1][0] if runs else self.log.durable_lsn
 
     def messages(self, columns: str) -> DataFrame:
-        """One row per message, with these columns at least."""
+        """Return one row per message, with at least these columns."""
         return self._messages if self.many else self.view("messages", columns=columns)
 
     @cached_property
@@ -123,7 +123,7 @@ class Views:
         return self._keep(self.view("messages"))
 
     def places(self, columns: str) -> DataFrame:
-        """One row per stay of a message on a queue, with these columns at least."""
+        """Return one row per stay of a message on a queue, with at least these columns."""
         return self._places if self.many else self.view("places", columns=columns)
 
     @cached_property

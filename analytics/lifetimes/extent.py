@@ -45,7 +45,7 @@ class LogExtent(NamedTuple):
     """The containers of a log as of an LSN."""
 
     pieces: tuple[LogPiece, ...]
-    """Those that are there."""
+    """The containers that exist."""
     missing: Gap | None
     """The newest that was reclaimed since; None if all are there."""
 

@@ -65,7 +65,7 @@ class Places(NamedTuple):
     position: Longs
     time_us: Longs
     end_lsn: Longs
-    """`NEVER` if it did not end, `FORGOTTEN` if nobody knows where."""
+    """The end; `NEVER` for a current place, `FORGOTTEN` if it is unknown."""
     end_us: Longs
     how: Bytes
     """A number of `HOW`."""
@@ -286,7 +286,7 @@ def _dequeued(places: Places, dequeues: RecordTables) -> tuple[Longs, Longs, Byt
 
 
 def _repeated(ordered: Longs) -> Flags:
-    """Return whether each stands there more than once."""
+    """Return the mask of values that occur more than once."""
     same = np.zeros(len(ordered) + 1, bool)
     same[1:-1] = ordered[1:] == ordered[:-1]
     repeated: Flags = same[1:] | same[:-1]
@@ -333,7 +333,7 @@ class States(NamedTuple):
     reason: Bytes
     """A number of `REASONS`."""
     end_lsn: Longs
-    """`NEVER` if it did not end, or nobody knows where."""
+    """The end; `NEVER` for a current message, or if it is unknown."""
     end_us: Longs
     flags: Bytes
     """The flags of the Dequeue record that ended the message; 0 without one."""

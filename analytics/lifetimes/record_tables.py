@@ -56,7 +56,7 @@ class RecordTables(NamedTuple):
         return np.array(sorted((*self.gaps, *(one.first_lsn for one in self.damage))), np.int64)
 
     def where(self, chosen: Flags) -> RecordTables:
-        """Those that are chosen."""
+        """Return the records in the mask."""
         return self.at(np.flatnonzero(chosen))
 
     def of_type(self, kind: RecordType) -> RecordTables:
@@ -67,7 +67,7 @@ class RecordTables(NamedTuple):
         return found
 
     def at(self, chosen: Longs) -> RecordTables:
-        """Those with these numbers."""
+        """Return the records with these numbers."""
         fields = {name: getattr(self, name)[chosen] for name in ("lsn", *_FIELDS)}
         return self._replace(**fields)
 

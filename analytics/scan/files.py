@@ -38,7 +38,7 @@ from .journal_directory import directory_of_containers
 
 _WHAT_TO_NAME = "name a store directory, its journal directory, or an archive"
 _LOOKS = 10
-"""So often a look is begun anew because containers left the log meanwhile."""
+"""The maximum number of attempts to read the structure of the log while containers leave it."""
 
 
 @dataclass(frozen=True)
@@ -314,7 +314,7 @@ def _first_block(known: KnownContainer, log_id: int) -> BlockHead | None:
 
 
 def _claim(known: dict[int, KnownContainer], container_bytes: int, log_id: int) -> int:
-    """The durable LSN that the newest whole block records."""
+    """Return the durable LSN in the newest complete block."""
     for slot in sorted(known, reverse=True):
         try:
             file = RealFile(known[slot].path, os.O_RDONLY)
@@ -332,7 +332,7 @@ def _claim(known: dict[int, KnownContainer], container_bytes: int, log_id: int) 
 
 
 def _last_claim(data: memoryview, slot_lsn: int, log_id: int) -> int:
-    """The highest `durable_lsn` of the whole blocks that follow one another from a container's beginning."""
+    """Return the highest `durable_lsn` of the chained blocks from the beginning of a container."""
     claim, at = 0, DATA_OFFSET
     try:
         while at < len(data):

@@ -54,7 +54,7 @@ class Reclaimed(JournalError):
 
 @dataclass(frozen=True)
 class Damaged:
-    """Nothing can be read in this range."""
+    """An unreadable range."""
 
     path: str
     first_lsn: int
@@ -146,12 +146,12 @@ class Window:
 
 
 def all_payloads(heads: Heads) -> bool:
-    """For a `Scanner`."""
+    """A filter of a `Scanner` that reads all payloads."""
     return True
 
 
 def no_payloads(heads: Heads) -> bool:
-    """For a `Scanner`: what windows have in their places may be anything."""
+    """A filter of a `Scanner` that reads no payloads: their bytes in windows are undefined."""
     return False
 
 
@@ -277,7 +277,7 @@ class _Scan:
                     self._file.read_into(offset + at, sector)
 
     def _window(self, data: Bytes, lsn: int) -> Generator[Window | Damaged, None, int]:
-        """Yield the blocks in *data*, which stands at *lsn*; returns how much of it need not be looked at again."""
+        """Yield the blocks in *data*, which begins at *lsn*; return the size that need not be searched again."""
         found = self._candidates(data, lsn)
         end_of_data = lsn + len(data)
         while True:
@@ -317,7 +317,7 @@ class _Scan:
                 return int(found.lsns[whole]) - lsn
 
     def _candidates(self, data: Bytes, lsn: int) -> _Candidates:
-        """Sectors that claim to begin a block where they stand."""
+        """Return the sectors that contain a block head with their own LSN."""
         piece = self._piece
         words, longs = data.view(np.uint32), data.view(np.uint64)
         sectors = np.flatnonzero(words[1::128] == MAGIC)
@@ -338,7 +338,7 @@ class _Scan:
         )  # fmt: skip
 
     def _follows(self, found: _Candidates, at: int) -> bool:
-        """Return whether the candidate that stands where a block is expected follows the one before."""
+        """Return whether the candidate at the expected position of a block follows the one before."""
         if found.incarnations[at] < self._incarnation:
             return False  # left over in a slot that was started again
         return not self._last or found.previous[at] == self._last

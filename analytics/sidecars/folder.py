@@ -19,17 +19,17 @@ from .sidecar import HALF, HELD, SUFFIX, Sidecar, Torn, merge, read
 NAME = "sidecars"
 """The name of the directory in the store."""
 TOGETHER = 16
-"""So many become one."""
+"""The number of sidecars that are merged into one."""
 MOST_BYTES = 64 << 20
 """A file that would be longer than this is not made of others."""
 
 
 HELD_S = 3600.0
-"""So long a reader that knows of it finds what became part of another one."""
+"""The time for which a merged sidecar is kept for readers that have opened it."""
 
 
 class Folder:
-    """One process at a time may change it; any may read."""
+    """The directory of sidecars. One process at a time may change it; any may read."""
 
     def __init__(self, path: str, log_uuid: UUID | None, *, create: bool = False, passes_others: bool = False) -> None:
         """Look at what is there. Raises `ForeignStore` if sidecars of another log than *log_uuid* are.
@@ -38,7 +38,7 @@ class Folder:
         """
         self.path = path
         self.sidecars: list[Sidecar] = []
-        """Those that count, in the order of LSNs."""
+        """The valid sidecars in the order of LSNs."""
         self.remarks: list[str] = []
         """The descriptions of files that can't be used."""
         self._surplus: list[str] = []
@@ -94,7 +94,7 @@ class Folder:
         self._surplus = []
 
     def add(self, sidecar: Sidecar) -> None:
-        """One was made; it may be older than others."""
+        """Add a new sidecar, which may be older than others."""
         self.sidecars.append(sidecar)
         self.sidecars.sort(key=lambda one: one.first_lsn)
 
@@ -113,7 +113,7 @@ class Folder:
         return False
 
     def limit(self, most_bytes: int) -> list[Sidecar]:
-        """Remove the oldest until no more than so many bytes are left; those that went."""
+        """Remove the oldest sidecars until at most *most_bytes* are left; return the removed ones."""
         gone = []
         while self.sidecars and self.size_bytes > most_bytes:
             oldest = self.sidecars.pop(0)

@@ -101,7 +101,7 @@ class SidecarKeeper:
 
 
 def _sealed(seen: Log) -> list[LogPiece]:
-    """Those behind which the log goes on."""
+    """Return the containers after which the log continues."""
     return [piece for piece in seen.pieces if piece.last_lsn]
 
 

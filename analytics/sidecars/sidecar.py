@@ -36,7 +36,7 @@ COLUMNS = tuple(name for name in RECORDS.names if name not in ("queue", "crc_ok"
 SCHEMA = pa.schema([RECORDS.field(name) for name in COLUMNS])
 SUFFIX = ".heads.parquet"
 HALF = ".half"
-"""Behind the name of a file that is being written."""
+"""The suffix of a file that is being written."""
 HELD = "_held"
 """A directory, passed by where Parquet is looked for, in which each sidecar has a second name: who planned to read one
 finds it there for a while after it became part of a longer one."""
@@ -48,7 +48,7 @@ _GROUP_ROWS = 1 << 20
 
 
 class Torn(CairnError):
-    """A file that is called a sidecar and is none, or no whole one."""
+    """A file with the name of a sidecar that is invalid or incomplete."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def make(journal: Journal, pieces: Sequence[LogPiece], directory: str) -> Sideca
 
 
 def merge(parts: Sequence[Sidecar], directory: str) -> Sidecar:
-    """One file instead of several that follow one another, on the disk; these stay. A million rows are in memory."""
+    """Merge consecutive sidecars into one file on the disk; the originals stay. A million rows are in memory."""
     first = parts[0]
     path = os.path.join(directory, _name(first.first_lsn, parts[-1].end_lsn))
     summaries = tuple(summary for part in parts for summary in part.summaries)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Spark is imported by whoever asks for it, and not by the package."""
+        """Import Spark lazily, not with the package."""
         if name != "journal":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from .session import journal

@@ -125,7 +125,7 @@ class Options:
     seen: Ranges | None = None
     """All ranges that are read."""
     pinned: Pinned | None = None
-    """An earlier look, which this is to be like; `end_lsn` is where that ended, and was not asked for."""
+    """An earlier view that this one repeats; `end_lsn` is its end, and was not requested by the user."""
 
     def names(self) -> tuple[str, ...]:
         """The columns of the table."""
@@ -151,7 +151,7 @@ class Options:
         return pa.schema([known.field(name) for name in names])
 
     def open(self, *, history: bool = False) -> Journal:
-        """The journal as it stands, or as it is pinned; with *history* also what left the log and is there yet."""
+        """Open the journal in its current or pinned state; with *history* including older data that exists."""
         history = history or self.pinned is not None
         found = open_journal(
             self.path, archive=self.archive, connect=self.connect, catalog=self.catalog, history=history

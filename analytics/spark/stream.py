@@ -40,7 +40,8 @@ Offset = dict[str, Any]
 
 
 class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads records as they come. Spark calls all of it but `read` in one process, one call at a time."""
+    """A reader of records as they are written. Spark calls all methods but `read` in one process, one call at a time.
+    """
 
     def __init__(self, options: Options, names: tuple[str, ...], conversion: Conversion) -> None:
         self._options = options
@@ -86,7 +87,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }  # fmt: skip
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Up to where the next batch reads."""
+        """Return the end of the next batch."""
         lsn = _lsn_of(start)
         log = self._look()
         end = log.durable_lsn if self._target is None else min(log.durable_lsn, self._target)
@@ -146,7 +147,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             release_until(self._look(), self._options.slot, _lsn_of(end), self._options.slot_bytes)
 
     def _look(self) -> Log:
-        """The log as it stands, without the names of queues."""
+        """Return the current log, without the names of queues."""
         return self._options.open().log
 
 

@@ -234,7 +234,7 @@ class Journal:
         return queue_ids_named(names, self.queue_names, "queue {!r}")
 
     def _contents(self, ids: Longs, reading: ReadOptions) -> list[bytes | None]:
-        """The whole content of each of these messages, None where a part is missing."""
+        """Return the complete content of each of these messages, None if a part is missing."""
         kinds = (int(RecordType.START), int(RecordType.CHUNK))
         if not len(ids):
             return []

@@ -87,7 +87,7 @@ class ReadOptions(ScanOptions):
     copies: str = "all"
     """Selects copies made by compaction: "all" records, "none", or those with "new" content (see `seen`)."""
     seen: tuple[tuple[int, int], ...] = ()
-    """Ranges of LSNs that are read, too, or were before: copies of what stands there are nothing new."""
+    """Ranges of LSNs that are read, too, or were before: copies of their records are not new."""
 
     def __post_init__(self) -> None:
         check_columns(self.columns, SCHEMA)

@@ -20,7 +20,7 @@ def store_of(log: Log) -> str:
 
 
 def held_at(log: Log, name: str) -> int | None:
-    """From where on the store keeps what its log had for that name; None if it does not."""
+    """Return the LSN from which on the store keeps its log for that name; None if it does not."""
     found = read_bookmark(store_of(log), name)
     return None if found is None else found.lsn
 

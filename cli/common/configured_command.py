@@ -14,7 +14,7 @@ from .config_file import read_config
 from .described_options import FILE, ConfigFile, DescribedOption
 
 DEFAULT_FILE = "cairnmq.toml"
-"""In the working directory; read if it exists and no other file is named."""
+"""The configuration file in the working directory; read if it exists and no other file is named."""
 _ARGUMENTS = "cairnmq.arguments"
 _PASSWORD = re.compile(r"(://[^:/@?#]*):[^@/]*@")
 _SOURCES = {

@@ -42,7 +42,7 @@ def _time(record: logging.LogRecord) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """One line, and an indented traceback if there is one."""
+    """A format with one line, and an indented traceback if the record has one."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         head = f"{_time(record).replace('+00:00', 'Z')} {record.levelname} {event_of(record)}"
@@ -60,7 +60,7 @@ def _indented(text: str) -> str:
 
 
 class _FieldsFormatter(logging.Formatter):
-    """One line of named fields, whatever the message has in it."""
+    """A format with one line of named fields, regardless of the content of the message."""
 
     def fields_of(self, record: logging.LogRecord) -> dict[str, object]:
         told: dict[str, object] = {
@@ -78,7 +78,7 @@ class _FieldsFormatter(logging.Formatter):
 
 
 class JsonFormatter(_FieldsFormatter):
-    """One JSON object."""
+    """A format with one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable_json(json.dumps(self.fields_of(record), ensure_ascii=False, default=str))
@@ -117,12 +117,12 @@ class _Errors(logging.StreamHandler[Any]):
 
 
 class _File(WatchedFileHandler):
-    """A log file. A file that was renamed or deleted is created anew, so that it can be rotated."""
+    """A log file. A file that was renamed or deleted is created again, so that it can be rotated."""
 
     _has_failed = False
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Report the first failure, such as a full disk, on standard error; the broker goes on."""
+        """Report the first failure, such as a full disk, on standard error; the broker continues to run."""
         if not self._has_failed:
             self._has_failed = True
             print(f"cairnmq: --log-file {self.baseFilename}: can't be written: {sys.exc_info()[1]}", file=sys.stderr)

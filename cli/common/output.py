@@ -110,12 +110,13 @@ def remark(verb: str, text: str) -> None:
 
 
 def print_json(value: object) -> None:
-    """One document."""
+    """Print one JSON document."""
     sys.stdout.write(printable_json(json.dumps(value, ensure_ascii=False, indent=1)) + "\n")
 
 
 class OutputConsole(Console):
-    """On standard output. A pipe that closes ends no program from inside of rich, with a status that means damage."""
+    """A console on standard output. A closed pipe does not make rich end the program with a status that means damage.
+    """
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -123,7 +124,7 @@ class OutputConsole(Console):
 
 
 def console() -> Console:
-    """For tables on standard output."""
+    """Return the console for tables on standard output."""
     width = None if sys.stdout.isatty() else WIDTH_IN_PIPES
     return OutputConsole(width=width, highlight=False, markup=False, emoji=False, **console_colors())
 

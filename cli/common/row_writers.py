@@ -26,11 +26,11 @@ SHOWN = 1000
 """The maximum number of rows of a table, which must be complete before it is drawn."""
 
 _BYTES = 64
-"""So much of bytes is shown in a table."""
+"""The maximum number of bytes of a binary value in a table."""
 
 
 class RowWriter(Protocol):
-    """Gets Arrow batches. `open` comes first, `begin` next, `end` only if all went well, `close` always."""
+    """A writer of Arrow batches: first `open`, then `begin`, `end` only after success, `close` in any case."""
 
     def open(self) -> None: ...
 
@@ -142,7 +142,7 @@ class ArrowWriter:
         self._file: BinaryIO | None = None
         self._stream: Any = None
         self._is_mine = False
-        """The partial file may be there, and was made here: Ctrl-C may come between any two steps."""
+        """True if the partial file may exist, created by this process: Ctrl-C may come between any two steps."""
 
     def open(self) -> None:
         """Create the file, so that errors of its path are reported before anything is read."""

@@ -14,17 +14,17 @@ from .output import OutputConsole
 _WIDTH = 160
 """The line width of output that is not a terminal."""
 _STEPS = 200
-"""So often is a bar drawn at most for each thing that is done."""
+"""The maximum number of updates of a progress bar per phase."""
 
 
 def console() -> Console:
-    """For tables, and for text that is not marked up."""
+    """Return the console for tables, and for text without markup."""
     width = None if sys.stdout.isatty() else _WIDTH
     return OutputConsole(highlight=False, soft_wrap=True, markup=False, width=width, **console_colors())
 
 
 def line(value: object) -> None:
-    """One JSON object on a line of its own."""
+    """Print one JSON object as a line."""
     sys.stdout.write(json.dumps(value, separators=(",", ":")) + "\n")
 
 

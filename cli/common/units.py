@@ -18,7 +18,7 @@ _TIMES = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_
 
 
 class Quantity(click.ParamType[int]):
-    """A whole number and a unit, as a number of the smallest one."""
+    """An integer with a unit, converted to a number of the smallest unit."""
 
     def __init__(self, name: str, units: dict[str, int], example: str, least: int = 1) -> None:
         self.name = name

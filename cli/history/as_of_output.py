@@ -97,7 +97,7 @@ def show_difference(
 def _print_changes(
     found: SelectedQueues, first: QueuesView, second: QueuesView, changes: dict[int, QueueChange]
 ) -> None:
-    """One JSON object per line."""
+    """Print one JSON object per message."""
     line({"diff": {"from": _head(found, first), "to": _head(found, second)}})
     for queue_id, change in changes.items():
         name = found.past.name_of(queue_id)

@@ -13,7 +13,7 @@ from .ctl_client import ManagementClient
 
 SHELLS = ("bash", "zsh", "fish")
 DEADLINE_S = 1.0
-"""For the names from a broker; without an answer there are none."""
+"""The timeout for names from a broker; without an answer no names are completed."""
 
 
 @click.command("completion", short_help="Print a shell completion script")

@@ -80,7 +80,7 @@ class Printer:
         Console(width=width, highlight=False, soft_wrap=False, **console_colors()).print(shown)
 
     def _csv(self, columns: Sequence[str], rows: Iterable[list[str]]) -> None:
-        """Names come from clients: a text that a spreadsheet would evaluate gets an apostrophe."""
+        """Print CSV. Names are given by clients: a text that a spreadsheet would evaluate gets an apostrophe."""
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows([f"'{cell}" if cell.startswith(FORMULA) else cell for cell in row] for row in rows)

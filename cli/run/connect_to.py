@@ -36,7 +36,7 @@ def auto_links_of(texts: Sequence[str], targets: Sequence[Target]) -> list[AutoL
 
 
 def _hide(secret: str | None) -> None:
-    """Take a password out of the command line that `ps` shows. It was there for a moment: a file is better."""
+    """Remove a password from the command line that `ps` shows. It was visible for a short time: prefer a file."""
     if not secret:
         return
     try:

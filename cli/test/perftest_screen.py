@@ -79,7 +79,7 @@ class Screen:
         }
 
     def result(self, iterations: list[Iteration], document: dict[str, Any]) -> None:
-        """Print it. Raises `DiskError` where nobody can take it."""
+        """Print the result. Raises `DiskError` if the output fails."""
         if self._as_json:
             put(lambda: print(json.dumps(document, indent=2)))
         elif self._summary:
@@ -152,7 +152,7 @@ def _times(found: dict[str, Any]) -> Table:
 
 
 def put(printing: Callable[[], None]) -> None:
-    """Have a result printed. Raises `DiskError` where nobody can take it; a pipe's reader may have seen enough."""
+    """Print a result. Raises `DiskError` if the output fails; a closed pipe is no error."""
     try:
         printing()
         sys.stdout.flush()
@@ -177,7 +177,7 @@ def check_writable(option: str, path: str) -> None:
 
 
 def write_out(path: str, document: dict[str, Any]) -> None:
-    """Raises `DiskError` if it can't be written; what is there then is not called whole."""
+    """Write and sync the document. Raises `DiskError` on failure; the file may then be incomplete."""
     try:
         with open(path, "w") as file:
             json.dump(document, file, indent=2)

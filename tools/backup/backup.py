@@ -48,7 +48,7 @@ class BackupResult(NamedTuple):
 
     manifest: Manifest
     messages: int
-    """On queues, in the backup."""
+    """The number of messages on queues in the backup."""
 
 
 def back_up(

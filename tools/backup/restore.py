@@ -111,7 +111,8 @@ def _refuse_catalog(address: DatabaseAddress) -> None:
 
 
 def _move_wiring(place: StoreDirectory, uuid: UUID, address: DatabaseAddress) -> None:
-    """From the file that was restored to the server, in one transaction; the store is complete before and after."""
+    """Move the wiring from the restored file to the server, in one transaction; the store is complete before and after.
+    """
     old, new = Wiring.open(place.wiring_path), Wiring.connect(address)
     try:
         old.migrate()

@@ -32,7 +32,7 @@ _LISTED = 20
 
 
 class Pin(NamedTuple):
-    """One thing that holds the oldest slot."""
+    """An object that holds the oldest slot."""
 
     kind: str
     """message, transaction, purge, ends."""

@@ -49,7 +49,7 @@ class StoreOverview:
     """The time at which it was written."""
     notes: list[str] = field(default_factory=list)
     complete: bool = True
-    """True if the whole log could be read and agrees with the state derived from it."""
+    """True if the complete log was readable and agrees with the state derived from it."""
 
     @property
     def state(self) -> State:

@@ -24,7 +24,7 @@ _MOVED = int(Flag.MOVED)
 
 @dataclass
 class SlotStat:
-    """One container of the log."""
+    """The figures of one container of the log."""
 
     slot: int
     file: str = ""
@@ -39,7 +39,7 @@ class SlotStat:
     """The size of the records that are still needed."""
     types: Counter[str] = field(default_factory=Counter)
     is_needed: bool = False
-    """Also without anything living in it: for what its records end elsewhere."""
+    """True if the container is needed, if only for its ends of records elsewhere."""
 
     @property
     def dead_bytes(self) -> int:

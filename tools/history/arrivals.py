@@ -86,12 +86,12 @@ class RecordReader:
 
 
 class Arrivals:
-    """One run through the arrivals of a history."""
+    """One pass over the arrivals of a history."""
 
     def __init__(
         self, history: History, from_lsn: int, end_lsn: int, wanted: Callable[[int], bool] = lambda queue_id: True
     ) -> None:
-        """Those told by records from *from_lsn* on and before *end_lsn*, on queues that are *wanted*."""
+        """Read the records from *from_lsn* on and before *end_lsn*, of queues that are *wanted*."""
         self.damage: list[Damage] = []
         """The damage that was met so far."""
         self.unreadable: list[int] = []

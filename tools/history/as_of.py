@@ -25,7 +25,7 @@ class QueuedMessage(NamedTuple):
     """A message on a queue."""
 
     place: int
-    """From 1, in the queue's order."""
+    """The position in the queue, from 1 on."""
     message_id: int
     time_us: int
     """The time of arrival; 0 if it can't be read."""
@@ -159,7 +159,7 @@ def difference(
 
 
 def _arrivals(places: Places, here: np.ndarray[tuple[int], np.dtype[np.bool_]], came: Longs) -> dict[int, Transition]:
-    """Each message of *came*, in order, to its last arrival on the queue whose places are *here*."""
+    """Return the last arrival of each message of *came*, in order, on the queue whose places are *here*."""
     found = dict.fromkeys(came.tolist(), _UNKNOWN)
     rows = np.flatnonzero(here & is_in(places.message_id, came))
     columns = (places.message_id, places.position, places.time_us)
@@ -170,7 +170,7 @@ def _arrivals(places: Places, here: np.ndarray[tuple[int], np.dtype[np.bool_]], 
 
 
 def _departures(places: Places, here: np.ndarray[tuple[int], np.dtype[np.bool_]], went: Longs) -> dict[int, Transition]:
-    """Each message of *went* to the last departure from the queue whose places are *here*."""
+    """Return the last departure of each message of *went* from the queue whose places are *here*."""
     found = dict.fromkeys(went.tolist(), _UNKNOWN)
     rows = np.flatnonzero(here & is_in(places.message_id, went) & (places.how != 0) & (places.how != UNKNOWN))
     columns = (places.message_id, places.end_lsn, places.end_us, places.how, places.flags)

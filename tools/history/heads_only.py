@@ -62,7 +62,7 @@ class HeadsReader(LogReader):
         return super()._block_at(lsn) if found is None else found
 
     def _look(self, lsn: int) -> Block | None:
-        """The block at *lsn* without its payloads; None if it has to be read whole."""
+        """Return the block at *lsn* without its payloads; None if it must be read completely."""
         view = self._at(lsn, BLOCK_HEAD_BYTES)
         head = peek(view, lsn, self.log_id)
         size = BLOCK_HEAD_BYTES + HEAD_BYTES * head.records

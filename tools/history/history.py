@@ -36,7 +36,7 @@ class History:
     def __init__(self, containers: dict[int, LooseContainer], log: Log, notes: list[str], found: Mark | None) -> None:
         """*found* is the mark of the log, where there is one: its base may be newer than that of all blocks."""
         self.containers = containers
-        """By slot."""
+        """Containers by slot."""
         self.container_bytes = log.container_bytes
         self.slots = sorted(containers)
         self.notes = notes
@@ -73,9 +73,9 @@ class History:
         return self.first_lsn
 
     def lsn_of(self, moment: PointInTime) -> int:
-        """The LSN of *moment*: that of the first record behind a time, or the end.
+        """Return the LSN of *moment*: that of the first record after a time, or the end.
 
-        Raises `NotWhole` for a time before everything that is kept.
+        Raises `NotWhole` for a time before the kept history.
         """
         if moment.lsn is not None:
             return moment.lsn

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass
 class QueueTotals:
-    """One queue's."""
+    """The totals of one queue."""
 
     queue_id: int
     messages: int = 0
@@ -56,7 +56,7 @@ def queue_totals(state: State) -> list[QueueTotals]:
 
 
 def _plain(state: State) -> Iterator[tuple[int, int, int, int]]:
-    """For each page and queue: the id, messages, bytes, the first message."""
+    """Yield for each page and queue the ID, the number of messages, their size, and the first message."""
     for page in state.pages.values():
         ids = np.fromiter(page.keys(), np.uint64, len(page))
         values: npt.NDArray[np.int64] = np.fromiter(page.values(), np.int64, len(page))

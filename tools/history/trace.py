@@ -47,7 +47,7 @@ _MOVES = (Why.REJECTED, Why.DELIVERY_LIMIT, Why.EXPIRED, Why.MOVED)
 
 
 class Event(NamedTuple):
-    """One thing that happened."""
+    """An event in the lifetime of a message."""
 
     lsn: int
     time_us: int
@@ -72,7 +72,7 @@ class MessageLifetime:
     """Ranges of LSNs, behind its first record, of which nothing is kept."""
     damage: list[Damage] = field(default_factory=list)
     unwritten: list[tuple[int, int]] = field(default_factory=list)
-    """Ranges of LSNs where it was on a queue, and nobody wrote down who acquired it."""
+    """Ranges of LSNs in which it was on a queue, without recorded acquisitions."""
 
 
 # ---- which message --------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class _Stays:
 
 
 class _Reading:
-    """One run over the log for some messages."""
+    """One pass over the log for some messages."""
 
     def __init__(self, history: History, message_ids: list[int]) -> None:
         self._history = history
@@ -222,7 +222,7 @@ class _Reading:
         return chosen
 
     def _look_whether_written(self, block: Block) -> None:
-        """Note that nobody wrote down who acquired messages while *block* gathered, if one of these was there."""
+        """Record that acquisitions were not recorded during *block*, if one of these messages was on a queue."""
         ranges = self._life.unwritten
         was_on = self._stays.at(block.lsn) or self._stays.at(block.end_lsn)
         is_unwritten = bool(was_on) and not block.head.flags & ACQUISITIONS

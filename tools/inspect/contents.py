@@ -21,7 +21,7 @@ class Contents:
         self._file: File | None = None
 
     def pieces(self, message_id: int) -> Iterator[FoundRecord]:
-        """The records with the content of *message_id*, in order. Raises `JournalError` at one that is not whole."""
+        """Yield the records with the content of *message_id*, in order. Raises `JournalError` at a damaged one."""
         state = self._survey.state
         odd = state.detailed.get(message_id)
         yield self._record(state.place_of(message_id))
@@ -32,7 +32,7 @@ class Contents:
                 yield self._record(odd.pieces[number][0])
 
     def what_is_left(self, message_id: int) -> Iterator[bytes]:
-        """The pieces that are there, of a message that is not whole."""
+        """Yield the existing pieces of an incomplete message."""
         odd = self._survey.state.detailed.get(message_id)
         chunks = [] if odd is None else [odd.pieces[number][0] for number in sorted(odd.pieces)]
         for lsn in (self._survey.state.place_of(message_id), *chunks):

@@ -8,7 +8,7 @@ from ...base.disk.real import RealDirectory, RealFile
 
 
 class CountingDirectory(RealDirectory):
-    """One thread at a time."""
+    """A directory that counts the bytes that were read. One thread at a time."""
 
     read_bytes = 0
     """Bytes that files opened here have given, a byte that was read twice counted twice."""

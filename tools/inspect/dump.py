@@ -62,7 +62,7 @@ class Totals:
         return "\n".join([*lines, self.damage_text() or "no damage"])
 
     def as_json(self) -> str:
-        """For programs."""
+        """Return the totals as a line of JSON for programs."""
         return json.dumps({
             "summary": {
                 "records": self.records.total(), "payload_bytes": self.payload_bytes.total(),
@@ -78,7 +78,7 @@ class Totals:
         }, separators=(",", ":"))  # fmt: skip
 
     def damage_text(self) -> str:
-        """One line on how much is damaged, "" if nothing is."""
+        """Return one line on the amount of damage, "" without damage."""
         parts = []
         for kind, meaning in (("corrupt", "was once durable"), ("torn", "never confirmed, recovery drops it")):
             if found := self.of_kind(kind):
@@ -161,7 +161,7 @@ def last_of(evidence: Evidence, row_filter: RowFilter, count: int) -> RowFilter:
 
 
 def bad_payloads(block: Block, rows: list[Row]) -> set[int]:
-    """The LSNs of records whose payload is not what was appended, though the block was written whole."""
+    """Return the LSNs of records whose payload is damaged, though the block was written completely."""
     payloads = block.body[HEAD_BYTES * block.head.records :]
     return {
         lsn

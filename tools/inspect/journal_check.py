@@ -23,7 +23,7 @@ class JournalCheck(NamedTuple):
 
 
 def check_journal(directory: Directory, what: str, progress: Progress) -> JournalCheck:
-    """Read the whole log in *directory*. Raises `CairnError` where recovery would refuse it, or would cut it."""
+    """Read the complete log in *directory*. Raises `CairnError` if recovery would refuse it, or would cut it."""
     reader = LogReader(directory)
     log = ReplayedLog(directory.path, reader.container_bytes)
     total, done = len(reader.slots) * reader.container_bytes, 0

@@ -122,7 +122,7 @@ def holes_text(found: list[Hole]) -> str:
 
 
 class Lines(Protocol):
-    """The format of a dump. Each method gives whole lines, without the last line feed."""
+    """The format of a dump. Each method returns complete lines, without the last line feed."""
 
     def records(self, block: Block, container: str, rows: Collection[Row], bad: Collection[int]) -> list[str]:
         """*bad* holds the LSNs of records whose payload does not match its checksum."""
@@ -272,7 +272,7 @@ class JsonLines:
         return lines
 
     def _payloads(self, block: Block, rows: Collection[Row]) -> memoryview:
-        """Those of the block, with those of *rows* redacted."""
+        """Return the payloads of the block, with those of *rows* redacted."""
         payloads = block.body[HEAD_BYTES * block.head.records :]
         if self._redact is None:
             return payloads

@@ -22,7 +22,8 @@ class PointInTime(NamedTuple):
 
 
 def parse_point_in_time(text: str, now_us: int) -> PointInTime:
-    """A time without an offset is UTC, as the tools show it. Raises `CairnError` for what is no moment."""
+    """Parse a time; without an offset it is UTC, as in the output of the tools. Raises `CairnError` for invalid text.
+    """
     if text == "end":
         return PointInTime(text)
     if re.fullmatch(r"\d{1,20}", text, re.ASCII):

@@ -63,7 +63,7 @@ class RowFilter:
         return rows
 
     def _about_messages(self, table: BlockTable, chosen: Longs | None) -> Longs:
-        """Those of the *chosen* records (None: of all) that are about a selected message, or list one."""
+        """Return those of the *chosen* records (None: of all) that concern a selected message, or list one."""
         heads = table.heads if chosen is None else table.heads[chosen]
         is_about = is_among(heads["message_id"].view(np.int64), self.selection.ordered_ids)
         for number in np.flatnonzero((heads["type"] == RecordType.ACQUIRE) & ~is_about).tolist():

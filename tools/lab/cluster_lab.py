@@ -69,7 +69,7 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 class Lab:
-    """One lab. Several of different names stand beside each other."""
+    """One lab. Several with different names can coexist."""
 
     def __init__(self, name: str = "lab", root: Path = ROOT) -> None:
         if not _NAME.fullmatch(name):

@@ -35,7 +35,7 @@ class FileSystemKind(NamedTuple):
     options: tuple[str, ...] = ("",)
     has_shutdown: bool = True
     shutdown_is_final: bool = False
-    """Nothing reaches the disk after it, a later unmounting included."""
+    """True if no data reaches the disk after it, including a later unmount."""
 
 
 _MAKE_EXT4 = "mkfs.ext4", "-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"
@@ -56,11 +56,11 @@ class Disk:
         self._device, self.path = kernel.attach(self._fd)
 
     def cut(self, random: Random) -> None:
-        """Nothing more is written."""
+        """Cut the power: no more data is written."""
         fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
 
     def restart(self) -> None:
-        """The power is on again; nobody uses the device."""
+        """Turn the power on again; no process uses the device."""
         if not fcntl.fcntl(self._fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_WRITE:
             return
         os.close(self._device)
@@ -131,7 +131,7 @@ class FileSystem:
         self._mounted = True
 
     def unmount(self) -> None:
-        """`OSError` (EBUSY) as long as anybody has a file open on it."""
+        """Unmount. Raises `OSError` (EBUSY) while any process has a file open on it."""
         kernel.unmount(str(self.place))
         self._mounted = False
 

@@ -38,7 +38,7 @@ def _checked(result: int, place: str) -> None:
 
 
 def in_private_mounts(function: Callable[P, R]) -> Callable[P, R]:
-    """Run *function* in a thread whose mounts nobody else sees, its own threads and processes excepted."""
+    """Run *function* in a thread whose mounts are visible only to its own threads and processes."""
 
     def make_private() -> None:
         _checked(_libc.unshare(_CLONE_NEWNS), "unshare")
@@ -63,12 +63,12 @@ def mount(source: str, target: str, kind: str | None, flags: int = 0, options: s
 
 
 def unmount(target: str) -> None:
-    """`OSError` (EBUSY) as long as anybody has a file open there."""
+    """Unmount *target*. Raises `OSError` (EBUSY) while any process has a file open there."""
     _checked(_libc.umount2(os.fsencode(target), 0), target)
 
 
 def attach(fd: int) -> tuple[int, str]:
-    """A loop device over the file *fd*, and its path. It goes once nobody has it open any more, a mount included."""
+    """Attach a loop device to the file *fd*; return its path, too. It is removed after its last close or unmount."""
     control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
     try:
         while True:

@@ -28,7 +28,7 @@ from ...base.errors import BrokerError, CairnError
 
 WINDOW_MESSAGES = 1000
 WINDOW_BYTES = 64 << 20
-"""So many messages, or bytes, may be without an outcome; one message may have more."""
+"""The maximum number and size of messages without an outcome; one message may exceed the size."""
 SILENCE_S = 60.0
 """The timeout for a broker from which an answer is expected."""
 _LOOK_MS = 200
@@ -47,7 +47,7 @@ class OutgoingMessage(NamedTuple):
     address: str
     content: bytes
     due_s: float = 0.0
-    """Since the begin."""
+    """The due time since the start."""
 
 
 @dataclass
@@ -123,7 +123,7 @@ class _AddressLink(OutgoingLink):
 
 
 class BulkSender:
-    """One run. `run` returns when all messages have an outcome, or something has ended it."""
+    """One run. `run` returns when all messages have an outcome, or an error has ended it."""
 
     def __init__(self, where: BrokerLogin, source: Iterator[OutgoingMessage], tell: Callable[[int], None]) -> None:
         """*tell* gets, now and then, how many have an outcome."""
@@ -135,7 +135,7 @@ class BulkSender:
         self._frames: deque[bytes] = deque()
         """The frames of the message that is being sent and that did not fit into the window of the session yet."""
         self._link: _AddressLink | None = None
-        """That message's."""
+        """The link of that message."""
         self._links: dict[str, _AddressLink] = {}
         self._waiting = self._waiting_bytes = 0
         self._is_drawn = self._is_interrupted = False

@@ -26,7 +26,7 @@ SIZES = (4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
 _FILE_BYTES = 32 << 20
 """The size of the file of each kind, which is overwritten cyclically."""
 _LEAST = 5
-"""So many appends of each size and kind, whatever the time."""
+"""The minimum number of appends of each size and kind, regardless of the time."""
 _IN_MEMORY = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
 _FAST_FLASH_US = 15.0
 _FAST_ROTATION_US = 1000.0
@@ -265,7 +265,7 @@ def suggest(written: dict[int, Timing]) -> list[tuple[str, str]]:
 
 
 _SYNCS_PER_CONTAINER = 10
-"""Going on to another container costs a sync more; that is to be a tenth of the time to fill it."""
+"""The minimum ratio of the time to fill a container to that of the additional sync when it is changed."""
 _DEFAULT_CONTAINER_BYTES = 1 << 20
 _MOST_CONTAINER_BYTES = 64 << 20
 _DEFAULT_WRITE_BUFFERS = 10

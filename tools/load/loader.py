@@ -55,7 +55,7 @@ class Result(NamedTuple):
     unknown: int
     """LSNs that records refer to, and no line has."""
     damaged: int
-    """Lines that told of damage in what was dumped."""
+    """Lines of the dump that reported damage."""
     left_out: int
     """The number of records that are missing compared to the end line of the dump; negative for additional ones."""
 

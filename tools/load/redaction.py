@@ -57,19 +57,19 @@ class _NotAmqp(Exception):
 
 
 class _Take(NamedTuple):
-    """So many bytes are wanted, and stay."""
+    """A request for bytes that are kept unchanged and returned."""
 
     size: int
 
 
 class _Pass(NamedTuple):
-    """So many bytes stay."""
+    """A request to keep bytes unchanged."""
 
     size: int
 
 
 class _Hide(NamedTuple):
-    """So many bytes are a value of the type with that code, to be hidden."""
+    """A request to hide bytes, which are a value of the type with that code."""
 
     size: int
     code: int
@@ -126,7 +126,7 @@ class Redaction:
         self._rules = rules
         self._long: dict[int, _Content] = {}  # messages of which pieces are to come
         self.opaque = 0
-        """Records that were filler as a whole, or from some byte on."""
+        """The number of records that were replaced by filler completely, or from some byte on."""
 
     def __call__(self, head: tuple[Any, ...], payload: bytes) -> bytes:
         """The redacted payload of a record with that head."""
@@ -147,7 +147,7 @@ class Redaction:
 
 
 class _Content:
-    """One content, piece by piece."""
+    """The redaction of one content, piece by piece."""
 
     def __init__(self, rules: Rules) -> None:
         self.is_opaque = False

@@ -14,7 +14,7 @@ from .subscriber import NEXT
 
 
 class Controller:
-    """On a wire of its own."""
+    """The control role of a test, on a wire of its own."""
 
     def __init__(self, wire: Wire, options: Options, done: Callable[[Iteration], None]) -> None:
         """*done* is called with each completed iteration."""

@@ -6,4 +6,4 @@ from ...base.errors import CairnError
 
 
 class NotMet(CairnError):
-    """The others that a test waits for have not come."""
+    """Other processes that a test waits for have not connected."""

@@ -29,7 +29,7 @@ class Roles(NamedTuple):
 
     @property
     def alone(self) -> bool:
-        """Nobody else takes part."""
+        """True if no other process takes part."""
         return self.control and self.publish and self.subscribe
 
 

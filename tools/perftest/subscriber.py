@@ -24,7 +24,7 @@ NEXT = b"next"
 
 
 class Intake(Receiver):
-    """The link that messages come in on."""
+    """The link on which messages arrive."""
 
     in_runs = True
 
@@ -123,7 +123,7 @@ class Subscriber:
     # ---- what comes
 
     def came(self, first_id: int, count: int, bodies: Any, *, settled: bool) -> None:
-        """Messages came."""
+        """Process arrived messages."""
         now = now_ns()
         numbers, wrong = self._reading.numbers(bodies)
         if not self.received:
@@ -145,7 +145,7 @@ class Subscriber:
             time.sleep(count * self._options.interval_sub_ms / 1000)
 
     def _look(self, numbers: Numbers) -> None:
-        """Take note of what came, and whether it came in its turn."""
+        """Record the numbers of arrived messages, and whether they are in order."""
         foreign = numbers["iteration"] != self.iteration
         foreign |= numbers["sequence"] >= self._options.count
         if foreign.any():

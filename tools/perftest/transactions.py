@@ -13,7 +13,7 @@ from ...base.errors import BrokerError
 
 
 class Coordinator:
-    """On a wire; its link is to be attached by whoever made it."""
+    """The coordinator link on a wire; the creator attaches it."""
 
     def __init__(self, wire: Wire, name: str) -> None:
         self.link = Sender(wire, name, "the coordinator", coordinator=True)
@@ -24,7 +24,7 @@ class Coordinator:
 
     @property
     def idle(self) -> bool:
-        """Nothing is open, or about to be."""
+        """True if no transaction is open, or about to be opened."""
         return not self.txn_id and not self._declaring
 
     def declare(self, then: Callable[[bytes], None]) -> None:

@@ -29,7 +29,7 @@ STOP = "stop"
 
 
 class Place(NamedTuple):
-    """One client: what it is, its number, and which queue or topic is its."""
+    """One client: its role, its number, and its queue or topic."""
 
     is_publisher: bool
     number: int

@@ -28,7 +28,7 @@ class DamagedStore(NamedTuple):
 
     report: SalvageReport
     survey: Survey | None
-    """None if there is no journal to speak of."""
+    """The survey; None without a usable journal."""
     rows: Rows
     """The rows of the new wiring."""
 

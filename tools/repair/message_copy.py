@@ -15,7 +15,7 @@ _FLUSH_BYTES = 8 << 20
 
 
 class MessageCopy:
-    """One run from a survey to a store."""
+    """One copy from a survey to a store."""
 
     def __init__(
         self, survey: Survey, store: JournalStore, report: SalvageReport, quarantine: Quarantine, progress: Progress
@@ -64,7 +64,7 @@ class MessageCopy:
         return True
 
     def _put(self, message_id: int, queue_id: int) -> int:
-        """Store the content on the queue; the new id, 0 if it is not whole."""
+        """Store the content on the queue; return the new ID, 0 if the content is incomplete."""
         store = self._store
         odd = self._survey.state.detailed.get(message_id)
         new_id = time_us = 0

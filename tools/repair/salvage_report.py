@@ -31,7 +31,7 @@ class SalvageReport:
     queues: dict[str, int] = field(default_factory=dict)
     """Name to how many messages were salvaged on it."""
     unnamed: list[str] = field(default_factory=list)
-    """Those queues whose names were lost."""
+    """The queues whose names were lost."""
     findings: list[Finding] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     lost: list[LostMessage] = field(default_factory=list)

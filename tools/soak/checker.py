@@ -145,11 +145,11 @@ class _Transactions:
                 self.taken[event.txn].append(event)
 
     def is_undone(self, txn: str) -> bool:
-        """Nothing of it may ever be seen."""
+        """True if no operation of it may ever be visible."""
         return txn in self._rolled_back or txn not in self._asked
 
     def half(self, steps: Mapping[str, list[Step]], *, drained: bool) -> list[str]:
-        """Those of which a part was done and another was not."""
+        """Return the transactions of which only a part was done."""
         gots: dict[str, list[tuple[int, int]]] = {
             message: [(step.life, step.at) for step in story if isinstance(step, Got)]
             for message, story in steps.items()
@@ -174,7 +174,7 @@ class _Told:
     sent: dict[str, Sent] = field(default_factory=dict)
     confirmed: dict[str, int] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
-    """Also those that were sent in a transaction that has no effect."""
+    """Refused messages, and those of transactions without effect."""
     steps: dict[str, list[Step]] = field(default_factory=lambda: defaultdict(list))
     troubles: list[Trouble] = field(default_factory=list)
 

@@ -101,7 +101,7 @@ class ClientProcesses:
         self._gone = [0, 0, 0, 0]
         self.clients: list[ClientProcess] = []
         self.failed: list[str] = []
-        """Names of clients that ended by themselves: nobody knows when."""
+        """Names of clients that ended by themselves, at an unknown time."""
         for role, number in (("sender", senders), ("receiver", receivers)):
             for _ in range(number):
                 self._begin(role)

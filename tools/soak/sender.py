@@ -14,7 +14,7 @@ from .wire import Settings, Wire
 
 
 class Sender(SoakClient):
-    """Sends each message once, whatever becomes of it; numbers go on from connection to connection."""
+    """Sends each message once, regardless of its outcome; numbers continue over connections."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)

@@ -33,7 +33,7 @@ class Commands(NamedTuple):
 
 
 class Server:
-    """One broker, in one life after the other."""
+    """One broker, started repeatedly."""
 
     def __init__(self, commands: Commands, store: Path, host: str, port: int, log: Path) -> None:
         self.host, self.port = host, port

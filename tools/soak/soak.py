@@ -55,7 +55,7 @@ class Sample(NamedTuple):
     """The figures of one point in time."""
 
     at_s: float
-    """Since the soak began."""
+    """The time since the soak began."""
     log_bytes: int
     """The size of the broker's directory on the disk."""
     live_bytes: int
@@ -144,7 +144,7 @@ class Soak:
         self._stop.set()
 
     def run(self) -> SoakResult:
-        """Runs the soak to its end, or until the broker does not come back, the disk is full, or `stop` is called."""
+        """Run the soak to its end, or until the broker does not restart, the disk is full, or `stop` is called."""
         self._begun_s = time.monotonic()
         found = self.found
         try:

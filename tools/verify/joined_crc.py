@@ -17,7 +17,7 @@ import numpy.typing as npt
 _POLYNOMIAL = 0x82F63B78
 _DIGITS = 3
 MAX_BYTES = 1 << 8 * _DIGITS
-"""So much can be put together."""
+"""The maximum size of joined pieces."""
 
 Words = npt.NDArray[np.uint32]
 Lengths = npt.NDArray[np.int64]

@@ -50,7 +50,7 @@ _OF_MESSAGES = 16
 
 
 class WrongReference(NamedTuple):
-    """The record at *lsn* names *named*, where no such record stands."""
+    """The record at *lsn* names *named*, which is not such a record."""
 
     lsn: int
     named: int

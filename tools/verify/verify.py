@@ -36,7 +36,7 @@ _STEP_BYTES = 4 << 20
 
 
 class Verify:
-    """One look at a store, in *report*, which holds what is known by now also if `run` is broken off."""
+    """One verification of a store; *report* has the results so far, even if `run` is interrupted."""
 
     def __init__(
         self,
