@@ -27,7 +27,7 @@ class SystemClock:
     """The machine's own clocks."""
 
     monotonic_s = staticmethod(time.monotonic)
-    """The C function itself: each turn of a worker and each flush asks several times."""
+    """The C function itself: each turn of a worker and each flush calls it several times."""
 
     def wall_us(self) -> int:
         return time.time_ns() // 1000

@@ -15,7 +15,7 @@ class CairnError(Exception):
         self.remedy = remedy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """So that it passes between processes: what its constructor takes is not what `Exception` keeps."""
+        """Support pickling: the arguments of the constructor differ from the state of `Exception`."""
         return _again, (type(self), str(self), self.__dict__)
 
 
@@ -38,7 +38,7 @@ class DiskError(CairnError):
 
 
 class DiskFull(DiskError):
-    """No space was left; any part of what was to be written may have been."""
+    """No space was left; any part of the data may have been written."""
 
 
 class CannotLink(DiskError):
@@ -50,7 +50,7 @@ class NotAFile(DiskError):
 
 
 class JournalError(CairnError):
-    """The journal can't do what was asked."""
+    """The journal can't perform the request."""
 
 
 class JournalFailed(JournalError):
@@ -75,7 +75,7 @@ class ForeignStore(JournalError):
 
 
 class StoreError(CairnError):
-    """The store can't do what was asked; its state is unchanged."""
+    """The store can't perform the request; its state is unchanged."""
 
 
 class QuotaExceeded(CairnError):
@@ -110,7 +110,7 @@ class UnusableConnect(StoreError):
 
 
 class TransactionError(StoreError):
-    """The transaction can't do what was asked."""
+    """The transaction can't perform the request."""
 
 
 class UnknownTransaction(TransactionError):

@@ -38,7 +38,8 @@ def tighten_umask() -> int:
 
 @contextmanager
 def private_umask() -> Iterator[None]:
-    """While it lasts, what libraries create is private. The umask is the process's: it only gets tighter meanwhile."""
+    """Make files that libraries create in this context private. The umask of the process is only tightened meanwhile.
+    """
     before = tighten_umask()
     try:
         yield

@@ -14,7 +14,7 @@ _MOST_SHOWN = 100
 
 
 class WrongJson(ValueError):
-    """JSON that is malformed, or whose values do not have the types that are expected."""
+    """JSON that is malformed, or whose values do not have the expected types."""
 
     def __init__(self, place: str, reason: str) -> None:
         super().__init__(reason)

@@ -257,7 +257,7 @@ class Survey:
                 self.unplaced[message_id] = odd
 
     def _judge_undequeued(self, doubt_end: int) -> None:
-        """Messages from before *doubt_end* are doubtful: a dequeue may have been in what can't be read."""
+        """Mark messages from before *doubt_end* as doubtful: an unreadable range may contain their dequeue."""
         why = f"its dequeue may have stood in what can't be read, up to LSN {doubt_end}"
         for message_id, odd in self._messages():
             place = self.state.place_of(message_id)

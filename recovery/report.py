@@ -20,7 +20,7 @@ class RecoveryReport:
     discarded: int
     """Messages whose content never became complete, or that never reached a queue."""
     expunged: dict[str, int] = field(default_factory=dict)
-    """Queue whose deletion was final in SQL to the number of messages that were still on it and are deleted now."""
+    """The number of messages that were still on each queue whose deletion was final in SQL; they are deleted now."""
     homeless: dict[int, int] = field(default_factory=dict)
     """Queue id unknown to SQL to the number of messages that are kept on it and not delivered."""
 

@@ -32,9 +32,9 @@ log = logging.getLogger(LOGGER)
 CREDENTIALS = "credentials"
 """The user name or the password is wrong."""
 MECHANISM = "mechanism"
-"""The client asked for a SASL mechanism that is not offered, or found none that it can use."""
+"""The client chose a SASL mechanism that is not offered, or does not support any offered one."""
 IDENTITY = "identity"
-"""The client asked for an identity other than the proven one, or its certificate has no valid user name."""
+"""The client requested an identity other than the authenticated one, or its certificate has no valid user name."""
 FORBIDDEN = "forbidden"
 """The user is known, and the access rules do not let it connect."""
 LIMIT = "limit"
@@ -56,7 +56,7 @@ _COUNTED_FROM_THE_START = ("SCRAM-SHA-256", CREDENTIALS), ("PLAIN", CREDENTIALS)
 """Shown as 0 by metrics, so that the first failure is an increase."""
 
 SIGNAL = "SIGHUP"
-"""The address of a change that the operator asked for by a signal."""
+"""The address of a change that the operator requested by a signal."""
 
 PERIOD_S = 10.0
 BUDGETS = {LOGIN: 1000, LOGIN_FAILED: 100, CHANGE_REFUSED: 100}
@@ -191,7 +191,7 @@ class Audit:
             self._record(CHANGE_REFUSED, logging.WARNING, text, about)
 
     def close(self) -> None:
-        """Report what is still suppressed; after it nothing more is."""
+        """Report the records that are still suppressed, and stop suppressing records."""
         with self._lock:
             self._closed = True
             timer, self._timer = self._timer, None

@@ -217,7 +217,7 @@ class UsersFile:
             return name in self._users.accounts
 
     def read_again(self) -> Callable[[], None]:
-        """Read it; what it returns makes that count. Raises `CairnError` if it is broken."""
+        """Read the file; the returned function activates the result. Raises `CairnError` if the file is invalid."""
         seen, users = _signature(self.path), read(self.path)
 
         def take() -> None:

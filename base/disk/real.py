@@ -192,7 +192,7 @@ class RealDirectory:
 
 
 def _make_durably(path: str) -> None:
-    """Make *path* and what is missing above it; the names survive a power cut, also if an earlier try was killed."""
+    """Create *path* and its missing parents; the names survive a power cut, even if an earlier attempt was killed."""
     parent = os.path.dirname(path)
     if not os.path.isdir(path):
         if not os.path.isdir(parent):

@@ -215,7 +215,8 @@ class MemoryDirectory:
         self.tell("sync directory")
 
     def pending(self, *, changing: bool = False) -> list[Pending]:
-        """Everything a power cut may lose now, oldest first; *changing*: without writes of what was there already."""
+        """Return everything that a power cut may lose now, oldest first; *changing*: without writes of equal content.
+        """
         with self.lock:
             changes = [change for listing in self._disk.listings.values() for change in listing.changes]
             sectors = [item for node in self._disk.nodes.values() for item in node.pending(changing)]
@@ -334,7 +335,7 @@ class PowerCut:
         return self._directory.made_of(self._listed(choice), lambda number: self._content(number, choice).copy())
 
     def fingerprint(self, choice: int) -> int:
-        """That of what the disk holds then."""
+        """Return the fingerprint of the content of the disk after the choice."""
         bits = choice & self._of_names
         rest = self._prints.get(bits)
         if rest is None:  # the common part of all choices with these names

@@ -79,7 +79,7 @@ class ContainerPool:
         self.made = 0
         """Containers made since the log was opened."""
         self.released = 0
-        """Containers that held a slot and left the log since it was opened: what they held is history."""
+        """Containers that held a slot and left the log since it was opened: their content is history."""
         self.archiver: Archiver | None = None
         self.ring: Callable[[], None] | None = None
         """Called when `prepare` has something to do."""
@@ -164,7 +164,7 @@ class ContainerPool:
             self.ring()
 
     def reserve_bytes(self, size_bytes: int) -> None:
-        """Keep *size_bytes* writable beside the reserve, instead of what was kept so far."""
+        """Keep *size_bytes* writable in addition to the reserve, instead of the previous size."""
         self.reserved_bytes = size_bytes
         self.has_room = False
 

@@ -57,7 +57,7 @@ class OpenFiles:
         return reading
 
     def forget(self, slot: int) -> None:
-        """The container holds *slot* no more."""
+        """Close the file of *slot*, whose container no longer holds it."""
         if slot in self._readings:
             self._readings.pop(slot).retire()
 

@@ -28,7 +28,7 @@ class Follower:
     """A reader of one log from an LSN on."""
 
     def __init__(self, directory: Directory, from_lsn: int) -> None:
-        """*from_lsn*: of the first byte that is wanted; blocks before it in its container are passed by.
+        """*from_lsn*: the LSN of the first required byte; earlier blocks in its container are skipped.
 
         Raises `HistoryGone` if no container may lead there.
         """
@@ -51,8 +51,7 @@ class Follower:
     def blocks(self, durable_lsn: int) -> Iterator[Block]:
         """Yield the next blocks that end at or before *durable_lsn*.
 
-        Raises `HistoryGone`, or `JournalError` where one can't be read. After an early end, the next call continues
-        there.
+        Raises `HistoryGone`, or `JournalError` where one can't be read. The next call continues at the end.
         """
         try:
             while self.next_lsn < durable_lsn:

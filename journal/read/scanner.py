@@ -7,12 +7,10 @@ complete block of this log at its own LSN, and classifies the bytes between:
   container was left unused, or an earlier recovery cut a torn tail there;
 * nothing, when a hole follows the last block read, and that block stands behind the hole (`journal/format/holes.py`);
 * `Damage` otherwise. It is *corrupt* if a surviving claim (the durable LSN of a block or of the mark) proves that the
-  place was once on the disk, and *torn* otherwise. No record after a torn place was ever confirmed; recovery cuts
-  there.
+  place was once on the disk, and *torn* otherwise. No record after a torn place was confirmed; recovery cuts there.
 
 A reader may read a log while it is written (`live`): it then ends at the position of the writer. A container that is
-recycled during the read is detected by its head, and reading continues at the new base. Recovery has the log
-exclusively.
+recycled during the read is detected by its head, and reading continues at the new base. Recovery has exclusive use.
 """
 
 from __future__ import annotations
@@ -141,7 +139,7 @@ class LogReader:
     def resume_after(self, lsn: int, crc: int) -> bool:
         """Have the next `scan` begin behind the block at *lsn*, whose checksum is *crc*.
 
-        False if it is not there, or if a container of the log before it is missing: then only a scan can tell more.
+        False if it does not exist, or if an earlier container of the log is missing: then a scan is required.
         """
         try:
             found = self._block_at(lsn) if self.holds(lsn // self.container_bytes) else None
@@ -156,7 +154,7 @@ class LogReader:
     def chain_to(self, lsn: int) -> list[int] | None:
         """Return the log's slots up to the one of *lsn*, ascending, by the containers' heads; None if one is missing.
 
-        A slot that a crash left over, and the log then passed by, is not among them.
+        A slot that a crash left over, and the log then skipped, is not included.
         """
         base_slot = self.heads.base_lsn // self.container_bytes
         slot = lsn // self.container_bytes

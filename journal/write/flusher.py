@@ -54,7 +54,7 @@ class Flusher:
             thread.start()
 
     def kick(self) -> None:
-        """Have what was appended so far made durable: now if the flusher is at rest, else with its next flush."""
+        """Request durability of all appended records: now if the flusher is idle, otherwise with its next flush."""
         if not self._at_rest:
             return
         self._at_rest = False  # before the block can be seen: the flusher may be up already, on an old bell
@@ -98,7 +98,7 @@ class Flusher:
                 self._on_durable(durable)
 
     def _turn(self) -> int:
-        """Wait for the bell and write what is there; the durable LSN, 0 if nothing was."""
+        """Wait for the bell and write the sealed blocks; return the durable LSN, 0 if nothing was written."""
         journal = self._journal
         try:
             self._bell.get(timeout=IDLE_MARK_S)
@@ -116,7 +116,7 @@ class Flusher:
         return durable
 
     def _check(self) -> None:
-        """Look after what changes without the journal: its files, the space on the disk, and the spares."""
+        """Check what changes without the journal: its files, the free space, and the spare containers."""
         self._journal.writer.look_in_place()
         self._look_at_room()
         self._look_at_spares()

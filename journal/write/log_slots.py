@@ -71,7 +71,7 @@ class LogSlots:
         return slot in self._dead
 
     def _punch(self, new: Iterable[int], most: int) -> list[int]:
-        """Make holes of what is dead, of which *new* was not before: so many at *most*, the longest ones."""
+        """Make holes of dead slots, the longest ones first, at most *most*; *new* are those that died now."""
         punched: list[int] = []
         waiting = list(new)
         while waiting:  # a slot that joins a hole needs no new one, and others may join it

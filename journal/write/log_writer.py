@@ -81,7 +81,7 @@ class LogWriter:
         self._mark.close()
 
     def fail(self, error: Exception) -> JournalFailed:
-        """Note that nothing can be written any more, because of *error*; what to raise for it."""
+        """Record that *error* prevents all further writes; return the error to raise."""
         place, reason = (error.place, error.reason) if isinstance(error, DiskError) else ("journal", repr(error))
         failure = JournalFailed(place, reason, "nothing more is confirmed; restart the broker to recover")
         self.failure = failure
@@ -112,7 +112,7 @@ class LogWriter:
             return end
 
     def write_mark(self, *, closed: bool = False) -> None:
-        """Write down in the mark what is durable now, and where the log begins: so space comes back without traffic."""
+        """Write the durable LSN and the base of the log to the mark, so that space is reclaimed without traffic."""
         with self._write_lock:
             base = self._extent.base_lsn  # the records that it rests on are durable
             known = self._mark.mark
@@ -139,7 +139,7 @@ class LogWriter:
         )  # fmt: skip
 
     def _release(self, end_lsn: int, base_lsn: int) -> None:
-        """Free the containers that what is durable now leaves out of the log."""
+        """Free the containers that the durable records leave out of the log."""
         assert base_lsn <= self._extent.base_lsn
         gone = self._extent.released(end_lsn, base_lsn)
         if gone:
@@ -197,7 +197,8 @@ class ContainerWriter:
     """
 
     def __init__(self, pool: ContainerPool, clock: Clock, meters: Meters, incarnation: int, syncers: int) -> None:
-        """*syncers*: how many threads sync what was left; with 0 the writer does it at the end of its flush."""
+        """*syncers*: the number of threads that sync completed containers; with 0 the writer does so at the end of a
+        flush."""
         self.slot = -1
         """The slot that the log is in, -1 before the first block."""
         self.file: File | None = None

@@ -61,7 +61,7 @@ class Histogram:
 
 
 class Written(NamedTuple):
-    """Totals of what was made durable since the log was opened."""
+    """Totals of durable data since the log was opened."""
 
     flushes: int = 0
     blocks: int = 0

@@ -57,7 +57,7 @@ class OpenReport:
     torn: Damage | None
     rewritten_bytes: int
     resumed_lsn: int = 0
-    """The block behind which reading began, if a checkpoint knew what is before it."""
+    """The block after which reading began, if a checkpoint covered the part before it."""
     remarks: list[str] = field(default_factory=list)
 
 
@@ -73,7 +73,7 @@ def is_formatted(directory: Directory) -> bool:
 
 
 def format_log(directory: Directory, container_bytes: int, log_uuid: UUID, time_us: int) -> None:
-    """Make an empty log whose containers have the size that `container_size` gave.
+    """Create an empty log whose containers have the size from `container_size`.
 
     A crash leaves either no mark, so no log, or a log that opens.
     """

@@ -35,7 +35,7 @@ class BadCheckpoint(Exception):
 
 
 class DamagedCheckpoint(BadCheckpoint):
-    """An entry is not what was written; a crash leaves no such thing."""
+    """An entry that differs from what was written; a crash does not cause that."""
 
 
 class CheckpointFile(Protocol):
@@ -61,7 +61,7 @@ def sealed(key: bytes, body: bytes) -> bytes:
 
 
 def unsealed(key: bytes, value: bytes) -> bytes:
-    """The body of an entry's *value*; `DamagedCheckpoint` if it is not what was sealed."""
+    """Return the body of *value*. Raises `DamagedCheckpoint` if it differs from what was sealed."""
     body = value[4:]
     if crc32c(body, crc32c(key)) != int.from_bytes(value[:4], "little"):
         raise DamagedCheckpoint(f"the checksum of entry {key.hex()} fails")
@@ -154,7 +154,7 @@ def look_through(path: str) -> None:
 
 
 def _reading(path: str) -> lmdb.Environment:
-    """Without LMDB's lock a broker may write over what is read; two commits later at the earliest."""
+    """Open for reading. Without the lock of LMDB a broker may overwrite the data, two commits later at the earliest."""
     return lmdb.open(path, readonly=True, lock=False, create=False)
 
 

@@ -17,7 +17,7 @@ from .checkpoint_file import BadCheckpoint, CheckpointFile, Entry, sealed
 log = logging.getLogger(__name__)
 
 _STEP_MESSAGES = 4096
-"""A step looks at so many messages, or at one page;"""
+"""A step processes so many messages, or one page;"""
 _NEVER = 1 << 64
 """More bytes than a log grows by."""
 _STEP_ODD = 1024
@@ -25,13 +25,13 @@ _STEP_ODD = 1024
 
 
 class Checkpointer:
-    """Takes checkpoints of a state. The thread that makes the store's calls, but for what `commit_in` names."""
+    """Takes checkpoints of a state. For the thread that makes the calls of the store, except `commit_in`."""
 
     def __init__(
         self, file: CheckpointFile, state: State, journal: Journal, clock: Clock, interval_bytes: int, *, is_good: bool
     ) -> None:
-        """*is_good*: the file holds the checkpoint from which *state* was restored; otherwise the next one is written
-        completely."""
+        """*is_good*: the file holds the checkpoint from which *state* was restored; otherwise the next one is complete.
+        """
         self.taken = 0
         """Checkpoints committed since the start."""
         self.written_bytes = 0

@@ -53,7 +53,7 @@ class Lasting(NamedTuple):
 
 
 class Tx:
-    """A transaction that is open, and what it should do."""
+    """An open transaction, and its expected effects."""
 
     def __init__(self, txn: StoreTransaction, deadline_us: int) -> None:
         self.txn = txn
@@ -71,7 +71,7 @@ class Model:
         """Queue id to messages in order."""
         self.contents: dict[int, bytes] = {}
         self.growing: dict[int, bytes] = {}
-        """Messages that are incomplete, with what there is."""
+        """Incomplete messages, with their content so far."""
         self.staged: set[int] = set()
         """Complete messages that were on no queue yet."""
         self.open: list[Tx] = []

@@ -23,7 +23,7 @@ def is_telling() -> bool:
 
 
 def check_waiting() -> None:
-    """Raises `StoreError` within a callback: what it would wait for, its own thread has to do."""
+    """Raise `StoreError` within a callback, whose thread would have to do the work that it waits for."""
     if is_telling():
         raise StoreError("callback", "it can't wait for a store", "leave that to another thread, or to a callback")
 
@@ -68,8 +68,7 @@ class Durable(Future[T], Generic[T]):
 
 
 class Waiting:
-    """The commit queue: futures that wait for an LSN, in the order of LSNs. For the thread that makes the calls of the
-    store."""
+    """The commit queue: futures that wait for an LSN, in the order of LSNs. For the thread of the store's calls."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[int, Durable[Any], Any, Callable[[], None] | None]] = deque()
@@ -101,7 +100,7 @@ class Waiting:
 
 
 def tell(done: list[tuple[Durable[Any], Any]]) -> None:
-    """Tell who waits, errors as such; without any lock, for they may call what they like."""
+    """Complete the futures with results or errors; without any lock, because their callbacks may call the store."""
     before, _here.is_telling = is_telling(), True
     try:
         for future, result in done:

@@ -34,7 +34,7 @@ class StoreOptions:
     """The directory for containers that left the log; None to keep none."""
     archive_limits: ArchiveLimits = ArchiveLimits()
     acquisitions: bool = False
-    """Write down, too, who was handed which messages; see `store.acquisitions`."""
+    """True to record acquisitions, too; see `store.acquisitions`."""
     connect: str | None = field(default=None, repr=False)
     """The SQL server that the wiring is on, as a URL that may hold a password; None for SQLite in the store."""
     catalog: str | None = None

@@ -263,7 +263,7 @@ class StoreTransaction:
         return [operation.message_id for operation in self.operations if isinstance(operation, Enqueue)]
 
     def stored(self) -> Iterator[tuple[int, bytes | None]]:
-        """After the commit: what it put on queues, in order. Ids, and contents as far as they are here."""
+        """Yield after the commit the enqueued messages in order: IDs, and contents as far as they are in memory."""
         staged = {*self.staged}
         fresh = iter([message_id for message_id in self.message_ids if message_id not in staged])
         for operation in self.operations:

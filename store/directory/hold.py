@@ -38,7 +38,7 @@ class Hold:
         return self._fd < 0 or not os.fstat(self._fd).st_nlink
 
     def check(self) -> None:
-        """Raises `HoldBroken` if what was held may be something else by now."""
+        """Raise `HoldBroken` if held containers may have been reused."""
         if self.is_broken:
             why = "the disk is full, and the broker had to use again what was held for this"
             raise HoldBroken(self._place, why, "free some space, or take messages off the queues, and try again")

@@ -44,7 +44,7 @@ def need_journal(path: str) -> None:
 
 
 def refuse_sql(database: Database) -> None:
-    """Raises `ForeignStore` if what is at *database* is a store that is all in SQL, and whatever SQL means."""
+    """Raise `ForeignStore` if *database* contains an all-SQL store, and the errors of SQL."""
     with explaining(database), database.engine.connect() as sql:
         has_table = inspect(sql).has_table(schema.progress.name, database.namespace)
         if has_table and sql.scalar(select(func.count()).select_from(schema.progress)):

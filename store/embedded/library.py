@@ -186,8 +186,7 @@ class Store:
         return made
 
     def in_doubt(self) -> list[UnitOfWork]:
-        """Return the prepared transactions, including those from before a crash, and those that were decided and not
-        forgotten."""
+        """Return prepared transactions, including those from before a crash, and those decided and not forgotten."""
         with self.lock:
             self.check()
             return [self._transactions[inner] for inner in self.inner.transactions.in_doubt()]
@@ -199,7 +198,7 @@ class Store:
         self._is_timed = any(inner.deadline_us for inner in self._transactions)
 
     def _end_those_that_ended(self) -> None:
-        """Time-outs and deletions of queues end transactions behind their back: what they had taken is free again."""
+        """End transactions after time-outs and deletions of queues, and release the messages that they had taken."""
         for inner, transaction in [*self._transactions.items()]:
             if inner.state in (TxState.TIMED_OUT, TxState.QUEUE_GONE):
                 transaction.on_rollback()
@@ -254,7 +253,7 @@ class Store:
         return self._clock.wall_us()
 
     def check(self) -> None:
-        """Raises what ended the store, or keeps this process from using it."""
+        """Raise the error that ended the store, or that prevents this process from using it."""
         if os.getpid() != self._pid:
             raise StoreError("store", "another process has opened it and was forked since", "open it after the fork")
         if self._failure is not None:
@@ -269,7 +268,7 @@ class Store:
             raise DiskFull("store", why, "free some space, or take messages off; it goes on by itself")
 
     def check_own(self, queue: Queue) -> None:
-        """Raises what keeps a queue from being used here: its number may be that of another one."""
+        """Raise an error if *queue* was deleted, or belongs to another store, where its ID may denote another queue."""
         if queue.store is not self:
             raise StoreError(f"queue {queue.name}", "it is a queue of another store", "open it in this one")
         queue.check()
@@ -310,7 +309,8 @@ class Store:
             self._news.notify()
 
     def _tell(self) -> None:
-        """A thread of its own: the writer must never wait for the lock, whose holder may wait for the writer."""
+        """Notify waiters in a thread of its own: the writer must not wait for the lock, whose holder may wait for it.
+        """
         while self.is_open:
             with self._news:
                 self._news.wait_for(lambda: self._has_news, _EXPIRY_S if self._is_timed else None)

@@ -19,7 +19,7 @@ from .store_lock import StoreLock
 
 
 class Message:
-    """A message that was taken off a queue, for its taker alone until it is accepted or released."""
+    """A message that was taken from a queue, exclusive to its taker until it is accepted or released."""
 
     def __init__(self, queue: Queue, id: int) -> None:
         self.queue = queue
@@ -145,7 +145,7 @@ class Queue:
             return message
 
     def accept(self, messages: Sequence[Message]) -> Durable[None]:
-        """Be done with messages that were taken off this queue, cheaper than one by one.
+        """Accept messages that were taken from this queue, cheaper than one by one.
 
         Raises `StoreError`, with nothing done, if one of them is not taken any more, or a transaction has it.
         """
@@ -206,7 +206,7 @@ class Queue:
         return arrive
 
     def on_release(self, message_id: int, holder: Message | None) -> None:
-        """*holder*, whom it was given to, has the message no more; nothing if that is so already."""
+        """Release the message of *holder*; no effect if it was released already."""
         turn, given = self._taken.get(message_id, (-1, None))
         if turn >= 0 and given is holder:
             del self._taken[message_id]
@@ -232,7 +232,7 @@ class Queue:
         self._changed.notify_all()
 
     def check(self) -> None:
-        """Raises what ended the store, or `StoreError` if the queue was deleted."""
+        """Raise the error that ended the store, or `StoreError` if the queue was deleted."""
         self.store.check()
         if self.is_deleted:
             raise StoreError(f"queue {self.name}", "it was deleted")

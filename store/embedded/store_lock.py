@@ -28,7 +28,7 @@ class StoreLock(Protocol):
         """Raises the error that ended the store, or `StoreError` if this process must not use it."""
 
     def check_room(self) -> None:
-        """Raises `DiskFull` while the store takes no more messages."""
+        """Raise `DiskFull` while the store accepts no messages."""
 
     def now_us(self) -> int:
         """The wall-clock time."""

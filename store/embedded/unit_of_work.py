@@ -109,7 +109,7 @@ class UnitOfWork:
             return self._store.recorded(lsn, [])
 
     def forget(self) -> Durable[None]:
-        """Forget what was decided."""
+        """Forget the decision."""
         with self._store.lock:
             self._store.check()
             lsn = self.inner.forget(self._store.now_us())

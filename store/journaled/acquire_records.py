@@ -35,7 +35,7 @@ class Acquired(NamedTuple):
 
 
 def taker(container: str, link: str) -> bytes:
-    """A client's link, as `encode` wants it."""
+    """Return the link of a client for `encode`."""
     first, second = (name.encode(errors="replace")[:MAX_NAME_BYTES] for name in (container, link))
     return len(first).to_bytes(_LENGTH_BYTES, "little") + first + second
 

@@ -69,9 +69,9 @@ class Aside:
         return [name for name in RealDirectory(self.path).names() if not name.endswith(PARTIAL)]
 
     def keep(self, durable_lsn: int) -> KeptState:
-        """Set aside what there is, of which all below *durable_lsn* is on the disk.
+        """Keep the current state, which is durable below *durable_lsn*.
 
-        Raises `CairnError`, and then nothing more is there than before.
+        Raises `CairnError`, without any effect.
         """
         self._clear_away()
         source = RealDirectory(os.path.join(self._store, JOURNAL_NAME))

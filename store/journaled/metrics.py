@@ -61,7 +61,7 @@ class JournalMetrics:
     free_containers: int
     """Ready for the log to go on in."""
     made_containers: int
-    """Made so far; a log whose size is steady makes none."""
+    """The number of containers made so far; a log of constant size makes none."""
     archived_containers: int
     """Left the log so far and are in the archive."""
     dropped_containers: int
@@ -77,7 +77,7 @@ class JournalMetrics:
     write_amplification: float
     """(user_bytes + relocated_bytes) / user_bytes; 1 while there are none."""
     emptied_slots: int
-    """Slots whose last live records were copied forward so far."""
+    """Slots from which all live records were copied forward so far."""
     is_relocating: bool
     unreadable_slots: int
     """Slots that can't be emptied because they can't be read."""
@@ -91,7 +91,7 @@ class JournalMetrics:
     checkpoint_bytes: int
     """The bytes that the last checkpoint wrote."""
     replay_bytes: int
-    """The log behind it: what a crash now would have the next start read."""
+    """The size of the log after the checkpoint, which a start after a crash would read."""
     checkpoint_failure: str
     """The reason why checkpoints fail; empty if they work."""
 

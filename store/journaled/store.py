@@ -308,7 +308,7 @@ class JournalStore(WiringCalls):
             checkpointing.step()
 
     def _retire(self, touched: Iterable[int]) -> None:
-        """Take those of the slots *touched* that are not needed out of the log, and what is not needed without them."""
+        """Remove unneeded slots of *touched* from the log, and slots that are not needed without them."""
         journal, pins = self.journal, self.state.pins
         end = min(self.durable_lsn // journal.container_bytes, journal.extent.current_slot)
         self._unexamined += {slot for slot in touched if slot >= end and not pins.is_needed(slot)}
@@ -346,7 +346,7 @@ class JournalStore(WiringCalls):
         return "what the next flush lets go"
 
     def holder_kind(self, slot: int) -> str:
-        """The kind of what holds *slot*: one of few words. Any thread."""
+        """Return the kind of the holder of *slot*, from a fixed set. Any thread."""
         holder = self._holders.first(slot)
         if holder is not None:
             return holder.kind

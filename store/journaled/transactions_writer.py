@@ -134,7 +134,7 @@ class TransactionsWriter:
     def _check_room(self, transaction: StoreTransaction) -> None:
         """Raises `DiskFull`, with nothing done, for a commit that could end the store.
 
-        On a full disk small ones go on, since they take messages off: each may have half of what is left.
+        On a full disk small commits are accepted, because they dequeue messages: each may use half of the rest.
         """
         held_bytes = 0 if transaction.xid else min(transaction.held_bytes, MAX_HELD_BYTES)
         needed_bytes = held_bytes + HEAD_BYTES * (len(transaction.operations) + 2)

@@ -59,7 +59,7 @@ class MemoryTables:
         return message.places.pop(queue_id)
 
     def cut(self, queue_id: int, keep: Iterable[int]) -> dict[int, None]:
-        """Take all messages but *keep* off a queue, in their order; they keep their places until they are looked at."""
+        """Remove all messages but *keep* from a queue, in order; they keep their places until they are processed."""
         messages, cut = self.messages, self.queues.pop(queue_id, {})
         kept = [message_id for message_id in keep if message_id in cut]
         for message_id in kept:

@@ -20,7 +20,7 @@ class Found(NamedTuple):
 
 
 def restore(transactions: Transactions, found: Iterable[Found]) -> None:
-    """Put back what an opening found, with its locks (checklist E39, E51)."""
+    """Restore the transactions that opening found, with their locks (checklist E39, E51)."""
     for one in found:
         transactions.restore(one.xid, one.id, one.state, one.operations)
 

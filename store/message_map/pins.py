@@ -22,7 +22,7 @@ class Pins:
 
     def __init__(self, container_bytes: int) -> None:
         self.live: dict[int, int] = {}
-        """Slot to the bytes of live records in it, as of what is durable."""
+        """Slot to the bytes of live records in it, according to durable records."""
         self.live_bytes = 0
         """The sum."""
         self.tombstones: dict[int, dict[int, int]] = {}
@@ -156,14 +156,14 @@ class Pins:
             self._ended_in[ended].discard(slot)
 
     def restore_ends(self, slot: int, ends: dict[int, int], superseded: set[int]) -> None:
-        """Put back what a checkpoint knows of *slot*."""
+        """Restore the ends of *slot* from a checkpoint."""
         for ended, count in ends.items():
             self._add_end(slot, ended, count)
         if superseded:
             self.superseded[slot] = superseded
 
     def begin(self, slots: Iterable[int], records: Iterable[tuple[int, int]]) -> None:
-        """Recovery is through: the log is *slots*, and *records* (LSN and bytes) are what lives in it."""
+        """End recovery: the log is *slots*, and *records* (LSN and bytes) are its live records."""
         self.pending = {}
         self.live = {}
         self.live_bytes = 0

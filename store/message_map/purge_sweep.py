@@ -13,7 +13,7 @@ from .purges import PurgeMark
 from .state import State
 
 AT_ONCE = 2048
-"""Messages that a step looks at."""
+"""The number of messages that a step processes."""
 IsAdded = Callable[[int], bool]
 """Returns whether a transaction is going to put the message on a queue."""
 

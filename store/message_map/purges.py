@@ -86,7 +86,7 @@ class PurgeMarks:
         return cut is not None and lsn in (cut.lsn, *(one.lsn for one in cut.before))
 
     def swept(self, queue_id: int) -> list[PurgeMark]:
-        """All messages of the newest cut were looked at; those whose records need not be kept any more."""
+        """Record that all messages of the newest purge are processed; return purges whose records are not needed."""
         cut = self._swept[queue_id] = self.unswept.pop(queue_id)
         return self._let_go([cut, *cut.before])
 

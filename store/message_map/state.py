@@ -231,7 +231,7 @@ class State:
     # ---- recovery -------------------------------------------------------------------------------------------------
 
     def apply(self, lsn: int, head: RecordHead, payload: Callable[[], memoryview]) -> None:
-        """Take in a record read back from the log; of some its *payload* is looked at."""
+        """Apply a record that was read back from the log; the *payload* of some types is read."""
         kind, flags = head.type, head.flags
         if head.txn_id and kind <= DEQUEUE:
             self.outcomes.gather(lsn, head)
@@ -255,7 +255,7 @@ class State:
             self.cut(PurgeMark(head.queue_id, head.extra or lsn, kept, lsn), head.undo_prev)
 
     def _do(self, step: Step, is_placed: bool) -> None:
-        """An operation of a transaction whose commit was read; *is_placed*: a Start record puts it on its queue."""
+        """Apply an operation of a transaction whose commit was read; *is_placed*: a Start record enqueues it."""
         lsn, kind, flags, message_id = step.lsn, step.type, step.flags, step.message_id
         if kind == START:
             self.started(lsn, flags if is_placed else flags & ~FLAG_ENQUEUE, step.queue_id, step.size_bytes)
@@ -362,7 +362,7 @@ class State:
         self.outcomes.changed = self.cuts.changed = False
 
     def restore_page(self, slot: int, ids: Lsns, values: npt.NDArray[np.uint64]) -> None:
-        """Put back the plain messages whose ids lie in *slot*."""
+        """Restore the plain messages whose IDs lie in *slot*."""
         self.pages[slot] = dict(zip(ids.tolist(), self.share_all(values), strict=True))
 
     # ---- what is asked --------------------------------------------------------------------------------------------
@@ -415,8 +415,7 @@ class State:
         return self.unsettled.get(lsn, lsn)
 
     def unfinished(self) -> list[int]:
-        """Return messages that never became complete, or never reached a queue; those of prepared transactions may
-        still."""
+        """Return messages that are incomplete, or never reached a queue; those of prepared transactions still may."""
         adds = self.outcomes.adds()
         found = [message_id for message_id, odd in self.detailed.items() if not odd.queues or not odd.is_complete]
         return [message_id for message_id in found if message_id not in adds]
@@ -433,7 +432,7 @@ class State:
         return page
 
     def _count(self, queue_id: int, size_bytes: int) -> None:
-        """Add *size_bytes*, which may be negative, to what is on that queue."""
+        """Add *size_bytes*, which may be negative, to the size of that queue."""
         total = self.queue_bytes.get(queue_id, 0) + size_bytes
         if total:
             self.queue_bytes[queue_id] = total

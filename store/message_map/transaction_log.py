@@ -278,7 +278,7 @@ class TransactionLog:
             self.decided.pop(txn_id, None)
 
     def finish(self, slots: Iterable[int]) -> None:
-        """Recovery is through the log, whose slots are *slots*: what was not prepared is rolled back (E39)."""
+        """End recovery of the log with the slots *slots*: transactions that were not prepared are rolled back (E39)."""
         here = set(slots)
         self._steps.clear()
         size = self._container_bytes
@@ -339,7 +339,7 @@ class TransactionLog:
         ).encode()
 
     def decode(self, body: bytes) -> None:
-        """Put back what `encode` gave, into an empty map; its pins are restored apart from it."""
+        """Restore the result of `encode` in an empty map; its pins are restored separately."""
         fields: dict[str, Any] = json.loads(body)
         for txn_id, xid, start_lsn, prepare_lsn, count, intentions in fields["prepared"]:
             one = self._of(txn_id)

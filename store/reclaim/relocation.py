@@ -3,8 +3,8 @@
 The log may take twice the size of its live records, plus a few containers. When it takes more, or the disk is full and
 the reserve in use, the slot that is cheapest to empty is chosen. Its needed records (live records, and ends of records
 elsewhere) are copied to new blocks at the end of the log. When these are durable, the slot is retired like any other.
-Only records that outlived their neighbors are therefore copied. A message keeps its ID, and its content and place are
-in one block.
+Only records that outlived their neighbors are therefore copied. A message keeps its ID; its content and place are in
+one block.
 
 A power cut at any step leaves the old record, or both, or the new one: a copy is equivalent to the original, and the
 slot of the original leaves the log only after the copy is durable.
@@ -246,7 +246,7 @@ class Relocation:
         self._state.outcomes.moved(copy, head, lsn)
 
     def _copy_cut(self, block: Block, lsn: int, head: RecordHead) -> None:
-        """Say again that a queue was cut, if its messages are not all looked at yet, or are still in the log."""
+        """Copy a purge record, if its messages are not all processed yet, or are still in the log."""
         journal, state = self._journal, self._state
         ended = [slot for slot in state.pins.tombstones.get(self._victim, ()) if slot in journal.extent.slots]
         is_kept = state.cuts.is_kept(head.queue_id, lsn)
@@ -264,7 +264,7 @@ class Relocation:
             state.cut(PurgeMark(head.queue_id, position, frozenset(array("Q", payload)), copy))
 
     def _copy_outcome(self, lsn: int, head: RecordHead) -> None:
-        """Say again what still counts of a tx-commit or tx-rollback, if it does."""
+        """Copy a tx-commit or tx-rollback with the operations that still count, if any."""
         outcomes, journal = self._state.outcomes, self._journal
         outcome = outcomes.needed.get(self._victim, {}).get(lsn)
         if outcome is None:

@@ -39,7 +39,7 @@ class TransactionHolds(NamedTuple):
     txn_id: int
     xid: bytes
     state: str
-    """"prepared", or what was decided without its coordinator: "committed", "rolled back"."""
+    """The state "prepared", or the decision without its coordinator: "committed", "rolled back"."""
 
     @property
     def kind(self) -> str:
@@ -81,7 +81,7 @@ Holder = MessageHolds | TransactionHolds | PurgeHolds | TombstonesHold
 
 
 class SlotHolders:
-    """Tells what holds the slots of one log."""
+    """Finds the holders of the slots of one log."""
 
     def __init__(self, state: State, container_bytes: int) -> None:
         self._state = state

@@ -44,7 +44,7 @@ class Batch:
     def __init__(self, begin_lsn: int) -> None:
         self.begin_lsn = begin_lsn
         self.end_lsn = begin_lsn
-        """Set when it is handed over."""
+        """The end of the batch, set when it is passed to the writer."""
         self._parts: list[tuple[dict[str, _Rows], int]] = []
         self._begin_part()
 

@@ -23,7 +23,7 @@ _Found = TypeVar("_Found")
 
 
 class SqlReader:
-    """Reads what is durable."""
+    """Reads durable content."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

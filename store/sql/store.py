@@ -101,7 +101,7 @@ class SqlStore(MappedStore):
         return self._writer.why
 
     def close(self) -> None:
-        """Raises what SQL means if the rest can't be written: it was not confirmed, and is lost."""
+        """Close the store. Raises the errors of SQL if the rest can't be written: it was not confirmed, and is lost."""
         self.close_sql()
         try:
             self._unwritten = self._writer.stop() or self._unwritten

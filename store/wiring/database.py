@@ -88,7 +88,7 @@ def open_sqlite(path: str) -> Database:
 
 
 def check_sqlite(path: str) -> None:
-    """Make the SQLite file at *path* if it does not exist. Raises `ForeignStore` or `DiskError` for what is none."""
+    """Create the SQLite file at *path* if it does not exist. Raises `ForeignStore` or `DiskError` for other files."""
     if not os.path.exists(path):
         try:
             os.close(open_private(path, os.O_CREAT | os.O_WRONLY))

@@ -72,7 +72,7 @@ def told_place(store: str) -> str:
 
 
 def tell_place(store: str, address: DatabaseAddress, more: Mapping[str, str] | None = None) -> None:
-    """Write wiring.json durably, with what there is *more* to tell, if it does not name that place already."""
+    """Write wiring.json durably, with the fields of *more*, if it does not contain that location already."""
     if told_place(store) == str(address):
         return
     told = {"connect": address.shown_url, "catalog": address.catalog, **(more or {})}

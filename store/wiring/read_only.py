@@ -17,7 +17,7 @@ from .wiring import Wiring
 
 @contextmanager
 def server_wiring(address: DatabaseAddress) -> Iterator[Wiring]:
-    """The wiring on a server, closed at the end of the context. Raises `UnusableConnect`, and what SQL means."""
+    """The wiring on a server, closed at the end of the context. Raises `UnusableConnect`, and the errors of SQL."""
     wiring = Wiring.connect(address, alone=False)
     try:
         yield wiring
@@ -29,7 +29,7 @@ def server_wiring(address: DatabaseAddress) -> Iterator[Wiring]:
 def file_wiring(path: str, mode: str = "ro") -> Iterator[Wiring]:
     """The wiring in the SQLite file at *path*, closed at the end of the context.
 
-    *mode* "rw": what a crash left half done is rolled back in reading. Raises `CairnError` if *path* is not a file.
+    *mode* "rw": an incomplete transaction is rolled back in reading. Raises `CairnError` if *path* is not a file.
     """
     if not os.path.isfile(path):
         raise not_a_file(path)

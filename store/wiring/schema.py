@@ -162,7 +162,7 @@ decision = Table(
 
 
 def upgrade(sql: Connection, namespace: str | None) -> None:
-    """Bring what is there, from nothing on, to `VERSION`, within the transaction of *sql*.
+    """Upgrade the schema, or create it, to `VERSION`, within the transaction of *sql*.
 
     *namespace*: PostgreSQL's schema that the tables are in. Raises what SQLAlchemy does.
     """
