@@ -34,7 +34,8 @@ class Quantity(click.ParamType[int]):
 
 
 def _place(kind: str, value: object, param: click.Parameter | None) -> str:
-    return f"{kind if param is None else param.opts[-1]} {value}"
+    names = [kind] if param is None else param.opts
+    return f"{next((name for name in names if name.startswith('--')), names[0])} {value}"
 
 
 _A_SIZE = "give bytes, or a number with a unit, like 512K, 64MiB or 1GB (K and KiB are 1024 bytes, KB is 1000)"

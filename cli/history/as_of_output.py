@@ -118,7 +118,9 @@ def _show_changes(
     for queue_id, change in changes.items():
         table.add_row(printable(found.past.name_of(queue_id)), *map(str, _counts(change).values()))
     out.print(table if changes else "nothing has changed")
-    for queue_id, change in changes.items() if count else ():
+    for queue_id, change in changes.items():
+        if not count or not (change.went or change.came):
+            continue
         table = Table("", "message", "at LSN", "when", "why", title=printable(found.past.name_of(queue_id)))
         for sign, some in (("-", change.went), ("+", change.came)):
             for message_id, at in list(some.items())[:count]:

@@ -15,6 +15,12 @@ SIZES = {
 }  # fmt: skip
 
 
+def test_error_names_the_first_long_spelling_of_the_option() -> None:
+    option = click.Option(["-p", "--pause-time", "--pause_time"])
+    with pytest.raises(WrongCall, match=r"^--pause-time 5x: invalid duration"):
+        Duration().convert("5x", option, None)
+
+
 @pytest.mark.parametrize("text", SIZES)
 def test_size_has_units_of_1024_and_of_1000(text: str) -> None:
     assert SIZE.convert(text, None, None) == SIZES[text]

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -122,6 +123,19 @@ def test_a_difference_says_what_came_and_why_what_went(filled: Filled, command: 
     assert [one["why"] for one in purged.objects if one.get("came") is False].count("purged") == 40
     assert "purged" in command("as-of", filled.path, filled.archive, "--diff", filled.points[7], "end").out
     assert "name the earlier one first" in command("as-of", filled.path, filled.archive, "--diff", last, first).err
+
+
+def test_difference_shows_no_table_for_messages_that_came_and_went(tmp_path: Path, command: Dump) -> None:
+    store, _ = open_store(str(tmp_path / "store"), SystemClock(), StoreOptions())
+    store.run_inline(store.became_durable)
+    orders = queue(store, "orders")
+    begin = store.next_lsn
+    message_id, _ = store.put(orders, b"an order", START_US)
+    store.dequeue(message_id, orders, START_US, Why.ACCEPTED)
+    store.close()
+    out = command("as-of", tmp_path / "store", "--diff", begin, "end").out
+    assert "came and went" in out
+    assert "at LSN" not in out
 
 
 def test_what_was_purged_is_restored(filled: Filled, command: Dump, tmp_path: Path) -> None:
@@ -274,3 +288,23 @@ def test_moments() -> None:
     for text in ("", "-1", "1.5", "x", str(1 << 64), "10y"):
         with pytest.raises(CairnError, match="LSN"):
             parse_point_in_time(text, now_us)
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="the tool that takes a capability away is missing")
+@pytest.mark.parametrize("verb", [("as-of", "end"), ("trace", "1088"), ("restore", "other")], ids=lambda verb: verb[0])
+def test_directory_of_another_user_is_reported_with_the_remedy(tmp_path: Path, verb: tuple[str, str]) -> None:
+    """The capability to read everything is taken away from root; others do not have it."""
+    within = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    store = tmp_path / "closed" / "store"
+    store.mkdir(parents=True)
+    store.parent.chmod(0)
+    try:
+        done = subprocess.run(
+            [*within, CAIRNMQ, verb[0], str(store), verb[1]], capture_output=True, text=True, cwd=tmp_path,
+            timeout=DEADLINE_S,
+        )  # fmt: skip
+    finally:
+        store.parent.chmod(0o700)
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"cairnmq: {store}")
+    assert done.stderr.endswith("Permission denied; check the owner and the permissions\n")

@@ -190,6 +190,7 @@ def test_what_is_not_there_is_told(tmp_path: Path, trace: Dump) -> None:
     store.close()
     for words, says in (
         ((message_id + 1,), "no record stands there"),
+        ((1 << 40,), f"LSN {1 << 40}: the log ends at LSN "),
         (("--message-id", "nobody"), "has no record of it"),
         ((), "name a store and a message"),
         (("--property", "order"), "give NAME=VALUE"),

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
+from ...analytics.scan.journal_directory import need_directory
 from ...base.disk.real import RealDirectory
 from ...base.errors import CairnError, CorruptJournal, ForeignStore, StoreInUse
 from ...journal.format import log_mark as mark
@@ -53,8 +54,7 @@ def restore(
     *connect* and *catalog*: put the wiring there, where none may be yet. Raises `CairnError`, and then leaves
     *target* as it was.
     """
-    if not os.path.isdir(backup):
-        raise CairnError(backup, "no such directory", "name what `cairnmq backup` made")
+    need_directory(backup, "name what `cairnmq backup` made")
     found = manifest.read(RealDirectory(backup))
     _refuse_target(target)
     if connect is None and catalog is not None:

@@ -67,7 +67,8 @@ class RecordReader:
         if file is None:
             kept = history.containers.get(slot)
             if kept is None:
-                raise JournalError(f"LSN {lsn}", "its container is not kept any more")
+                is_ahead, end = lsn >= history.end_lsn, f"the log ends at LSN {history.end_lsn}"
+                raise JournalError(f"LSN {lsn}", end if is_ahead else "its container is not kept any more")
             file = self._files[slot] = RealFile(kept.path, os.O_RDONLY)
             if len(self._files) > _MOST_OPEN:
                 self._files.popitem(last=False)[1].close()
