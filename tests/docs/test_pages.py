@@ -42,6 +42,17 @@ def test_every_tutorial_is_executed() -> None:
     assert tutorials - set(PAGES) == set()
 
 
+def test_pages_name_tests_that_exist() -> None:
+    named = {
+        (path.name, name)
+        for folder in (*_EXECUTED, DOCS / "reference", DOCS / "explanation")
+        for path in folder.glob("*.md")
+        for name in re.findall(r"\btests/[a-z_/]+\.py\b", path.read_text())
+    }
+    assert named
+    assert [one for one in sorted(named) if not (DOCS.parent / one[1]).exists()] == []
+
+
 def test_users_log_in_with_the_certificates_of_the_guide(tmp_path: Path) -> None:
     users, certificates, use = section(TLS, None)
     [rules] = [block for block in blocks_of(DOCS / "how-to/access-rules.md") if block.title == "rules.toml"]
@@ -56,6 +67,7 @@ def test_users_log_in_with_the_certificates_of_the_guide(tmp_path: Path) -> None
             url = f"amqp://127.0.0.1:{running.port}"
             run(ask.replace(":5671", f":{port}"), tmp_path, CAIRNMQ_PASSWORD=PASSWORD, CAIRNMQ_URL=url)
         assert len(asks) == 2
+    assert (tmp_path / "broker.pem").stat().st_mode & 0o777 == 0o600, "the private key is in it"
 
 
 @pytest.mark.parametrize("page", ["how-to/access-rules.md", "reference/access.md"])
