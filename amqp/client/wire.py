@@ -90,7 +90,7 @@ class Wire:
         self._put(link.attach_frame())
 
     def detach(self, link: ClientLink) -> None:
-        """Close a link of ours."""
+        """Detach and close a link of this side."""
         self._put(p.frame(p.DETACH, Uint(link.handle), True))
         link.closing = True
 
@@ -145,7 +145,7 @@ class Wire:
             self._flow_due = False
 
     def write(self) -> None:
-        """Give the socket what it takes."""
+        """Write pending output to the socket."""
         while self._out:
             try:
                 del self._out[: self._sock.send(self._out)]
@@ -161,7 +161,7 @@ class Wire:
         return len(self._out)
 
     def pulse(self, now_s: float) -> None:
-        """Show that we are there, if the broker wants to know."""
+        """Send an empty frame if the idle timeout of the broker requires it."""
         if self._pulse_s and now_s - self._wrote_s > self._pulse_s:
             self._put(p.EMPTY_FRAME)
 
@@ -182,7 +182,7 @@ class Wire:
         self._sock.close()
 
     def cut(self) -> None:
-        """Be gone without a word."""
+        """Close the socket without an AMQP close."""
         self.closed = True
         self._sock.close()
 

@@ -35,10 +35,10 @@ class Deliveries(Protocol):
         """Process the input that arrived while *link* was held, and resume processing."""
 
     def begin_resuming(self) -> None:
-        """Read and write what proton leaves out: there are links that resume."""
+        """Read and write the fields that proton omits: there are links that resume."""
 
     def rule_out_resuming(self) -> None:
-        """Stop reading what proton leaves out: the peer has no state here."""
+        """Stop reading the fields that proton omits: the peer has no state here."""
 
     def claims_of(self, name: str, *, receives: bool) -> Claims:
         """Return the claims of an attach that was read before proton."""
@@ -62,7 +62,7 @@ class Endpoints:
     ) -> None:
         self.links: dict[Pointer, Link] = {}
         self.holding: dict[Link, None] = {}
-        """Links that are held: what comes on them stays in proton."""
+        """Links that are held: their input stays in proton."""
         self.events: list[Event] = []
         """The rare events in order; the terminal empties it."""
         self.resumes: Callable[[str], bool] = _nobody
@@ -267,7 +267,7 @@ class Endpoints:
             self.refuse("amqp:decode-error", "a frame that is none of AMQP 1.0's")
 
     def refuse(self, condition: str, description: str) -> None:
-        """End the connection because of what the peer sent."""
+        """End the connection because of a violation by the peer."""
         self._lose_links()
         self.close(condition, description)
         self._closed(f"{condition}: {description}")
@@ -408,7 +408,7 @@ class Endpoints:
             self._taken.frames.unsettled[key] = {tag: encoded_state(state) for tag, state in kept.states.items()}
 
     def open_as(self, link: Link, found: Attach) -> None:
-        """Answer an attach with what another container has answered."""
+        """Answer an attach with the answer of another container."""
         if not link.sender:
             most_bytes = self._limits.max_message_bytes
             found = found._replace(max_message_bytes=min(found.max_message_bytes or most_bytes, most_bytes))

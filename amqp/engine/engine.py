@@ -196,7 +196,7 @@ class Engine:
         return False
 
     def begin_resuming(self) -> None:
-        """Read and write what proton leaves out, from now on: there are links that resume on this connection."""
+        """Read and write the fields that proton omits, from now on: there are links that resume on this connection."""
         if self._read_along is None:
             self._read_along = ReadAlong(self._transport, self._limits.max_frame_bytes, is_new=False)
             self._follow()
@@ -206,7 +206,7 @@ class Engine:
             self._plain_take, self._take = self._take, self._transfer_resuming
 
     def rule_out_resuming(self) -> None:
-        """Stop reading what proton leaves out, until a link asks to resume."""
+        """Stop reading the fields that proton omits, until a link requests to resume."""
         self._read_along = None
         self._follow()
 
@@ -236,7 +236,7 @@ class Engine:
         self.controls_left = left - (ALL_CONTROLS - self.controls_left)
 
     def digest(self) -> None:
-        """Digest what was pushed, as far as `controls_left` allows."""
+        """Digest the pushed bytes, as far as `controls_left` allows."""
         while self.outgoing.answered:
             early, its_delivery = self.outgoing.answered.pop()
             if not early.closed:
@@ -493,7 +493,7 @@ class Engine:
         return False
 
     def hold(self, link: Link) -> None:
-        """Leave what comes on an incoming *link* in proton: its session's window shuts, and the peer waits."""
+        """Leave the input of an incoming *link* in proton: the window of its session closes, and the peer waits."""
         link.is_paused = True
         self.endpoints.holding[link] = None
 

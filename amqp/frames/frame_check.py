@@ -93,7 +93,7 @@ class Violation(Exception):
 
 
 class Half:
-    """The peer's half of a link: what its attach said, and the delivery that is arriving."""
+    """The half of a link of the peer: the fields of its attach, and the delivery that is arriving."""
 
     __slots__ = (
         "format", "has_source", "in_delivery", "is_second", "limit", "link", "name", "refusal", "sends", "tag",
@@ -144,7 +144,7 @@ class Handler(Protocol):
         """Gives checked bytes to proton."""
 
     def digest(self) -> None:
-        """Digest what was pushed."""
+        """Digest the pushed bytes."""
 
     def violated(self, channel: Channel | None, violation: Violation) -> None:
         """End the link, session or connection in the scope of the violation."""

@@ -19,7 +19,7 @@ class EventKind(Enum):
     ENDED = auto()
     ATTACHED = auto()
     ANSWERED = auto()
-    """The peer has answered an attach of ours."""
+    """The peer has answered an attach of this side."""
     FLOW = auto()
     DETACHED = auto()
     CLOSED = auto()

@@ -79,7 +79,7 @@ class Link:
         self.beyond = 0
         """Credit of a drain beyond what a capped link may have, which is not reported to the driver."""
         self.capped = False
-        """The peer wants more than it may have unsettled."""
+        """The peer requests more than it may have unsettled."""
         self.transaction = b""
         """The transactional state of the last transfer; empty without a transaction."""
         self.runs: list[tuple[int, bytes]] = []
@@ -107,7 +107,7 @@ class Link:
         Negative for messages that arrived without credit.
         """
         self.excess_messages = 0
-        """Messages that arrived beyond what this side wants now."""
+        """Messages that arrived beyond the credit that this side grants now."""
         self.given_back = 0
         """Credit that drains gave back to the peer."""
         self.spent = 0

@@ -127,7 +127,7 @@ def confirm(link: Link, deliveries: Iterable[tuple[Pointer, int]]) -> None:
 
 
 def in_detail(outcome: Outcome, disposition: Pointer) -> Outcome:
-    """*outcome* with what is said of it beyond its state."""
+    """Return *outcome* with the details of its state."""
     if outcome.state == MODIFIED:
         return outcome._replace(
             failed=bool(lib.pn_disposition_is_failed(disposition)),

@@ -80,7 +80,7 @@ def refuse(link: Link) -> None:
 
 
 def _fill(source: Pointer, found: Terminus) -> None:
-    """Write what there is into a source that was left out."""
+    """Write the fields of *found* into a source that was omitted."""
     lib.pn_terminus_set_type(source, lib.PN_SOURCE)
     lib.pn_terminus_set_address(source, (found.address or "").encode())
     lib.pn_terminus_set_durability(source, found.durability)

@@ -66,7 +66,7 @@ def recall(link: Link, tags: Collection[Any]) -> None:
 
 
 def offer(target: Pointer) -> None:
-    """Say in the answer to an attach what the coordinator can do."""
+    """Write the capabilities of the coordinator to the answer to an attach."""
     capabilities = lib.pn_terminus_capabilities(target)
     lib.pn_data_clear(capabilities)
     proton.put_symbols(capabilities, CAPABILITIES)

@@ -30,7 +30,7 @@ Pointer = Any
 
 
 def text(chars: Pointer) -> str | None:
-    """A C string, None for NULL; what is not UTF-8 is replaced."""
+    """Return a C string, None for NULL; invalid UTF-8 is replaced."""
     return None if not chars else ffi.string(chars).decode("utf-8", "replace")
 
 

@@ -50,13 +50,14 @@ class Attempt(Protocol):
     """The initial response, sent with the name of the mechanism."""
 
     def challenged(self, data: bytes) -> Challenge | Check:
-        """The server said *data*: what to respond, or what to call where it may take its time. Raises `Denied`."""
+        """Process *data* of the server; return the response, or a check that may take time. Raises `Denied`."""
 
     def checked(self, found: Any) -> Challenge:
         """The `Check` returned *found*. Raises `Denied`."""
 
     def succeeded(self, data: bytes) -> None:
-        """The server has let us in, and said *data* with that. Raises `Denied` if it has to prove who it is."""
+        """Process *data* of the server after success. Raises `Denied` if the server must authenticate itself and does
+        not."""
 
 
 class _Once:

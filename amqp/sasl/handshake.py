@@ -76,7 +76,7 @@ class Handshake(ABC):
 
     @abstractmethod
     def _proved(self, found: Any) -> bytes:
-        """The check returned *found*: what to answer."""
+        """Process the result *found* of the check; return the answer."""
 
     def _go_on(self, answer: bytes) -> tuple[bytes, bytes]:
         answer = self._advance(answer)
@@ -89,7 +89,7 @@ class Handshake(ABC):
         return answer, b""
 
     def _advance(self, answer: bytes) -> bytes:
-        """Handle what is complete of `_held`; what to answer."""
+        """Process the complete part of `_held`; return the answer."""
         while True:
             stage = self.stage
             if stage is Stage.SASL:

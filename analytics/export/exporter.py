@@ -136,7 +136,7 @@ def _settled(place: Target, source: Source, asked: ExportRequest) -> Shape:
 
 
 def _need(kind: str) -> None:
-    """Raises `CairnError` if what a format needs is not installed."""
+    """Raise `CairnError` if a package for the format is not installed."""
     try:
         if kind == "delta":
             from . import delta  # noqa: F401

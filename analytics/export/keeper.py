@@ -26,7 +26,7 @@ SLOT_BYTES = 8 << 30
 
 
 class _Ended(Exception):
-    """The broker ends; what was committed stays."""
+    """The broker ends; committed data stays."""
 
 
 class ExportKeeper:
@@ -46,7 +46,7 @@ class ExportKeeper:
             hold(seen, SLOT, seen.first_lsn, SLOT_BYTES)
 
     def step(self) -> None:
-        """Export what was sealed since. Raises `CairnError`, and `_Ended` between two commits."""
+        """Export the containers that were sealed since. Raises `CairnError`, and `_Ended` between two commits."""
         done = export(self._store, self._target, self._asked, _go_on)
         if self._archive is None:
             release_until(open_log(self._store), SLOT, done.end_lsn, SLOT_BYTES)

@@ -36,7 +36,7 @@ class ParquetSink:
     """A directory of Parquet files as a target of exports. One process at a time, see `Target`."""
 
     def __init__(self, target: Target, shape: Shape) -> None:
-        """End what a crash has cut off. Raises `CairnError`."""
+        """Complete an interrupted commit. Raises `CairnError`."""
         self._path = target.path
         self._shape = shape
         self._place = os.path.join(target.own, _STATE)

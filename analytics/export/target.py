@@ -164,7 +164,7 @@ def write_json(path: str, value: dict[str, Any]) -> None:
 
 
 def make_directories(path: str) -> None:
-    """Create *path* and what is missing above it, for its owner only. Raises `DiskError`."""
+    """Create *path* and its missing parents, for the owner only. Raises `DiskError`."""
     try:
         make_private_directories(path)
     except OSError as error:

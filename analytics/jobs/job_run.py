@@ -89,7 +89,7 @@ def _no_error(request: object, address: object) -> None:
 
 
 def answer(job: Job, views: Views) -> pa.Table:
-    """The rows of a job. Raises `CairnError` for what Spark fails at, too."""
+    """Return the rows of a job. Raises `CairnError`, also for failures of Spark."""
     try:
         return job.run(views.spark, views).toArrow()
     except (PySparkException, Py4JError) as error:

@@ -96,7 +96,7 @@ def _aware(time: datetime) -> datetime:
 
 
 def _overview(tables: dict[str, pa.Table], truncated: str) -> str:
-    """The verdict, and what is on queues; of the jobs that were run."""
+    """Return the verdict and the totals of queues, from the jobs that were run."""
     cards: list[tuple[str, str, str]] = []
     if "integrity" in tables:
         found = tables["integrity"].num_rows
@@ -147,7 +147,7 @@ def _section(job: Job, table: pa.Table, made: datetime) -> str:
 
 
 def _ends(table: pa.Table, made: datetime) -> str:
-    """The first and the last rows of a table that is longer than what is shown of it."""
+    """Return the first and the last rows of a table that is too long for the report."""
     columns = [name for name in table.schema.names if name in ("container", "share", "live_bytes", "messages")]
     some = table.select(columns)
     last = some.take(list(range(some.num_rows - 1, some.num_rows - 1 - MOST_TOP, -1)))

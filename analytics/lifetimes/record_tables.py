@@ -117,7 +117,7 @@ def content_records(tables: RecordTables) -> RecordTables:
 
 
 def _tells_more(heads: npt.NDArray[np.void]) -> bool:
-    """Return whether the payload of one of these records is looked at."""
+    """Return whether the payload of one of these records is read."""
     return bool(_MAY_TELL[heads["type"]].any())
 
 

@@ -76,7 +76,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Log:
-    """A look at a log. It can be pickled, and read by any process that sees the same files."""
+    """A view of a log. It can be pickled, and read by any process that has the same files."""
 
     place: str
     """The store, for messages to people."""
@@ -216,7 +216,7 @@ def _marked(path: str) -> tuple[str, mark.Mark] | None:
 
 
 def _containers(journal: str, reader: LogReader, history: bool) -> dict[int, KnownContainer]:
-    """Slot to container, of those that still hold what *reader* saw."""
+    """Return the containers, by slot, that still hold what *reader* found."""
     known: dict[int, KnownContainer] = {}
     for slot, head in reader.heads.by_slot.items():
         if not (history or reader.holds(slot)):

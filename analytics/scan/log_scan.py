@@ -21,9 +21,9 @@ class ScanOptions:
     verify: bool = False
     """Check the checksum of each block."""
     permissive: bool = False
-    """Leave out what can't be read, and count it; else `CorruptJournal` is raised."""
+    """Skip unreadable ranges, and count them; otherwise `CorruptJournal` is raised."""
     lose: bool = False
-    """Leave out what is reclaimed while it is read; else `Reclaimed` is raised."""
+    """Skip ranges that are reclaimed while they are read; otherwise `Reclaimed` is raised."""
 
 
 def scanner_of(log: Log, how: ScanOptions, needs_payloads: Callable[[Heads], bool]) -> Scanner:

@@ -264,7 +264,7 @@ class _Scan:
         return bool(skipped)
 
     def _fill(self, offset: int, kept: int, wanted: int) -> None:
-        """Read into the buffer behind what is kept there; a sector that the disk refuses reads as zeros."""
+        """Read into the buffer after its kept part; a sector with a read error reads as zeros."""
         view = self._scanner.view[kept : kept + wanted]
         try:
             got = self._file.read_into(offset, view)

@@ -88,7 +88,7 @@ class Folder:
     # ---- for the process that keeps it -----------------------------------------------------------------------------
 
     def tidy(self) -> None:
-        """Remove what a crash has left."""
+        """Remove the temporary files of a crash."""
         for path in self._surplus:
             _remove(path)
         self._surplus = []
@@ -122,7 +122,7 @@ class Folder:
         return gone
 
     def let_go(self) -> None:
-        """Remove second names of what has been gone for long."""
+        """Remove the second names of sidecars that were merged long ago."""
         names = {os.path.basename(one.path) for one in self.sidecars}
         with suppress(OSError), os.scandir(os.path.join(self.path, HELD)) as held:
             for one in held:  # its ctime is when it lost the first name

@@ -27,7 +27,7 @@ from .sidecar import make
 log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
-"""The interval between looks at the log, in seconds."""
+"""The interval between checks of the log, in seconds."""
 LOOK_SHARE = 0.02
 """The largest share of a core that looking may take; with thousands of containers the interval grows to keep it."""
 LOCK_NAME = "lock"
@@ -37,7 +37,7 @@ class SidecarKeeper:
     """Keeps the sidecars of one log. One thread, and one process at a time."""
 
     def __init__(self, store: str, directory: str, archive: str | None, most_bytes: int) -> None:
-        """Raises `StoreInUse` if another process keeps them, and what `open_journal` and `Folder` raise."""
+        """Raise `StoreInUse` if another process keeps the sidecars, and the errors of `open_journal` and `Folder`."""
         self._store = store
         self._archive = archive
         self._most_bytes = most_bytes

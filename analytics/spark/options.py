@@ -160,7 +160,7 @@ class Options:
 
     @property
     def has_start(self) -> bool:
-        """Return whether a beginning is asked for."""
+        """Return whether a start is requested."""
         return self.start_lsn is not None or self.start_us is not None
 
     def reading(self, journal: Journal) -> ReadOptions:
@@ -252,7 +252,7 @@ def _check_view(view: str, found: Mapping[str, str]) -> None:
 
 
 def check_batch(options: Options) -> None:
-    """Raises `CairnError` for what only a stream can do."""
+    """Raise `CairnError` for options that only a stream supports."""
     for value, name in ((options.starting_offsets, "startingOffsets"), (options.trigger_bytes, "maxBytesPerTrigger"),
                         (options.slot, "slot"), (options.slot_bytes != SLOT_BYTES, "slotMaxBytes")):  # fmt: skip
         if value:
@@ -269,7 +269,7 @@ def _check_sidecars(options: Options) -> None:
 
 
 def check_stream(options: Options) -> None:
-    """Raises `CairnError` for what no stream can do."""
+    """Raise `CairnError` for options that no stream supports."""
     _check_sidecars(options)
     if options.view != "records":
         raise CairnError("option view", f"a stream has the view records, not {options.view}", "read that as a batch")

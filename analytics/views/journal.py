@@ -33,7 +33,7 @@ VIEWS = ("records", "messages", "places", "strays", "transactions", "containers"
 
 
 class Journal:
-    """A look at a journal. Can be pickled; any thread may use it."""
+    """A view of a journal. Can be pickled; any thread may use it."""
 
     def __init__(
         self, log: Log, store: str, queue_names: Mapping[int, str], connect: str | None, catalog: str | None

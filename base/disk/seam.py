@@ -18,7 +18,8 @@ Buffer = bytes | bytearray | memoryview
 
 
 class File(Protocol):
-    """An open file addressed by byte offset. One thread may write; others may read ranges that are not being written.
+    """An open file addressed by byte offset. One thread may write; others may read other ranges meanwhile.
+
     """
 
     name: str

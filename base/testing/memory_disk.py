@@ -215,7 +215,8 @@ class MemoryDirectory:
         self.tell("sync directory")
 
     def pending(self, *, changing: bool = False) -> list[Pending]:
-        """Return everything that a power cut may lose now, oldest first; *changing*: without writes of equal content.
+        """Return all changes that a power cut may lose now, oldest first; *changing*: without writes of equal content.
+
         """
         with self.lock:
             changes = [change for listing in self._disk.listings.values() for change in listing.changes]

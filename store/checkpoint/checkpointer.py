@@ -30,7 +30,8 @@ class Checkpointer:
     def __init__(
         self, file: CheckpointFile, state: State, journal: Journal, clock: Clock, interval_bytes: int, *, is_good: bool
     ) -> None:
-        """*is_good*: the file holds the checkpoint from which *state* was restored; otherwise the next one is complete.
+        """*is_good*: the file holds the checkpoint from which *state* was restored; if not, the next one is complete.
+
         """
         self.taken = 0
         """Checkpoints committed since the start."""
