@@ -23,6 +23,7 @@ from ..broker.kernel.connections import ClientLink, Connection, Connections
 from ..broker.kernel.context import CoreContext
 from ..broker.nodes.access_control import SEND
 from ..broker.nodes.addresses import parse as parse_address
+from ..broker.nodes.replication_port import Members
 from ..broker.nodes.resolver import Resolver
 from ..broker.nodes.targets import keeps_messages, owner_of
 from ..channel.ports import ABORTED, MORE, SETTLED, Delivery, Fragment, Open, Outcome, TerminalEnd
@@ -46,6 +47,7 @@ class Management:
         core: CoreContext,
         connections: Connections,
         resolver: Resolver,
+        members: Members,
         why_not: WhyNot,
         do: Callable[[Call], None],
         audit: Audit | None = None,
@@ -55,6 +57,7 @@ class Management:
         self._core = core
         self._connections = connections
         self._resolver = resolver
+        self._members = members
         self.why_not = why_not
         self._do = do
         self._receivers: dict[Connection, dict[Receiver, str]] = {}
@@ -148,7 +151,9 @@ class Management:
             why = self.why_not(link.wish.user, SEND, place.name)
             if why:
                 return why
-        return lambda content: put(self._resolver.nodes.exchanges, self._core.commits, place, content)
+        return lambda content: put(
+            self._resolver.nodes.exchanges, self._core.commits, self._members, place, content
+        )
 
 
 class Requests:

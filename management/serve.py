@@ -37,7 +37,7 @@ def serve(
     links = parts.links
     types = make_types(parts, reload, more)
     operations = NodeOperations(links.core.background, links.members, types)
-    node = Management(links.core, parts.connections, links.resolver, why_not, operations.do, audit)
+    node = Management(links.core, parts.connections, links.resolver, links.members, why_not, operations.do, audit)
     parts.endpoints[ADDRESS] = node
     links.members.reports_by(reporter(types))
     return node

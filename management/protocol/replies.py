@@ -12,6 +12,7 @@ from ...broker.kernel.commit_queue import CommitQueue
 from ...broker.kernel.memory_budget import ENTRY_BYTES
 from ...broker.messages.entry import Entry
 from ...broker.nodes.exchanges import Exchange, queues_through
+from ...broker.nodes.replication_port import Kept, Members
 from ...broker.nodes.targets import ExchangeTarget, KeepingTarget
 from ...channel.ports import Fragment, Outcome, TerminalEnd
 
@@ -82,7 +83,7 @@ class Receiver:
 
 
 def put(
-    exchanges: Mapping[str, Exchange], commits: CommitQueue, place: KeepingTarget, content: bytes
+    exchanges: Mapping[str, Exchange], commits: CommitQueue, members: Members, place: KeepingTarget, content: bytes
 ) -> None:
     """Send a response to a node, as a message that is not durable; without room for it, it is dropped."""
     queues = (
@@ -93,6 +94,10 @@ def put(
         if queue.is_deleting or queue.spare_bytes() < size_bytes:
             about = {"queue": queue.name}
             log.warning("queue %s: a response of management is dropped for lack of room", queue.name, extra=about)
-        elif queue.limits is None or queue.limits.look_at(content, len(content)) == "":
+        elif queue.limits is not None and queue.limits.look_at(content, len(content)) != "":
+            continue
+        elif queue.order.remembers_together:  # all members have it, and give its messages the same positions
+            members.enqueue([queue], Kept([(content, False)], False), ignore, ignore)
+        else:
             entry = Entry(0, next(queue.positions), content, size_bytes)
             commits.show(0, [(queue, [entry])], ignore)

@@ -105,7 +105,9 @@ class Routed(Policed):
         broker = self.world.broker
         place = ExchangeTarget(broker.nodes.exchanges["x0"], KEY)
         content = bytes(Message(body="m").encode())
-        self.world.do(replies.put, broker.nodes.exchanges, broker.core.commits, place, content)
+        self.world.do(
+            replies.put, broker.nodes.exchanges, broker.core.commits, broker.links.members, place, content
+        )
 
 
 WAYS = ["whole", "by_subject", "relayed", "long", "dead", "dead_in_a_transaction", "expired", "moved", "answered"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from proton import Message
 
 from tests.harness.cluster.cluster_harness import ACCEPT, REJECT, ClusterHarness, Receiver, Sender, started
 from tests.harness.cluster.management_client import Answer, Manager
@@ -406,3 +407,18 @@ def test_a_member_that_loses_the_cluster_meanwhile_ends_its_reports() -> None:  
     manager.ask("QUERY", "org.amqp.management", entityType="queue", scope="cluster")
     assert harness.until(lambda: bool(manager.answers))
     assert len(manager.answers[0].body["silent"]) >= 2
+
+
+def test_response_to_a_replicated_queue_is_on_all_members() -> None:
+    harness = started("q")
+    filled(harness, "q", range(3))
+    manager = Manager(harness[2])
+    request = Message(
+        properties={"operation": "READ", "type": "queue", "name": "q"}, reply_to="q", correlation_id="asked"
+    )
+    manager.member.do(manager._post, request.encode())
+    harness.run(0.3)
+    assert [member.broker.nodes.queues["q"].messages for member in harness.members.values()] == [4, 4, 4]
+    filled(harness, "q", range(3, 5))
+    harness.run(0.3)
+    assert len({member.core.owners.replicas["q"].last for member in harness.members.values()}) == 1
