@@ -19,7 +19,7 @@ from cairnmq.broker_plugin.run import RunningBroker
 from tests.harness.clients.peers import DEADLINE_S, Peer
 
 EXAMPLES = Path("/usr/share/proton/examples/python")
-AT_PORT = Path(__file__).with_name("at_port.py")
+AT_PORT = Path(__file__).parents[1] / "harness" / "clients" / "at_port.py"
 VERSE = [
     "Twas brillig, and the slithy toves",
     "Did gire and gymble in the wabe.",

@@ -33,7 +33,7 @@ from cairnmq.store.journaled.retention_leases import read_bookmark
 from tests.harness.spark.query import start
 from tests.harness.spark.traffic import CONTAINER, Broker, Clients, wait_for
 
-HERE = Path(__file__).parent
+QUERY = Path(__file__).parents[1] / "harness" / "spark" / "query.py"
 TOO_SLOW = "Python worker failed to connect back"
 QUERY_KILLS = int(os.environ.get("CAIRN_QUERY_KILLS", "2"))
 SEED = int(os.environ.get("CAIRN_SEED", "1"))
@@ -46,7 +46,7 @@ class Query:
     """The program `query.py`, that is killed and started again."""
 
     def __init__(self, store: Path, target: Path) -> None:
-        self._command = [sys.executable, str(HERE / "query.py"), str(store), str(target)]
+        self._command = [sys.executable, str(QUERY), str(store), str(target)]
         self._commits = Path(f"{target}-checkpoint") / "commits"
         self.start()
 
