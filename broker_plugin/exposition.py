@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from ..journal.write.metrics import HistogramValue
+from ..base.histogram import HistogramValue
 from ..store.journaled.metrics import JournalMetrics
 
 PREFIX = "cairnmq_"

@@ -6,13 +6,11 @@ flush; a histogram may be one flush ahead of the next one.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import accumulate
 from operator import add
 from typing import NamedTuple
+
+from ...base.histogram import Histogram
 
 FSYNC_BOUNDS_S = (
     0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
@@ -22,42 +20,6 @@ RECORD_BOUNDS = tuple(float(2**n) for n in range(17))
 BYTE_BOUNDS = tuple(float(2**n) for n in range(9, 25))
 """Bounds from one sector to more than the size of all waiting blocks."""
 LAST_FLUSHES = 64
-
-
-@dataclass(frozen=True)
-class HistogramValue:
-    """A snapshot of a histogram."""
-
-    bounds: tuple[float, ...]
-    """Ascending; a value belongs to the first bound that is not below it."""
-    counts: tuple[int, ...]
-    """The number of values for each bound, and last the number of values above all bounds."""
-    total: float
-    """The sum of the values."""
-
-    @property
-    def count(self) -> int:
-        return sum(self.counts)
-
-    def cumulative(self) -> list[int]:
-        """Return for each bound the number of values that are not above it, and last the total number."""
-        return list(accumulate(self.counts))
-
-
-class Histogram:
-    """A histogram: counts values by their size."""
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = tuple(bounds)
-        self._counts = [0] * (len(self._bounds) + 1)
-        self._total = 0.0
-
-    def observe(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._total += value
-
-    def value(self) -> HistogramValue:
-        return HistogramValue(self._bounds, tuple(self._counts), self._total)
 
 
 class Written(NamedTuple):

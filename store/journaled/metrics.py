@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from ...base.disk.seam import Directory
 from ...base.errors import DiskError
+from ...base.histogram import HistogramValue
 from ...journal.write.journal import Journal
-from ...journal.write.metrics import HistogramValue
 from .retention_leases import Bookmarks
 from .store import JournalStore
 

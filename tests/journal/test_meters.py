@@ -7,10 +7,10 @@ from bisect import bisect_left
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cairnmq.base.histogram import Histogram
 from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.format.record import HEAD_BYTES, RecordType
-from cairnmq.journal.write.metrics import Histogram
 from cairnmq.journal.write.open import open_log
 from tests.harness.journal.logs import BIG, blocks, new_log, put
 
