@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
+from time import perf_counter
 
 from .kernel.context import CoreContext
 from .nodes.replication_port import Members
@@ -17,9 +19,12 @@ class CoreSteps:
         self._became_durable = became_durable
         self._members = members
         self._shares_queues = members.shares_queues
+        self._durable_at_s = 0.0
+        """The time since which messages have been durable and not dispatched; 0 for none."""
 
     def durable(self, lsn: int) -> None:
         """Handle that the log is durable up to *lsn*."""
+        self._durable_at_s = self._durable_at_s or perf_counter()
         self._became_durable(lsn)
         self._core.commits.move()
         for act in [*self._core.events.durable]:  # an action may remove itself
@@ -41,6 +46,11 @@ class CoreSteps:
                     queue.dispatch()
                     if queue.has_lifetime:
                         queue.check_lifetime()
+        if self._durable_at_s:
+            dispatch_s, took_s = core.latencies.dispatch_s, perf_counter() - self._durable_at_s
+            dispatch_s.counts[bisect_left(dispatch_s.bounds, took_s)] += 1  # `observe`, without a call
+            dispatch_s.total += took_s
+            self._durable_at_s = 0.0
         if core.background.end_s or core.background.jobs:
             core.background.end_step()
         if core.memory.waiting:

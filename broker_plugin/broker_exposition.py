@@ -99,7 +99,7 @@ class BrokerFamily(NamedTuple):
 
     name: str
     kind: str
-    """The type of the metric: counter or gauge."""
+    """The type of the metric: counter, gauge or histogram."""
     help: str
     value: Callable[[Figures], Value]
 
@@ -184,6 +184,21 @@ BROKER_FAMILIES = (
     BrokerFamily(
         "unroutable_messages_total", "counter", "Messages for which an exchange found no queue.",
         lambda f: f.of_exchanges(lambda e: e.unrouted) + f.totals.unrouted,
+    ),
+    BrokerFamily(
+        "settle_seconds", "histogram",
+        "Time from a record to the answer of its client, which waits for the disk; one sample for each flush.",
+        lambda f: f.context.latencies.settle_s.value(),
+    ),
+    BrokerFamily(
+        "dispatch_seconds", "histogram",
+        "Time from the end of a flush to the dispatch of its messages; one sample for each flush.",
+        lambda f: f.context.latencies.dispatch_s.value(),
+    ),
+    BrokerFamily(
+        "delivery_seconds", "histogram",
+        "Time from the dispatch of a message to its settlement; one sample at a time for each consumer.",
+        lambda f: f.context.latencies.delivery_s.value(),
     ),
     BrokerFamily("memory_used_bytes", "gauge", "Memory of waiting messages.", lambda f: f.context.memory.used_bytes),
     BrokerFamily(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any
 
+from ...base.histogram import Histogram
 from ...store.contract.interface import MessageStore
 from ..messages.entry import Entry
 from ..users.user_accounts import OwnedQueue
@@ -21,8 +24,8 @@ Shown = Sequence[tuple[CoreQueue, list[Entry]]]
 class CommitQueue:
     """Actions that wait for the durable LSN of the store."""
 
-    def __init__(self, store: MessageStore, charged: dict[OwnedQueue, None]) -> None:
-        """*charged*: gets the queues with an owner that messages were put on."""
+    def __init__(self, store: MessageStore, charged: dict[OwnedQueue, None], settle_s: Histogram) -> None:
+        """*charged*: gets the queues with an owner that messages were put on; *settle_s*: see `latencies`."""
         self._store = store
         self._charged = charged
         self._waiting: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
@@ -31,6 +34,10 @@ class CommitQueue:
         """The last LSN that an action waited for, other than the end of a long message."""
         self._fair_bytes = UNKNOWN_BYTES
         self._looks = 0
+        self._settle_s = settle_s
+        self._timed_lsn = 0
+        """The LSN of the waiting action that is measured; 0 for none."""
+        self._timed_from_s = 0.0
         self.dirty: dict[Dispatchable, None] = {}
         """Queues with changes, whose messages are dispatched at the end of the step."""
 
@@ -41,6 +48,8 @@ class CommitQueue:
         else:
             self._waiting.append((lsn, action, args))
             self._awaited_lsn = lsn or self._awaited_lsn
+            if lsn and not self._timed_lsn:
+                self._timed_lsn, self._timed_from_s = lsn, perf_counter()
 
     def show(self, lsn: int, shown: Shown, then: Callable[..., None], *args: Any) -> None:
         """Put entries on their queues when *lsn* is durable, and call *then*.
@@ -63,6 +72,8 @@ class CommitQueue:
             else:  # `when_durable`, without a call
                 self._waiting.append((lsn, self._show, (1, shown, then, args)))
                 self._awaited_lsn = lsn or self._awaited_lsn
+                if lsn and not self._timed_lsn:
+                    self._timed_lsn, self._timed_from_s = lsn, perf_counter()
         else:
             self._show(0, shown, then, args)
 
@@ -113,3 +124,8 @@ class CommitQueue:
         while waiting and waiting[0][0] < durable_lsn:
             _, action, args = waiting.popleft()
             action(*args)
+        if 0 < self._timed_lsn < durable_lsn:
+            settle_s, took_s = self._settle_s, perf_counter() - self._timed_from_s
+            settle_s.counts[bisect_left(settle_s.bounds, took_s)] += 1  # `observe`, without a call
+            settle_s.total += took_s
+            self._timed_lsn = 0

@@ -16,6 +16,7 @@ from ..users.user_accounts import UserAccounts
 from .acquisition_log import AcquisitionLog, Notes
 from .commit_queue import CommitQueue
 from .events import BrokerEvents
+from .latencies import Latencies
 from .loader import Loader, Submit
 from .memory_budget import MemoryBudget
 from .ports import Dispatchable
@@ -44,6 +45,7 @@ class CoreContext:
     acquisitions: AcquisitionLog | None
     """The log of acquisitions, if one is kept."""
     events: BrokerEvents
+    latencies: Latencies
 
     @classmethod
     def build(
@@ -62,14 +64,16 @@ class CoreContext:
         background = BackgroundWork(clock, loader.next_step)
         scheduler = Scheduler(clock, post)
         users = UserAccounts(store, clock, scheduler, Quotas() if quotas is None else quotas)
-        commits = CommitQueue(store, users.changed)
+        latencies = Latencies()
+        commits = CommitQueue(store, users.changed, latencies.settle_s)
         memory = MemoryBudget(memory_limit_bytes, users.throttles)
         acquisitions = None if notes is None else AcquisitionLog(notes, clock, scheduler)
         disposal = Disposal(background)
         events = BrokerEvents()
         return cls(
-            store, clock, post, loader, background, disposal, scheduler, users, commits, memory, acquisitions, events
-        )
+            store, clock, post, loader, background, disposal, scheduler, users, commits, memory, acquisitions, events,
+            latencies,
+        )  # fmt: skip
 
     def schedule_dispatch(self, queue: Dispatchable) -> None:
         """Schedule the dispatch of *queue*, which changed, for the end of the step."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from ...amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED
@@ -71,6 +73,9 @@ class Consumer(ReceivingDriver):
         """A state of `consumer_states`."""
         self.unsettled: dict[Entry, None] = {}
         """Deliveries that the client has not settled (router guide C34)."""
+        self._timed: Entry | None = None
+        """The delivery that is measured: one at a time."""
+        self._timed_from_s = 0.0
         self._join()
 
     def _join(self) -> None:
@@ -150,6 +155,8 @@ class Consumer(ReceivingDriver):
             messages.append((entry, content))
         if self._core.acquisitions is not None:
             self._note(entries)
+        if self._timed is None:
+            self._timed, self._timed_from_s = entries[0], perf_counter()
         self._forwarded += len(messages)
         if self.acquires is None:
             self.terminal.forward(messages)
@@ -262,6 +269,11 @@ class Consumer(ReceivingDriver):
                 continue
             if delivery is not None:
                 settle.append((delivery, state))
+        if self._timed is not None and self._timed not in unsettled:
+            delivery_s, took_s = self._core.latencies.delivery_s, perf_counter() - self._timed_from_s
+            delivery_s.counts[bisect_left(delivery_s.bounds, took_s)] += 1  # `observe`, without a call
+            delivery_s.total += took_s
+            self._timed = None
         if done:
             queue.order.take(done, Why.ACCEPTED, self.terminal.settle, settle)
         elif settle:
