@@ -1,10 +1,11 @@
 """The reference page of the command line: the help of every command, as it is printed.
 
-`python -m tests.cli.cli_page` writes it.
+`python -m tests.cli.cli_page` writes it, `--print` prints it.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -38,7 +39,7 @@ def sections(command: click.Command, path: tuple[str, ...], context: click.Conte
 
 def page() -> str:
     """The whole page."""
-    context = click.Context(cairnmq, info_name="cairnmq")
+    context = click.Context(cairnmq, info_name="cairnmq", **cairnmq.context_settings)
     lines = [f"| `cairnmq {name}` | {entry.text} |" for name, entry in COMMANDS.items()]
     for name in COMMANDS:
         command = cairnmq.get_command(context, name)
@@ -49,4 +50,7 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    if sys.argv[1:] == ["--print"]:
+        print(page(), end="")
+    else:
+        PAGE.write_text(page())
