@@ -225,7 +225,9 @@ class Consumer(ReceivingDriver):
     def _send_for_good(self, messages: list[Forward]) -> None:
         if self._state is CUT_OFF:
             return
-        messages = [message for message in messages if not message[0].gone]  # the queue may have been deleted meanwhile
+        present = [message for message in messages if not message[0].gone]  # others were removed meanwhile
+        self._forwarded -= len(messages) - len(present)
+        messages = present
         entries = [entry for entry, _ in messages]
         self._let_go()
         self._queue.order.take(entries, Why.ACCEPTED, self._taken, messages)

@@ -217,10 +217,11 @@ class ResumableConsumer(Consumer):
         if self.is_stolen:
             return
         room = max(0, limit - self._forwarded)
-        resumed, self.to_resume = self.to_resume[:room], self.to_resume[room:]
+        to_resume = [entry for entry in self.to_resume if not entry.gone]
+        resumed, self.to_resume = to_resume[:room], to_resume[room:]
         if resumed:
             self._forwarded += len(resumed)
-            self._send([entry for entry in resumed if not entry.gone], is_resumed=True)
+            self._send(resumed, is_resumed=True)
         super().request(limit, drain)
 
     def take(self, entries: list[Entry]) -> None:
@@ -251,7 +252,9 @@ class ResumableConsumer(Consumer):
 
     def _assigned(self, entries: list[Entry]) -> None:
         if self._state not in ENDED and not self.is_stolen:  # else they wait for the client to resume
-            self._send([entry for entry in entries if not entry.gone], is_resumed=False)
+            present = [entry for entry in entries if not entry.gone]
+            self._forwarded -= len(entries) - len(present)
+            self._send(present, is_resumed=False)
             self._recorded()
 
     def _send(self, entries: list[Entry], *, is_resumed: bool) -> None:

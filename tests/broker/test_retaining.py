@@ -13,6 +13,7 @@ from cairnmq.amqp.links.resume_state import UNKNOWN, Claims
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, RECEIVED, REJECTED, RELEASED
 from cairnmq.broker.resume.registry import PREFIX
 from cairnmq.channel.ports import Open, Outcome, Terminus
+from cairnmq.store.contract.dequeue_reason import Why
 from tests.harness.broker.resumable_receivers import Receiver, others_get, put, world_with
 from tests.harness.broker.world import FakeTerminal, World, message, number_of
 
@@ -365,3 +366,43 @@ def test_a_link_that_is_attached_without_resuming_gives_up_what_was_kept(to_clie
     assert not [name for name in world.broker.nodes.queues if name.startswith(PREFIX)]
     if to_client:
         assert [number_of(content) for _, content in plain.forwarded] == [1, 2]
+
+
+def test_credit_of_a_message_that_is_dequeued_before_it_is_sent_is_used_for_another() -> None:
+    world = world_with(3)
+    receiver = Receiver(world)
+    receiver.attach(credit=0)
+    assert receiver.terminal is not None
+    consumer = receiver.terminal.driver
+    consumer.request(2, False)
+    world.queue().dispatch()  # its assignment is not durable yet
+    first = next(iter(consumer.unsettled))
+    world.do(world.queue().order.take, [first], Why.EXPIRED, lambda: None)
+    assert [number_of(one.content) for one in receiver.terminal.resumable] == [2, 3]
+
+
+def test_credit_of_a_message_that_is_dequeued_while_its_link_is_detached_is_used_for_another() -> None:
+    world = world_with(3)
+    receiver = Receiver(world)
+    receiver.attach(credit=2)
+    assert receiver.receive() and receiver.receive()
+    receiver.leave()
+    receiver.attach(credit=0)
+    assert receiver.terminal is not None
+    first = receiver.terminal.driver.to_resume[0]
+    world.do(world.queue().order.take, [first], Why.EXPIRED, lambda: None)
+    receiver.ask(2)
+    assert [number_of(one.content) for one in receiver.terminal.resumable] == [2, 3]
+
+
+def test_credit_of_a_settled_message_that_is_dequeued_while_it_is_read_is_used_for_another() -> None:
+    world = world_with(0)
+    put(world, 4, 9)
+    world.kill_and_start()  # the broker loads these long messages before it dequeues them
+    receiver = world.open(to_client=True, presettled=True)
+    world.do(receiver.driver.request, 1, False)
+    world.read_one()
+    first = next(iter(receiver.driver.unsettled))
+    world.do(world.queue().order.take, [first], Why.EXPIRED, lambda: None)
+    world.read_all()
+    assert [number_of(content) for _, content in receiver.forwarded] == [9]
