@@ -254,6 +254,7 @@ class NodeRegistry:
             self.delete_queue(queue, done)
 
     def _going(self, queue: Queue, why: str, done: Done[None], error: Exception | None) -> None:
+        queue = self.queues[queue.name]  # it may have been renewed meanwhile
         if error is not None:
             queue.change_lifetime(LifetimeEvent.NOT_DELETED)
         else:
@@ -276,12 +277,16 @@ class NodeRegistry:
     def renew_queue(self, queue: Queue, renewed: Callable[[Queue], None]) -> Queue:
         """Replace a durable queue by an empty one without bindings, in memory only: the store keeps both.
 
-        *renewed* releases the old one.
+        *renewed* releases the old one. If that is being deleted, the new one is deleted in its place.
         """
+        was_deleting = queue.is_deleting
         self._forget(queue)
         renewed(queue)
         made = self.queues[queue.name] = self._make_queue(queue.name, queue.queue_id, queue.arguments)
         made.delivered_below = 0
+        if was_deleting:
+            made.change_lifetime(LifetimeEvent.DELETE)
+            made.when_gone, queue.when_gone = queue.when_gone, []
         return made
 
     # ---- exchanges ------------------------------------------------------------------------------------------------

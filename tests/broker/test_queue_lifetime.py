@@ -9,6 +9,7 @@ import pytest
 
 from cairnmq.base.errors import StoreError
 from cairnmq.broker.queues import queue_lifetime
+from cairnmq.broker.queues.queue import Queue
 from cairnmq.broker.queues.queue_lifetime import TABLE, LifetimeEvent, QueueLifetime
 from tests.harness.broker.world import World
 
@@ -77,3 +78,30 @@ def test_second_deletion_at_once_has_its_own_result(fails: bool) -> None:
     world.do(nodes.delete_queue, queue, results.append)
     assert results[2:] == [None]
     assert "q" not in nodes.queues
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_queue_that_is_renewed_while_it_is_deleted_is_deleted_or_kept_as_a_whole(fails: bool) -> None:
+    world, results = World(1 << 20), list[Any]()
+    nodes = world.broker.nodes
+    world.do(nodes.create_queue, "q", {}, results.append)
+    queue = results.pop()
+
+    def delete_and_renew() -> None:
+        nodes.delete_queue(queue, results.append)
+        nodes.create_queue("q", {}, results.append)
+        renewed.append(nodes.renew_queue(queue, lambda old: old.end()))
+        assert renewed[0].is_deleting, "nothing is enqueued that its deletion would remove"
+
+    renewed: list[Queue] = []
+    world.wiring.refuse_writing(fails)
+    world.do(delete_and_renew)
+    assert [isinstance(result, StoreError) for result in results] == ([True, False] if fails else [False, False])
+    found = nodes.queues["q"]
+    assert found.lifetime is QueueLifetime.ACTIVE
+    assert renewed[0].is_deleted == (not fails)
+    assert (found.queue_id == queue.queue_id) == fails
+    assert results[1] is found
+    world.wiring.refuse_writing(False)
+    world.kill_and_start()
+    assert world.queue().queue_id == found.queue_id
