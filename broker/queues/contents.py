@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from ..scheduling.throttle import Throttle
     from ..users.user_accounts import UserAccount
 
-Driver = Any
-"""The driver of a producer; the queue only counts it."""
-
 
 class QueueContents:
     """The messages of one queue, without their dispatch. Core only."""
@@ -109,7 +106,8 @@ class QueueContents:
         """Consumers that filter."""
         self.detached_consumers: dict[UnsettledHolder, None] = {}
         """Closed consumers with messages that are not requeued yet."""
-        self.producers: dict[Driver, None] = {}
+        self.producers: dict[Any, None] = {}
+        """The drivers of producers, which the queue only counts."""
         self.was_linked = self.was_filled = False
         """True if there was a link, or a message, since the broker started; kept for automatically deleted queues."""
         self.positions = count(1)
@@ -361,21 +359,15 @@ class QueueContents:
 
     def take_oldest(self) -> Entry | None:
         """Remove and return the first message that no consumer has, or None."""
-        for pop in (self._pop_returned, self._pop_ready):
-            while (entry := pop()) is not None:
-                if not (entry.gone or entry in self.delayed):
-                    return entry
+        while self.returned or self.ready:
+            entry = heappop(self.returned) if self.returned else self.ready.popleft()
+            if not (entry.gone or entry in self.delayed):
+                return entry
         if not self.backlog.count or self._reading is not None:
             return None
         page = self.backlog.page(self.backlog.first - 1, 1)
         self.backlog.drop(page)
         return page.held.get(page.first) or Entry(page.ids[0], page.first, None, 0)
-
-    def _pop_returned(self) -> Entry | None:
-        return heappop(self.returned) if self.returned else None
-
-    def _pop_ready(self) -> Entry | None:
-        return self.ready.popleft() if self.ready else None
 
     def stands(self, entry: Entry) -> bool:
         """Return whether a message is among those in memory that no consumer has."""

@@ -30,8 +30,6 @@ from .ports import InternalQueues, LateSelector, QueueConsumer
 from .queue_order import QueueOrder
 
 _NOT_LOADED = object()
-Driver = Any
-"""The driver of a producer, counted by the queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +61,7 @@ class Queue(QueueContents):
         self.has_lifetime = bool(self.policy.auto_delete)
         """The queue is deleted automatically; that does not change."""
         if self.policy.has_limits:
-            self.limits = self._make_limits()
-
-    def _make_limits(self) -> QueueLimits:
-        return QueueLimits(self._core, self, self._services.internal_queues)
+            self.limits = QueueLimits(core, self, services.internal_queues)
 
     def change(self, arguments: Mapping[str, Any]) -> None:
         """Apply other arguments, of which only changeable ones differ. A ring drops messages beyond its new limits."""
@@ -79,7 +74,7 @@ class Queue(QueueContents):
         if self.limits is not None:
             self.limits.change(self.policy)
         elif self.policy.has_limits:
-            self.limits = self._make_limits()
+            self.limits = QueueLimits(self._core, self, self._services.internal_queues)
             self.limits.begin()
         self.keep_counts()
         self._core.schedule_dispatch(self)
