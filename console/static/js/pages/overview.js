@@ -1,0 +1,73 @@
+// The overview: rates, depth, alarms, the latency of the disk, and how long its space lasts.
+
+import { h } from "../dom.js";
+import { amount, bytes, count, date, duration, rate, short, text } from "../format.js";
+import { facts, link, noteBox, panel, stats } from "../parts/basics.js";
+import { barList, stackBar } from "../parts/bars.js";
+import { lineChart } from "../parts/line_chart.js";
+import { region } from "../parts/region.js";
+import { to } from "../router.js";
+import { page } from "./page.js";
+
+const KEPT_SAMPLES = 360;
+
+export function overviewPage(view) {
+  const { element } = region(view, { lines: 14, load: (signal) => view.api.get("/overview", {}, signal), paint: () => overview(view) });
+  return page("Overview", { lead: "What the broker does right now." }, element);
+}
+
+function overview(view) {
+  const figures = stats(["In", "Out", "Messages", "Unsettled", "Sync to disk", "Disk"]);
+  const rates = lineChart({ label: "Messages per second", format: rate, filled: true, series: [{ key: "put", label: "In" }, { key: "taken", label: "Out" }] });
+  const depth = lineChart({ label: "Messages on all queues", format: short, filled: true, series: [{ key: "messages", label: "Messages" }] });
+  const sync = lineChart({ label: "Time to make messages durable", format: (ms) => duration(ms / 1000), series: [{ key: "fsync_ms", label: "Sync" }] });
+  const alarms = h("div", { class: "stack" });
+  const disk = h("div");
+  const broker = h("div");
+  const deepest = region(view, { lines: 5, load: (signal) => view.api.get("/queues", { sort: "messages", order: "desc", per_page: 6 }, signal), paint: busiest });
+  const element = h("div", { class: "stack" }, alarms, figures.element,
+    h("div", { class: "grid" }, panel("Throughput", rates.element), panel("Depth", depth.element)),
+    h("div", { class: "grid even" }, panel("Sync latency", sync.element), panel("Deepest queues", deepest.element, { actions: [link("All queues", "#/queues", { kind: "quiet small" })] }),
+      panel("Disk", disk), panel("Broker", broker)));
+  let samples = [];
+
+  function update(data) {
+    const added = (data.samples ?? []).map((one) => ({ ...one, time: date(one.time)?.getTime() }));
+    if (added.length > 1 || !samples.length) samples = added;
+    else if (added.length && added[0].time > samples.at(-1).time) samples = [...samples, added[0]].slice(-KEPT_SAMPLES);
+    for (const chart of [rates, depth, sync]) chart.update(samples);
+    const last = samples.at(-1) ?? {};
+    const totals = data.totals ?? {};
+    const store = data.store ?? {};
+    figures.set(0, rate(last.put), `${short(totals.put)} in total`);
+    figures.set(1, rate(last.taken), `${short(totals.taken)} in total`);
+    figures.set(2, count(totals.messages), `${amount(data.broker?.queues, "queue")}`);
+    figures.set(3, count(totals.unsettled), amount(totals.consumers, "consumer"));
+    figures.set(4, duration((data.fsync?.p50_ms ?? NaN) / 1000), `99% below ${duration((data.fsync?.p99_ms ?? NaN) / 1000)}`);
+    figures.set(5, bytes(data.disk?.free_bytes), data.disk?.full_in_s ? `full in ${duration(data.disk.full_in_s)}` : "free");
+    alarms.replaceChildren(...(data.alarms ?? []).map((one) => noteBox("bad", one.reason ?? one.text ?? text(one))));
+    disk.replaceChildren(diskUse(data.disk ?? {}, store));
+    broker.replaceChildren(facts([["Version", data.broker?.version], ["Running for", duration(data.broker?.["uptime-seconds"])],
+      ["Connections", count(data.broker?.connections)], ["Links", count(data.broker?.links)], ["Exchanges", count(data.broker?.exchanges)],
+      ["Memory", data.broker && `${bytes(data.broker["memory-used-bytes"])} of ${bytes(data.broker["memory-limit-bytes"])}`]]));
+  }
+
+  view.on("overview", update);
+  return { element, update };
+}
+
+function diskUse(disk, store) {
+  const used = store["journal-used-bytes"] ?? disk.used_bytes ?? 0;
+  const live = Math.min(store["journal-live-bytes"] ?? 0, used);
+  return h("div", { class: "stack" }, stackBar("Disk", [
+    { label: "Live", value: live, text: bytes(live), series: 1 },
+    { label: "Reclaimable", value: used - live, text: bytes(used - live), series: 2 },
+  ], used + (disk.free_bytes ?? 0)), h("p", { class: "muted" }, disk.full_in_s
+    ? `At the rate of the last minutes, the disk is full in ${duration(disk.full_in_s)}.` : "The space does not shrink at the moment."),
+  facts([["Free", bytes(disk.free_bytes)], ["Log starts at", store["journal-base-held-by"]]]));
+}
+
+function busiest({ items }) {
+  if (!items.length) return h("p", { class: "muted" }, "There are no queues yet.");
+  return barList(items.map((one) => ({ value: one.messages, text: count(one.messages), label: h("a", { href: to`/queues/${one.name}` }, one.name) })));
+}

@@ -1,0 +1,12 @@
+// The head of a page, and its parts below.
+
+import { h } from "../dom.js";
+
+/** What a page function returns: a title and an element. `crumbs`: pairs of label and address of the pages above. */
+export function page(title, { lead, actions = [], crumbs = [] } = {}, ...parts) {
+  return { title, element: h("div", { class: "page" },
+    h("div", { class: "page-head" }, h("div", { class: "titles" },
+      crumbs.length > 0 && h("nav", { class: "crumbs", "aria-label": "Above" }, crumbs.map(([label, href]) => [h("a", { href }, label), " / "])),
+      h("h1", { tabindex: -1 }, title), lead && h("p", { class: "lead" }, lead)),
+    actions.length > 0 && h("div", { class: "actions" }, actions)), parts) };
+}

@@ -1,0 +1,80 @@
+// Users, and what the access rules permit them.
+
+import { h } from "../dom.js";
+import { path } from "../api.js";
+import { bytes, count, text } from "../format.js";
+import { badge, button, empty, facts, link, noteBox, panel } from "../parts/basics.js";
+import { confirm, dialog } from "../parts/dialog.js";
+import { form } from "../parts/form.js";
+import { region } from "../parts/region.js";
+import { table } from "../parts/table.js";
+import { toast } from "../parts/toast.js";
+import { to } from "../router.js";
+import { page } from "./page.js";
+
+export function usersPage(view) {
+  const list = table(view, {
+    label: "Users", search: "Filter by name", sort: "name", rowKey: (one) => one.name,
+    load: (query, signal) => view.api.get("/users", query, signal),
+    tools: [button("Create user", () => createUser(view, () => list.reload()), { icon: "plus", kind: "primary" })],
+    none: () => empty("No users", "Nobody is connected, and the broker has no users file."),
+    columns: [
+      { key: "name", label: "User", sort: true, kind: "main-cell", render: (one) => h("a", { href: to`/users/${one.name}`, data: { focus: `user ${one.name}` } }, one.name) },
+      { key: "connections", label: "Connections", sort: true, kind: "end", render: (one) => count(one.connections) },
+      { key: "links", label: "Links", sort: true, kind: "end", render: (one) => count(one.links) },
+      { key: "queues", label: "Queues", sort: true, kind: "end", render: (one) => count(one.queues) },
+      { key: "durable-bytes", label: "Durable", sort: true, kind: "end", render: (one) => bytes(one["durable-bytes"]) },
+      { key: "blocked", label: "State", render: (one) => (one.blocked ? badge(`blocked: ${one.blocked}`, "bad") : badge("ok", "good")) },
+      { key: "actions", name: "Actions", kind: "fit", render: (one) => h("div", { class: "row" }, link("Access", to`/users/${one.name}`, { kind: "small quiet", "aria-label": `What may ${one.name} do?` }),
+        button("Delete", () => confirm({ title: "Delete the user", label: "Delete", typed: one.name, text: [h("code", {}, one.name), " can no longer sign in. Its connections are closed."], action: async () => {
+          await view.api.delete(path`/users/${one.name}`);
+          toast(`Deleted the user ${one.name}`);
+          list.reload();
+        } }), { kind: "small quiet danger", "aria-label": `Delete ${one.name}` })) },
+    ],
+  });
+  return page("Users and rules", { lead: "Who uses the broker, and what each may do." }, h("section", { class: "panel", "aria-label": "Users" }, list.element));
+}
+
+function createUser(view, done) {
+  const { close } = dialog("Create a user", () => form({
+    label: "Create user", cancel: () => close(),
+    fields: [{ name: "name", label: "Name", required: true }, { name: "password", label: "Password", type: "password", required: true, autocomplete: "new-password" }],
+    submit: async (entered) => {
+      await view.api.post("/users", entered);
+      close();
+      toast(`Created the user ${entered.name}`);
+      done();
+    },
+  }).element);
+}
+
+export function userPage(view) {
+  const { name } = view.params;
+  const { element } = region(view, { lines: 8, load: (signal) => view.api.get("/access", { user: name }, signal), paint: access });
+  const usage = region(view, { lines: 4, load: async (signal) => (await view.api.get("/users", { search: name, per_page: 200 }, signal)).items.find((one) => one.name === name), paint: quota });
+  return page(`What may ${name} do?`, { crumbs: [["Users", "#/users"]] }, element, panel("Usage and limits", usage.element));
+}
+
+function access(found) {
+  const may = found.may ?? found.items ?? [];
+  const rules = found.rules ?? [];
+  if (!may.length && !rules.length) return panel("Access", found.text ? noteBox("info", found.text) : empty("No rules", "The broker has no access rules, so each user may do everything."));
+  return h("div", { class: "grid" }, may.length > 0 && panel("Permissions", grid(["Action", "Resource", "", "Because of"], may.map((one) => [
+    text(one.action), h("code", {}, text(one.resource)), badge(one.allowed ? "allowed" : "denied", one.allowed ? "good" : "bad"), one.rule ? h("code", {}, text(one.rule)) : "no rule"])), { flush: true }),
+  rules.length > 0 && panel("Rules that apply, first match first", grid(["", "Action", "Resource"], rules.map((one) => (typeof one === "string" ? ["", h("code", {}, one), ""] : [
+    badge(text(one.effect), one.effect === "allow" ? "good" : "bad"), text(one.action), h("code", {}, text(one.resource))]))), { flush: true }));
+}
+
+function grid(heads, rows) {
+  return h("div", { class: "table-frame" }, h("table", { class: "table", role: "table" }, h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads.map((one) => h("th", { scope: "col", role: "columnheader" }, one || h("span", { class: "visually-hidden" }, "Effect"))))),
+    h("tbody", { role: "rowgroup" }, rows.map((cells) => h("tr", { role: "row" }, cells.map((one, number) => h("td", { role: "cell", data: { label: heads[number] } }, one)))))));
+}
+
+function quota(user) {
+  if (!user) return h("p", { class: "muted" }, "This user has no connections and no queues.");
+  const limit = (key, format) => (user[key] ? `of ${format(user[key])}` : "");
+  return facts([["Connections", `${count(user.connections)} ${limit("max-connections", count)}`], ["Links", `${count(user.links)} ${limit("max-links", count)}`], ["Queues", `${count(user.queues)} ${limit("max-queues", count)}`],
+    ["Durable messages", `${bytes(user["durable-bytes"])} ${limit("max-durable-bytes", bytes)}`], ["Transient messages", bytes(user["transient-bytes"])], ["Send rate", user["max-messages-per-second"] ? `at most ${count(user["max-messages-per-second"])}/s` : "unlimited"],
+    ["Share of the core", user["core-share"]], ["Blocked", user.blocked]]);
+}

@@ -1,0 +1,122 @@
+// A line chart over time. It keeps its size while it is updated; the pointer or the arrow keys show the values at one time.
+
+import { h, put, s } from "../dom.js";
+import { clockTime, time } from "../format.js";
+
+const HEIGHT = 200;
+const SIDE = { top: 12, right: 6, bottom: 22, left: 46 };
+const TICKS = 4;
+
+/**
+ * `series`: names, with `key` in a sample and `label`; `format(value)`.
+ * `update(samples)` takes samples with a `time` in milliseconds, oldest first.
+ */
+export function lineChart({ label, series, format, filled = false }) {
+  const legendValues = series.map(() => h("b", {}, "–"));
+  const legend = h("div", { class: "legend" }, series.map((one, number) =>
+    h("span", {}, h("i", { class: `s${number + 1}` }), one.label, legendValues[number])));
+  const drawing = s("svg", { class: "chart", role: "img", tabindex: 0, "aria-label": label });
+  const tip = h("div", { class: "tip", hidden: true });
+  const figure = h("div", { class: "figure" }, drawing, tip);
+  let samples = [];
+  let width = 0;
+  let at = -1;
+
+  const observer = new ResizeObserver(([entry]) => {
+    width = entry.contentRect.width;
+    draw();
+  });
+  observer.observe(figure);
+
+  const x = (when) => {
+    const [first, last] = span();
+    return SIDE.left + ((when - first) / (last - first)) * (width - SIDE.left - SIDE.right);
+  };
+  const span = () => (samples.length > 1 ? [samples[0].time, samples.at(-1).time] : [Date.now() - 60000, Date.now()]);
+
+  function draw() {
+    if (width < 80) return;
+    const step = niceStep(Math.max(...samples.flatMap((one) => series.map(({ key }) => one[key] ?? 0)), 0));
+    const top = step * TICKS;
+    const y = (value) => SIDE.top + (1 - value / top) * (HEIGHT - SIDE.top - SIDE.bottom);
+    drawing.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+    put(drawing, rules(step, y), times(), series.map(({ key }, number) => lines(key, number, y)), cursor(y));
+  }
+
+  function rules(step, y) {
+    return Array.from({ length: TICKS + 1 }, (_, number) => [
+      s("line", { class: "rule", x1: SIDE.left, x2: width - SIDE.right, y1: y(step * number), y2: y(step * number) }),
+      s("text", { x: SIDE.left - 8, y: y(step * number) + 4, "text-anchor": "end" }, format(step * number)),
+    ]);
+  }
+
+  function times() {
+    const [first, last] = span();
+    const number = width < 420 ? 2 : 4;
+    return Array.from({ length: number + 1 }, (_, one) => {
+      const when = first + ((last - first) * one) / number;
+      return s("text", { x: x(when), y: HEIGHT - 4, "text-anchor": one === 0 ? "start" : one === number ? "end" : "middle" }, clockTime(when));
+    });
+  }
+
+  function lines(key, number, y) {
+    const known = samples.filter((one) => Number.isFinite(one[key]));
+    if (known.length < 2) return null;
+    const path = known.map((one, place) => `${place ? "L" : "M"}${x(one.time).toFixed(1)} ${y(one[key]).toFixed(1)}`).join("");
+    return s("g", { class: `s${number + 1}` },
+      filled && s("path", { class: "area", d: `${path}L${x(known.at(-1).time).toFixed(1)} ${y(0)}L${x(known[0].time).toFixed(1)} ${y(0)}Z` }),
+      s("path", { class: "line", d: path }));
+  }
+
+  function cursor(y) {
+    const sample = samples[at];
+    tip.hidden = !sample;
+    if (!sample) return null;
+    put(tip, h("div", { class: "muted" }, time(sample.time)), h("div", { class: "legend" }, series.map((one, number) =>
+      h("span", {}, h("i", { class: `s${number + 1}` }), one.label, h("b", {}, format(sample[one.key]))))));
+    const left = x(sample.time);
+    tip.style.setProperty("left", left < width / 2 ? `${left + 10}px` : "auto");
+    tip.style.setProperty("right", left < width / 2 ? "auto" : `${width - left + 10}px`);
+    return [s("line", { class: "cursor", x1: left, x2: left, y1: SIDE.top, y2: HEIGHT - SIDE.bottom }),
+      series.map(({ key }, number) => Number.isFinite(sample[key]) && s("circle", { class: `dot s${number + 1}`, cx: left, cy: y(sample[key]), r: 4 }))];
+  }
+
+  function point(number) {
+    at = number;
+    draw();
+  }
+
+  drawing.addEventListener("pointermove", (event) => {
+    const place = event.clientX - drawing.getBoundingClientRect().left;
+    const near = samples.reduce((best, one, number) => (Math.abs(x(one.time) - place) < Math.abs(x(samples[best].time) - place) ? number : best), 0);
+    point(samples.length ? near : -1);
+  });
+  drawing.addEventListener("pointerleave", () => point(-1));
+  drawing.addEventListener("blur", () => point(-1));
+  drawing.addEventListener("keydown", (event) => {
+    const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!move || !samples.length) return;
+    event.preventDefault();
+    point(Math.max(0, Math.min(samples.length - 1, (at < 0 ? samples.length - 1 : at) + move)));
+  });
+
+  return {
+    element: h("div", { class: "stack" }, legend, figure),
+    update(given) {
+      samples = given;
+      const last = samples.at(-1);
+      series.forEach(({ key }, number) => put(legendValues[number], last ? format(last[key]) : "–"));
+      drawing.setAttribute("aria-label", `${label}. ${series.map(({ key, label: name }) => `${name}: ${last ? format(last[key]) : "no data"}`).join(", ")}. Use the arrow keys for earlier values.`);
+      if (at >= samples.length) at = -1;
+      draw();
+    },
+  };
+}
+
+/** A step of 1, 2 or 5 times a power of ten, so that `TICKS` steps reach *largest*. */
+function niceStep(largest) {
+  const raw = Math.max(largest, 1e-9) / TICKS;
+  if (largest <= 0) return 1;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  return power * [1, 2, 2.5, 5, 10].find((one) => one * power >= raw);
+}
