@@ -19,12 +19,13 @@ from ..base.accounts.audit import Audit
 from ..broker.federation.federated_queues import FederatedQueue
 from ..broker.federation.federation_link import UP
 from ..broker.federation.upstream_link import DownstreamLink
+from ..broker.nodes.addresses import DYNAMIC_PREFIX
 from ..broker.nodes.exchanges import Exchange
 from ..broker.outbound.connectors import Connector
 from ..broker.parts import BrokerParts
 from ..broker.queues.views import MeasuredQueue
 from ..router.kernel.core import Core
-from .exposition import PREFIX, Samples, Value, metric_of
+from .exposition import Family, Samples, metric_of
 
 
 class QueueChoice(NamedTuple):
@@ -41,7 +42,10 @@ class QueueChoice(NamedTuple):
         return list(islice((one for one in among if self._fits(one.name)), self.most))
 
     def _fits(self, name: str) -> bool:
-        return any(fnmatchcase(name, pattern) for pattern in self.patterns)
+        patterns = self.patterns
+        if name.startswith(DYNAMIC_PREFIX):  # they come and go with their clients: each would leave series behind
+            patterns = tuple(pattern for pattern in patterns if pattern.startswith(DYNAMIC_PREFIX))
+        return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 class Figures:
@@ -94,164 +98,150 @@ class Figures:
         return Samples(("queue", "follower"), [((one.queue.name, one.follower), float(read(one))) for one in found])
 
 
-class BrokerFamily(NamedTuple):
-    """A metric of the broker."""
-
-    name: str
-    kind: str
-    """The type of the metric: counter, gauge or histogram."""
-    help: str
-    value: Callable[[Figures], Value]
-
-    @property
-    def full_name(self) -> str:
-        return PREFIX + self.name
-
-
 _BUILD = Samples(("version",), [((version("cairnmq"),), 1.0)])
-BROKER_FAMILIES = (
-    BrokerFamily("build_info", "gauge", "The version of the broker; always 1.", lambda f: _BUILD),
-    BrokerFamily("connections", "gauge", "Connections.", lambda f: len(f.connections.by_end)),
-    BrokerFamily(
+BROKER_FAMILIES: tuple[Family[Figures], ...] = (
+    Family("build_info", "gauge", "The version of the broker; always 1.", lambda f: _BUILD),
+    Family("connections", "gauge", "Connections.", lambda f: len(f.connections.by_end)),
+    Family(
         "connections_opened_total", "counter", "Connections opened so far.", lambda f: f.connections.opened
     ),
-    BrokerFamily(
+    Family(
         "auth_failures_total", "counter", "Failed logins by SASL mechanism and class of reason.",
         lambda f: f.by_login_failure(),
     ),
-    BrokerFamily("links", "gauge", "Links.", lambda f: len(f.connections.links)),
-    BrokerFamily("connectors", "gauge", "Connectors.", lambda f: len(f.remote.connectors.by_name)),
-    BrokerFamily(
+    Family("links", "gauge", "Links.", lambda f: len(f.connections.links)),
+    Family("connectors", "gauge", "Connectors.", lambda f: len(f.remote.connectors.by_name)),
+    Family(
         "connector_up", "gauge", "1 while the connector is connected.",
         lambda f: f.by_connector(lambda c: c.connection is not None),
     ),
-    BrokerFamily(
+    Family(
         "connector_failures_total", "counter", "Failed attempts and broken connections.",
         lambda f: f.by_connector(lambda c: c.failures),
     ),
-    BrokerFamily("routed_links", "gauge", "Links to other containers.", lambda f: len(f.remote.link_routes.pairs)),
-    BrokerFamily(
+    Family("routed_links", "gauge", "Links to other containers.", lambda f: len(f.remote.link_routes.pairs)),
+    Family(
         "routers", "gauge", "Other brokers that can be reached.", lambda f: len(f.remote.network.topology.next_hops)
     ),
-    BrokerFamily(
+    Family(
         "following_up", "gauge", "1 while the federated queue is connected to its upstream.",
         lambda f: f.by_following(lambda one: one.state == UP),
     ),
-    BrokerFamily(
+    Family(
         "following_whole", "gauge", "1 if the copy equals its upstream at a point in time.",
         lambda f: f.by_following(lambda one: one.copy.is_whole),
     ),
-    BrokerFamily(
+    Family(
         "following_messages", "gauge", "Messages on the queue.", lambda f: f.by_following(lambda one: len(one.copy.ids))
     ),
-    BrokerFamily(
+    Family(
         "following_lag_seconds", "gauge", "Time since the copy was last complete.",
         lambda f: f.by_following(lambda one: one.lag_s(f.context.clock.wall_us())),
     ),
-    BrokerFamily(
+    Family(
         "follower_behind_bytes", "gauge", "Log bytes (all queues) that a connected follower has not received.",
         lambda f: f.by_follower(lambda one: one.behind_bytes),
     ),
-    BrokerFamily(
+    Family(
         "follower_behind_messages", "gauge", "Changes of a cluster's queue that were not sent to a follower.",
         lambda f: f.by_follower(lambda one: one.behind_messages),
     ),
-    BrokerFamily("queues", "gauge", "Queues, with or without series of their own.", lambda f: len(f.queues)),
-    BrokerFamily("exchanges", "gauge", "Exchanges, with or without series of their own.", lambda f: len(f.exchanges)),
-    BrokerFamily("messages", "gauge", "Messages on all queues.", lambda f: f.of_queues(lambda q: q.messages)),
-    BrokerFamily("consumers", "gauge", "Consumers of all queues.", lambda f: f.of_queues(lambda q: q.taker_count)),
-    BrokerFamily(
+    Family("queues", "gauge", "Queues, with or without series of their own.", lambda f: len(f.queues)),
+    Family("exchanges", "gauge", "Exchanges, with or without series of their own.", lambda f: len(f.exchanges)),
+    Family("messages", "gauge", "Messages on all queues.", lambda f: f.of_queues(lambda q: q.messages)),
+    Family("consumers", "gauge", "Consumers of all queues.", lambda f: f.of_queues(lambda q: q.taker_count)),
+    Family(
         "put_messages_total", "counter", "Messages enqueued on any queue.",
         lambda f: f.of_queues(lambda q: q.enqueued) + f.totals.enqueued,
     ),
-    BrokerFamily(
+    Family(
         "taken_messages_total", "counter", "Messages dequeued from any queue.",
         lambda f: f.of_queues(lambda q: q.taken) + f.totals.taken,
     ),
-    BrokerFamily(
+    Family(
         "dead_lettered_messages_total", "counter",
         "Dequeued messages that were rejected or exceeded the delivery limit.",
         lambda f: f.of_queues(lambda q: q.dead_lettered) + f.totals.dead_lettered,
     ),
-    BrokerFamily(
+    Family(
         "expired_messages_total", "counter", "Dequeued messages that expired.",
         lambda f: f.of_queues(lambda q: q.expired) + f.totals.expired,
     ),
-    BrokerFamily(
+    Family(
         "routed_messages_total", "counter", "Messages that an exchange routed to a queue.",
         lambda f: f.of_exchanges(lambda e: e.routed) + f.totals.routed,
     ),
-    BrokerFamily(
+    Family(
         "unroutable_messages_total", "counter", "Messages for which an exchange found no queue.",
         lambda f: f.of_exchanges(lambda e: e.unrouted) + f.totals.unrouted,
     ),
-    BrokerFamily(
+    Family(
         "settle_seconds", "histogram",
-        "Time from a record to the answer of its client, which waits for the disk; one sample for each flush.",
+        "Time until a record is durable and its client has the answer; one sample for each flush or batch.",
         lambda f: f.context.latencies.settle_s.value(),
     ),
-    BrokerFamily(
+    Family(
         "dispatch_seconds", "histogram",
         "Time from the end of a flush to the dispatch of its messages; one sample for each flush.",
         lambda f: f.context.latencies.dispatch_s.value(),
     ),
-    BrokerFamily(
+    Family(
         "delivery_seconds", "histogram",
         "Time from the dispatch of a message to its settlement; one sample at a time for each consumer.",
         lambda f: f.context.latencies.delivery_s.value(),
     ),
-    BrokerFamily("memory_used_bytes", "gauge", "Memory of waiting messages.", lambda f: f.context.memory.used_bytes),
-    BrokerFamily(
+    Family("memory_used_bytes", "gauge", "Memory of waiting messages.", lambda f: f.context.memory.used_bytes),
+    Family(
         "alarm", "gauge", "1 while the disk is full, or senders wait for memory.", lambda f: f.alarms,
     ),
-    BrokerFamily(
+    Family(
         "throttled_users", "gauge", "Users whose limit of durable bytes makes senders wait.",
-        lambda f: sum(user.is_blocked for user in f.users),
+        lambda f: len([user for user in f.users if user.is_blocked]),
     ),
-    BrokerFamily(
+    Family(
         "throttled_links", "gauge", "Senders that wait for space of a user, or for a rate limit.",
-        lambda f: sum(len(user.blocked) + len(user.paced) for user in f.users),
+        lambda f: sum([len(user.blocked) + len(user.paced) for user in f.users]),
     ),
-    BrokerFamily("memory_limit_bytes", "gauge", "The limit of message memory.", lambda f: f.context.memory.limit_bytes),
-    BrokerFamily("core_steps_total", "counter", "Batches of decisions of the core.", lambda f: f.core.steps),
-    BrokerFamily("core_busy_seconds_total", "counter", "Time spent in batches of decisions.", lambda f: f.core.busy_s),
-    BrokerFamily(
+    Family("memory_limit_bytes", "gauge", "The limit of message memory.", lambda f: f.context.memory.limit_bytes),
+    Family("core_steps_total", "counter", "Batches of decisions of the core.", lambda f: f.core.steps),
+    Family("core_busy_seconds_total", "counter", "Time spent in batches of decisions.", lambda f: f.core.busy_s),
+    Family(
         "core_longest_turn_seconds", "gauge", "The longest batch of decisions of the last 15 to 30 seconds.",
         lambda f: f.core.longest.longest_s(),
     ),
-    BrokerFamily(
+    Family(
         "worker_longest_turn_seconds", "gauge",
         "The longest turn of a worker (read, core, write) of the last 15 to 30 seconds.",
         lambda f: f.core.longest_of_workers.longest_s(),
     ),
-    BrokerFamily("queue_messages", "gauge", "Messages on the queue.", lambda f: f.by_queue(lambda q: q.messages)),
-    BrokerFamily(
+    Family("queue_messages", "gauge", "Messages on the queue.", lambda f: f.by_queue(lambda q: q.messages)),
+    Family(
         "queue_ready_messages", "gauge", "Messages available to consumers.", lambda f: f.by_queue(lambda q: q.depth)
     ),
-    BrokerFamily("queue_consumers", "gauge", "Consuming links.", lambda f: f.by_queue(lambda q: q.taker_count)),
-    BrokerFamily("queue_held_bytes", "gauge", "Memory of its messages.", lambda f: f.by_queue(lambda q: q.held_bytes)),
-    BrokerFamily(
+    Family("queue_consumers", "gauge", "Consuming links.", lambda f: f.by_queue(lambda q: q.taker_count)),
+    Family("queue_held_bytes", "gauge", "Memory of its messages.", lambda f: f.by_queue(lambda q: q.held_bytes)),
+    Family(
         "queue_put_messages_total", "counter",
         "Messages enqueued on the queue.", lambda f: f.by_queue(lambda q: q.enqueued)
     ),
-    BrokerFamily(
+    Family(
         "queue_taken_messages_total", "counter", "Messages dequeued from the queue.",
         lambda f: f.by_queue(lambda q: q.taken),
     ),
-    BrokerFamily(
+    Family(
         "queue_dead_lettered_messages_total", "counter",
         "Dequeued messages that were rejected or exceeded the delivery limit.",
         lambda f: f.by_queue(lambda q: q.dead_lettered),
     ),
-    BrokerFamily(
+    Family(
         "queue_expired_messages_total", "counter", "Dequeued messages that expired.",
         lambda f: f.by_queue(lambda q: q.expired),
     ),
-    BrokerFamily(
+    Family(
         "exchange_routed_messages_total", "counter", "Messages that the exchange routed to a queue.",
         lambda f: f.by_exchange(lambda e: e.routed),
     ),
-    BrokerFamily(
+    Family(
         "exchange_unroutable_messages_total", "counter", "Messages for which the exchange found no queue.",
         lambda f: f.by_exchange(lambda e: e.unrouted),
     ),
@@ -284,4 +274,4 @@ class BrokerCollector(Collector):
             if family.kind == "counter" and isinstance(value, int | float):
                 # a queue that is deleted just now may be missed: a counter that went back would count as reset
                 value = self._highest[family.name] = max(value, self._highest.get(family.name, 0))
-            yield metric_of(family.full_name, family.kind, family.help, value)
+            yield metric_of(family, value)

@@ -6,8 +6,7 @@ They are read from plain numbers, also by the thread that answers a scrape: valu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -17,119 +16,104 @@ from ..cluster.kernel.phases import SYNCED, UPDATING
 from ..cluster.member import ClusterMember
 from ..management.entities.system import One
 from ..management.protocol.entity import Attribute
-from .exposition import PREFIX, Samples, Value, metric_of
+from .exposition import Family, Samples
 
-
-class ClusterFamily(NamedTuple):
-    """A metric of the cluster membership."""
-
-    name: str
-    kind: str
-    """The type of the metric, counter or gauge."""
-    help: str
-    value: Callable[[ClusterMember], Value]
-
-    @property
-    def full_name(self) -> str:
-        return PREFIX + self.name
-
-
-CLUSTER_FAMILIES = (
-    ClusterFamily(
+CLUSTER_FAMILIES: tuple[Family[ClusterMember], ...] = (
+    Family(
         "cluster_phase_info", "gauge",
         "The phase of this member: outside, founding, wiping, asking, updating or synced; always 1.",
         lambda core: Samples(("cluster", "phase"), [((core.state.name, core.state.phase_name), 1)]),
     ),
-    ClusterFamily(
+    Family(
         "cluster_synced", "gauge", "1 while this member has all messages.",
         lambda core: core.state.phase == SYNCED,
     ),
-    ClusterFamily(
+    Family(
         "cluster_serving", "gauge", "1 while this member serves clients.",
         lambda core: not core.service.why_not_serving(),
     ),
-    ClusterFamily(
+    Family(
         "cluster_members", "gauge", "Members of the group, this one included.", lambda core: len(core.state.members)
     ),
-    ClusterFamily(
+    Family(
         "cluster_following_members", "gauge", "Members that apply events.",
         lambda core: core.service.following,
     ),
-    ClusterFamily(
+    Family(
         "cluster_waiting_events", "gauge", "Events that a majority has not acknowledged.",
         lambda core: core.commits.backlog,
     ),
-    ClusterFamily(
+    Family(
         "cluster_in_flight_bytes", "gauge", "Multicast events that have not come back.",
         lambda core: core.group.in_flight_bytes,
     ),
-    ClusterFamily(
+    Family(
         "cluster_owned_queues", "gauge", "Queues that this member leads.", lambda core: core.owned_queues
     ),
-    ClusterFamily(
+    Family(
         "cluster_owner_changes_total", "counter", "Changes of queue leaders.", lambda core: core.owners.moves
     ),
-    ClusterFamily(
+    Family(
         "cluster_brought_messages_total", "counter", "Messages sent to joining members.",
         lambda core: core.sender.brought,
     ),
-    ClusterFamily(
+    Family(
         "cluster_messages_to_bring", "gauge", "Messages that this member has yet to send to joining members.",
         lambda core: core.sender.left,
     ),
-    ClusterFamily(
+    Family(
         "cluster_received_messages", "gauge", "Messages of the current state transfer that this member has.",
         lambda core: core.receiver.received,
     ),
-    ClusterFamily(
+    Family(
         "cluster_kept_messages", "gauge", "Messages of the current state transfer that were on its own disk.",
         lambda core: core.receiver.kept_messages.kept,
     ),
-    ClusterFamily(
+    Family(
         "cluster_messages_to_receive", "gauge", "Messages of the current state transfer, as counted at its start.",
         lambda core: core.receiver.wanted,
     ),
-    ClusterFamily(
+    Family(
         "cluster_lost_total", "counter", "Losses of the group or of its majority.",
         lambda core: core.view_change.lost_times,
     ),
-    ClusterFamily(
+    Family(
         "cluster_wiring_stalls_total", "counter", "Changes of the wiring that events had to wait for.",
         lambda core: core.inbox.stalls,
     ),
-    ClusterFamily(
+    Family(
         "cluster_lag_bytes", "gauge", "Received events that are not on the disk of this member.",
         lambda core: core.flow.lag_bytes,
     ),
-    ClusterFamily(
+    Family(
         "cluster_holding", "gauge", "1 while messages of clients are held back because a member lags.",
         lambda core: core.flow.holds,
     ),
-    ClusterFamily(
+    Family(
         "cluster_held_bytes", "gauge", "Messages of clients that are held back.",
         lambda core: core.flow.held_bytes,
     ),
-    ClusterFamily(
+    Family(
         "cluster_flow_off_total", "counter", "Times at which this member reported that it lags.",
         lambda core: core.flow.offs,
     ),
-    ClusterFamily(
+    Family(
         "cluster_silent_members", "gauge", "Members that are silent for more than a third of --cluster-silence.",
         lambda core: core.liveness.silent_members,
     ),
-    ClusterFamily(
+    Family(
         "cluster_longest_silence_seconds", "gauge", "The longest silence of a member.",
         lambda core: core.liveness.longest_silence_s,
     ),
-    ClusterFamily(
+    Family(
         "cluster_expelled_members_total", "counter", "Silent members that were expelled, as seen by this member.",
         lambda core: core.liveness.expulsions,
     ),
-    ClusterFamily(
+    Family(
         "cluster_oldest_unconfirmed_seconds", "gauge", "Age of the oldest event that a majority has not acknowledged.",
         lambda core: core.commit_delays.oldest_s,
     ),
-    ClusterFamily(
+    Family(
         "cluster_bad_events_total", "counter", "Invalid events.", lambda core: core.apply_loop.bad_events
     ),
 )  # fmt: skip
@@ -143,7 +127,7 @@ class ClusterCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         for family in CLUSTER_FAMILIES:
-            yield metric_of(family.full_name, family.kind, family.help, family.value(self._core))
+            yield family.metric(self._core)
 
 
 def member_rows(core: ClusterMember) -> list[dict[str, str | int | bool]]:

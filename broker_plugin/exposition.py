@@ -7,7 +7,7 @@ metrics whose information is in a label. docs/reference/metrics.md documents thi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -31,24 +31,25 @@ Value = float | HistogramValue | Samples | None
 """The value of a family; None leaves its sample out."""
 
 
-class Family(NamedTuple):
-    """A metric family."""
+Source = TypeVar("Source")
+
+
+class Family(NamedTuple, Generic[Source]):
+    """A metric family, read from a `Source`."""
 
     name: str
     kind: str
     """The type of the family: counter, gauge or histogram."""
     help: str
-    value: Callable[[JournalMetrics], Value]
+    value: Callable[[Source], Value]
 
     @property
     def full_name(self) -> str:
         """Return the name in a scrape, without the suffixes of a histogram."""
         return PREFIX + self.name
 
-
-def _info(label: str, text: str) -> Samples:
-    """Return a sample whose label carries *text*; no sample if *text* is empty."""
-    return Samples((label,), [((text,), 1)] if text else [])
+    def metric(self, source: Source) -> Metric:
+        return metric_of(self, self.value(source))
 
 
 def _appended(metrics: JournalMetrics) -> Samples:
@@ -58,7 +59,7 @@ def _appended(metrics: JournalMetrics) -> Samples:
     )
 
 
-FAMILIES = (
+FAMILIES: tuple[Family[JournalMetrics], ...] = (
     Family("journal_fsync_seconds", "histogram", "Duration of a sync of the journal.", lambda m: m.fsync_s),
     Family("journal_group_records", "histogram", "Records that one flush made durable.", lambda m: m.group_records),
     Family("journal_group_bytes", "histogram", "Bytes that one flush wrote.", lambda m: m.group_bytes),
@@ -137,8 +138,8 @@ FAMILIES = (
         lambda m: m.replay_bytes,
     ),
     Family(
-        "checkpoint_failure_info", "gauge", "Why checkpoints have stopped; absent while they work.",
-        lambda m: _info("reason", m.checkpoint_failure),
+        "checkpoint_failing", "gauge", "1 while checkpoints fail; the log has the reason.",
+        lambda m: bool(m.checkpoint_failure),
     ),
     Family(
         "disk_free_bytes", "gauge", "Free bytes of the journal's file system; absent if unknown.",
@@ -161,17 +162,18 @@ class JournalCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         metrics = self._measure()
         for family in FAMILIES:
-            yield metric_of(family.full_name, family.kind, family.help, family.value(metrics))
+            yield family.metric(metrics)
 
 
-def metric_of(name: str, kind: str, text: str, value: Value) -> Metric:
+def metric_of(family: Family[Any], value: Value) -> Metric:
+    name, text = family.full_name, family.help
     if isinstance(value, HistogramValue):
         names = [*map(floatToGoString, value.bounds), "+Inf"]
         buckets = [*zip(names, map(float, value.cumulative()), strict=True)]
         return HistogramMetricFamily(name, text, buckets=buckets, sum_value=value.total)
     if not isinstance(value, Samples):
         value = Samples((), [] if value is None else [((), value)])
-    make = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+    make = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
     metric = make(name, text, labels=value.labels)
     for labels, number in value.values:
         metric.add_metric(labels, number)

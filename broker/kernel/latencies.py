@@ -2,7 +2,7 @@
 
 | histogram | from | to | sample |
 |---|---|---|---|
-| `settle_s` | a record waits for the disk | it is durable, and its client has the answer | one for each flush |
+| `settle_s` | a record waits for the disk | durable, and its client has the answer | one for each flush or batch |
 | `dispatch_s` | records are durable | their messages are handed to connections | one for each flush |
 | `delivery_s` | a message is handed to a connection | its consumer settles it | one at a time for each consumer |
 """

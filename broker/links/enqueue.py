@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ...amqp.codec import header
@@ -251,7 +252,9 @@ class Enqueuer:
 
     def _enqueue_ordered(self, ordered: Sequence[Queue], queues: Queues, checked: Checked, now_us: int) -> None:
         """Have the cluster order messages on those of *queues* that all members have, and keep them on the others."""
-        answer: Callable[[], None] = partial(self.answer, queues, checked.confirmed, checked.unwanted)
+        answer: Callable[[], None] = partial(
+            self._answer_ordered, perf_counter(), queues, checked.confirmed, checked.unwanted
+        )
         gone = f"the queue {ordered[0].name!r}"
         refused: Callable[[], None] = partial(self.reject_gone, [*checked.confirmed, *checked.unwanted], gone)
         others = tuple(own(queues))
@@ -298,6 +301,10 @@ class Enqueuer:
         if self.writer is not None:
             return self.writer.finish(partial, now_us)
         return partial.finish(self._store.enqueue, now_us)
+
+    def _answer_ordered(self, from_s: float, *arguments: Any) -> None:
+        self._core.latencies.settle_s.observe(perf_counter() - from_s)
+        self.answer(*arguments)
 
     def answer(self, queues: Queues, confirmed: list[Delivery], unwanted: list[Delivery]) -> None:
         """Answer deliveries that are stored, or need no storing."""

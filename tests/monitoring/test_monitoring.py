@@ -1,0 +1,209 @@
+"""The dashboards and alert rules of monitoring/, against a real Prometheus that scrapes a real broker."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from proton import Message
+from proton.utils import BlockingConnection
+
+from cairnmq.broker_plugin.broker_exposition import BROKER_FAMILIES
+from cairnmq.broker_plugin.cluster_exposition import CLUSTER_FAMILIES
+from cairnmq.broker_plugin.exposition import FAMILIES, Family
+from tests.harness.process import DEADLINE_S, broker
+
+from .dashboards import DASHBOARDS, FOLDER, document, text_of
+
+RULES = FOLDER.parent / "prometheus" / "alerts.yml"
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
+PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool of Debian's package prometheus is missing")
+needs_prometheus = pytest.mark.skipif(PROMETHEUS is None, reason="Debian's package prometheus is missing")
+_ALL: list[Family[Any]] = [*FAMILIES, *BROKER_FAMILIES, *CLUSTER_FAMILIES]
+KNOWN = {family.full_name for family in _ALL}
+WITHOUT_DATA = {
+    "cairnmq_checkpoint_age_seconds": "absent before the first checkpoint",
+    "cairnmq_journal_bookmark_behind_bytes": "there is no history reader",
+    "cairnmq_following_lag_seconds": "there is no federated queue",
+    "cairnmq_following_up": "there is no federated queue",
+    "cairnmq_follower_behind_bytes": "there is no downstream",
+}
+"""Metrics of dashboards that a broker alone does not have."""
+QUERIES = [
+    pytest.param(target["expr"], id=f"{dashboard.name}: {panel['title']} {target['refId']}")
+    for dashboard in DASHBOARDS
+    for panel in document(dashboard)["panels"]
+    for target in panel.get("targets", ())
+]
+
+
+class Monitored(NamedTuple):
+    """A Prometheus with the rules, that has scraped a broker with traffic."""
+
+    url: str
+    metrics_url: str
+
+    def ask(self, path: str, **arguments: str) -> Any:
+        query = urllib.parse.urlencode(arguments)
+        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=DEADLINE_S) as answer:
+            document = json.load(answer)
+        assert document["status"] == "success"
+        return document["data"]
+
+    def query(self, expression: str) -> list[Any]:
+        data = self.ask("query", query=expression)
+        assert data["resultType"] == "vector"
+        return list(data["result"])
+
+
+def rules() -> list[tuple[str, str]]:
+    """The name and the expression of each alert, read without a YAML parser."""
+    text = RULES.read_text()
+    found = re.findall(r"- alert: (\w+)\n +expr: (?:>-\n +)?(.+)\n", text)
+    assert len(found) == text.count("alert: ")
+    return found
+
+
+def names_in(expression: str) -> set[str]:
+    """The metrics of the broker that an expression names, without the suffixes of histograms."""
+    found = set(re.findall(r"\bcairnmq_\w+", expression))
+    return {name if name in KNOWN else re.sub(r"_(bucket|sum|count)$", "", name) for name in found}
+
+
+def traffic(port: int) -> None:
+    connection = BlockingConnection(f"127.0.0.1:{port}", timeout=DEADLINE_S)
+    sender = connection.create_sender("orders")
+    receiver = connection.create_receiver("orders", credit=10)
+    sender.send(Message(body="x" * 500, durable=True))
+    receiver.receive()
+    receiver.accept()
+    connection.create_sender("waiting").send(Message(body="x", durable=True))
+    connection.close()
+
+
+@pytest.fixture(scope="module")
+def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
+    place: Path = tmp_path_factory.mktemp("monitored")
+    options = ("--metrics-port", "0", "--cluster-name", "watched", "--cluster-size", "1", "--auto-create", "*")
+    with broker(place / "store", *options) as running:
+        metrics_url = running.wait_for(r" metrics at (http://127\.0\.0\.1:\d+/metrics)$")[1]
+        if PROMETHEUS is None:
+            traffic(running.port)
+            yield Monitored("", metrics_url)
+            return
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        target = metrics_url.removeprefix("http://").removesuffix("/metrics")
+        config = {
+            "global": {"scrape_interval": "250ms", "evaluation_interval": "1s"},
+            "rule_files": [str(RULES)],
+            "scrape_configs": [{"job_name": "cairnmq", "static_configs": [{"targets": [target]}]}],
+        }
+        (place / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
+        command = [
+            PROMETHEUS, f"--config.file={place / 'prometheus.yml'}", f"--storage.tsdb.path={place / 'tsdb'}",
+            f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn",
+        ]  # fmt: skip
+        with open(place / "log", "wb") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+        found = Monitored(f"http://127.0.0.1:{port}", metrics_url)
+        try:
+            scraped(found, process, "count_over_time(up[1m]) >= 2")  # so that counters have a value before
+            traffic(running.port)
+            scraped(found, process, "cairnmq_delivery_seconds_count > 0")
+            scraped(found, process, 'cairnmq_queue_messages{queue="waiting"} == 1')
+            scraped(found, process, "increase(cairnmq_journal_records_total[1m]) > 0")
+            yield found
+        finally:
+            process.terminate()
+            process.wait(DEADLINE_S)
+
+
+def scraped(monitored: Monitored, process: subprocess.Popen[bytes], expression: str) -> None:
+    """Wait until Prometheus has samples for *expression*."""
+    until_s = time.monotonic() + DEADLINE_S
+    while process.poll() is None and time.monotonic() < until_s:
+        try:
+            if monitored.query(expression):
+                return
+        except OSError:
+            pass  # it has not begun to listen, or not to serve
+        time.sleep(0.1)
+    raise AssertionError(f"no data: {expression}")
+
+
+@needs_promtool
+def test_rules_are_valid_and_fire_as_their_tests_say() -> None:
+    assert PROMTOOL is not None
+    for command in (["check", "rules", RULES.name], ["test", "rules", "alerts_test.yml"]):
+        done = subprocess.run(
+            [PROMTOOL, *command], cwd=RULES.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            timeout=DEADLINE_S,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.name)
+def test_dashboard_files_are_up_to_date(dashboard: Any) -> None:
+    path = FOLDER / f"{dashboard.name}.json"
+    assert path.read_text() == text_of(dashboard), "write it anew: python -m tests.monitoring.dashboards"
+
+
+def test_dashboards_and_rules_name_only_metrics_there_are() -> None:
+    expressions = [str(query.values[0]) for query in QUERIES] + [expression for _, expression in rules()]
+    assert len(expressions) > 60
+    assert {name for expression in expressions for name in names_in(expression)} - KNOWN == set()
+
+
+@needs_promtool
+def test_a_running_broker_follows_the_conventions(monitored: Monitored) -> None:
+    assert PROMTOOL is not None
+    with urllib.request.urlopen(monitored.metrics_url, timeout=DEADLINE_S) as answer:
+        done = subprocess.run(
+            [PROMTOOL, "check", "metrics"], input=answer.read(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            timeout=DEADLINE_S,
+        )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, b"")
+
+
+def test_open_metrics_are_served_on_request(monitored: Monitored) -> None:
+    request = urllib.request.Request(monitored.metrics_url, headers={"Accept": OPEN_METRICS})
+    with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
+        assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+        families = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}  # type: ignore[no-untyped-call]
+    for name in ("settle", "dispatch", "delivery"):
+        samples = {sample.name: sample.value for sample in families[f"cairnmq_{name}_seconds"].samples}
+        assert samples[f"cairnmq_{name}_seconds_count"] >= 1
+        assert 0 < samples[f"cairnmq_{name}_seconds_sum"] < DEADLINE_S
+
+
+@needs_prometheus
+@pytest.mark.parametrize("expression", QUERIES)
+def test_a_panel_has_data(monitored: Monitored, expression: str) -> None:
+    expression = expression.replace("$__rate_interval", "1m").replace("$job", "cairnmq").replace("$instance", ".*")
+    assert "$" not in expression
+    found = monitored.query(expression)
+    assert bool(found) != bool(names_in(expression) & WITHOUT_DATA.keys())
+
+
+@needs_prometheus
+def test_rules_are_evaluated_and_no_alert_is_pending_on_a_healthy_broker(monitored: Monitored) -> None:
+    expressions = dict(rules())
+    for name, expression in expressions.items():
+        found = monitored.query(expression)
+        assert bool(found) == (name == "CairnmqQueueWithoutConsumers"), name
+    loaded = [rule for group in monitored.ask("rules")["groups"] for rule in group["rules"]]
+    assert {rule["name"] for rule in loaded} == expressions.keys()
+    assert {rule["lastError"] for rule in loaded if "lastError" in rule} == set()
