@@ -146,6 +146,12 @@ class Queue(QueueContents):
         self.is_paused = False
         self._core.schedule_dispatch(self)
 
+    def note_change(self) -> None:
+        if self.has_lifetime:
+            self._core.schedule_dispatch(self)  # the end of the step checks the lifetime
+        if self.account is not None:
+            self._core.users.changed[self] = None
+
     def check_lifetime(self) -> None:
         """Delete the queue if its lifetime has ended."""
         self._services.check_lifetime(self)
