@@ -112,7 +112,7 @@ def test_a_server_that_dies_does_not_end_message_service(server: Server, store: 
             with pytest.raises(LinkDetached, match="no queue can be made just now; the broker's log says why"):
                 connection.create_sender("new")
             connection.close()
-            running.wait_for("WARNING wiring: postgresql.*queue 'new' can't be created.*nothing has to be restarted")
+            running.wait_for("WARNING store wiring: postgresql.*'new' can't be created.*nothing has to be restarted")
         finally:
             server.start()
         send(running, "new", "there")

@@ -37,6 +37,6 @@ def test_they_are_made_and_their_process_ends_with_the_broker(tmp_path: Path, en
 def test_a_broker_goes_on_without_them(tmp_path: Path) -> None:
     with broker(tmp_path / "store", "--port", "0", "--sidecars") as running:
         os.kill(keeper_of(running), signal.SIGKILL)
-        running.wait_for("no more sidecars are made")
+        running.wait_for("no more sidecars are written")
         fill(running, 3)
         assert running.stop() == 0

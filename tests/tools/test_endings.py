@@ -127,9 +127,14 @@ def test_an_empty_id_is_that_of_no_message(store: Store, command: Dump) -> None:
     ],
     ids=" ".join,
 )  # fmt: skip
-def test_what_is_no_number_is_told(tmp_path: Path, command: Dump, words: tuple[str, ...], number: str) -> None:
+def test_numbers_that_are_not_finite_are_refused(
+    tmp_path: Path, command: Dump, words: tuple[str, ...], number: str
+) -> None:
     found = command(*call(words, tmp_path), number, *(("queues", "list") if words[0] == "ctl" else ()))
-    assert (found.status, "Invalid value for '--" in found.err) == (2, True), found
+    says_so = "Invalid value for '--" in found.err
+    if not says_so:  # a duration
+        says_so = f"{words[-1]} {number}" in found.err and "invalid duration" in found.err
+    assert (found.status, says_so) == (2, True), found
 
 
 @pytest.mark.parametrize(
