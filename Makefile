@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN = $(VENV)/bin/
 
-.PHONY: test setup dist docs lint check laws interop bench kills stream-kills powercuts explore simulate cluster-runs fuzz guided clean
+.PHONY: test setup dist lock sbom audit deb image docs man lint check laws interop bench kills stream-kills powercuts explore simulate cluster-runs fuzz guided clean
 
 test: setup lint check
 
@@ -18,10 +18,32 @@ $(VENV)/ready: pyproject.toml scripts/debian-packages scripts/debian-packages-fo
 		--no-cache-dir --force-reinstall --no-deps "$$($(RUN)pip freeze | grep -i '^python-qpid-proton==')"
 	touch $@
 
-# a wheel and a source distribution, in dist/
+# a wheel and a source distribution, in dist/, byte by byte the same from the same commit
 dist: setup
 	rm -rf dist
-	$(RUN)python -m build --outdir dist
+	$(RUN)python scripts/build_dist.py dist
+
+# programs that make and check packages, in build/tools
+TOOLS = build/tools/bin/
+build/tools/ready: packaging/tools.txt
+	$(PYTHON) -m venv build/tools
+	$(TOOLS)pip install --quiet --requirement packaging/tools.txt
+	touch $@
+
+# versions and hashes of all that the Debian package and the image contain; UPGRADE=--upgrade takes the newest versions
+lock: build/tools/ready
+	$(TOOLS)uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --custom-compile-command 'make lock' $(UPGRADE) \
+		$(patsubst %,--extra %,$(shell cat packaging/extras.txt)) --output-file packaging/requirements.lock pyproject.toml
+
+# the contents of the packages as CycloneDX, in dist/
+sbom: build/tools/ready
+	mkdir -p dist
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(TOOLS)cyclonedx-py requirements \
+		--pyproject pyproject.toml --output-reproducible --output-file dist/cairnmq.cdx.json packaging/requirements.lock
+
+# known vulnerabilities of the contents of the packages
+audit: build/tools/ready
+	$(TOOLS)pip-audit --disable-pip --require-hashes --strict --requirement packaging/requirements.lock
 
 # the documentation site, in build/site; a broken link is an error, in `make check` as well (tests/docs/test_site.py)
 docs: setup

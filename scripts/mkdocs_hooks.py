@@ -1,8 +1,8 @@
 """Hooks of MkDocs: pages of the repository's root in the site, and links that lead out of docs/.
 
 The sources stay readable in the repository, where links lead from file to file. In the site, ARCHITECTURE.md,
-CHANGELOG.md and CONTRIBUTING.md are pages, README.md is the home page, and links to other files of the repository are
-shown as text.
+CHANGELOG.md, CONTRIBUTING.md and SECURITY.md are pages, README.md is the home page, and links to other files of the
+repository are shown as text.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ PAGES_OF_ROOT = {
     "ARCHITECTURE.md": "explanation/architecture.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
 }
 """Files of the repository's root, and their pages."""
 _PLACES = {**PAGES_OF_ROOT, "README.md": "index.md"}

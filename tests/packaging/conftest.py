@@ -1,0 +1,68 @@
+"""Programs that make and check packages, and the wheels of the locked dependencies.
+
+Programs are kept in the cache directory, for each list of versions; wheels come from the cache of pip. Tests that need
+either are skipped where the package index can't be reached.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..fresh_machine.machine import CACHE
+
+ROOT = Path(__file__).parents[2]
+PACKAGING = ROOT / "packaging"
+DEADLINE_S = 600
+
+
+def run(*words: str | Path, **environment: str) -> str:
+    """The output of a program, which must succeed."""
+    done = subprocess.run(
+        [str(word) for word in words], cwd=ROOT, env={**os.environ, **environment}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE_S,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{words}\n{done.stdout[-6000:]}"
+    return done.stdout
+
+
+def fetch(*words: str | Path) -> None:
+    """Run pip, and skip the test if it fails because it can't reach the package index."""
+    command = [sys.executable, "-m", "pip", *map(str, words), "--quiet", "--disable-pip-version-check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    if done.returncode and "No matching distribution" in done.stderr and "connection" in done.stderr:
+        pytest.skip(f"the package index can't be reached: {done.stderr.strip().splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="session")
+def tools() -> Path:
+    """The directory of the programs of packaging/tools.txt."""
+    listed = PACKAGING / "tools.txt"
+    place = CACHE / f"packaging-tools-{hashlib.sha256(listed.read_bytes()).hexdigest()[:12]}"
+    if not (place / "ready").exists():
+        run(sys.executable, "-m", "venv", "--clear", "--without-pip", place)
+        fetch("--python", place / "bin/python", "install", "--requirement", listed)
+        (place / "ready").touch()
+    return place / "bin"
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with wheels of all that packaging/requirements.lock names, their hashes checked."""
+    place = tmp_path_factory.mktemp("wheels")
+    fetch("wheel", "--require-hashes", "--requirement", PACKAGING / "requirements.lock", "--wheel-dir", place)
+    return place
+
+
+@pytest.fixture(scope="session")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory that `make dist` makes. Without network, so with the installed setuptools."""
+    place = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "scripts/build_dist.py", place, "--no-isolation", SOURCE_DATE_EPOCH="1700000000")
+    return place
