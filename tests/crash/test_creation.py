@@ -22,7 +22,7 @@ from .crash_states import Recorded, State, distinct
 from .founding import MESSAGES, QUEUE, content_of, options_of
 from .recording import Change, Kind, record
 
-EVERY = amount("CAIRN_CREATION_EVERY", 1, 24)
+EVERY = amount("CAIRN_CREATION_EVERY", 4, 32)
 """Of the states that a crash may leave, one of so many is started on."""
 SAMPLES = 1
 """Power cuts at each change."""
