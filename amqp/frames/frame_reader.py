@@ -20,6 +20,8 @@ from ..links.resume_state import ROLE_RECEIVER, UNKNOWN, Claims, state_code
 
 _BEGIN, _ATTACH, _TRANSFER, _DETACH, _END = 0x11, 0x12, 0x14, 0x16, 0x17
 _HEADER_BYTES = 8
+_AMQP = b"AMQP"
+"""The first bytes of a protocol header. No frame is as long as they would state."""
 _UNSETTLED, _INCOMPLETE, _STATE, _RESUME = 7, 8, 7, 8
 """Places of these fields in an attach, and in a transfer."""
 _DURABLE_STATE = 2
@@ -159,11 +161,14 @@ class Outgoing:
         held = self._held + data
         at, begin, end = 0, 0, len(held)
         while at + 4 <= end:
-            size = int.from_bytes(held[at : at + 4])
+            is_header = held.startswith(_AMQP, at)
+            size = _HEADER_BYTES if is_header else int.from_bytes(held[at : at + 4])
             if at + size > end:
                 break
             change = None
-            if self.unsettled and held[at + 8 : at + 11] == b"\x00\x53\x12":
+            if is_header:
+                pass
+            elif self.unsettled and held[at + 8 : at + 11] == b"\x00\x53\x12":
                 change = self._attach
             elif self.resumed and held[at + 8 : at + 11] == b"\x00\x53\x14":
                 change = self._transfer

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from ..native.proton_ffi import Pointer, lib
+from ..native.proton_ffi import LOCAL_UNINIT, Pointer, lib
 from ..native.scratch_buffer import ScratchBuffer
 from .frame_reader import Incoming, Outgoing
 
@@ -67,8 +67,13 @@ class TakenOutput:
         """Output taken from proton, which counts it as sent, and not yet written to the socket."""
 
     def begin_changes(self, most_bytes: int) -> None:
-        """Read and change all frames from the next one on; *most_bytes*: of a frame."""
-        self.take()
+        """Read and change all frames from the next one on; *most_bytes*: of a frame.
+
+        Before the open of this side, there is no output but the AMQP header. Proton then forgets endpoints that wait
+        to be opened if its output is asked for.
+        """
+        if self._is_open():
+            self.take()
         self.frames = Outgoing(most_bytes)
 
     def output(self) -> memoryview:
@@ -107,6 +112,10 @@ class TakenOutput:
             self.frames.feed(data)
             self.ready.extend(self.frames.ready)
             self.frames.ready.clear()
+
+    def _is_open(self) -> bool:
+        connection = lib.pn_transport_connection(self._transport)
+        return not lib.pn_connection_state(connection) & LOCAL_UNINIT
 
     def _next(self) -> bytes:
         pending = lib.pn_transport_pending(self._transport)

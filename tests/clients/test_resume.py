@@ -10,8 +10,8 @@ import pytest
 from cairnmq.amqp.codec.types import Ubyte, Uint
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.harness.clients.peers import Peer
-from tests.harness.clients.resuming import ResumingSender, attach_sender, body, transfer_begun
-from tests.harness.router.raw import DETACH, Raw, begin, frame, opening
+from tests.harness.clients.resuming import ACCEPTED, ResumingSender, attach_sender, body, transfer_begun
+from tests.harness.router.raw import DETACH, TRANSFER, Raw, begin, frame, opening
 
 from .conftest import NewPeer, StartProcess
 
@@ -246,3 +246,17 @@ def test_others_do_not_resume_what_is_somebody_elses(broker: RunningBroker, send
     other.unsettled[b"t"] = "m"
     other.connect(broker.port)
     assert not other.told
+
+
+@pytest.mark.parametrize("parts", [1, 2], ids=["with the protocol header", "behind it"])
+def test_link_resumes_when_its_attach_arrives_with_the_open(broker: RunningBroker, parts: int) -> None:
+    states = {b"a": None}
+    frames = b"".join([opening("shop"), begin(), attach_sender("orders", "q", states)])
+    with Raw(broker.port, *([frames] if parts == 1 else [])) as wire:
+        if parts == 2:
+            wire.say(frames)
+        assert wire.until("begin")
+        attached = wire.until("attach").fields
+        assert attached[6].value[1] == 2, "the target keeps its unsettled state"
+        wire.say(frame(TRANSFER, Uint(0), Uint(0), b"a", Uint(0), False, payload=body("text")))
+        assert wire.until("disposition").fields[4].descriptor == ACCEPTED
