@@ -86,6 +86,8 @@ class Walk:
     def __init__(self, place: Path) -> None:
         self.place = place
         self._ports: dict[str, str] = {}
+        self._files: dict[str, str] = {}
+        """The saved files as the page has them. They are saved again when a broker starts, as its ports are new."""
         self._terminals: dict[str, Program | BrokerProcess] = {}
         self._environment = {**os.environ, "PATH": f"{_BIN}:{os.environ['PATH']}"}
         self._last: str | Program = ""
@@ -96,11 +98,15 @@ class Walk:
         if block.language == "text":
             self._compare(self._terminals[block.title] if block.title else self._last, block.text)
         elif block.language in _FILES and block.title:
-            (self.place / block.title).write_text(self._adapted(block.text))
+            self._files[block.title] = block.text
+            self._save(block.title)
         elif block.language == "python":
             self._last = self._run(shlex.join([sys.executable, "-c", self._adapted(block.text)]))
         elif block.language == "sh":
             self._commands(block)
+
+    def _save(self, name: str) -> None:
+        (self.place / name).write_text(self._adapted(self._files[name]))
 
     def _commands(self, block: Block) -> None:
         commands = [line for line in block.commands if not line.startswith("#")]
@@ -136,6 +142,8 @@ class Walk:
             for kind, shown in given.items():
                 self._ports[shown] = running.wait_for(_LISTENING[kind])[1]
             running.ready()
+            for name in self._files:
+                self._save(name)
         except BaseException:
             running.stop(signal.SIGKILL)
             raise
