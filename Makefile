@@ -57,8 +57,9 @@ lint: setup
 	$(RUN)ruff check .
 	$(RUN)mypy
 
-# more than there are cores: many tests wait, and explorations have processes of their own, which leave way to the rest
-PROCESSES ?= 5
+# more than there are cores: many tests wait, and explorations have processes of their own at a low priority. In a thorough
+# run one process waits for the exploration of power cuts until the end.
+PROCESSES ?= 6
 check: setup
 	$(RUN)pytest $(if $(shell command -v npm),-m "interop or not interop") -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 

@@ -28,9 +28,19 @@ def little_garbage() -> Iterator[None]:
         gc.unfreeze()
 
 
-def on_all_cores(work: Callable[..., T], arguments: Iterable[tuple[object, ...]]) -> Iterator[T]:
-    """What *work* makes of each of the *arguments*, as they come. They leave way to tests that look at the clock."""
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), os.nice, (5,)) as pool:
+YIELDING = 5
+IDLE_ONLY = 19
+"""The niceness of work that takes what other tests leave of the cores, for as long as a whole run of tests."""
+
+
+def on_all_cores(
+    work: Callable[..., T], arguments: Iterable[tuple[object, ...]], niceness: int = YIELDING
+) -> Iterator[T]:
+    """Yield the results of *work* for each of the *arguments*, in the order of completion.
+
+    The processes have a lower priority than tests with deadlines.
+    """
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), os.nice, (niceness,)) as pool:
         running = [pool.submit(work, *some) for some in arguments]
         try:
             for done in as_completed(running):

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from os import cpu_count
 
-from tests.harness.recovery.cores import little_garbage, on_all_cores
+from tests.harness.recovery.cores import IDLE_ONLY, little_garbage, on_all_cores
 from tests.harness.recovery.explorer import Explorer
 from tests.harness.recovery.states import Crash
 from tests.harness.recovery.tally import CUT, JUNK, Tally
@@ -99,9 +99,10 @@ def _crash(world: World, step: str) -> tuple[Crash, int]:
 
 
 def explore_all(states: int, seed: int, told: Callable[[Tally], None] = lambda so_far: None) -> Tally:
-    """At least so many *states*, on all cores. The first thing that is wrong is raised."""
+    """Explore at least so many *states* in the time that other programs leave; raise the first failure."""
     total = Tally()
-    for tally in on_all_cores(explore, ((seed, number) for number in range(-(-states // STATES_PER_SHARD)))):
+    shards = ((seed, number) for number in range(-(-states // STATES_PER_SHARD)))
+    for tally in on_all_cores(explore, shards, IDLE_ONLY):
         total.add(tally)
         told(total)
     return total
