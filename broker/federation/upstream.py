@@ -28,6 +28,7 @@ from ..nodes.resolver import Resolver
 from ..queues.ports import QueueState
 from .upstream_feed import Fed, Feed
 from .upstream_link import AFTER, FOLLOWER, LINE, PLACE, DownstreamLink, ReplicaPosition
+from .upstream_states import UpstreamEvent, UpstreamState
 from .wire_format import ALL
 
 log = logging.getLogger(__name__)
@@ -170,18 +171,17 @@ class LogFeeder(DownstreamLink):
         self._feed: Feed | None = None
         self._cut_lsn = mark.lsn
         """The LSN whose durability allows to read anything."""
-        self._is_busy = False
-        self._is_idle = False
         self._seen_lsn = 0
         """The LSN up to which the log was durable at the last check."""
 
     def prepared(self, found: Feed | CairnError) -> None:
-        if self._is_over:
+        if self._phase is UpstreamState.OVER:
             return
         if isinstance(found, CairnError):
             self._fail(found)
             return
         self._feed = found
+        self._handle(UpstreamEvent.PREPARED)
         log.info("queue %s: followed from LSN %d on (%s)", self.queue.name, self.place, self._mark.name)
         self._begin()
 
@@ -196,18 +196,21 @@ class LogFeeder(DownstreamLink):
     def go_on(self) -> None:
         feed, durable_lsn = self._feed, self._store.durable_lsn
         room = self._limit - self._forwarded
-        if feed is None or self._is_busy or self._is_over or room <= 0 or durable_lsn < self._cut_lsn:
+        if feed is None or room <= 0 or durable_lsn < self._cut_lsn:
             return
-        if self._is_idle and durable_lsn <= self._seen_lsn:
+        if durable_lsn > self._seen_lsn:
+            self._handle(UpstreamEvent.MORE_DURABLE)
+        if self._phase is not UpstreamState.READY:
             return
-        self._is_busy, self._seen_lsn = True, durable_lsn
+        self._handle(UpstreamEvent.READ)
+        self._seen_lsn = durable_lsn
         cut_lsn = self._store.journal.cut_lsn
         self._loader.ask(lambda: feed.take(room, durable_lsn, cut_lsn), self._fed)
 
     def _fed(self, fed: Fed) -> None:
-        self._is_busy, self._is_idle = False, fed.is_idle
-        if self._is_over:
+        if self._phase is UpstreamState.OVER:
             return
+        self._handle(UpstreamEvent.ALL_READ if fed.is_idle else UpstreamEvent.PART_READ)
         self._forward([(one.place, one.content) for one in fed.messages])
         if fed.error is not None:
             self._fail(fed.error)
@@ -215,7 +218,7 @@ class LogFeeder(DownstreamLink):
             self.go_on()
 
     def _idle_message(self) -> bytes | None:
-        return self._feed.tick() if self._feed is not None and not self._is_busy and self._is_idle else None
+        return self._feed.tick() if self._feed is not None and self._phase is UpstreamState.IDLE else None
 
     def _fail(self, error: CairnError) -> None:
         self._end()

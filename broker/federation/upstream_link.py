@@ -12,6 +12,7 @@ from ...channel.ports import Outcome, TerminalEnd
 from ..kernel.idle_driver import IdleDriver
 from ..queues.ports import QueueState
 from ..scheduling.scheduler import Scheduler
+from .upstream_states import TABLE, UpstreamEvent, UpstreamState
 
 TICK_S = 1.0
 """Seconds between messages to a downstream while nothing changes."""
@@ -59,7 +60,7 @@ class DownstreamLink(IdleDriver):
         self._scheduler = scheduler
         self._ended = ended
         self._limit = self._forwarded = 0
-        self._is_over = False
+        self._phase = UpstreamState.PREPARING
 
     @property
     def behind_bytes(self) -> int:
@@ -98,15 +99,18 @@ class DownstreamLink(IdleDriver):
             self._forwarded += len(messages)
             self.terminal.forward([*messages])
 
+    def _handle(self, event: UpstreamEvent) -> None:
+        self._phase = TABLE.get((self._phase, event), self._phase)
+
     def _tick(self) -> None:
-        if self._is_over:
+        if self._phase is UpstreamState.OVER:
             return
         if self._forwarded < self._limit and (said := self._idle_message()) is not None:
             self._forward([(0, said)])
         self._scheduler.after(TICK_S, self._tick)
 
     def _end(self) -> None:
-        self._is_over = True
+        self._handle(UpstreamEvent.ENDED)
         self._ended(self)
 
     def request(self, limit: int, drain: bool) -> None:
@@ -131,6 +135,6 @@ class DownstreamLink(IdleDriver):
         self.terminal.failure("amqp:not-allowed", "what a follower gets takes part in no transaction")
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
-        if for_good and not self._is_over:  # it does not come back
+        if for_good and self._phase is not UpstreamState.OVER:  # it does not come back
             self._forget()
         self._end()

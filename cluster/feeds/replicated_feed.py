@@ -28,6 +28,7 @@ from functools import partial
 from uuid import uuid4
 
 from ...broker.federation.upstream_link import DownstreamLink, ReplicaPosition
+from ...broker.federation.upstream_states import UpstreamEvent, UpstreamState
 from ...broker.federation.wire_format import BETWEEN, END, TIME, WHOLE, Head, Keep, Line, Purge, Take, encode, message
 from ...channel.ports import TerminalEnd
 from ..kernel import events
@@ -89,7 +90,7 @@ class ReplicatedFeed(DownstreamLink):
         """The place up to which all was sent."""
         self._watch: ChangeWatch | None = None
         """The watch of later changes; None before the cut."""
-        self._is_begun = self._is_cut_safe = False
+        self._is_begun = False
         self._begins: list[bytes] = []
         """Events that precede all others."""
         self._todo: deque[tuple[int, int]] = deque()
@@ -104,7 +105,6 @@ class ReplicatedFeed(DownstreamLink):
         self._is_open = False
         """True while a step has begun and not ended."""
         self._open_bytes = 0
-        self._is_busy = False
 
     # ---- the cut ---------------------------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class ReplicatedFeed(DownstreamLink):
         """Records the cut: its event was delivered, and all before it is applied here."""
         replica = self._replica
         place = self._placed(position + 1)
-        if self._is_over:
+        if self._phase is UpstreamState.OVER:
             return
         if self._replicas.get(replica.name) is not replica or self._state.phase != SYNCED:
             self.fail("amqp:not-found", f"there is no queue {replica.name!r}")
@@ -145,9 +145,9 @@ class ReplicatedFeed(DownstreamLink):
         replica.watches.append(self._watch)
 
     def _cut_is_safe(self) -> None:
-        if self._is_over or self._watch is None:
+        if self._watch is None:
             return
-        self._is_cut_safe = True
+        self._handle(UpstreamEvent.PREPARED)
         if not self._is_begun:
             self._is_begun = True
             self._begin()
@@ -157,7 +157,7 @@ class ReplicatedFeed(DownstreamLink):
     def _cut_anew(self) -> None:
         """Requests a new cut after the watch overflowed, to compare the sent messages with the queue again."""
         self._leave()
-        self._is_cut_safe = False
+        self._handle(UpstreamEvent.CUT_AGAIN)
         self.begin()
 
     def _leave(self) -> None:
@@ -182,19 +182,19 @@ class ReplicatedFeed(DownstreamLink):
 
     def go_on(self) -> None:
         room = self._limit - self._forwarded
-        if self._is_busy or self._is_over or not self._is_cut_safe or room <= 0:
+        if self._phase is not UpstreamState.READY or room <= 0:
             return
         if self._part is None:
             self._part = self._next()
         part = self._part
         if part is not None:
-            self._is_busy = True
+            self._handle(UpstreamEvent.READ)
             self._reader.ask(partial(part.take, room), self._taken)
 
     def _taken(self, taken: LoadedPart) -> None:
-        self._is_busy = False
+        self._handle(UpstreamEvent.PART_READ)
         part = self._part
-        if self._is_over or part is None:
+        if self._phase is UpstreamState.OVER or part is None:
             return
         self._forward(taken.messages)
         if taken.error is not None:
@@ -287,7 +287,7 @@ class ReplicatedFeed(DownstreamLink):
 
     def _idle_message(self) -> bytes | None:
         watch = self._watch
-        if self._is_busy or self._part is not None or self._is_open or not self._is_cut_safe:
+        if self._phase is not UpstreamState.READY or self._part is not None or self._is_open:
             return None
         if watch is None or watch.units or watch.is_full or self._keeps is not None:
             self.go_on()
@@ -298,7 +298,7 @@ class ReplicatedFeed(DownstreamLink):
 
     def fail(self, condition: str, why: str) -> None:
         """Ends the feed: this member cannot serve it any more."""
-        if not self._is_over:
+        if self._phase is not UpstreamState.OVER:
             self._end()
             self.terminal.failure(condition, why)
             log.warning("queue %s: it is not followed any more by %s: %s", self.queue.name, self.follower, why)
