@@ -35,6 +35,7 @@ class _Entry(NamedTuple):
 _CTL = ("manage.ctl", "manage.ctl_nodes", "manage.ctl_clients", "manage.ctl_connectors", "manage.ctl_federation")
 COMMANDS = {
     "broker": _Entry("Run", "Run a broker", ("run.broker",)),
+    "console": _Entry("Run", "Serve the web console of a broker", ("run.console",)),
     "config": _Entry("Run", "Check and show the configuration", ("run.config",)),
     "users": _Entry("Run", "Manage the users file", ("manage.users",)),
     "ctl": _Entry("Manage", "Manage a running broker", _CTL),

@@ -40,7 +40,7 @@ class Session(Protocol):
 
 
 class ClientLink:
-    """One end of a link; the wire assigns its `handle`."""
+    """One end of a link; the wire assigns its `handle`. An empty address is that of the anonymous relay."""
 
     is_receiver = False
 
@@ -58,7 +58,7 @@ class ClientLink:
         """The durability that the terminus requests; with 1 a node that is created for the link outlasts the broker."""
 
     def terminus(self, code: int) -> Described:
-        return p.described(code, self.address, *([Uint(self.durability)] if self.durability else []))
+        return p.described(code, self.address or None, *([Uint(self.durability)] if self.durability else []))
 
     def attach_frame(self) -> bytes:
         raise NotImplementedError

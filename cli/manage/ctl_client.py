@@ -7,7 +7,7 @@ from os import getpid
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
-from ...amqp.codec.types import Array, Symbol
+from ...amqp.codec.types import Symbol
 from ...base.errors import CairnError
 from ...base.texts import bytes_words, text_in
 
@@ -121,22 +121,3 @@ def readable(message: Mapping[str, Any]) -> dict[str, Any]:
     if text is None and isinstance(body, bytes | bytearray | memoryview):
         text = bytes_words(bytes(body))
     return {**message, "body": body if text is None else text}
-
-
-def plain(value: Any) -> Any:
-    """A value of AMQP's as JSON has it: bytes and other things as texts."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, Array):
-        return [plain(item) for item in value.items]
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value).decode(errors="backslashreplace")
-    if isinstance(value, bool) or value is None:
-        return value
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value)
-    return str(value)

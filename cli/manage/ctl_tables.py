@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ...amqp.client.plain_values import plain
 from ...base.printable import FORMULA, printable, printable_json
 from ..common.color import console_colors
-from .ctl_client import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

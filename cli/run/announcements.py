@@ -22,6 +22,7 @@ EVENTS = {
     "broker.storing": "The data directory, or that messages are in memory.",
     "broker.wiring": "The server of the wiring.",
     "broker.metrics": "The URL of the metrics.",
+    "broker.console": "The URL of the web console.",
     "broker.cluster": "The name of the cluster.",
     "broker.archiving": "The directory of the archive.",
     "broker.sidecars": "The directory of the column index.",

@@ -24,6 +24,7 @@ from ..common.log import set_level
 from ..common.signals import Ended
 from .announcements import announce, reporting_errors
 from .broker_options import broker_options, quota_of
+from .console_process import ConsoleProcess
 from .recovery_progress import RecoveryProgress
 from .settings import BrokerSettings
 from .unknown_variables import unknown_variables
@@ -53,7 +54,8 @@ def _broker(**values: Any) -> None:
     gc.set_threshold(GARBAGE_AFTER, 20, 20)
     context = click.get_current_context()
     file: ConfigFile | None = context.meta.get(FILE)
-    _run(options, given, _Reread(context, given), "" if file is None else file.path)
+    web_console = None if given.http_port is None else ConsoleProcess(given, context)
+    _run(options, given, _Reread(context, given), "" if file is None else file.path, web_console)
 
 
 broker = ConfiguredCommand(
@@ -65,7 +67,9 @@ broker = ConfiguredCommand(
 )
 
 
-def _run(options: BrokerOptions, given: BrokerSettings, reread: _Reread, config_path: str) -> None:
+def _run(
+    options: BrokerOptions, given: BrokerSettings, reread: _Reread, config_path: str, web_console: ConsoleProcess | None
+) -> None:
     stop = _Stop()
     manager = service_manager(os.environ, os.getpid())
     running = RunningBroker(options, RecoveryProgress(SystemClock()), manager, reread)
@@ -75,6 +79,9 @@ def _run(options: BrokerOptions, given: BrokerSettings, reread: _Reread, config_
         announce("broker.config", f"configuration from {config_path}")
     for line in running.recovery.lines():
         announce("broker.recovered", line)
+    if web_console is not None:
+        web_console.start(running)
+        announce("broker.console", f"web console at {web_console.url}")
     while not running.wait(0.2) and not stop.asked:
         if stop.reload_asked:
             stop.reload_asked = False
@@ -82,6 +89,8 @@ def _run(options: BrokerOptions, given: BrokerSettings, reread: _Reread, config_
     if running.failure is not None:
         raise CairnError("broker", f"stopped: {running.failure}")
     announce("broker.stopping", "shutting down")
+    if web_console is not None:
+        web_console.stop()
     running.stop()
     announce("broker.stopped", "stopped" if given.store == "memory" else "stopped; everything is on the disk")
 

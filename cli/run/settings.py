@@ -18,6 +18,7 @@ from ..common.units import SIZE, SIZE_OR_NONE, Duration, SizeRange
 NETWORK, TLS, ACCESS, STORE, MEMORY = "Network", "TLS", "Authentication and authorization", "Store", "Memory"
 ARCHIVE, QUEUES, LINKS, CLUSTER = "Archive and export", "Queues and transactions", "Other brokers", "Cluster"
 CONNECTIONS, USERS, METRICS, LOGS = "Limits per connection", "Limits per user", "Metrics", "Logs"
+CONSOLE = "Web console"
 _PORT = click.IntRange(0, 65535)
 _FILE = click.Path(dir_okay=False)
 _DIRECTORY = LocalDirectory(file_okay=False)
@@ -163,6 +164,11 @@ class BrokerSettings:
         "Name pattern of queues and exchanges with own metrics.  [default: *]", default=["*"], metavar="PATTERN")
     metrics_most_queues: int = option(METRICS, "Queues, and exchanges, with own metrics.", click.IntRange(0, 10_000),
         default=100)
+    http_port: int | None = option(CONSOLE, "Serve the web console and the HTTP API; 0: any free port.", _PORT)
+    http_listen: str = option(CONSOLE, "Address of the web console; HTTPS with --tls-cert unless loopback.",
+        default="127.0.0.1")
+    http_host: tuple[str, ...] = option(CONSOLE, "Host name that browsers use for the web console.", metavar="NAME")
+    http_insecure: bool = option(CONSOLE, "Serve HTTP without TLS on an address other than loopback.")
     log_level: str = option(LOGS, "Least severe level to log.", click.Choice(["debug", "info", "warning", "error"]),
         default="info", can_reload=True)
     log_format: str = option(LOGS, "Format of log lines.", click.Choice(list(FORMATTERS)), default="text")

@@ -1,0 +1,111 @@
+"""`cairnmq console`: serve the web console of a broker."""
+
+from __future__ import annotations
+
+import ipaddress
+from importlib.util import find_spec
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from ...base.errors import CairnError
+from ...base.extras import install_hint
+from ..common.local_directory import LocalDirectory
+from ..common.login_options import PORTS, checked_url
+from ..common.units import Duration
+
+HTTP_PORT = 8161
+
+
+@click.command(short_help="Serve the web console of a broker")
+@click.option(
+    "--url",
+    metavar="URL",
+    envvar="CAIRNMQ_URL",
+    default="amqp://127.0.0.1:5672",
+    show_default=True,
+    help="The broker, like amqp://host:port or amqps://host:port.",
+)
+@click.option(
+    "--ca", type=click.Path(dir_okay=False), help="CA of the broker's certificate (PEM).  [default: the system's]"
+)
+@click.option(
+    "--http-port",
+    type=click.IntRange(0, 65535),
+    default=HTTP_PORT,
+    show_default=True,
+    help="Port of the console; 0: any free port.",
+)
+@click.option("--http-listen", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--http-host", multiple=True, metavar="NAME", help="A host name that browsers use for the console.")
+@click.option("--http-insecure", is_flag=True, help="Serve HTTP without TLS on an address other than loopback.")
+@click.option("--tls-cert", type=click.Path(dir_okay=False), help="Certificate chain for HTTPS (PEM).")
+@click.option("--tls-key", type=click.Path(dir_okay=False), help="Private key (PEM).  [default: in --tls-cert]")
+@click.option(
+    "--store-dir",
+    type=LocalDirectory(file_okay=False),
+    help="Data directory of the broker, for pages of history.  [default: none]",
+)
+@click.option(
+    "--archive-dir", type=LocalDirectory(file_okay=False), help="Archive of the broker, for pages of history."
+)
+@click.option("--log-file", type=click.Path(dir_okay=False), help="Log file of the broker, for the page of logs.")
+@click.option(
+    "--session-timeout",
+    type=Duration(10, 86_400),
+    default="30m",
+    show_default=True,
+    help="End sessions that are idle for so long.",
+)
+def console(
+    url: str, ca: str | None, http_port: int, http_listen: str, http_host: tuple[str, ...], http_insecure: bool,
+    tls_cert: str | None, tls_key: str | None, session_timeout: float, **places: Any,
+) -> None:  # fmt: skip
+    """Serve the web console and the HTTP API of a broker until SIGTERM or Ctrl-C.
+
+    Users log in with their names and passwords of the broker. `cairnmq broker --http-port` starts a console with the
+    broker.
+
+    \b
+    Example:
+      cairnmq console --url amqps://broker.example:5671 --http-port 8161
+    """
+    require_console("cairnmq console")
+    check_listener("--http-listen", http_listen, has_tls=tls_cert is not None, is_insecure=http_insecure)
+    from ...console.options import ConsoleOptions
+    from ...console.server import listening_socket, serve, url_of
+
+    checked, _ = checked_url(url)
+    parts = urlsplit(checked)
+    options = ConsoleOptions(
+        parts.hostname or "", parts.port or PORTS[parts.scheme], parts.scheme == "amqps", ca, http_listen, http_port,
+        http_host, tls_cert, tls_key or tls_cert, session_idle_s=session_timeout, **places,
+    )  # fmt: skip
+    sock = listening_socket(http_listen, http_port)
+    click.echo(f"web console at {url_of(options, sock)}")
+    serve(options, sock, lambda server: None)
+
+
+def require_console(place: str) -> None:
+    """Raise `CairnError` if the packages of the extra are not installed."""
+    for module in ("starlette", "uvicorn"):
+        if find_spec(module) is None:
+            raise CairnError(place, f"{module} is not installed", install_hint("console"))
+
+
+def check_listener(option: str, host: str, *, has_tls: bool, is_insecure: bool) -> None:
+    """Raise `CairnError` if passwords would be sent in clear text over a network."""
+    if not has_tls and not is_insecure and not is_loopback(host):
+        raise CairnError(
+            f"{option} {host}", "passwords would be sent in clear text over the network",
+            "configure --tls-cert, or use --http-insecure behind a proxy that speaks TLS",
+        )  # fmt: skip
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether *host* is a loopback address, or `localhost`."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,129 @@
+"""The process of the web console beside a broker. The broker starts it again, with a growing delay, if it ends."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import click
+
+from ...base.errors import CairnError
+from ...broker_plugin.run import RunningBroker
+from ..common.configured_command import sources, without_secrets
+from .console import check_listener, is_loopback, require_console
+from .settings import BrokerSettings
+
+log = logging.getLogger(__name__)
+
+END_S = 5.0
+FIRST_DELAY_S = 1.0
+MOST_DELAY_S = 60.0
+STEADY_S = 60.0
+"""A process that ran for so long is started again without a delay that grew."""
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+
+
+class ConsoleProcess:
+    """The console of a broker: a socket that listens from the start, and the process that serves it. Any thread."""
+
+    def __init__(self, given: BrokerSettings, context: click.Context) -> None:
+        """Listen, so that a port in use is reported before the broker starts. Raises `CairnError`."""
+        require_console("--http-port")
+        self._given = given
+        self._context = context
+        self._is_https = given.tls_cert is not None and not is_loopback(given.http_listen)
+        check_listener("--http-listen", given.http_listen, has_tls=self._is_https, is_insecure=given.http_insecure)
+        if given.tls_only:
+            remedy = "run `cairnmq console --url amqps://NAME:PORT` beside it, with a name of the certificate"
+            raise CairnError("--http-port", "the console can't connect to a broker with --tls-only", remedy)
+        from ...console.server import listening_socket
+
+        assert given.http_port is not None
+        self._sock = listening_socket(given.http_listen, given.http_port)
+        self._stopping = threading.Event()
+        self._process: subprocess.Popen[str] | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        host = f"[{self._given.http_listen}]" if ":" in self._given.http_listen else self._given.http_listen
+        return f"{'https' if self._is_https else 'http'}://{host}:{self._sock.getsockname()[1]}/"
+
+    def start(self, running: RunningBroker) -> None:
+        """Start the process for a broker that listens."""
+        options = json.dumps(self._options(running))
+        self._process = self._begin(options)
+        self._thread = threading.Thread(target=self._watch, args=(options,), name="cairnmq-console", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the process after its present requests, or by force after a time limit."""
+        self._stopping.set()
+        self._sock.close()
+        process = self._process
+        if process is None or process.stdin is None:
+            return
+        process.stdin.close()
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _options(self, running: RunningBroker) -> dict[str, Any]:
+        given = self._given
+        shown = [
+            {
+                "option": option.key, "value": without_secrets(option, value), "source": source,
+                "reload": option.can_reload,
+            }
+            for option, value, source in sources(self._context)
+        ]  # fmt: skip
+        return {
+            "broker_host": _EVERYWHERE.get(given.listen, given.listen),
+            "broker_port": running.port,
+            "host": given.http_listen,
+            "port": self._sock.getsockname()[1],
+            "host_names": list(given.http_host),
+            "tls_cert": given.tls_cert if self._is_https else None,
+            "tls_key": (given.tls_key or given.tls_cert) if self._is_https else None,
+            "store_dir": given.store_dir if given.store == "journal" else None,
+            "archive_dir": given.archive_dir,
+            "log_file": given.log_file,
+            "configuration": shown,
+        }
+
+    def _begin(self, options: str) -> subprocess.Popen[str]:
+        fd = self._sock.fileno()
+        # in a session of its own, so that the broker ends it, and not Ctrl-C before
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cairnmq.console.beside", str(fd)], stdin=subprocess.PIPE, text=True,
+            start_new_session=True, pass_fds=(fd,),
+        )  # fmt: skip
+        assert process.stdin is not None
+        try:
+            process.stdin.write(f"{options}\n")
+            process.stdin.flush()
+        except OSError:  # it has ended; `_watch` sees that
+            pass
+        return process
+
+    def _watch(self, options: str) -> None:
+        delay_s = FIRST_DELAY_S
+        while not self._stopping.is_set():
+            assert self._process is not None
+            begun_s = time.monotonic()
+            status = self._process.wait()
+            if self._stopping.is_set():
+                return
+            delay_s = FIRST_DELAY_S if time.monotonic() - begun_s > STEADY_S else delay_s
+            log.warning("the web console ended with status %d; it is started again in %g s", status, delay_s)
+            if self._stopping.wait(delay_s):
+                return
+            delay_s = min(MOST_DELAY_S, 2 * delay_s)
+            self._process = self._begin(options)

@@ -1,0 +1,1 @@
+"""Endpoints of the HTTP API, and their OpenAPI description."""

@@ -1,0 +1,103 @@
+"""Messages on a queue, read without consuming them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+from ...amqp.client.plain_values import plain
+from ...base.texts import text_in
+from ..session.errors import NOT_FOUND, ApiError
+from .endpoint import ApiCall, Endpoint, Field
+
+MOST_BODY_BYTES = 64 << 10
+LIST_BODY_BYTES = 1024
+SEARCH_PAGES = 20
+"""Pages of messages that one search reads at most; the client continues with `next`."""
+PAGE = 200
+
+
+def described(message: Mapping[str, Any], body_bytes: int) -> dict[str, Any]:
+    """Return a message of PEEK for JSON: its body as text, or in base64 if it is no text."""
+    body = message.get("body")
+    found = {key: plain(value) for key, value in message.items() if key != "body"}
+    if isinstance(body, bytes | bytearray | memoryview):
+        data = bytes(body)
+        text = text_in(data, is_cut=len(data) == body_bytes)
+        found["body"] = base64.b64encode(data).decode() if text is None else text
+        found["body-encoding"] = "base64" if text is None else "text"
+        found["body-bytes"] = len(data)
+        found["body-cut"] = len(data) == body_bytes
+    else:
+        found["body"] = plain(body)
+        found["body-encoding"] = "value"
+        found["body-cut"] = False
+    return found
+
+
+async def list_messages(call: ApiCall) -> Any:
+    text, limit, after = call.query["search"].casefold(), call.query["limit"], call.query["after"]
+    items: list[dict[str, Any]] = []
+    next_after: int | None = after
+    searched = 0
+    for _ in range(SEARCH_PAGES if text else 1):
+        count = PAGE if text else limit
+        body_bytes = MOST_BODY_BYTES if text else LIST_BODY_BYTES
+        asked = {"after": next_after, "count": count, "body-bytes": body_bytes}
+        found = await call.session.quick.ask("PEEK", "queue", call.name, asked)
+        for message in found["messages"]:
+            shown = described(message, body_bytes)
+            searched += 1
+            next_after = shown["position"]
+            if not text or _matches(shown, text):
+                items.append(_shortened(shown))
+            if len(items) == limit:
+                break
+        else:
+            next_after = found["next"]
+        if next_after is None or len(items) >= limit:
+            break
+    return {"items": items, "next": next_after, "searched": searched}
+
+
+def _matches(message: Mapping[str, Any], text: str) -> bool:
+    """Return whether an ID, a property, an annotation or the body contains *text*."""
+    if str(message["id"]) == text or str(message["position"]) == text:
+        return True
+    values: list[Any] = [message.get("body")]
+    for section in ("properties", "application-properties", "message-annotations"):
+        values.append(message.get(section))
+    return any(text in str(value).casefold() for value in values)
+
+
+def _shortened(message: dict[str, Any]) -> dict[str, Any]:
+    body = message["body"]
+    if isinstance(body, str) and len(body) > LIST_BODY_BYTES:
+        return {**message, "body": body[: LIST_BODY_BYTES // 4 * 4], "body-cut": True}
+    return message
+
+
+async def read_message(call: ApiCall) -> Any:
+    position = call.path["position"]
+    if not position.isdecimal() or not 0 < int(position) < 1 << 62:
+        raise ApiError(404, NOT_FOUND, f"no message has the position {position[:40]!r}")
+    asked = {"after": int(position) - 1, "count": 1, "body-bytes": MOST_BODY_BYTES}
+    found = await call.session.quick.ask("PEEK", "queue", call.name, asked)
+    messages = found["messages"]
+    if not messages or messages[0]["position"] != int(position):
+        raise ApiError(404, NOT_FOUND, f"the queue {call.name!r} has no message at position {position}")
+    return described(messages[0], MOST_BODY_BYTES)
+
+
+MESSAGE_ENDPOINTS = (
+    Endpoint(
+        "GET", "/queues/{name}/messages", "List messages without consuming them", list_messages,
+        query={
+            "search": Field("string", "Only messages with this text in ID, properties or body.", default=""),
+            "after": Field("integer", "The position behind which the page begins.", default=0, most=1 << 62),
+            "limit": Field("integer", "The number of messages.", default=50, least=1, most=200),
+        },
+    ),
+    Endpoint("GET", "/queues/{name}/messages/{position}", "Show a message with up to 64 KiB of its body", read_message),
+)  # fmt: skip

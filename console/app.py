@@ -1,0 +1,194 @@
+"""The application of the console: sessions, the API, and static files."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from ..amqp.client.login import BrokerLogin
+from .api.endpoint import ApiCall, Endpoint, Field, read_body, read_query
+from .api.table import ENDPOINTS
+from .http.guard import Guard, client_of, own_names
+from .options import ConsoleOptions
+from .session.errors import INTERNAL, INVALID, NOT_FOUND, ApiError
+from .session.sessions import Peer, Session, Sessions
+
+PREFIX = "/api/v1"
+STATIC = Path(__file__).parent / "static"
+COOKIE = "cairnmq-session"
+PULSE_S = 10.0
+"""The interval at which connections to the broker are kept open, and expired sessions ended."""
+THREADS = 16
+LOGIN = {
+    "user": Field("string", "The user; null for an anonymous session."),
+    "password": Field("string", "The password.", default=""),
+}
+
+
+class Console:
+    """The handlers of HTTP requests. Event loop only."""
+
+    def __init__(self, options: ConsoleOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        broker = BrokerLogin(options.broker_host, options.broker_port, options.broker_tls, options.broker_ca)
+        self._options = options
+        self._threads = ThreadPoolExecutor(THREADS, "broker-client")
+        self.sessions = Sessions(broker, options.session_idle_s, clock, self._threads)
+
+    def app(self) -> ASGIApp:
+        """Return the ASGI application."""
+        session = Route(f"{PREFIX}/session", self._session, methods=["GET", "POST", "DELETE"])
+        routes = [Route(PREFIX + path, self._handler(found), methods=list(found)) for path, found in by_path().items()]
+        api = [session, *routes, Mount("/api", self._unknown)]
+        pages = [Route("/", _index), Mount("/", StaticFiles(directory=STATIC, check_dir=False))]
+        starlette = Starlette(routes=[*api, *pages], lifespan=self._lifespan)
+        return Guard(starlette, own_names(self._options.host, self._options.host_names))
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        pulse = asyncio.create_task(self._pulse())
+        try:
+            yield
+        finally:
+            pulse.cancel()
+            with suppress(asyncio.CancelledError):
+                await pulse
+            await self.sessions.close()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _pulse(self) -> None:
+        while True:
+            await asyncio.sleep(PULSE_S)
+            self.sessions.expire()
+            await self.sessions.keep_alive()
+
+    # ---- requests
+
+    def _handler(self, endpoints: dict[str, Endpoint]) -> Callable[[Request], Any]:
+        async def handle(request: Request) -> Response:
+            endpoint = endpoints["GET" if request.method == "HEAD" else request.method]
+            try:
+                return await self._answer(endpoint, request)
+            except ApiError as error:
+                return error_response(error)
+
+        return handle
+
+    async def _answer(self, endpoint: Endpoint, request: Request) -> Response:
+        session = self._session_of(request, is_use=endpoint.is_use)
+        if endpoint.method != "GET":
+            session.check_csrf(request.headers.get("x-csrf-token", ""))
+        path = {name: _name(text) for name, text in request.path_params.items()}
+        query = read_query(endpoint.query, request.query_params)
+        body = read_body(endpoint.body, await _json(request)) if endpoint.body else {}
+        async with session.turn():
+            found = await endpoint.handle(ApiCall(session, path, query, body))
+        if isinstance(found, Response):
+            return found
+        if endpoint.status == 204:
+            return Response(status_code=204, headers=_NO_STORE)
+        return json_response(found, endpoint.status)
+
+    def _session_of(self, request: Request, *, is_use: bool = True) -> Session:
+        return self.sessions.find(request.cookies.get(COOKIE), is_use=is_use)
+
+    async def _session(self, request: Request) -> Response:
+        try:
+            if request.method == "POST":
+                return await self._login(request)
+            session = self._session_of(request)
+            if request.method == "DELETE":
+                session.check_csrf(request.headers.get("x-csrf-token", ""))
+                self.sessions.logout(session)
+                response = Response(status_code=204, headers=_NO_STORE)
+                response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+                return response
+            return json_response(self._described(session))
+        except ApiError as error:
+            return error_response(error)
+
+    async def _login(self, request: Request) -> Response:
+        given = read_body(LOGIN, await _json(request))
+        session, token = await self.sessions.login(
+            Peer(client_of(request.scope)), given["user"] or None, given["password"]
+        )
+        response = json_response(self._described(session), 201)
+        is_secure = request.scope["scheme"] == "https"
+        response.set_cookie(COOKIE, token, path="/", httponly=True, samesite="strict", secure=is_secure)
+        return response
+
+    def _described(self, session: Session) -> dict[str, Any]:
+        options = self._options
+        host = f"[{options.broker_host}]" if ":" in options.broker_host else options.broker_host
+        url = f"{'amqps' if options.broker_tls else 'amqp'}://{host}:{options.broker_port}"
+        return {
+            "user": session.user,
+            "csrf": session.csrf,
+            "broker": {"url": url},
+            "has_history": options.store_dir is not None,
+            "idle_s": options.session_idle_s,
+        }
+
+    async def _unknown(self, scope: Any, receive: Any, send: Any) -> None:
+        error = ApiError(404, NOT_FOUND, "no such endpoint; GET /api/v1/openapi.json lists them")
+        await error_response(error)(scope, receive, send)
+
+
+def by_path() -> dict[str, dict[str, Endpoint]]:
+    """Return the endpoints by path and method."""
+    found: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in ENDPOINTS:
+        found.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+    return found
+
+
+async def _index(request: Request) -> Response:
+    return FileResponse(STATIC / "index.html", headers={"cache-control": "no-cache"})
+
+
+_NO_STORE = {"cache-control": "no-store"}
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, _NO_STORE, "application/json")
+
+
+def error_response(error: ApiError) -> Response:
+    response = json_response({"error": {"condition": error.condition, "text": error.text}}, error.status)
+    if error.retry_after_s:
+        response.headers["retry-after"] = str(error.retry_after_s)
+    return response
+
+
+async def _json(request: Request) -> Any:
+    """Return the decoded body. Raises `ApiError`."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise ApiError(415, INVALID, "the body is JSON: send Content-Type: application/json")
+    try:
+        return msgspec.json.decode(await request.body() or b"{}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApiError(400, INVALID, f"the body is not valid JSON: {error}") from error
+    except ClientDisconnect as error:
+        raise ApiError(400, INTERNAL, "the client has disconnected") from error
+
+
+def _name(text: str) -> str:
+    """Return a segment of a path, decoded. Raises `ApiError`."""
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError as error:
+        raise ApiError(400, INVALID, "a name in the path is not encoded in UTF-8") from error

@@ -1,0 +1,1 @@
+"""Protection of the HTTP server: deadlines, limits, headers, hosts and origins."""

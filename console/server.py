@@ -1,0 +1,69 @@
+"""The HTTP server of the console."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable
+
+import uvicorn
+
+from ..base.errors import CairnError
+from .app import Console
+from .http.protocol import MOST_CONNECTIONS, MOST_HEAD_BYTES, TimedProtocol
+from .options import ConsoleOptions
+
+ENDING_S = 2
+KEEP_ALIVE_S = 30
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on *host* and *port*. Raises `CairnError`."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, kind, protocol)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(128)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        remedy = "choose another --http-port or --http-listen"
+        raise CairnError(f"web console on {host}:{port}", f"can't listen: {reason}", remedy) from error
+    return sock
+
+
+def url_of(options: ConsoleOptions, sock: socket.socket) -> str:
+    """Return the URL of the console that listens on *sock*."""
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    return f"{'https' if options.tls_cert else 'http'}://{host}:{sock.getsockname()[1]}/"
+
+
+def serve(options: ConsoleOptions, sock: socket.socket, on_start: Callable[[uvicorn.Server], None]) -> None:
+    """Serve on *sock* until the server ends. *on_start* receives the server before it starts. Raises `CairnError`."""
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    config = uvicorn.Config(
+        Console(options).app(),
+        http=TimedProtocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        h11_max_incomplete_event_size=MOST_HEAD_BYTES,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=ENDING_S,
+        ssl_certfile=options.tls_cert,
+        ssl_keyfile=options.tls_key,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        raise CairnError(f"web console: {options.tls_cert}", f"can't be used as a certificate: {reason}") from error
+    server = uvicorn.Server(config)
+    on_start(server)
+    server.run([sock])

@@ -1,0 +1,1 @@
+"""Sessions of browsers: logins, connections to the broker, and bounds on both."""

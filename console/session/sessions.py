@@ -1,0 +1,184 @@
+"""Sessions of browsers.
+
+A session belongs to a user who has logged in at the broker. Its token is in a cookie that scripts cannot read; the
+console keeps a hash of it only. The password is kept in memory while the session lives: the connection to the broker is
+made again with it after the broker has restarted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from ...amqp.client.login import BrokerLogin
+from ...base.errors import BrokerError
+from .broker_client import BrokerClient
+from .errors import DENIED, FORGED, LIMIT, LOGIN_REQUIRED, UNAVAILABLE, ApiError
+from .login_throttle import LoginThrottle
+
+MOST_SESSIONS = 64
+MOST_SESSIONS_OF_USER = 16
+MOST_REQUESTS = 6
+"""Requests of one session at a time: as many connections as browsers open to a host."""
+MOST_WAITING = 32
+LIFETIME_S = 12 * 3600.0
+QUICK_S = 10.0
+"""Time limit of the broker's response to a request that does not move messages."""
+LONG_S = 120.0
+
+
+class Session:
+    """A login: its connections to the broker, and its share of the console."""
+
+    def __init__(self, token: str, user: str | None, quick: BrokerClient, long: BrokerClient, now_s: float) -> None:
+        self.digest = digest(token)
+        self.csrf = secrets.token_urlsafe(24)
+        self.user = user
+        """The user; None for an anonymous session."""
+        self.quick = quick
+        self.long = long
+        """The connection for moves of messages, which take longer than other requests."""
+        self.begun_s = self.used_s = now_s
+        self.caches: dict[str, Any] = {}
+        """Values that endpoints keep for this session, by the name of their owner."""
+        self.is_closed = False
+        self._room = asyncio.Semaphore(MOST_REQUESTS)
+        self._waiting = 0
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a place among the requests of the session. Raises `ApiError` if too many wait."""
+        if self._waiting >= MOST_WAITING:
+            raise ApiError(429, LIMIT, f"more than {MOST_WAITING} requests of this session wait", 1)
+        self._waiting += 1
+        try:
+            await self._room.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            yield
+        finally:
+            self._room.release()
+
+    def check_csrf(self, given: str) -> None:
+        if not hmac.compare_digest(given.encode(), self.csrf.encode()):
+            raise ApiError(403, FORGED, "the header X-CSRF-Token is missing or wrong; GET /api/v1/session returns it")
+
+    async def close(self) -> None:
+        await self.quick.close()
+        await self.long.close()
+
+
+class Peer(NamedTuple):
+    """The network address of a browser, as the audit trail of the broker shows it."""
+
+    address: str
+
+
+class Sessions:
+    """All sessions. Event loop only."""
+
+    def __init__(
+        self, broker: BrokerLogin, idle_s: float, clock: Callable[[], float], threads: ThreadPoolExecutor
+    ) -> None:
+        self._broker = broker
+        self._idle_s = idle_s
+        self._clock = clock
+        self._threads = threads
+        self._throttle = LoginThrottle(clock)
+        self._by_digest: dict[bytes, Session] = {}
+        self._logins = asyncio.Semaphore(4)
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._by_digest)
+
+    def all(self) -> list[Session]:
+        return list(self._by_digest.values())
+
+    async def login(self, peer: Peer, user: str | None, password: str) -> tuple[Session, str]:
+        """Log in at the broker; return the session and its token. Raises `ApiError`."""
+        called = user or ""
+        if wait_s := self._throttle.wait_s(peer.address, called):
+            raise ApiError(429, LIMIT, f"too many failed logins; try again in {wait_s} s", wait_s)
+        self.expire()
+        if sum(session.user == user for session in self._by_digest.values()) >= MOST_SESSIONS_OF_USER:
+            self._end(min((s for s in self._by_digest.values() if s.user == user), key=lambda s: s.used_s))
+        if len(self._by_digest) >= MOST_SESSIONS:
+            raise ApiError(503, LIMIT, f"the console has {MOST_SESSIONS} sessions; log out of another one", 30)
+        where = self._broker._replace(user=user, password=password, timeout_s=QUICK_S)
+        name = f"cairnmq-console@{peer.address}-{secrets.token_hex(4)}"
+        quick = BrokerClient(where, name, self._threads)
+        async with self._logins:
+            if wait_s := self._throttle.wait_s(peer.address, called):
+                raise ApiError(429, LIMIT, f"too many failed logins; try again in {wait_s} s", wait_s)
+            try:
+                await quick.connect()
+            except BrokerError as error:
+                await quick.close()
+                if "login" not in str(error) and "user name" not in str(error):
+                    raise ApiError(503, UNAVAILABLE, str(error), 2) from error
+                self._throttle.failed(peer.address, called)
+                text = "wrong user name or password" if user is not None else "the broker requires a user name"
+                raise ApiError(401, DENIED, text) from error
+        self._throttle.succeeded(peer.address, called)
+        token = secrets.token_urlsafe(32)
+        long = BrokerClient(where._replace(timeout_s=LONG_S), f"{name}-long", self._threads)
+        session = Session(token, user, quick, long, self._clock())
+        self._by_digest[session.digest] = session
+        return session, token
+
+    def find(self, token: str | None, *, is_use: bool = True) -> Session:
+        """Return the session of *token*. *is_use*: the session counts as used. Raises `ApiError`."""
+        session = None if token is None else self._by_digest.get(digest(token))
+        if session is not None and self._is_over(session):
+            self._end(session)
+            session = None
+        if session is None:
+            raise ApiError(401, LOGIN_REQUIRED, "log in: there is no session, or it has expired")
+        if is_use:
+            session.used_s = self._clock()
+        return session
+
+    def logout(self, session: Session) -> None:
+        self._end(session)
+
+    def expire(self) -> None:
+        """End the sessions that are idle for too long, or too old."""
+        for session in self.all():
+            if self._is_over(session):
+                self._end(session)
+
+    async def keep_alive(self) -> None:
+        """Keep the connections to the broker open."""
+        for session in self.all():
+            await session.quick.keep_alive()
+            await session.long.keep_alive()
+
+    async def close(self) -> None:
+        for session in self.all():
+            self._end(session)
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=2.0)
+
+    def _is_over(self, session: Session) -> bool:
+        now_s = self._clock()
+        return now_s - session.used_s > self._idle_s or now_s - session.begun_s > LIFETIME_S
+
+    def _end(self, session: Session) -> None:
+        """Forget *session*; its connections are closed after their present request."""
+        self._by_digest.pop(session.digest, None)
+        session.is_closed = True
+        task = asyncio.get_running_loop().create_task(session.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+def digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
