@@ -54,7 +54,7 @@ class Console:
         routes = [Route(PREFIX + path, self._handler(found), methods=list(found)) for path, found in by_path().items()]
         api = [session, *routes, Mount("/api", self._unknown)]
         pages = [Route("/", _index), Mount("/", StaticFiles(directory=STATIC, check_dir=False))]
-        starlette = Starlette(routes=[*api, *pages], lifespan=self._lifespan)
+        starlette = Starlette(routes=[*api, *pages], exception_handlers=_HANDLERS, lifespan=self._lifespan)
         return Guard(starlette, own_names(self._options.host, self._options.host_names))
 
     @asynccontextmanager
@@ -153,6 +153,17 @@ def by_path() -> dict[str, dict[str, Endpoint]]:
     for endpoint in ENDPOINTS:
         found.setdefault(endpoint.path, {})[endpoint.method] = endpoint
     return found
+
+
+async def _refuse_method(request: Request, error: Exception) -> Response:
+    return error_response(ApiError(405, NOT_FOUND, f"{request.url.path} has no method {request.method}"))
+
+
+async def _report_failure(request: Request, error: Exception) -> Response:
+    return error_response(ApiError(500, INTERNAL, "internal error; the log of the console has more"))
+
+
+_HANDLERS: Any = {405: _refuse_method, 500: _report_failure}
 
 
 async def _index(request: Request) -> Response:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ..session.errors import INVALID, ApiError
 from ..session.sessions import Session
 
-MOST_PER_PAGE = 500
+MOST_PER_PAGE = 1000
 MOST_TEXT = 4096
 
 

@@ -122,6 +122,9 @@ class Sessions:
                 await quick.connect()
             except BrokerError as error:
                 await quick.close()
+                if "unauthorized-access" in str(error):
+                    text = f"{user or 'anonymous'!r} may not use the management of the broker: {error}"
+                    raise ApiError(403, DENIED, text) from error
                 if "login" not in str(error) and "user name" not in str(error):
                     raise ApiError(503, UNAVAILABLE, str(error), 2) from error
                 self._throttle.failed(peer.address, called)

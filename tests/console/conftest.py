@@ -1,0 +1,72 @@
+"""One broker with a console, users and access rules for all tests of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from cairnmq.base.accounts import users
+from cairnmq.base.accounts.credentials import make
+from tests.harness.console.browser import ApiClient
+from tests.harness.console.served import Served
+from tests.harness.process import broker
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+
+RULES = """
+[[rules]]
+who = ["root"]
+may = ["*"]
+
+[[rules]]
+who = ["reader"]
+may = ["connect", "monitor", "browse"]
+
+[[rules]]
+who = ["shop"]
+may = ["connect", "send", "receive", "browse", "monitor"]
+on = ["orders*"]
+
+[[rules]]
+who = ["reader", "shop"]
+may = ["send", "receive"]
+on = ["$management"]
+"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    directory = tmp_path_factory.mktemp("console")
+    (directory / "acl.toml").write_text(RULES)
+    kept = {name: make(f"{name}-password") for name in ("root", "reader", "shop")}
+    users.change(str(directory / "users"), lambda accounts: accounts.update(kept))
+    options = (
+        "--users-file", str(directory / "users"), "--acl-file", str(directory / "acl.toml"),
+        "--audit-file", str(directory / "audit"), "--http-port", "0", "--archive-dir", str(directory / "archive"),
+    )  # fmt: skip
+    with broker(directory / "store", *options) as process:
+        yield Served(process, int(process.wait_for(r"web console at http://127.0.0.1:(\d+)/")[1]), directory)
+
+
+@pytest.fixture
+def login(served: Served) -> Iterator[Callable[[str], ApiClient]]:
+    """Log a user in, and out after the test."""
+    clients = []
+
+    def log_in(user: str) -> ApiClient:
+        client = ApiClient(served.port)
+        assert client.login(user, f"{user}-password").status == 201
+        clients.append(client)
+        return client
+
+    yield log_in
+    for client in clients:
+        client.api("DELETE", "/session")
+
+
+@pytest.fixture
+def root(login: Callable[[str], ApiClient]) -> ApiClient:
+    """An administrator's session."""
+    return login("root")
