@@ -84,7 +84,7 @@ def completed(*words: str) -> set[str]:
 
 
 def test_commands_and_options_are_completed() -> None:
-    assert completed("c") == {"config", "ctl", "calibrate", "cluster-lab", "completion"}
+    assert completed("c") == {"config", "console", "ctl", "calibrate", "cluster-lab", "completion"}
     assert completed("ctl", "que") == {"queues"}
     assert completed("broker", "--tls-c") == {"--tls-cert", "--tls-ca", "--tls-crl", "--tls-client-certs"}
     assert completed("completion", "") == set(SHELLS)
