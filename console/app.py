@@ -25,7 +25,7 @@ from .api.table import ENDPOINTS
 from .http.guard import Guard, client_of, own_names
 from .options import ConsoleOptions
 from .session.errors import INTERNAL, INVALID, NOT_FOUND, ApiError
-from .session.sessions import Peer, Session, Sessions
+from .session.sessions import Peer, BrowserSession, Sessions
 
 PREFIX = "/api/v1"
 STATIC = Path(__file__).parent / "static"
@@ -102,7 +102,7 @@ class Console:
             return Response(status_code=204, headers=_NO_STORE)
         return json_response(found, endpoint.status)
 
-    def _session_of(self, request: Request, *, is_use: bool = True) -> Session:
+    def _session_of(self, request: Request, *, is_use: bool = True) -> BrowserSession:
         return self.sessions.find(request.cookies.get(COOKIE), is_use=is_use)
 
     async def _session(self, request: Request) -> Response:
@@ -130,7 +130,7 @@ class Console:
         response.set_cookie(COOKIE, token, path="/", httponly=True, samesite="strict", secure=is_secure)
         return response
 
-    def _described(self, session: Session) -> dict[str, Any]:
+    def _described(self, session: BrowserSession) -> dict[str, Any]:
         options = self._options
         host = f"[{options.broker_host}]" if ":" in options.broker_host else options.broker_host
         url = f"{'amqps' if options.broker_tls else 'amqp'}://{host}:{options.broker_port}"

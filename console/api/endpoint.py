@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from ..session.errors import INVALID, ApiError
-from ..session.sessions import Session
+from ..session.sessions import BrowserSession
 
 MOST_PER_PAGE = 1000
 MOST_TEXT = 4096
@@ -28,7 +28,7 @@ class Field(NamedTuple):
 class ApiCall(NamedTuple):
     """One request to an endpoint."""
 
-    session: Session
+    session: BrowserSession
     path: Mapping[str, str]
     """Decoded segments of the path."""
     query: Mapping[str, Any]
@@ -52,7 +52,7 @@ class Endpoint(NamedTuple):
     result: str = "object"
     """The schema of the result: `object`, `list` (a page of items) or `stream`."""
     is_use: bool = True
-    """Whether a request extends the session."""
+    """A request extends the session."""
 
     @property
     def tag(self) -> str:

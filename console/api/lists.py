@@ -1,7 +1,7 @@
 """Pages of lists: searched, sorted and cut on the server.
 
-The rows of a type are read from the broker at most once per `FRESH_S`, and use at most a tenth of the time: a list of
-10,000 queues that takes 0.3 s to read is read every 3 s at most, however many requests there are.
+The rows of a type are read from the broker at most once per `FRESH_S`, and use at most a tenth of the time. A list of
+10,000 queues that takes 0.3 s to read is read every 3 s at most.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from ...amqp.client.plain_values import plain
 from ..session.errors import INVALID, ApiError
-from ..session.sessions import Session
+from ..session.sessions import BrowserSession
 
 FRESH_S = 1.0
 SHARE = 10
@@ -31,7 +31,7 @@ class Snapshot:
 
 
 async def rows_of(
-    session: Session, type: str, attributes: tuple[str, ...] = (), *, internal: bool = False, fresh: bool = False
+    session: BrowserSession, type: str, attributes: tuple[str, ...] = (), *, internal: bool = False, fresh: bool = False
 ) -> list[dict[str, Any]]:
     """Return all rows of *type*; they may be some seconds old, unless *fresh*."""
     key = f"rows {type} {attributes} {internal}"
@@ -49,7 +49,7 @@ async def rows_of(
     return found.rows
 
 
-def forget_rows(session: Session, *types: str) -> None:
+def forget_rows(session: BrowserSession, *types: str) -> None:
     """Have the rows of these types read again: the session has changed them."""
     for key, snapshot in session.caches.items():
         if key.startswith(tuple(f"rows {type} " for type in types)) and isinstance(snapshot, Snapshot):

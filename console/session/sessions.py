@@ -1,6 +1,6 @@
 """Sessions of browsers.
 
-A session belongs to a user who has logged in at the broker. Its token is in a cookie that scripts cannot read; the
+A session is a login at the broker. Its token is in a cookie that scripts cannot read; the
 console keeps a hash of it only. The password is kept in memory while the session lives: the connection to the broker is
 made again with it after the broker has restarted.
 """
@@ -33,7 +33,7 @@ QUICK_S = 10.0
 LONG_S = 120.0
 
 
-class Session:
+class BrowserSession:
     """A login: its connections to the broker, and its share of the console."""
 
     def __init__(self, token: str, user: str | None, quick: BrokerClient, long: BrokerClient, now_s: float) -> None:
@@ -92,17 +92,17 @@ class Sessions:
         self._clock = clock
         self._threads = threads
         self._throttle = LoginThrottle(clock)
-        self._by_digest: dict[bytes, Session] = {}
+        self._by_digest: dict[bytes, BrowserSession] = {}
         self._logins = asyncio.Semaphore(4)
         self._closing: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._by_digest)
 
-    def all(self) -> list[Session]:
+    def all(self) -> list[BrowserSession]:
         return list(self._by_digest.values())
 
-    async def login(self, peer: Peer, user: str | None, password: str) -> tuple[Session, str]:
+    async def login(self, peer: Peer, user: str | None, password: str) -> tuple[BrowserSession, str]:
         """Log in at the broker; return the session and its token. Raises `ApiError`."""
         called = user or ""
         if wait_s := self._throttle.wait_s(peer.address, called):
@@ -133,11 +133,11 @@ class Sessions:
         self._throttle.succeeded(peer.address, called)
         token = secrets.token_urlsafe(32)
         long = BrokerClient(where._replace(timeout_s=LONG_S), f"{name}-long", self._threads)
-        session = Session(token, user, quick, long, self._clock())
+        session = BrowserSession(token, user, quick, long, self._clock())
         self._by_digest[session.digest] = session
         return session, token
 
-    def find(self, token: str | None, *, is_use: bool = True) -> Session:
+    def find(self, token: str | None, *, is_use: bool = True) -> BrowserSession:
         """Return the session of *token*. *is_use*: the session counts as used. Raises `ApiError`."""
         session = None if token is None else self._by_digest.get(digest(token))
         if session is not None and self._is_over(session):
@@ -149,7 +149,7 @@ class Sessions:
             session.used_s = self._clock()
         return session
 
-    def logout(self, session: Session) -> None:
+    def logout(self, session: BrowserSession) -> None:
         self._end(session)
 
     def expire(self) -> None:
@@ -170,11 +170,11 @@ class Sessions:
         if self._closing:
             await asyncio.wait(self._closing, timeout=2.0)
 
-    def _is_over(self, session: Session) -> bool:
+    def _is_over(self, session: BrowserSession) -> bool:
         now_s = self._clock()
         return now_s - session.used_s > self._idle_s or now_s - session.begun_s > LIFETIME_S
 
-    def _end(self, session: Session) -> None:
+    def _end(self, session: BrowserSession) -> None:
         """Forget *session*; its connections are closed after their present request."""
         self._by_digest.pop(session.digest, None)
         session.is_closed = True
