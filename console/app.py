@@ -25,7 +25,7 @@ from .api.table import ENDPOINTS
 from .http.guard import Guard, client_of, own_names
 from .options import ConsoleOptions
 from .session.errors import INTERNAL, INVALID, NOT_FOUND, ApiError
-from .session.sessions import Peer, BrowserSession, Sessions
+from .session.sessions import BrowserSession, Peer, Sessions
 
 PREFIX = "/api/v1"
 STATIC = Path(__file__).parent / "static"
