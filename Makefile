@@ -41,6 +41,10 @@ sbom: build/tools/ready
 	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(TOOLS)cyclonedx-py requirements \
 		--pyproject pyproject.toml --output-reproducible --output-file dist/cairnmq.cdx.json packaging/requirements.lock
 
+# a Debian package for the Python of this Debian, in dist/
+deb: dist
+	$(RUN)python scripts/build_deb.py dist --wheel dist/*.whl
+
 # known vulnerabilities of the contents of the packages
 audit: build/tools/ready
 	$(TOOLS)pip-audit --disable-pip --require-hashes --strict --requirement packaging/requirements.lock

@@ -106,6 +106,15 @@ class Machine:
             self.close()
             raise
 
+    @property
+    def root(self) -> Path:
+        """Its root directory, as a path in its namespaces."""
+        return self._sandbox.inner
+
+    def command(self, *words: str) -> list[str]:
+        """The command that runs *words* in its namespaces, with the root directory of the host."""
+        return self._sandbox.command(*words)
+
     def close(self) -> None:
         """End its processes, and remove it."""
         self._sandbox.close()

@@ -1,0 +1,89 @@
+"""Builds the Debian package: `make deb`, or `python scripts/build_deb.py dist --wheel dist/*.whl`.
+
+The package contains a virtual environment of Debian's own Python in /usr/lib/cairnmq, made from wheels. First all
+wheels that `packaging/requirements.lock` names are collected in a directory, with their hashes checked; this needs
+a package index, or a directory of wheels (`--wheels`). The rest, dpkg-buildpackage with `packaging/debian/rules`, works
+offline.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+
+from build_dist import ROOT, epoch_s
+
+PACKAGING = ROOT / "packaging"
+PYTHON = "/usr/bin/python3"
+_CHANGELOG = """cairnmq ({version}) unstable; urgency=medium
+
+  * Changes: /usr/share/doc/cairnmq/CHANGELOG.md.gz
+
+ -- CairnMQ maintainers <maintainers@cairnmq.invalid>  {time:%a, %d %b %Y %H:%M:%S} +0000
+"""
+
+
+def pip(*words: str | Path) -> None:
+    """Run this environment's pip for Debian's Python."""
+    command = [sys.executable, "-m", "pip", "--python", PYTHON, *map(str, words)]
+    subprocess.run(command, check=True)
+
+
+def prepare(tree: Path, wheel: Path, wheels: Path | None) -> None:
+    """Make the source tree of the package."""
+    shutil.copytree(PACKAGING / "debian", tree / "debian")
+    if wheels is None:
+        lock = PACKAGING / "requirements.lock"
+        # a cache of its own: a wheel that another Python built may name that one's libraries
+        cache = ("--cache-dir", ROOT / "build/pip-cache-deb")
+        pip("wheel", "--quiet", "--require-hashes", "--requirement", lock, "--wheel-dir", tree / "wheels", *cache)
+    else:
+        shutil.copytree(wheels, tree / "wheels")
+    shutil.copy(wheel, tree / "wheels")
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    time = datetime.fromtimestamp(epoch_s(), UTC)
+    (tree / "debian/changelog").write_text(_CHANGELOG.format(version=f"{version}-1", time=time))
+    (tree / "debian/source").mkdir()
+    (tree / "debian/source/format").write_text("3.0 (quilt)\n")
+    (tree / "debian/cairnmq.docs").write_text("CHANGELOG.md\n")
+    shutil.copy(ROOT / "CHANGELOG.md", tree)
+    subprocess.run([sys.executable, ROOT / "scripts/man_pages.py", tree / "man"], check=True)
+    (tree / "completions").mkdir()
+    program = Path(sys.executable).with_name("cairnmq")
+    for shell in ("bash", "zsh", "fish"):
+        with (tree / f"completions/cairnmq.{shell}").open("w") as script:
+            subprocess.run([program, "completion", shell], check=True, stdout=script)
+
+
+def main() -> None:
+    """Parse the command line and build."""
+    parser = argparse.ArgumentParser(description="Build the Debian package.")
+    parser.add_argument("target", type=Path, help="directory of the package")
+    parser.add_argument("--wheel", type=Path, required=True, help="wheel of CairnMQ")
+    parser.add_argument("--wheels", type=Path, help="directory with the wheels of all dependencies")
+    parser.add_argument("--compression", default="xz", help="xz, gzip, zstd or none")
+    parser.add_argument("--build-dir", type=Path, default=ROOT / "build/deb", help="directory for the build")
+    given = parser.parse_args()
+    place = given.build_dir
+    shutil.rmtree(place, ignore_errors=True)
+    tree = place / "cairnmq"
+    tree.mkdir(parents=True)
+    prepare(tree, given.wheel, given.wheels)
+    environment = {
+        **os.environ, "SOURCE_DATE_EPOCH": str(epoch_s()), "COMPRESSION": given.compression,
+        "PIP": f"{sys.executable} -m pip",
+    }  # fmt: skip
+    subprocess.run(["dpkg-buildpackage", "-b", "-us", "-uc", "-d"], check=True, cwd=tree, env=environment)
+    given.target.mkdir(parents=True, exist_ok=True)
+    for package in place.glob("*.deb"):
+        shutil.copy(package, given.target)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""systemd as the first process of a minimal Debian, in namespaces of its own, without a network beyond loopback."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..fresh_machine.machine import Machine
+
+DEADLINE_S = 120
+_BOOT = """
+mount --rbind /sys "$1/sys"
+mount -t tmpfs tmpfs "$1/sys/fs/cgroup"
+mount -t cgroup2 cgroup2 "$1/sys/fs/cgroup"
+mount -t tmpfs tmpfs "$1/run"
+ip link set lo up
+exec unshare --pid --fork --kill-child --cgroup sh -ec '
+    read -r pid rest < /proc/self/stat; echo "$pid"
+    mount -t proc proc "$1/proc"
+    exec chroot "$1" env container=lxc /lib/systemd/systemd' sh "$1"
+"""
+"""The number that it prints is that of the first process in the host's /proc."""
+
+
+class NotBooted(Exception):
+    """This host does not permit what systemd needs."""
+
+
+class Booted:
+    """A running system; commands run in its namespaces as root."""
+
+    def __init__(self, pid: str) -> None:
+        self._pid = pid
+
+    def run(self, script: str) -> str:
+        """Run a shell script, which must succeed; its output."""
+        status, output = self._run(script)
+        assert status == 0, f"{script}\n{output}"
+        return output
+
+    def wait_for(self, script: str, expected: str) -> None:
+        """Run a shell script until it prints *expected*."""
+        end_s = time.monotonic() + DEADLINE_S
+        output = ""
+        while time.monotonic() < end_s:
+            output = self._run(script)[1]
+            if output.strip() == expected:
+                return
+            time.sleep(0.2)
+        raise AssertionError(f"{script}: {output!r}, expected {expected!r}\n{self.log()}")
+
+    def log(self) -> str:
+        """The journal of the broker's unit."""
+        return self._run("journalctl --unit cairnmq --no-pager --lines 60 --output cat")[1]
+
+    def _run(self, script: str) -> tuple[int, str]:
+        command = ["nsenter", "-t", self._pid, "-m", "-n", "-p", "-r", "-w", "env", "-i", "HOME=/root", "LANG=C.UTF-8"]
+        command += ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive", "sh", "-ec", script]
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            timeout=4 * DEADLINE_S,
+        )  # fmt: skip
+        return done.returncode, done.stdout
+
+
+@contextmanager
+def booted(machine: Machine) -> Iterator[Booted]:
+    """Boot a machine on which systemd is installed. Raises `NotBooted`."""
+    command = machine.command("unshare", "--net", "--mount", "sh", "-ec", _BOOT, "sh", str(machine.root))
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as started:
+        assert started.stdout is not None
+        assert started.stderr is not None
+        try:
+            pid = started.stdout.readline().strip()
+            if not pid:
+                raise NotBooted(started.stderr.read().strip())
+            system = Booted(pid)
+            try:
+                system.wait_for("systemctl is-active multi-user.target || true", "active")
+            except AssertionError as error:
+                raise NotBooted(str(error)) from error
+            yield system
+        finally:
+            subprocess.run(["kill", "-KILL", pid] if pid else ["true"], check=False)
+            started.kill()
+
