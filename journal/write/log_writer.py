@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from operator import add
 from typing import NamedTuple
 
 from ...base.clock import Clock
@@ -179,11 +180,16 @@ class LogWriter:
         begun_s = self._clock.monotonic_s()
         writing.file.sync()
         took_s = self._clock.monotonic_s() - begun_s
-        self.meters.fsync_s.observe(took_s)
+        meters = self.meters
+        meters.fsync_s.observe(took_s)
         if writing.left:
             writing.sync_left()
             took_s = self._clock.monotonic_s() - begun_s
-        self.meters.flushed(Written(1, blocks, records, record_bytes, moved_bytes, own_bytes, block_bytes), took_s)
+        group = (1, blocks, records, record_bytes, moved_bytes, own_bytes, block_bytes)
+        meters.written = Written(*map(add, meters.written, group))
+        meters.group_records.observe(records)
+        meters.group_bytes.observe(block_bytes)
+        meters.last_flushes.append((block_bytes, took_s))
         return end, base, last
 
 

@@ -7,7 +7,6 @@ flush; a histogram may be one flush ahead of the next one.
 from __future__ import annotations
 
 from collections import deque
-from operator import add
 from typing import NamedTuple
 
 from ...base.histogram import Histogram
@@ -48,10 +47,3 @@ class Meters:
         self.group_bytes = Histogram(BYTE_BOUNDS)
         self.last_flushes: deque[tuple[int, float]] = deque(maxlen=LAST_FLUSHES)
         """The bytes that each of the last flushes wrote, and the seconds that it waited for the disk."""
-
-    def flushed(self, group: Written, took_s: float) -> None:
-        """Add a *group* that became durable, for which the disk took *took_s*."""
-        self.written = Written(*map(add, self.written, group))
-        self.group_records.observe(group.records)
-        self.group_bytes.observe(group.block_bytes)
-        self.last_flushes.append((group.block_bytes, took_s))
