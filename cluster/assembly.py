@@ -30,9 +30,7 @@ class ClusterAssembly:
     def moves(self, core: CoreContext) -> Moves:
         return ReplicatedMoves(core, self.members)
 
-    def build(
-        self, links: LinkContext, connections: Connections, upstreams: Upstreams, renew: RenewQueue
-    ) -> None:
+    def build(self, links: LinkContext, connections: Connections, upstreams: Upstreams, renew: RenewQueue) -> None:
         self.members.returns = ReplicatedReturns(links.core.post, self.members)
         self._member.build(links, connections, upstreams, renew, self.members.returns.order)
 

@@ -14,6 +14,7 @@ from ..base.errors import StoreError
 from ..broker.federation.upstream_link import ReplicaPosition
 from ..broker.messages.entry import ARRIVAL_MASK, Entry
 from ..broker.nodes.replication_port import Gathered, Kept, Report, Then, Work
+from ..broker.queues.ends import SourceQueue, TargetQueue
 from ..broker.queues.policy import Policy
 from ..broker.queues.ports import QueueState
 from ..broker.queues.queue import Queue
@@ -23,7 +24,6 @@ from .kernel import events
 from .kernel.events import DequeueEvent, EnqueueEvent, MoveEvent, ReleaseEvent, TransactionEvent
 from .kernel.local_messages import NOTHING, LocalEvent
 from .member import ClusterMember
-from .nodes.cluster_nodes import Answered
 from .replicated_order import ReplicatedOrder, ReplicatedReturns
 from .replication.enqueue_batches import count_arrivals, split
 from .replication.replica import Replica
@@ -53,7 +53,7 @@ class BrokerHandler:
             )
         return True
 
-    def change(self, about: dict[str, Any], done: Answered) -> None:
+    def change(self, about: dict[str, Any], done: Callable[[object], None]) -> None:
         self.member.wiring_changes.change(about, done)
 
     def made(self, queue: Queue) -> None:
@@ -61,7 +61,7 @@ class BrokerHandler:
         queue.order = ReplicatedOrder(queue, self.returns)
         self.member.owners.made(Replica(queue))
 
-    def gone(self, queue: Queue) -> None:
+    def gone(self, queue: SourceQueue) -> None:
         self.member.owners.gone(queue.name)
         self.member.feeds.gone(queue.name)
 
@@ -76,34 +76,36 @@ class BrokerHandler:
     def follow(self, queue: QueueState, said: ReplicaPosition, terminal: TerminalEnd) -> None:
         self.member.feeds.open(queue, said, terminal)
 
-    def consuming(self, queue: Queue) -> None:
+    def _has(self, queue: SourceQueue) -> bool:
         replica = self.member.owners.replicas.get(queue.name)
-        if replica is not None and replica.queue is queue:
+        return replica is not None and replica.queue is queue
+
+    def consuming(self, queue: SourceQueue) -> None:
+        if self._has(queue):
             self.member.owners.consuming(queue.name)
 
-    def not_consuming(self, queue: Queue) -> None:
-        replica = self.member.owners.replicas.get(queue.name)
-        if replica is not None and replica.queue is queue:
+    def not_consuming(self, queue: SourceQueue) -> None:
+        if self._has(queue):
             self.member.owners.not_consuming(queue.name)
 
-    def deletes(self, queue: Queue) -> bool:
+    def deletes(self, queue: SourceQueue) -> bool:
         replica = self.member.owners.replicas.get(queue.name)
         return replica is not None and queue.is_owner and replica.interested <= {self.member.state.me}
 
-    def is_taken(self, queue: Queue) -> bool:
+    def is_taken(self, queue: SourceQueue) -> bool:
         replica = self.member.owners.replicas.get(queue.name)
         return replica is not None and not replica.interested <= {self.member.state.me}
 
     def why_not_serving(self) -> str:
         return self.member.service.why_not_serving()
 
-    def enqueue(self, queues: Sequence[Queue], kept: Kept, then: Then, refused: Then) -> None:
+    def enqueue(self, queues: Sequence[TargetQueue], kept: Kept, then: Then, refused: Then) -> None:
         names = [queue.name for queue in queues]
         batches = [kept.messages] if self.member.state.is_alone else split(kept.messages)
         for number, batch in enumerate(batches, 1):
             is_last = number == len(batches)
             local = LocalEvent(
-                then if is_last else _nothing, refused if is_last else None, Kept(batch, kept.timed), names,
+                then if is_last else NOTHING.then, refused if is_last else None, Kept(batch, kept.timed), names,
                 heard=count_arrivals(queues, batch),
             )  # fmt: skip
             if self.member.state.is_alone:
@@ -111,12 +113,12 @@ class BrokerHandler:
             else:
                 self.member.flow.multicast(local, sum([len(content) for content, _ in batch]))
 
-    def take(self, queue: Queue, entries: Sequence[Entry], why: Why, then: Then) -> None:
+    def take(self, queue: SourceQueue, entries: Sequence[Entry], why: Why, then: Then) -> None:
         event = DequeueEvent(why, queue.name, tuple([entry.position & ARRIVAL_MASK for entry in entries]))
         local = LocalEvent(then, queue=queue, entries=entries, event=event)
         self.member.broadcaster.send(_DEQUEUE if self.member.state.is_alone else events.dequeue(*event), local)
 
-    def give_back(self, queue: Queue, entries: Sequence[tuple[Entry, bool]], then: Then) -> None:
+    def give_back(self, queue: SourceQueue, entries: Sequence[tuple[Entry, bool]], then: Then) -> None:
         positions = tuple([entry.position & ARRIVAL_MASK for entry, _ in entries])
         failed = bytes([bad for _, bad in entries])
         event = ReleaseEvent(queue.name, positions, failed)
@@ -124,8 +126,9 @@ class BrokerHandler:
         self.member.broadcaster.send(events.release(queue.name, positions, [*map(bool, failed)]), local)
 
     def move(
-        self, queue: Queue, entry: Entry, targets: Sequence[Queue], content: bytes, why: Why, then: Then, refused: Then
-    ) -> None:
+        self, queue: SourceQueue, entry: Entry, targets: Sequence[TargetQueue], content: bytes, why: Why, then: Then,
+        refused: Then,
+    ) -> None:  # fmt: skip
         names = [target.name for target in targets]
         event = MoveEvent(why, queue.name, entry.position & ARRIVAL_MASK, names, (content, entry.message_id > 0))
         self.member.broadcaster.send(
@@ -140,11 +143,11 @@ class BrokerHandler:
             locals_.append(NOTHING)
         for queue, entries, why in work.takes:
             parts.append(DequeueEvent(why, queue.name, tuple([entry.position & ARRIVAL_MASK for entry in entries])))
-            locals_.append(LocalEvent(_nothing, queue=queue, entries=entries))
+            locals_.append(LocalEvent(NOTHING.then, queue=queue, entries=entries))
         for queue, entry, targets, message, why in work.moves:
             names = [target.name for target in targets]
             parts.append(MoveEvent(why, queue.name, entry.position & ARRIVAL_MASK, names, message))
-            locals_.append(LocalEvent(_nothing, queue=queue, entries=(entry,)))
+            locals_.append(LocalEvent(NOTHING.then, queue=queue, entries=(entry,)))
         local = LocalEvent(then, refused, event=TransactionEvent(parts), parts=locals_, heard=heard)
         if self.member.state.is_alone:
             self.member.broadcaster.send(_TRANSACTION, local)
@@ -155,7 +158,7 @@ class BrokerHandler:
         else:
             self.member.broadcaster.send(event, local)
 
-    def purge(self, queue: Queue, done: Callable[[int | Exception], None]) -> None:
+    def purge(self, queue: SourceQueue, done: Callable[[int | Exception], None]) -> None:
         self.member.purges.ask(queue.name, done)
 
     def when_answered(self, action: Then) -> None:
@@ -185,7 +188,3 @@ class BrokerHandler:
 
     def step(self) -> bool:
         return self.member.step()
-
-
-def _nothing() -> None:
-    """Returns an action that runs *then* at the last of several calls."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from ..base.callbacks import ignore
 from ..base.clock import Clock
 from ..base.errors import CairnError
 from ..broker.federation.upstream import Upstreams
@@ -251,7 +252,7 @@ class ClusterMember:
             self.group.force()
         self._joined = True
         self.not_serving_log.begin()
-        self._post(_nothing)
+        self._post(ignore)  # only starts a step of the core, whose end polls the group
 
     def leave(self) -> None:
         """Leaves the group in an orderly way, after recording the position up to which events are applied."""
@@ -344,7 +345,3 @@ class ClusterMember:
         for action in actions:
             action()
         return bool(actions)
-
-
-def _nothing() -> None:
-    """Does nothing: the action only starts a step of the core, whose end polls the group."""

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from ..base.callbacks import ignore
 from ..broker.messages.entry import Entry
 from ..broker.nodes.replication_port import Cluster
-from ..broker.queues.queue import Queue
+from ..broker.queues.ends import SourceQueue
 from ..store.contract.dequeue_reason import Why
 
 
@@ -19,10 +20,10 @@ class ReplicatedReturns:
         """*post*: runs an action on the core, after the actions that wait there."""
         self.cluster = cluster
         self._post = post
-        self._back: dict[Queue, list[tuple[Entry, bool, Callable[[], None]]]] = {}
+        self._back: dict[SourceQueue, list[tuple[Entry, bool, Callable[[], None]]]] = {}
         """The entries to return, each with whether its delivery failed."""
 
-    def add(self, queue: Queue, entry: Entry, failed: bool, then: Callable[[], None]) -> None:
+    def add(self, queue: SourceQueue, entry: Entry, failed: bool, then: Callable[[], None]) -> None:
         """Return *entry* at the end of the step, at the latest; do *then* when that is safe."""
         if not self._back:
             self._post(self.order)
@@ -46,7 +47,7 @@ class ReplicatedOrder:
 
     __slots__ = ("_cluster", "_queue", "_returns")
 
-    def __init__(self, queue: Queue, returns: ReplicatedReturns) -> None:
+    def __init__(self, queue: SourceQueue, returns: ReplicatedReturns) -> None:
         self._queue = queue
         self._returns = returns
         self._cluster = returns.cluster
@@ -63,7 +64,7 @@ class ReplicatedOrder:
     def drop_free(self, entries: Sequence[Entry], why: Why, take_out: Callable[[Entry], bool]) -> None:
         out = [entry for entry in entries if not entry.gone and take_out(entry)]
         if out:
-            self._cluster.take(self._queue, out, why, _nothing)
+            self._cluster.take(self._queue, out, why, ignore)
 
     def drop_returned(self, entry: Entry, why: Why) -> bool:
         return False
@@ -84,7 +85,7 @@ class ReplicatedOrder:
         return False
 
     def release(self, entry: Entry, failed: bool) -> None:
-        self.requeue(entry, failed, _nothing)
+        self.requeue(entry, failed, ignore)
 
     def release_all(self) -> None:
         self._returns.order()
@@ -111,7 +112,3 @@ class ReplicatedOrder:
 def _do_all(actions: Sequence[Callable[[], None]]) -> None:
     for action in actions:
         action()
-
-
-def _nothing() -> None:
-    """Does nothing, for changes without a callback."""

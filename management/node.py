@@ -151,9 +151,7 @@ class Management:
             why = self.why_not(link.wish.user, SEND, place.name)
             if why:
                 return why
-        return lambda content: put(
-            self._resolver.nodes.exchanges, self._core.commits, self._members, place, content
-        )
+        return lambda content: put(self._resolver.nodes.exchanges, self._core.commits, self._members, place, content)
 
 
 class Requests:

@@ -17,8 +17,8 @@ from ..kernel.commit_queue import Shown
 from ..kernel.memory_budget import ENTRY_BYTES, NO_MEMORY
 from ..messages.message_times import stamped, tells_times
 from ..nodes.replication_port import Kept
+from ..queues.ends import TargetQueue, own, shared
 from ..queues.limits import QueueLimits
-from ..queues.queue import Queue, own, shared
 from .context import LinkContext
 from .partial_message import PartialMessage
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..transactions.transaction import ClientTransaction
     from ..users.user_accounts import UserAccount, UserAccounts
 
-Queues = tuple[Queue, ...]
+Queues = tuple[TargetQueue, ...]
 """The target queues of a message: none, one or several."""
 
 
@@ -143,7 +143,7 @@ class Enqueuer:
 
         Return None if a limit rejects it: then the delivery is refused.
         """
-        wanted: list[Queue] = []
+        wanted: list[TargetQueue] = []
         for queue in queues:
             verdict: str | None = ""
             if queue.limits is not None:
@@ -197,9 +197,7 @@ class Enqueuer:
         else:
             self._keep(queues, lasting, checked, now_us, self.answer, queues, checked.confirmed, checked.unwanted)
 
-    def _check(
-        self, queues: Queues, lasting: Queues, fragments: Sequence[Fragment], now_us: int, full: str
-    ) -> Checked:
+    def _check(self, queues: Queues, lasting: Queues, fragments: Sequence[Fragment], now_us: int, full: str) -> Checked:
         """Return the messages that may be enqueued, as they are stored; the others are refused.
 
         *lasting*: those of *queues* that are durable; *full*: why the store has no room, or empty.
@@ -250,7 +248,7 @@ class Enqueuer:
             return ""
         return self._store.full(sum([len(content) for _, content, _ in fragments]), len(fragments) * len(here))
 
-    def _enqueue_ordered(self, ordered: Sequence[Queue], queues: Queues, checked: Checked, now_us: int) -> None:
+    def _enqueue_ordered(self, ordered: Sequence[TargetQueue], queues: Queues, checked: Checked, now_us: int) -> None:
         """Have the cluster order messages on those of *queues* that all members have, and keep them on the others."""
         answer: Callable[[], None] = partial(
             self._answer_ordered, perf_counter(), queues, checked.confirmed, checked.unwanted
@@ -265,13 +263,7 @@ class Enqueuer:
         self._members.enqueue(ordered, Kept(checked.kept, checked.timed), answer, refused)
 
     def _keep(
-        self,
-        queues: Queues,
-        lasting: Queues,
-        checked: Checked,
-        now_us: int,
-        then: Callable[..., None],
-        *args: Any,
+        self, queues: Queues, lasting: Queues, checked: Checked, now_us: int, then: Callable[..., None], *args: Any
     ) -> None:
         """Store messages on those of *queues* that are *lasting*, show them when they are durable, and do *then*."""
         contents = checked.contents
@@ -319,7 +311,7 @@ class Enqueuer:
         unwanted = [delivery for delivery, _, flags in fragments if flags & SETTLED]
         transaction.answer(self.terminal, wanted, unwanted, self._credit(queues, len(fragments)))
 
-    def share_memory(self, queues: Sequence[Queue], size_bytes: int) -> None:
+    def share_memory(self, queues: Sequence[TargetQueue], size_bytes: int) -> None:
         """Hold the link if transient messages of that size fill the share of one of *queues*."""
         for queue in queues:
             if queue.is_over_share(size_bytes) and not self.is_closed:
@@ -333,14 +325,14 @@ class Enqueuer:
             return True
         return account.quota.max_durable_bytes > 0
 
-    def credit(self, queues: Sequence[Queue], wanted: int, *, replicated: bool = False) -> int:
+    def credit(self, queues: Sequence[TargetQueue], wanted: int, *, replicated: bool = False) -> int:
         """Return the initial credit of a sender, at most *wanted*; *queues* is empty if each message names its own."""
         if not queues:
             wanted = self._core.users.pace(self.account, self.terminal, wanted)
             return self._store_credit.take(self.terminal, wanted, replicated=replicated)
         return self._credit(queues, wanted)
 
-    def _credit(self, queues: Sequence[Queue], wanted: int) -> int:
+    def _credit(self, queues: Sequence[TargetQueue], wanted: int) -> int:
         """Return the credit that the client gets back for *wanted* messages to *queues*."""
         if self.is_closed:
             return 0

@@ -134,9 +134,7 @@ class RoutedMessages:
         for fragment in fragments:
             self._put_on(exchange, key, route.wanted(fragment[1], self._container), (fragment,), hops)
 
-    def _put_on(
-        self, exchange: Exchange, key: str, queues: Queues, fragments: Sequence[Fragment], hops: int
-    ) -> None:
+    def _put_on(self, exchange: Exchange, key: str, queues: Queues, fragments: Sequence[Fragment], hops: int) -> None:
         queues = tuple([queue for queue in queues if not queue.is_deleting])
         if queues and (why := self._enqueuer.account.fan_out_denial(len(queues))):
             self._enqueuer.refuse((), [delivery for delivery, _, _ in fragments], why)

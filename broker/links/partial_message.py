@@ -14,7 +14,7 @@ from ..kernel.context import CoreContext
 from ..kernel.memory_budget import ENTRY_BYTES, NO_MEMORY
 from ..messages.entry import Entry, HeldContent
 from ..messages.message_times import TimedEntry, may_have_times, stamped, times_of
-from ..queues.queue import Queue
+from ..queues.ends import TargetQueue
 
 if TYPE_CHECKING:
     from ..transactions.transaction import ClientTransaction
@@ -39,11 +39,11 @@ class PartialMessage:
         self.malformed = ""
         self.held_bytes = 0
         """Bytes that arrived since the last piece."""
-        self.queues: Sequence[Queue] | None = None
+        self.queues: Sequence[TargetQueue] | None = None
         """The targets, once enough has arrived to determine them; then pieces are stored, or held if transient."""
         self.size_bytes = 0
         """Bytes that have arrived of the message."""
-        self.unwanted: Collection[Queue] = ()
+        self.unwanted: Collection[TargetQueue] = ()
         """Target queues whose limits drop the message."""
         self.homeless = False
         """True if enough has arrived, but the target is not known: all of it is held to its end, or it is refused."""
@@ -93,7 +93,7 @@ class PartialMessage:
         """Return the content that is held, before the message has target queues."""
         return b"".join(self._held)
 
-    def settle_on(self, queues: Sequence[Queue]) -> None:
+    def settle_on(self, queues: Sequence[TargetQueue]) -> None:
         """Set the target queues of the message; its first piece has arrived."""
         self.queues = queues
         piece = self.whole()
@@ -112,11 +112,11 @@ class PartialMessage:
             return
         self._holds = any(self._is_held_for(queue) for queue in queues)
 
-    def end_piece(self) -> None:
-        """End the current piece: the bytes that arrived since the previous one."""
+    def end_piece(self, *, last: bool = False) -> None:
+        """End the current piece: the bytes that arrived since the previous one. It may be the *last* one."""
         piece = self.whole()
         self._let_go_held()
-        self._take(piece, last=False)
+        self._take(piece, last=last)
 
     def finish(self, enqueue: Callable[[int, int, int], int], now_us: int) -> tuple[int, Shown]:
         """Enqueue the complete message, unless `full` or `malformed`; return the LSN to wait for, and its entries.
@@ -124,15 +124,13 @@ class PartialMessage:
         *enqueue* belongs to the store, or does it later and returns any LSN except 0.
         """
         assert self.queues is not None
-        rest = self.whole()
-        self._let_go_held()
-        self._take(rest, last=True)
+        self.end_piece(last=True)
         self._let_go()
         if self.full:
             return 0, []
         self._unstage()
         lsn = 0
-        shown: list[tuple[Queue, list[Entry]]] = []
+        shown: list[tuple[TargetQueue, list[Entry]]] = []
         for queue in self.queues:
             if queue.is_deleting or queue in self.unwanted:
                 continue
@@ -150,9 +148,7 @@ class PartialMessage:
     def finish_in(self, transaction: ClientTransaction, now_us: int) -> None:
         """Enqueue the complete message in a transaction, unless it is `full`."""
         assert self.queues is not None
-        rest = self.whole()
-        self._let_go_held()
-        self._take(rest, last=True)
+        self.end_piece(last=True)
         self._let_go()
         if self.full:
             return
@@ -169,7 +165,7 @@ class PartialMessage:
         if self._message_id:  # unless the transaction has it
             self._core.store.transactions.discard((self._message_id,), now_us)
 
-    def _entry(self, queue: Queue, message_id: int, content: HeldContent | None, held_bytes: int) -> Entry:
+    def _entry(self, queue: TargetQueue, message_id: int, content: HeldContent | None, held_bytes: int) -> Entry:
         times = times_of(self.beginning, queue.policy.message_ttl_ms) if self.beginning else None
         entry = Entry(message_id, next(queue.positions), content, held_bytes)
         if times is not None:
@@ -191,7 +187,7 @@ class PartialMessage:
         if self._message_id:
             self._destroy()
 
-    def _is_held_for(self, queue: Queue) -> bool:
+    def _is_held_for(self, queue: TargetQueue) -> bool:
         return not (self._stores and queue.queue_id)
 
     def _take(self, piece: bytes, *, last: bool) -> None:

@@ -13,7 +13,8 @@ from ...amqp.codec.user_id_check import NotTheSender, Walk, condition_of, vouch
 from ...channel.ports import ABORTED, MORE, SETTLED, Delivery, DriverEnd, Fragment
 from ..kernel.idle_driver import IdleDriver
 from ..kernel.memory_budget import ENTRY_BYTES
-from ..queues.queue import Queue, shared
+from ..queues.ends import shared
+from ..queues.queue import Queue
 from .context import LinkContext
 from .enqueue import Enqueuer, Queues
 from .partial_message import PartialMessage

@@ -22,7 +22,7 @@ from ..queues.ports import InternalQueue
 from ..queues.queue import Queue
 from ..queues.queue_lifetime import LifetimeEvent
 from .binding_filter import MOST_BOUND_STEPS, NOT_FROM, condition_of
-from .exchanges import TYPES, Binding, Exchange
+from .exchanges import TYPES, Binding, BoundQueue, Exchange
 
 PREDECLARED = {"amq.direct": "direct", "amq.fanout": "fanout", "amq.topic": "topic", "amq.match": "headers"}
 MAX_NAME_BYTES = 1024
@@ -33,6 +33,7 @@ FOLLOWS, NOTES_OF = "follows", "notes-of"
 Arguments = Mapping[str, Any]
 _Found = TypeVar("_Found")
 Done = Callable[[_Found | Exception], None]
+_Error = Exception | None
 
 
 class CopyLocked(StoreError):
@@ -247,11 +248,11 @@ class NodeRegistry:
                 queue.queue_id, lambda error: self._post(self._going, queue, why, done, error)
             )
 
-    def drop_queue(self, name: str, done: Done[None]) -> None:
+    def drop_queue(self, name: str, done: Done[None], why: str = "it was deleted") -> None:
         """Delete the queue of that name, if it exists."""
         queue = self.queues.get(name)
         if queue is not None:
-            self.delete_queue(queue, done)
+            self.delete_queue(queue, done, why)
 
     def _going(self, queue: Queue, why: str, done: Done[None], error: Exception | None) -> None:
         queue = self.queues[queue.name]  # it may have been renewed meanwhile
@@ -360,7 +361,7 @@ class NodeRegistry:
 
     # ---- bindings -------------------------------------------------------------------------------------------------
 
-    def bind(self, exchange: Exchange, queue: Queue, key: str, arguments: Arguments, done: Done[None]) -> None:
+    def bind(self, exchange: Exchange, queue: BoundQueue, key: str, arguments: Arguments, done: Done[None]) -> None:
         """Bind *queue* to an exchange with *key*; durable if both are."""
         try:
             exchange.check_key(key)
@@ -383,20 +384,20 @@ class NodeRegistry:
             self._write_exchange(exchange.name, exchange.type, {}, again)
 
     def _written(
-        self, exchange: Exchange | Exception, *, queue: Queue, key: str, arguments: Arguments, done: Done[None]
+        self, exchange: Exchange | Exception, *, queue: BoundQueue, key: str, arguments: Arguments, done: Done[None]
     ) -> None:
         """Bind to a predeclared exchange, which was written."""
         if isinstance(exchange, Exception):
             done(exchange)
         else:
-            self.bind(exchange, queue, key, arguments, done)
+            NodeRegistry.bind(self, exchange, queue, key, arguments, done)
 
     def _bound(self, exchange: Exchange, binding: Binding, done: Done[None], error: Exception | None) -> None:
         if error is None and not (exchange.is_deleted or binding.queue.is_deleted):
             exchange.bind(binding)
         done(error)
 
-    def unbind(self, exchange: Exchange, queue: Queue, key: str, done: Done[None]) -> None:
+    def unbind(self, exchange: Exchange, queue: BoundQueue, key: str, done: Done[None]) -> None:
         """Remove a binding; it is no error if it does not exist."""
         if exchange.exchange_id and queue.queue_id:
             row = BindingRow(exchange.exchange_id, queue.queue_id, key)
@@ -404,7 +405,7 @@ class NodeRegistry:
         else:
             self._unbound(exchange, queue, key, done, None)
 
-    def _unbound(self, exchange: Exchange, queue: Queue, key: str, done: Done[None], error: Exception | None) -> None:
+    def _unbound(self, exchange: Exchange, queue: BoundQueue, key: str, done: Done[None], error: _Error) -> None:
         if error is None:
             exchange.unbind(queue, key)
         done(error)
@@ -455,5 +456,5 @@ def _check_steps(exchange: Exchange, binding: Binding) -> None:
         )
 
 
-def _binding(queue: Queue, key: str, arguments: Arguments) -> Binding:
+def _binding(queue: BoundQueue, key: str, arguments: Arguments) -> Binding:
     return Binding(queue, key, arguments, condition_of(arguments), str(arguments.get(NOT_FROM, "")))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from ...store.contract.dequeue_reason import Why
     from ..messages.entry import Entry
+    from ..queues.ends import SourceQueue, TargetQueue
     from ..queues.policy import Policy
     from ..queues.queue import Queue
 
@@ -35,9 +36,9 @@ class Kept(NamedTuple):
 class Moved(NamedTuple):
     """A message that moves from a queue to others, with its content there."""
 
-    queue: Queue
+    queue: SourceQueue
     entry: Entry
-    targets: Sequence[Queue]
+    targets: Sequence[TargetQueue]
     message: tuple[bytes, bool]
     """The content, and whether it is durable, as in `Kept`."""
     why: Why
@@ -46,8 +47,8 @@ class Moved(NamedTuple):
 class Work(NamedTuple):
     """The work of a client's transaction on replicated queues."""
 
-    puts: Sequence[tuple[Sequence[Queue], Kept]]
-    takes: Sequence[tuple[Queue, Sequence[Entry], Why]]
+    puts: Sequence[tuple[Sequence[TargetQueue], Kept]]
+    takes: Sequence[tuple[SourceQueue, Sequence[Entry], Why]]
     moves: Sequence[Moved]
 
 
@@ -104,7 +105,7 @@ class Members(Protocol):
         `heard` is called before *then* or *refused*, when this member has applied or rejected the event.
         """
 
-    def enqueue(self, queues: Sequence[Queue], kept: Kept, then: Then, refused: Then) -> None:
+    def enqueue(self, queues: Sequence[TargetQueue], kept: Kept, then: Then, refused: Then) -> None:
         """Enqueue messages; *refused* is called if none of the queues exists any more when the event is applied."""
 
     @property
@@ -121,35 +122,36 @@ class Members(Protocol):
 class Cluster(Members, Protocol):
     """The cluster that a broker is a member of."""
 
-    def gone(self, queue: Queue) -> None:
+    def gone(self, queue: SourceQueue) -> None:
         """Note that a replicated queue was deleted."""
 
-    def take(self, queue: Queue, entries: Sequence[Entry], why: Why, then: Then) -> None:
+    def take(self, queue: SourceQueue, entries: Sequence[Entry], why: Why, then: Then) -> None:
         """Dequeue messages for good, which consumers of one member have, or of none."""
 
-    def give_back(self, queue: Queue, entries: Sequence[tuple[Entry, bool]], then: Then) -> None:
+    def give_back(self, queue: SourceQueue, entries: Sequence[tuple[Entry, bool]], then: Then) -> None:
         """Requeue messages, each with whether its delivery failed."""
 
     def move(
-        self, queue: Queue, entry: Entry, targets: Sequence[Queue], content: bytes, why: Why, then: Then, refused: Then
-    ) -> None:
+        self, queue: SourceQueue, entry: Entry, targets: Sequence[TargetQueue], content: bytes, why: Why, then: Then,
+        refused: Then,
+    ) -> None:  # fmt: skip
         """Move a message from a queue to others, with that content there, in one transaction.
 
         *refused*: none of the targets of an operator's move (*why*) exists when the event is applied, and the message
         was requeued.
         """
 
-    def purge(self, queue: Queue, done: Callable[[int | Exception], None]) -> None:
+    def purge(self, queue: SourceQueue, done: Callable[[int | Exception], None]) -> None:
         """Dequeue all messages except those with consumers; *done* gets their number."""
 
-    def consuming(self, queue: Queue) -> None:
+    def consuming(self, queue: SourceQueue) -> None:
         """Count a new consumer of the queue."""
 
-    def not_consuming(self, queue: Queue) -> None:
+    def not_consuming(self, queue: SourceQueue) -> None:
         """Count a closed consumer of the queue."""
 
-    def is_taken(self, queue: Queue) -> bool:
+    def is_taken(self, queue: SourceQueue) -> bool:
         """Return whether the queue has consumers on other members."""
 
-    def deletes(self, queue: Queue) -> bool:
+    def deletes(self, queue: SourceQueue) -> bool:
         """Return whether this member deletes a queue whose lifetime is over."""

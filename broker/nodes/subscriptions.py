@@ -37,7 +37,7 @@ from ..users.user_accounts import UserAccounts
 from .access_control import RECEIVE
 from .addresses import SUBSCRIPTION_PREFIX
 from .binding_filter import NOT_FROM, SELECTOR
-from .exchanges import Exchange
+from .exchanges import BoundQueue, Exchange
 from .registry import MAX_NAME_BYTES, PREDECLARED, NodeRegistry
 from .resolver import Resolver
 from .targets import ExchangeTarget
@@ -172,7 +172,7 @@ class Subscriptions:
         """Delete the subscriptions that depend on the deleted *exchange*."""
         for queue in {binding.queue: None for binding in exchange.bindings()}:
             if queue.arguments.get(GOES_WITH) == exchange.name:
-                self._nodes.delete_queue(queue, _ignore, "it went with its topic")
+                self._nodes.drop_queue(queue.name, _ignore, "it went with its topic")
 
     def forget_orphans(self) -> None:
         """Delete subscriptions to exchanges that did not survive a restart."""
@@ -250,20 +250,20 @@ def subscribers(exchange: Exchange) -> list[QueueConsumer | FilteringConsumer]:
     return takers
 
 
-def _terms_of(queue: Queue) -> Mapping[str, Any] | None:
+def _terms_of(queue: BoundQueue) -> Mapping[str, Any] | None:
     """Return the terms of the subscription that a queue is; None if it is none, as its name alone does not prove it."""
     terms = queue.arguments.get(SUBSCRIPTION)
     is_one = isinstance(terms, Mapping) and all(isinstance(terms.get(name), str) for name in ("exchange", "key"))
     return terms if is_one else None
 
 
-def selector_of(queue: Queue) -> str | None:
+def selector_of(queue: BoundQueue) -> str | None:
     """Return the selector of the subscription that a queue is; None if it has none, or is not a subscription."""
     text = (_terms_of(queue) or {}).get(SELECTOR)
     return text if isinstance(text, str) else None
 
 
-def _topic(queue: Queue) -> str:
+def _topic(queue: BoundQueue) -> str:
     """Return the name of the exchange that a queue is a subscription of; empty if it is not a subscription."""
     terms = _terms_of(queue)
     return "" if terms is None else str(terms["exchange"])

@@ -158,18 +158,14 @@ class Deduplication:
         return [_MISSING] * len(keys), 0
 
 
-def make_memory(
-    queues: InternalQueues, name: str, done: Callable[[InternalQueue | Exception], None]
-) -> None:
+def make_memory(queues: InternalQueues, name: str, done: Callable[[InternalQueue | Exception], None]) -> None:
     """Create the queue that records the ids of queue *name*, which does not exist yet, in place of an earlier one."""
     kept = PREFIX + name
     left = queues.queues.get(kept)
     if left is None or left.is_deleting:
         queues.create_queue(kept, {}, done)
     else:
-        queues.drop_queue(
-            kept, lambda error: done(error) if error is not None else queues.create_queue(kept, {}, done)
-        )
+        queues.drop_queue(kept, lambda error: done(error) if error is not None else queues.create_queue(kept, {}, done))
 
 
 def drop_memory(queues: InternalQueues, name: str) -> None:

@@ -177,9 +177,7 @@ class DeliveryCounts:
             self._failed.clear()  # in memory only
         elif self._failed and not self._is_making:
             self._is_making = True
-            self._internal_queues.create_queue(
-                place_name(self._queue.name), _whose(self._core.store), self._made
-            )
+            self._internal_queues.create_queue(place_name(self._queue.name), _whose(self._core.store), self._made)
 
     def _record(self, place: int, failed: Sequence[Entry]) -> None:
         store, records = self._core.store, self._records

@@ -36,9 +36,7 @@ class Staged:
 class QueueLimits:
     """The limits and the duplicate detection of one queue."""
 
-    def __init__(
-        self, core: CoreContext, queue: LimitedQueue, internal_queues: InternalQueues
-    ) -> None:
+    def __init__(self, core: CoreContext, queue: LimitedQueue, internal_queues: InternalQueues) -> None:
         policy = queue.policy
         self.bytes = 0
         """The bytes of all messages on the queue, if they are limited."""

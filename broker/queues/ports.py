@@ -160,7 +160,7 @@ class LimitedQueue(QueueState, Protocol):
         """Count messages that are off the queue for good."""
 
 
-class Expirable(QueueState, Dispatchable, Protocol):
+class Expirable(Dispatchable, QueueState, Protocol):
     """A queue as its expiry sees it."""
 
     ready: deque[Entry]

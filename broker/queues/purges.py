@@ -10,6 +10,7 @@ from ...base.errors import CairnError
 from ...store.contract.interface import PurgesInSlices
 from ..kernel.context import CoreContext
 from .contents import QueueContents
+from .ends import SourceQueue
 
 
 class QueuePurges:
@@ -18,7 +19,7 @@ class QueuePurges:
     def __init__(self, core: CoreContext) -> None:
         self._core = core
 
-    def purge(self, queue: QueueContents, done: Callable[[int | Exception], None], user: str) -> None:
+    def purge(self, queue: SourceQueue, done: Callable[[int | Exception], None], user: str) -> None:
         """Take all messages off *queue* but those that consumers and transactions have; *done* gets how many.
 
         They are off the queue at once. *done* is called when the work that follows is done, in turns of *user*, and

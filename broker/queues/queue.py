@@ -7,7 +7,7 @@ the next one is read ahead of them from the backlog.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
@@ -273,9 +273,7 @@ class Queue(QueueContents):
             entry.first_bytes = content.content
         return entry
 
-    def _read_first(
-        self, page: Page, contents: list[Loaded], then: Callable[[Page, list[Entry], int], None]
-    ) -> None:
+    def _read_first(self, page: Page, contents: list[Loaded], then: Callable[[Page, list[Entry], int], None]) -> None:
         if self._reading is not page:  # the queue was purged meanwhile
             return
         self._reading = None
@@ -379,13 +377,3 @@ def dispatch_returned(returned: list[Entry], consumers: list[QueueConsumer]) -> 
     for entry in held:
         heappush(returned, entry)
     return bool(held) and all(entry.excluded for entry in returned)
-
-
-def shared(queues: Iterable[Queue]) -> list[Queue]:
-    """Return those of *queues* that all members of a cluster have."""
-    return [queue for queue in queues if queue.replicated]
-
-
-def own(queues: Iterable[Queue]) -> list[Queue]:
-    """Return those of *queues* that this broker alone has."""
-    return [queue for queue in queues if not queue.replicated]

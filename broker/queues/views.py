@@ -10,7 +10,6 @@ from ..kernel.loader import Loaded
 from ..kernel.ports import Dispatchable
 from ..messages.backlog import Backlog, Page
 from ..messages.entry import Entry
-from .limits import QueueLimits
 from .ports import ContentsView, QueueBrowser, QueueConsumer, QueueState
 
 
@@ -62,10 +61,3 @@ class SubscribedQueue(QueueState, Dispatchable, Protocol):
     delayed: dict[Entry, None]
     delivered_below: int
     bindings: int
-
-
-class LimitedTarget(Protocol):
-    """A queue whose limits count messages that are on their way to it."""
-
-    @property
-    def limits(self) -> QueueLimits | None: ...

@@ -12,11 +12,16 @@ from typing import Any, Protocol
 from ...channel.ports import Claims, DriverEnd, KeptLink, TerminalEnd
 from ..kernel.context import CoreContext
 from ..links.queue_links import STOLEN
-from ..queues.queue import Queue
+from ..queues.ends import TargetQueue
+from ..queues.ports import InternalQueue
 from .endpoint_states import DROPPED, TABLE, WAITING, EndpointEvent
 
 LINK = "x-link"
 """The argument of an endpoint's queue: its owner, and the time for which it is kept."""
+
+
+class LinkQueue(InternalQueue, TargetQueue, Protocol):
+    """The queue of an endpoint, which has its unsettled deliveries."""
 
 
 class ResumableDriver(DriverEnd, Protocol):
@@ -40,7 +45,7 @@ Ready = Callable[[KeptLink | None], None]
 class LinkEndpoint:
     """A link endpoint that outlasts its link."""
 
-    def __init__(self, core: CoreContext, ends: EndpointOwner, queue: Queue) -> None:
+    def __init__(self, core: CoreContext, ends: EndpointOwner, queue: LinkQueue) -> None:
         self.queue = queue
         self.queue_id = queue.queue_id
         self.about: dict[str, Any] = queue.arguments[LINK]

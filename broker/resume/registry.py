@@ -212,7 +212,7 @@ class LinkEndpoints:
         """Delete an endpoint and its deliveries."""
         if self._by_name.get(end.queue.name) is not end:
             return
-        self._nodes.delete_queue(end.queue, ignore, "its link was closed")
+        self._nodes.drop_queue(end.queue.name, ignore, "its link was closed")
         self._remove(end)
         end.ended()
 

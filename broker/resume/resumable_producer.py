@@ -22,9 +22,8 @@ from ..links.context import LinkContext
 from ..links.enqueue import Enqueuer, Queues
 from ..links.partial_message import PartialMessage
 from ..links.producer import Producer, Route
-from ..queues.queue import Queue
 from ..transactions.transaction import ClientTransaction
-from .endpoint import EndpointOwner, LinkEndpoint, Ready, ResumableDriver
+from .endpoint import EndpointOwner, LinkEndpoint, LinkQueue, Ready, ResumableDriver
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +31,7 @@ log = logging.getLogger(__name__)
 class SenderEndpoint(LinkEndpoint):
     """The endpoint of a link on which a client sends; messages on its queue are tags of accepted deliveries."""
 
-    def __init__(self, core: CoreContext, ends: EndpointOwner, queue: Queue) -> None:
+    def __init__(self, core: CoreContext, ends: EndpointOwner, queue: LinkQueue) -> None:
         super().__init__(core, ends, queue)
         self.tags: dict[bytes, int] = {}
         """Tags of accepted deliveries, and the IDs of the messages that keep them; 0 for none."""

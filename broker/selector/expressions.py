@@ -70,7 +70,6 @@ def _want(part: Node, kind: Kind, what: str) -> None:
         raise BadSelector(part.at, f"{what} takes {kind.value}, not {part.kind.value}")
 
 
-
 def condition(part: Node, what: str) -> Run:
     """*part* where a condition is wanted."""
     _want(part, Kind.CONDITION, what)
@@ -222,7 +221,6 @@ def like(part: Node, pattern: Pattern, wanted: bool) -> Node:
         return matches(value) is wanted
 
     return joined(run, Kind.CONDITION, (part,))._replace(steps=steps)
-
 
 
 def _wrapped(number: int) -> int:

@@ -10,7 +10,7 @@ from ...channel.ports import Outcome, TerminalEnd
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
 from ..nodes.replication_port import Members
-from ..queues.queue import Queue
+from ..queues.ends import SourceQueue
 from .dead_letters import Returns
 
 
@@ -34,7 +34,7 @@ class AcquiringLink(Protocol):
     def terminal(self) -> TerminalEnd: ...
 
     @property
-    def queue(self) -> Queue: ...
+    def queue(self) -> SourceQueue: ...
 
     def over(self, entry: Entry) -> None:
         """Forget a message that is settled."""

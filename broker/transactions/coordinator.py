@@ -9,7 +9,8 @@ from ...amqp.codec.primitives import Malformed
 from ...amqp.codec.transaction_types import Declare, Discharge, read_request
 from ...channel.ports import ABORTED, MORE, SETTLED, Delivery, Fragment, Open, Outcome, TerminalEnd
 from .registry import Transactions
-from .transaction import CAN_FAIL, ROLLBACK, ClientTransaction
+from .staging import CAN_FAIL, ROLLBACK
+from .transaction import ClientTransaction
 
 MAX_REQUEST_BYTES = 64 << 10
 CREDIT = 100

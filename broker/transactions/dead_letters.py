@@ -23,6 +23,7 @@ from ..messages.entry import Entry
 from ..nodes.exchanges import queues_through
 from ..nodes.registry import NodeRegistry
 from ..nodes.targets import AddressTarget, ExchangeTarget
+from ..queues.ends import SourceQueue, TargetQueue
 from ..queues.queue import Queue
 from .moves import WHY, Move, Moves, shown
 
@@ -32,7 +33,7 @@ MOST_CYCLES = 1000
 """Dead-letter cycles that are logged."""
 RETRY_S = 1.0
 """Seconds until a message that could not be moved away is tried again."""
-Found = tuple[list[Queue], bytes]
+Found = tuple[list[TargetQueue], bytes]
 """The target queues of a message, and its content there."""
 Then = Callable[[int], None]
 """A callback that gets the LSN to wait for before the move is reported."""
@@ -65,7 +66,7 @@ class Returns:
         self.is_stopping = True
 
     def give_back(
-        self, queue: Queue, entry: Entry, *, failed: bool, back: Callable[[Entry], None] | None = None
+        self, queue: SourceQueue, entry: Entry, *, failed: bool, back: Callable[[Entry], None] | None = None
     ) -> None:
         """Requeue a message at its place; a failed delivery is delayed first if the policy requires it.
 
@@ -80,7 +81,7 @@ class Returns:
         queue.delayed[entry] = None
         self._core.scheduler.after(delay_ms / 1000, self._come_back, queue, entry, back)
 
-    def _come_back(self, queue: Queue, entry: Entry, back: Callable[[Entry], None]) -> None:
+    def _come_back(self, queue: SourceQueue, entry: Entry, back: Callable[[Entry], None]) -> None:
         if entry in queue.delayed:
             del queue.delayed[entry]
             if queue.stands(entry):  # it has expired, and was kept outside of the order
@@ -89,11 +90,11 @@ class Returns:
                 back(entry)
             self._core.schedule_dispatch(queue)
 
-    def spares(self, queue: Queue) -> bool:
+    def spares(self, queue: SourceQueue) -> bool:
         """Return whether a message lost now is no failed delivery: the broker stops. A cluster counts it."""
         return self.is_stopping and not queue.replicated
 
-    def bury(self, queue: Queue, entry: Entry, reason: str, then: Then) -> None:
+    def bury(self, queue: SourceQueue, entry: Entry, reason: str, then: Then) -> None:
         """Off the queue: to the address that its policy names for such messages, or nowhere."""
         policy = queue.policy
         address = policy.expiry_address if reason is EXPIRY else policy.dead_letter_address
@@ -110,7 +111,7 @@ class Returns:
             )
 
     def look_up(
-        self, queue: Queue, entry: Entry, reason: str, failures: int, then: Callable[[Found | CairnError], None]
+        self, queue: SourceQueue, entry: Entry, reason: str, failures: int, then: Callable[[Found | CairnError], None]
     ) -> None:
         """Look up where *entry* is to be moved for *reason*, and report it to *then*; nothing is moved yet."""
         address = queue.policy.dead_letter_address
@@ -137,14 +138,14 @@ class Returns:
         else:
             self._core.loader.load_whole([entry.message_id], loaded)
 
-    def _let_go(self, queue: Queue, entry: Entry, reason: str, then: Then) -> None:
+    def _let_go(self, queue: SourceQueue, entry: Entry, reason: str, then: Then) -> None:
         if entry.gone or queue.is_deleted:
             then(0)
         else:
             queue.order.dead_letter(entry, WHY[reason], then)
 
     def _find(
-        self, queue: Queue, entry: Entry, reason: str, then: Then, address: str, content: bytes | CairnError
+        self, queue: SourceQueue, entry: Entry, reason: str, then: Then, address: str, content: bytes | CairnError
     ) -> None:
         if isinstance(content, CairnError):
             if queue.order.still_has(entry):
@@ -157,8 +158,9 @@ class Returns:
             )
 
     def _found(
-        self, queue: Queue, entry: Entry, reason: str, then: Then, found: AddressTarget | Exception, content: bytes
-    ) -> None:
+        self, queue: SourceQueue, entry: Entry, reason: str, then: Then, found: AddressTarget | Exception,
+        content: bytes,
+    ) -> None:  # fmt: skip
         is_purged = not queue.order.still_has(entry)
         queue.delayed.pop(entry, None)
         if entry.gone or is_purged:
@@ -184,7 +186,7 @@ class Returns:
         then(lsn)
 
     def move(
-        self, queue: Queue, entry: Entry, found: AddressTarget, content: bytes, refused: Callable[[], None]
+        self, queue: SourceQueue, entry: Entry, found: AddressTarget, content: bytes, refused: Callable[[], None]
     ) -> int | None:
         """Move *entry* with *content* from the queue to *found*, unchanged; return the LSN to wait for.
 
@@ -197,10 +199,12 @@ class Returns:
         _check_fan_out(queue, targets)
         return self._moves.move(Move(queue, entry, "", targets, content), ignore, refused) or 0
 
-    def _targets(self, queue: Queue, found: AddressTarget | Exception, content: bytes, reason: str = "") -> list[Queue]:
+    def _targets(
+        self, queue: SourceQueue, found: AddressTarget | Exception, content: bytes, reason: str = ""
+    ) -> list[TargetQueue]:
         """Return the queues that get a message which leaves *queue* for that reason."""
         if isinstance(found, Queue):
-            targets = [] if found.is_deleting else [found]
+            targets: list[TargetQueue] = [] if found.is_deleting else [found]
         elif isinstance(found, ExchangeTarget):
             exchanges = self._resolver.nodes.exchanges
             targets = list(queues_through(exchanges, found.exchange, found.key or queue.name, content))
@@ -212,13 +216,15 @@ class Returns:
             return self._without_cycles(queue, targets, content, reason)
         return targets
 
-    def _without_cycles(self, queue: Queue, targets: list[Queue], content: bytes, reason: str) -> list[Queue]:
+    def _without_cycles(
+        self, queue: SourceQueue, targets: list[TargetQueue], content: bytes, reason: str
+    ) -> list[TargetQueue]:
         """Return the *targets* to which the message does not return in an automatic cycle."""
         try:
             deaths = death_history.read(content)
         except Malformed:  # then it has no history, and gets none
             deaths = []
-        kept: list[Queue] = []
+        kept: list[TargetQueue] = []
         for target in targets:
             if not death_history.is_cycle(deaths, queue.name, target.name, reason):
                 kept.append(target)
@@ -230,13 +236,13 @@ class Returns:
         return kept
 
 
-def _check_fan_out(queue: Queue, targets: Sequence[Queue]) -> None:
+def _check_fan_out(queue: SourceQueue, targets: Sequence[TargetQueue]) -> None:
     """Raise `CairnError` if the owner of *queue* may not put one message on that many queues."""
     if queue.account is not None and (why := queue.account.fan_out_denial(len(targets))):
         raise CairnError(f"queue {queue.name!r}", why)
 
 
-def _count(queue: Queue, reason: str) -> None:
+def _count(queue: SourceQueue, reason: str) -> None:
     if reason is EXPIRY:
         queue.expired += 1
     else:

@@ -9,8 +9,8 @@ from ...base.callbacks import ignore
 from ...store.contract.dequeue_reason import Why
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
+from ..queues.ends import SourceQueue
 from ..queues.purges import QueuePurges
-from ..queues.queue import Queue
 from .dead_letters import Returns
 
 
@@ -24,7 +24,7 @@ class LocalOrder:
 
     __slots__ = ("_core", "_purges", "_queue", "_returns")
 
-    def __init__(self, queue: Queue, core: CoreContext, returns: Returns, purges: QueuePurges) -> None:
+    def __init__(self, queue: SourceQueue, core: CoreContext, returns: Returns, purges: QueuePurges) -> None:
         self._queue = queue
         self._core = core
         self._returns = returns

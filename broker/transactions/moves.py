@@ -21,7 +21,7 @@ from ..messages import death_history
 from ..messages.death_history import EXPIRY, REJECTION, TOO_OFTEN
 from ..messages.entry import Entry
 from ..messages.message_times import DELIVERY_DELAY, DELIVERY_TIME, ENQUEUED, carried
-from ..queues.queue import Queue
+from ..queues.ends import SourceQueue, TargetQueue
 
 WHY = {REJECTION: Why.REJECTED, TOO_OFTEN: Why.DELIVERY_LIMIT, EXPIRY: Why.EXPIRED, "": Why.MOVED}
 """The journal's dequeue reason for each reason to move a message away."""
@@ -30,11 +30,11 @@ WHY = {REJECTION: Why.REJECTED, TOO_OFTEN: Why.DELIVERY_LIMIT, EXPIRY: Why.EXPIR
 class Move(NamedTuple):
     """A message that leaves its queue for others."""
 
-    queue: Queue
+    queue: SourceQueue
     entry: Entry
     reason: str
     """A key of `WHY`."""
-    targets: list[Queue]
+    targets: list[TargetQueue]
     content: bytes
 
 
@@ -81,7 +81,7 @@ class LocalMoves:
         return lsn
 
 
-def take_off(core: CoreContext, queue: Queue, entry: Entry, reason: str) -> int:
+def take_off(core: CoreContext, queue: SourceQueue, entry: Entry, reason: str) -> int:
     """Dequeue a message for good; return the LSN to wait for."""
     if entry.gone or queue.is_deleted:
         return 0
@@ -91,7 +91,7 @@ def take_off(core: CoreContext, queue: Queue, entry: Entry, reason: str) -> int:
     return core.store.dequeue(entry.message_id, queue.queue_id, core.clock.wall_us(), WHY[reason])
 
 
-def placed(targets: Sequence[Queue], ids: Mapping[Queue, int], content: bytes) -> Shown:
+def placed(targets: Sequence[TargetQueue], ids: Mapping[TargetQueue, int], content: bytes) -> Shown:
     """Make the entries of a message on its new queues; *ids*: where it is stored."""
     return [
         (target, target.new_entries([(content, target in ids)], [ids[target]] if target in ids else (), True))
@@ -99,7 +99,9 @@ def placed(targets: Sequence[Queue], ids: Mapping[Queue, int], content: bytes) -
     ]
 
 
-def shown(queue: Queue, failures: int, reason: str, targets: Sequence[Queue], content: bytes, now_us: int) -> bytes:
+def shown(
+    queue: SourceQueue, failures: int, reason: str, targets: Sequence[TargetQueue], content: bytes, now_us: int
+) -> bytes:
     """Return the content on *targets* of a message that leaves *queue* for that reason, or by an operator's action."""
     if not targets:
         return content
@@ -111,7 +113,7 @@ def shown(queue: Queue, failures: int, reason: str, targets: Sequence[Queue], co
         return content
 
 
-def _with_obituary(queue: Queue, failures: int, reason: str, content: bytes, now_ms: int) -> bytes:
+def _with_obituary(queue: SourceQueue, failures: int, reason: str, content: bytes, now_ms: int) -> bytes:
     head = header.parse(content)
     content = (
         sections.header_section(head._replace(delivery_count=head.delivery_count + failures, ttl_ms=None))

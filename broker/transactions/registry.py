@@ -17,7 +17,8 @@ from ..nodes.replication_port import Members
 from .context import AcquiringLink, Claimant, Controller, TransactionContext, TransactionLimits, UnderWay
 from .dead_letters import Returns
 from .replicated import ReplicatedWork
-from .transaction import ROLLBACK, TIMEOUT, UNKNOWN_ID, ClientTransaction
+from .staging import ROLLBACK, TIMEOUT, UNKNOWN_ID
+from .transaction import ClientTransaction
 from .transaction_state import TransactionEvent, TransactionState
 from .work import LocalWork
 
@@ -132,9 +133,7 @@ class Transactions:
             why = f"it took longer than {self.limits.timeout_s:g} s and was rolled back"
             transaction.roll_back(TIMEOUT, why)
 
-    def take(
-        self, connection: object, consumer: AcquiringLink, provisional: Sequence[tuple[bytes, Outcome]]
-    ) -> None:
+    def take(self, connection: object, consumer: AcquiringLink, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
         """Record a client's outcomes, which apply if their transactions are committed."""
         for txn_id, run in groupby(provisional, itemgetter(0)):
             transaction = self.find(connection, txn_id)

@@ -24,7 +24,7 @@ from ..kernel.memory_budget import ENTRY_BYTES
 from ..messages.entry import Entry
 from ..messages.message_times import may_have_times, stamped, times_of
 from ..nodes.replication_port import Kept, Moved, Work
-from ..queues.queue import Queue, own, shared
+from ..queues.ends import SourceQueue, TargetQueue, own, shared
 from .context import Claimant, TransactionContext
 from .moves import WHY
 from .staging import StagingArea
@@ -47,7 +47,7 @@ class ReplicatedWork:
         self._owner = owner
         self._local = LocalWork(context, staging, taken, owner)
         """The part on queues that only this member has."""
-        self._puts: list[tuple[tuple[tuple[Queue, ...], bool], tuple[bytes, bool]]] = []
+        self._puts: list[tuple[tuple[tuple[TargetQueue, ...], bool], tuple[bytes, bool]]] = []
         """Queues, and whether the message may have times; the message as in `Kept`."""
         self._moves: list[Moved] = []
 
@@ -55,13 +55,13 @@ class ReplicatedWork:
     def operations(self) -> int:
         return len(self._puts) + len(self._moves)
 
-    def stage(self, queues: Sequence[Queue], fragments: Sequence[Fragment]) -> None:
+    def stage(self, queues: Sequence[TargetQueue], fragments: Sequence[Fragment]) -> None:
         if others := own(queues):
             self._local.stage(others, fragments)
         if ordered := shared(queues):
             self._gather(tuple(ordered), fragments)
 
-    def _gather(self, queues: tuple[Queue, ...], fragments: Sequence[Fragment]) -> None:
+    def _gather(self, queues: tuple[TargetQueue, ...], fragments: Sequence[Fragment]) -> None:
         """Gather complete messages, each for all of *queues*, which are replicated."""
         lives = any(queue.policy.message_ttl_ms for queue in queues)
         now_us = self._core.clock.wall_us()
@@ -84,7 +84,7 @@ class ReplicatedWork:
             self._puts.append(((queues, timed), (content, head.durable)))
         self._staging.count()
 
-    def _holds(self, queues: Sequence[Queue], content: bytes) -> bool:
+    def _holds(self, queues: Sequence[TargetQueue], content: bytes) -> bool:
         """Count a message that is held until the discharge; return False if that is too much, and it has failed."""
         held_bytes = len(content) + ENTRY_BYTES
         if not self._staging.has_room(held_bytes):
@@ -95,11 +95,11 @@ class ReplicatedWork:
         self._staging.transient_bytes += held_bytes
         return True
 
-    def take_off(self, queue: Queue, outcomes: Sequence[Outcome]) -> None:
+    def take_off(self, queue: SourceQueue, outcomes: Sequence[Outcome]) -> None:
         if own([queue]):
             self._local.take_off(queue, outcomes)
 
-    def move(self, taken: Taken, targets: Sequence[Queue], content: bytes) -> None:
+    def move(self, taken: Taken, targets: Sequence[TargetQueue], content: bytes) -> None:
         ordered, others = tuple(shared(targets)), own(targets)
         message = (content, taken.entry.message_id > 0)
         if own([taken.queue]):
@@ -154,7 +154,7 @@ class ReplicatedWork:
             for (queues, timed), alike in groupby(self._puts, itemgetter(0))
         ]
         moved = {move.entry for move in self._moves}
-        takes: dict[tuple[Queue, Why], list[Entry]] = {}
+        takes: dict[tuple[SourceQueue, Why], list[Entry]] = {}
         for taken in self._taken.by_entry.values():
             if taken.is_off and shared([taken.queue]) and taken.entry not in moved:
                 why = Why.ACCEPTED if taken.state == ACCEPTED else Why.REJECTED

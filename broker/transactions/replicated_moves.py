@@ -8,7 +8,7 @@ from ...base.errors import CairnError
 from ..kernel.commit_queue import Shown
 from ..kernel.context import CoreContext
 from ..nodes.replication_port import Cluster, Kept
-from ..queues.queue import Queue, own, shared
+from ..queues.ends import TargetQueue, own, shared
 from .moves import WHY, LocalMoves, Move, placed, shown, take_off
 
 
@@ -21,7 +21,7 @@ class ReplicatedMoves:
         self._local = LocalMoves(core)
 
     def move(self, move: Move, then: Callable[[], None], refused: Callable[[], None]) -> int | None:
-        if not shared([move.queue, *move.targets]):
+        if not shared([move.queue]) and not shared(move.targets):
             return self._local.move(move, then, refused)
         self._order(move, then, refused)
         return None
@@ -60,7 +60,7 @@ class ReplicatedMoves:
 
         cluster.enqueue(ordered, Kept([(content, bool(entry.message_id))], True), there, nowhere)
 
-    def _keep_here(self, targets: Sequence[Queue], content: bytes, lasts: bool) -> tuple[int, Shown]:
+    def _keep_here(self, targets: Sequence[TargetQueue], content: bytes, lasts: bool) -> tuple[int, Shown]:
         """Put a message on queues that only this member has, before it is off one that all have."""
         now_us = self._core.clock.wall_us()
         lasting = [target for target in targets if lasts and target.queue_id]

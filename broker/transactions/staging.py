@@ -18,8 +18,8 @@ from ..kernel.commit_queue import Shown
 from ..kernel.memory_budget import ENTRY_BYTES, NO_MEMORY
 from ..messages.entry import Entry
 from ..messages.message_times import TimedEntry, Times, may_have_times, stamped, times_of
+from ..queues.ends import TargetQueue
 from ..queues.limits import QueueLimits, Staged
-from ..queues.queue import Queue
 from .context import Claimant, Controller, TransactionContext
 
 ROLLBACK = "amqp:transaction:rollback"
@@ -35,7 +35,7 @@ CAN_FAIL = (StoreError, DiskError)
 class Post(NamedTuple):
     """A message on a queue with the commit."""
 
-    queue: Queue
+    queue: TargetQueue
     content: bytes | Content | None = None
     """None of those that the store has, in its order."""
     held_bytes: int = 0
@@ -107,7 +107,7 @@ class StagingArea:
         self.controller = Controller()
         self.controller.size_bytes = self._size_bytes
 
-    def stage_all(self, queues: Sequence[Queue], fragments: Sequence[Fragment]) -> None:
+    def stage_all(self, queues: Sequence[TargetQueue], fragments: Sequence[Fragment]) -> None:
         """Stage complete messages, each for all of *queues*."""
         durable = [queue for queue in queues if queue.queue_id]
         lives = any(queue.policy.message_ttl_ms for queue in queues)
@@ -131,7 +131,7 @@ class StagingArea:
         self._store(durable, run)
         self.count()
 
-    def _stage_one(self, queues: Sequence[Queue], lasting: Sequence[Queue], content: bytes) -> None:
+    def _stage_one(self, queues: Sequence[TargetQueue], lasting: Sequence[TargetQueue], content: bytes) -> None:
         """Stage a message that is stored for some of its queues, or has times."""
         self._store(lasting, [content], timed=True)
         for queue in queues:
@@ -139,7 +139,7 @@ class StagingArea:
                 self.hold(queue, content, len(content), times_of(content, queue.policy.message_ttl_ms))
 
     def hold(
-        self, queue: Queue, content: bytes | Content, size_bytes: int, times: Times | None, beginning: bytes = b""
+        self, queue: TargetQueue, content: bytes | Content, size_bytes: int, times: Times | None, beginning: bytes = b""
     ) -> None:
         """Stage a message that is not stored."""
         held_bytes = size_bytes + ENTRY_BYTES
@@ -151,19 +151,19 @@ class StagingArea:
             self.transient_bytes += held_bytes
             self.count()
 
-    def enqueue(self, queue: Queue, message_id: int, times: Times | None, beginning: bytes) -> None:
+    def enqueue(self, queue: TargetQueue, message_id: int, times: Times | None, beginning: bytes) -> None:
         """Stage a message that the store has."""
         if self.has_room(self._core.store.size_of(message_id)):
             self.do(lambda inner, now_us: inner.enqueue(message_id, queue.queue_id, now_us))
             self.posts.append(Post(queue, None, 0, times, beginning))
 
-    def remember(self, queue: Queue, tag: bytes, then: Callable[[int], None]) -> None:
+    def remember(self, queue: TargetQueue, tag: bytes, then: Callable[[int], None]) -> None:
         """Keep a delivery's tag on *queue*, with the commit; *then* gets its message's id."""
         if self.has_room(len(tag) + ENTRY_BYTES):
             self.do(lambda inner, now_us: inner.put(queue.queue_id, tag, now_us))
             self.posts.append(Post(queue, tagged=then))
 
-    def move(self, targets: Sequence[Queue], content: bytes, *, is_stored: bool) -> None:
+    def move(self, targets: Sequence[TargetQueue], content: bytes, *, is_stored: bool) -> None:
         """Stage a message that moves to *targets*; *is_stored*: its former queue stores it."""
         lasting = [target for target in targets if target.queue_id and is_stored]
         if lasting and self.has_room(len(content)):
@@ -177,7 +177,7 @@ class StagingArea:
             else:
                 self.hold(target, content, len(content), times_of(content, target.policy.message_ttl_ms))
 
-    def restore(self, queue: Queue, message_id: int) -> None:
+    def restore(self, queue: TargetQueue, message_id: int) -> None:
         """Stage a stored message of a transaction that was prepared, with its size, ID and times."""
         store, beginning = self._core.store, b""
         with suppress(CairnError):  # its receiver is notified
@@ -203,7 +203,7 @@ class StagingArea:
         except CAN_FAIL as error:
             self._owner.fail(str(error))
 
-    def _store(self, queues: Sequence[Queue], contents: list[bytes], *, timed: bool = False) -> None:
+    def _store(self, queues: Sequence[TargetQueue], contents: list[bytes], *, timed: bool = False) -> None:
         """Stage durable messages, each for all of *queues*, which are durable."""
         if not (queues and contents):
             return
@@ -225,7 +225,7 @@ class StagingArea:
             for content in contents:
                 self._store_on(queues, content, timed=timed)
 
-    def _store_on(self, queues: Sequence[Queue], content: bytes, *, timed: bool) -> None:
+    def _store_on(self, queues: Sequence[TargetQueue], content: bytes, *, timed: bool) -> None:
         ids = [queue.queue_id for queue in queues]
         self.do(lambda inner, now_us: inner.put_on(ids, content, now_us))
         for queue in queues:
@@ -234,7 +234,7 @@ class StagingArea:
     def shown(self) -> Shown:
         """Return the entries that become visible on each queue with the commit."""
         stored = self.inner.stored() if self.inner is not None else iter(())
-        shown: dict[Queue, list[Entry]] = {}
+        shown: dict[TargetQueue, list[Entry]] = {}
         for queue, content, held_bytes, times, beginning, tagged in self.posts:
             message_id = 0
             if content is None:
@@ -264,7 +264,7 @@ class StagingArea:
         self.count()
 
 
-def _stored_on(queue: Queue, content: bytes, *, timed: bool) -> Post:
+def _stored_on(queue: TargetQueue, content: bytes, *, timed: bool) -> Post:
     """Make the post of a message that the store puts on *queue*."""
     times = times_of(content, queue.policy.message_ttl_ms) if timed else None
     return Post(queue, None, 0, times, envelope(content) if queue.policy.looks_inside else b"")

@@ -10,7 +10,7 @@ from ...base.callbacks import ignore
 from ...channel.ports import Outcome
 from ..messages.death_history import REJECTION, TOO_OFTEN
 from ..messages.entry import Entry
-from ..queues.queue import Queue
+from ..queues.ends import SourceQueue
 from .context import AcquiringLink, Claimant, TransactionContext
 from .transactional_acquisition import Acquisition
 
@@ -23,7 +23,9 @@ class Taken:
         "undeliverable",
     )  # fmt: skip
 
-    def __init__(self, consumer: AcquiringLink, queue: Queue, outcome: Outcome, *, is_acquired: bool = False) -> None:
+    def __init__(
+        self, consumer: AcquiringLink, queue: SourceQueue, outcome: Outcome, *, is_acquired: bool = False
+    ) -> None:
         self.consumer = consumer
         self.queue = queue
         self.delivery, self.entry, self.state, self.failed, self.undeliverable, *_ = outcome
@@ -58,7 +60,7 @@ class TakenMessages:
 
     def __init__(self, context: TransactionContext, acquisition: Acquisition, owner: Claimant) -> None:
         self.by_entry: dict[Entry, Taken] = {}
-        self.locked: dict[Entry, Queue] = {}
+        self.locked: dict[Entry, SourceQueue] = {}
         """Messages that a transaction takes off queues which was prepared before the broker started."""
         self._context = context
         self._core = context.core
@@ -80,7 +82,7 @@ class TakenMessages:
                 self._owner.fail("the outcome of a message was changed, which is final once it is told")
         return fresh
 
-    def add(self, consumer: AcquiringLink, queue: Queue, outcomes: Iterable[Outcome]) -> None:
+    def add(self, consumer: AcquiringLink, queue: SourceQueue, outcomes: Iterable[Outcome]) -> None:
         """Take messages that *consumer* has."""
         for outcome in outcomes:
             entry = outcome.tag
@@ -184,6 +186,6 @@ class TakenMessages:
         self._core.schedule_dispatch(queue)
 
 
-def is_off(queue: Queue, state: int) -> bool:
+def is_off(queue: SourceQueue, state: int) -> bool:
     """Return whether a message with the outcome *state* leaves its queue without being moved to another."""
     return state == ACCEPTED or (state == REJECTED and not queue.policy.dead_letter_address)

@@ -11,26 +11,27 @@ stops. A message that was not settled stays with the receiver, which may send an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 from ...base.errors import CairnError, StoreError
 from ...channel.ports import Delivery, Outcome, TerminalEnd
 from ...store.contract.transaction import Dequeue, Enqueue, StoreTransaction, TxState
 from ..kernel.memory_budget import ENTRY_BYTES
-from ..queues.queue import Queue
+from ..queues.ends import SourceQueue, TargetQueue
 from .context import AcquiringLink, Controller, TransactionContext
 from .dead_letters import Found
 from .replicated import GONE, ReplicatedWork
-from .staging import CAN_FAIL as CAN_FAIL
-from .staging import ROLLBACK as ROLLBACK
-from .staging import TIMEOUT as TIMEOUT
-from .staging import UNKNOWN_ID as UNKNOWN_ID
-from .staging import StagingArea
+from .staging import ROLLBACK, UNKNOWN_ID, StagingArea
 from .taken_messages import Taken, TakenMessages
 from .transaction_state import DECIDED, OPEN, TABLE, WITH_CLIENT, TransactionAction, TransactionEvent, TransactionState
 from .transactional_acquisition import Acquisition
 from .work import LocalWork
+
+
+class RestoredQueue(SourceQueue, TargetQueue, Protocol):
+    """A queue on which a prepared transaction has messages."""
 
 
 class ClientTransaction:
@@ -178,7 +179,7 @@ class ClientTransaction:
         self.fail(why)
         terminal.reject_in(self.id, deliveries, credit, condition, why)
 
-    def take(self, consumer: AcquiringLink, queue: Queue, outcomes: Sequence[Outcome]) -> None:
+    def take(self, consumer: AcquiringLink, queue: SourceQueue, outcomes: Sequence[Outcome]) -> None:
         """Apply outcomes of messages that *consumer* has, and no other open transaction, with the commit."""
         fresh = self.taken.fresh(outcomes)
         if not fresh:
@@ -222,7 +223,8 @@ class ClientTransaction:
     def check(self) -> None:
         """Raise `StoreError` if the transaction can't be committed for a reason outside of the store."""
         posts, taken = self.staging.posts, self.taken.by_entry.values()
-        for queue in {*[post.queue for post in posts], *[one.queue for one in taken]}:
+        queues: set[SourceQueue | TargetQueue] = {*[post.queue for post in posts], *[one.queue for one in taken]}
+        for queue in queues:
             if queue.is_deleting:
                 raise StoreError(f"queue {queue.name!r}", "it is gone")
         self.work.check()
@@ -289,7 +291,7 @@ class ClientTransaction:
         """Do the rest of a rollback, whose part in the store is done."""
         self.handle(TransactionEvent.FAILED, (condition, why))
 
-    def restored(self, inner: StoreTransaction, queues: dict[int, Queue]) -> None:
+    def restored(self, inner: StoreTransaction, queues: Mapping[int, RestoredQueue]) -> None:
         """Restore a transaction that was prepared before the broker started."""
         self.state = TransactionState.PREPARED
         self.staging.inner = inner

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from ...amqp.native.proton_ffi import ACCEPTED, REJECTED
 from ...channel.ports import Fragment, Outcome
 from ...store.contract.dequeue_reason import Why
-from ..queues.queue import Queue
+from ..queues.ends import SourceQueue, TargetQueue
 from .context import Claimant, TransactionContext
 from .moves import WHY
 from .staging import StagingArea
@@ -26,11 +26,11 @@ class LocalWork:
         self._staging = staging
         self._owner = owner
 
-    def stage(self, queues: Sequence[Queue], fragments: Sequence[Fragment]) -> None:
+    def stage(self, queues: Sequence[TargetQueue], fragments: Sequence[Fragment]) -> None:
         """Enqueue complete messages, each on all of *queues*."""
         self._staging.stage_all(queues, fragments)
 
-    def take_off(self, queue: Queue, outcomes: Sequence[Outcome]) -> None:
+    def take_off(self, queue: SourceQueue, outcomes: Sequence[Outcome]) -> None:
         """Dequeue messages from *queue*, as far as they leave it for good."""
         off = [one for one in outcomes if one.tag.message_id and is_off(queue, one.state)]
         for state, why in ((ACCEPTED, Why.ACCEPTED), (REJECTED, Why.REJECTED)):
@@ -38,7 +38,7 @@ class LocalWork:
             if ids and self._owner.failure is None:
                 self._staging.dequeue(ids, queue.queue_id, why)
 
-    def move(self, taken: Taken, targets: Sequence[Queue], content: bytes) -> None:
+    def move(self, taken: Taken, targets: Sequence[TargetQueue], content: bytes) -> None:
         """Move a message to *targets*, with *content* there."""
         message_id = taken.entry.message_id
         if message_id:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from ...base.errors import TransactionEnded
 from ...store.contract.transaction import TxState
 from ..kernel.context import CoreContext
-from ..queues.queue import Queue
 from .registry import Transactions
-from .transaction import CAN_FAIL, ROLLBACK, ClientTransaction
+from .staging import CAN_FAIL, ROLLBACK
+from .transaction import ClientTransaction, RestoredQueue
 
 Then = Callable[[], None]
 
@@ -34,7 +34,7 @@ class InDoubt:
     Raises `CairnError`; unless the error states otherwise, nothing was done.
     """
 
-    def __init__(self, core: CoreContext, transactions: Transactions, queues: Iterable[Queue]) -> None:
+    def __init__(self, core: CoreContext, transactions: Transactions, queues: Iterable[RestoredQueue]) -> None:
         self._core = core
         self._store = core.store
         self._transactions = transactions

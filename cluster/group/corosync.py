@@ -53,9 +53,7 @@ JOIN_RETRY_S = 0.02
 ANSWER_S = 10.0
 """A running daemon that does not respond for so long is considered suspended or hung."""
 SILENT = "it is running, but has not answered for {:.0f} s"
-SILENT_REMEDY = (
-    "it is paused or hangs: resume it (kill -CONT), or restart it (systemctl restart corosync); see its log"
-)
+SILENT_REMEDY = "it is paused or hangs: resume it (kill -CONT), or restart it (systemctl restart corosync); see its log"
 CLOSE_S = 2.0
 """The time limit for the daemon to close the connections."""
 V1 = 1

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from ...base.errors import StoreError
-from ...broker.nodes.exchanges import Exchange
+from ...broker.nodes.exchanges import BoundQueue, Exchange
 from ...broker.nodes.registry import PREDECLARED, Arguments, Done, MakeQueue, NodeDeleted, NodeRegistry, check_type
 from ...broker.queues.policy import Policy, policy_of
 from ...broker.queues.queue import Queue
@@ -130,7 +130,7 @@ class ClusterNodes(NodeRegistry):
         else:
             super().delete_exchange(exchange, done, why)
 
-    def bind(self, exchange: Exchange, queue: Queue, key: str, arguments: Arguments, done: Done[None]) -> None:
+    def bind(self, exchange: Exchange, queue: BoundQueue, key: str, arguments: Arguments, done: Done[None]) -> None:
         if self._is_ordered(exchange, queue):
             about = {"do": "binding", "exchange": exchange.name, "queue": queue.name, "key": key}
             self._ordering.change({**about, "arguments": {**arguments}}, done)
@@ -140,23 +140,15 @@ class ClusterNodes(NodeRegistry):
         else:
             super().bind(exchange, queue, key, arguments, done)
 
-    def unbind(self, exchange: Exchange, queue: Queue, key: str, done: Done[None]) -> None:
+    def unbind(self, exchange: Exchange, queue: BoundQueue, key: str, done: Done[None]) -> None:
         if self._is_ordered(exchange, queue):
             about = {"do": "no-binding", "exchange": exchange.name, "queue": queue.name, "key": key}
             self._ordering.change(about, done)
         else:
             super().unbind(exchange, queue, key, done)
 
-    def _is_ordered(self, exchange: Exchange, queue: Queue) -> bool:
+    def _is_ordered(self, exchange: Exchange, queue: BoundQueue) -> bool:
         return queue.replicated and not _is_own(exchange)
-
-    def _written(
-        self, exchange: Exchange | Exception, *, queue: Queue, key: str, arguments: Arguments, done: Done[None]
-    ) -> None:
-        if isinstance(exchange, Exception):
-            done(exchange)
-        else:
-            super().bind(exchange, queue, key, arguments, done)
 
     # ---- received changes -----------------------------------------------------------------------------------------
 
@@ -314,9 +306,7 @@ _CHANGES = {
     "new-arguments": _Change(True, False, lambda n, c, q, e, done: NodeRegistry.change_queue(n, q, c["changes"], done)),
     "no-queue": _Change(True, False, lambda n, c, q, e, done: NodeRegistry.delete_queue(n, q, done, c["why"])),
     "no-exchange": _Change(False, True, lambda n, c, q, e, done: NodeRegistry.delete_exchange(n, e, done, c["why"])),
-    "binding": _Change(
-        True, True, lambda n, c, q, e, done: NodeRegistry.bind(n, e, q, c["key"], c["arguments"], done)
-    ),
+    "binding": _Change(True, True, lambda n, c, q, e, done: NodeRegistry.bind(n, e, q, c["key"], c["arguments"], done)),
     "no-binding": _Change(True, True, lambda n, c, q, e, done: NodeRegistry.unbind(n, e, q, c["key"], done)),
 }
 """The kinds of changes by name; the lambdas get the nodes, the change, the queue and the exchange."""

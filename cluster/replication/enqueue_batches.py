@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...broker.queues.views import LimitedTarget
+from ...broker.queues.ends import TargetQueue
 from ..kernel.events import Message
 
 EVENT_BYTES = 60 << 10
@@ -28,7 +28,7 @@ def split(messages: Sequence[Message]) -> list[Sequence[Message]]:
     return [*batches, batch]
 
 
-def count_arrivals(queues: Sequence[LimitedTarget], messages: Sequence[Message]) -> Callable[[], None] | None:
+def count_arrivals(queues: Sequence[TargetQueue], messages: Sequence[Message]) -> Callable[[], None] | None:
     """Counts *messages* against the limits of *queues* until the action that it returns is called.
 
     Returns None if no queue has limits.

@@ -43,12 +43,7 @@ class _Off(NamedTuple):
 
 class TransactionHandler:
     def __init__(
-        self,
-        store: MessageStore,
-        clock: Clock,
-        owners: QueueOwnerHandler,
-        messages: MessageHandler,
-        touch: Touch,
+        self, store: MessageStore, clock: Clock, owners: QueueOwnerHandler, messages: MessageHandler, touch: Touch
     ) -> None:
         """*touch*: schedules the dispatch of a queue."""
         self._store = store

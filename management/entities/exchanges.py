@@ -9,9 +9,8 @@ from urllib.parse import quote, unquote
 
 from ...broker.nodes.access_control import CREATE, DELETE, MANAGE, MONITOR, RECEIVE, SEND
 from ...broker.nodes.binding_filter import SELECTOR
-from ...broker.nodes.exchanges import TYPES, Exchange
+from ...broker.nodes.exchanges import TYPES, BoundQueue, Exchange
 from ...broker.nodes.registry import PREDECLARED, NodeRegistry
-from ...broker.queues.queue import Queue
 from ...broker.selector.background_compiler import Compiler
 from ...broker.selector.compiler import SelectorError
 from ..protocol.call import Call
@@ -113,7 +112,7 @@ class _Bound(NamedTuple):
     """A binding, and where it begins."""
 
     exchange: Exchange
-    queue: Queue
+    queue: BoundQueue
     key: str
 
 
@@ -211,7 +210,7 @@ class BindingType(Type):
             wish = call.link.wish
             self._compiler.compile(text, wish.user or wish.connection, call.then(compiled))
 
-    def _ends(self, call: Call, exchange_name: str, queue_name: str) -> tuple[Exchange, Queue]:
+    def _ends(self, call: Call, exchange_name: str, queue_name: str) -> tuple[Exchange, BoundQueue]:
         """Return exchange and queue of a binding. Checks both: the binder lets the queue receive from the exchange."""
         call.check(MANAGE, queue_name)
         call.check(RECEIVE, exchange_name)

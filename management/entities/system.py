@@ -15,7 +15,8 @@ from ...broker.kernel.context import CoreContext
 from ...broker.nodes.access_control import MANAGE
 from ...broker.nodes.registry import NodeRegistry
 from ...broker.transactions.registry import Transactions
-from ...broker.transactions.transaction import ROLLBACK, ClientTransaction
+from ...broker.transactions.staging import ROLLBACK
+from ...broker.transactions.transaction import ClientTransaction
 from ...broker.transactions.xa import InDoubt
 from ...store.contract.interface import MessageStore
 from ...store.journaled.metrics import JournalMetrics, measure

@@ -10,7 +10,6 @@ from typing import Any
 from ...base.callbacks import ignore
 from ...broker.kernel.commit_queue import CommitQueue
 from ...broker.kernel.memory_budget import ENTRY_BYTES
-from ...broker.messages.entry import Entry
 from ...broker.nodes.exchanges import Exchange, queues_through
 from ...broker.nodes.replication_port import Kept, Members
 from ...broker.nodes.targets import ExchangeTarget, KeepingTarget
@@ -22,9 +21,7 @@ log = logging.getLogger(__name__)
 class Receiver:
     """The driver of a link whose source is `$management`."""
 
-    def __init__(
-        self, terminal: TerminalEnd, gone: Callable[[Receiver], None], waiting: Callable[[int], None]
-    ) -> None:
+    def __init__(self, terminal: TerminalEnd, gone: Callable[[Receiver], None], waiting: Callable[[int], None]) -> None:
         """*waiting* is called with the change of the number of bytes of responses that wait for credit."""
         self.terminal = terminal
         self._note_waiting = waiting
@@ -99,5 +96,4 @@ def put(
         elif queue.order.remembers_together:  # all members have it, and give its messages the same positions
             members.enqueue([queue], Kept([(content, False)], False), ignore, ignore)
         else:
-            entry = Entry(0, next(queue.positions), content, size_bytes)
-            commits.show(0, [(queue, [entry])], ignore)
+            commits.show(0, [(queue, queue.new_entries([(content, False)], (), False))], ignore)

@@ -109,7 +109,6 @@ def response(status: int, description: str, body: bytes, to: str | None, asked: 
     )
 
 
-
 def only(found: Mapping[str, Any], *known: str) -> None:
     """Raise `Refusal` for unknown names: a typing error must not pass for a fulfilled request."""
     for key in found:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
+from ...base.callbacks import ignore
 from ...base.errors import JournalError
 from .longest_turn import LongestTurn
 
@@ -22,10 +23,6 @@ log = logging.getLogger(__name__)
 
 TURN_S = 0.01
 """Seconds of work that the core does at once before sockets are read and written again."""
-
-
-def _nothing() -> None:
-    pass
 
 
 class Core:
@@ -40,7 +37,7 @@ class Core:
         """Post actions; call `run` afterwards."""
         self.player = 0
         """The identifier of the thread that is the core now; 0 for none."""
-        self.ring: Callable[[], None] = _nothing
+        self.ring: Callable[[], None] = ignore
         """Has a worker run the core; set when there are workers. Any thread."""
         self.finish_step = finish_step
         self._role = threading.Lock()

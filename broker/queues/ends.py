@@ -1,0 +1,59 @@
+"""Queues as the two ends of a message's stay on them: as targets of enqueued messages, and as their sources."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import count
+from typing import Protocol, TypeVar
+
+from ...base.errors import CairnError
+from ..kernel.ports import CoreQueue
+from ..messages.entry import Entry
+from ..users.user_accounts import OwnedQueue
+from .limits import QueueLimits
+from .ports import Expirable, QueueState
+
+_Some = TypeVar("_Some", bound=QueueState)
+
+
+class TargetQueue(CoreQueue, QueueState, Protocol):
+    """A queue on which messages are enqueued."""
+
+    is_deleting: bool
+    positions: count[int]
+
+    @property
+    def limits(self) -> QueueLimits | None: ...
+    def spare_bytes(self) -> int: ...
+    def hold(self, size_bytes: int) -> None: ...
+    def let_go(self, size_bytes: int) -> None: ...
+    def begin_timing(self) -> None: ...
+    def new_entries(self, kept: Sequence[tuple[bytes, bool]], ids: Sequence[int], timed: bool) -> list[Entry]: ...
+
+
+class SourceQueue(OwnedQueue, Expirable, Protocol):
+    """A queue from which messages are dequeued or moved, and to which they are requeued."""
+
+    is_deleting: bool
+    locked: dict[Entry, None]
+    dead_lettered: int
+    expired: int
+
+    def clear(self, user: str) -> int: ...
+    def count_dequeued(self, entries: Sequence[Entry]) -> None: ...
+    def failed(self, entry: Entry) -> bool: ...
+    def put_aside(self, entry: Entry, why: CairnError) -> None: ...
+    def stands(self, entry: Entry) -> bool: ...
+    def take_stored(self, message_ids: Collection[int]) -> list[Entry]: ...
+    def watch(self, entry: Entry) -> None: ...
+    def with_consumers(self) -> list[Entry]: ...
+
+
+def shared(queues: Iterable[_Some]) -> list[_Some]:
+    """Return those of *queues* that all members of a cluster have."""
+    return [queue for queue in queues if queue.replicated]
+
+
+def own(queues: Iterable[_Some]) -> list[_Some]:
+    """Return those of *queues* that this broker alone has."""
+    return [queue for queue in queues if not queue.replicated]
