@@ -219,7 +219,7 @@ BROKER_FAMILIES: tuple[Family[Figures], ...] = (
         "queue_ready_messages", "gauge", "Messages available to consumers.", lambda f: f.by_queue(lambda q: q.depth)
     ),
     Family("queue_consumers", "gauge", "Consuming links.", lambda f: f.by_queue(lambda q: q.taker_count)),
-    Family("queue_held_bytes", "gauge", "Memory of its messages.", lambda f: f.by_queue(lambda q: q.held_bytes)),
+    Family("queue_held_bytes", "gauge", "Memory of its messages.", lambda f: f.by_queue(lambda q: q.memory.held_bytes)),
     Family(
         "queue_put_messages_total", "counter",
         "Messages enqueued on the queue.", lambda f: f.by_queue(lambda q: q.enqueued)

@@ -75,7 +75,7 @@ class _Room:
             return excess
         if not stored or self._some_do_not_last:
             if self._spare_bytes is None:
-                self._spare_bytes = min([queue.spare_bytes() for queue in self._queues])
+                self._spare_bytes = min([queue.memory.spare_bytes() for queue in self._queues])
             self._spare_bytes -= size_bytes + ENTRY_BYTES
             if self._spare_bytes < 0:
                 return NO_MEMORY

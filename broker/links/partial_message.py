@@ -229,13 +229,13 @@ class PartialMessage:
     def _hold(self, piece: bytes) -> None:
         assert self.queues is not None
         holding = [queue for queue in self.queues if self._is_held_for(queue)]
-        if any(len(piece) > queue.spare_bytes() for queue in holding):
+        if any(len(piece) > queue.memory.spare_bytes() for queue in holding):
             self.refuse(NO_MEMORY)
             return
         self._pieces.append(piece)
         self._pieces_bytes += len(piece)
         for queue in holding:
-            queue.hold(len(piece))
+            queue.memory.hold(len(piece))
 
     def refuse(self, why: str) -> None:
         """Refuse the rest of the message, and drop its content."""
@@ -250,7 +250,7 @@ class PartialMessage:
         """Release the memory that its pieces held."""
         for queue in self.queues or ():
             if self._is_held_for(queue):
-                queue.let_go(self._pieces_bytes)
+                queue.memory.release(self._pieces_bytes)
         self._pieces_bytes = 0
 
     def _destroy(self) -> None:

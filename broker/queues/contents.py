@@ -26,7 +26,8 @@ import numpy as np
 
 from ...base.errors import CairnError
 from ..kernel.loader import BATCH_MESSAGES, report_unreadable
-from ..kernel.memory_budget import ALLOWANCE_BYTES, ENTRY_BYTES
+from ..kernel.memory_budget import ENTRY_BYTES
+from ..kernel.queue_memory import QueueMemory
 from ..messages.backlog import Backlog, Page
 from ..messages.entry import Entry
 from .delivery_counts import DeliveryCounts
@@ -90,8 +91,6 @@ class QueueContents:
         self.returned: list[Entry] = []
         """A heap of requeued messages, which precede `ready`."""
         self.backlog = Backlog()
-        self.held_bytes = 0
-        """The memory of all its messages that are held, including those that consumers have."""
         self.delayed: dict[Entry, None] = {}
         """Messages whose requeue is delayed, or that are being moved to another address."""
         self._was_delayed: Entry | None = None
@@ -100,6 +99,7 @@ class QueueContents:
         self.draining: dict[QueueConsumer, None] = {}
         """Consumers that drain and wait for messages that are being read."""
         self.consumers: list[QueueConsumer] = []
+        self.memory = QueueMemory(core.memory, self.consumers)
         self.browsers: list[QueueBrowser] = []
         """Browsers, and consumers that filter."""
         self.selecting: list[FilteringConsumer] = []
@@ -130,7 +130,6 @@ class QueueContents:
         self.late_selector: LateSelector | None = None
         """Applies the selector of a subscription to messages that it was not applied to before."""
         self._core = core
-        self._memory = core.memory
         self._loader = core.loader
         self._reading: Page | None = None
         """The part of the backlog that is being read."""
@@ -158,48 +157,25 @@ class QueueContents:
 
     # ---- memory ---------------------------------------------------------------------------------------------------
 
-    @property
-    def _allowance_bytes(self) -> int:
-        return ALLOWANCE_BYTES - self.held_bytes if self.consumers else 0
-
-    def has_room(self) -> bool:
-        """Return whether content that can be read back may be held."""
-        return self.held_bytes < self._memory.free_bytes or self._allowance_bytes > 0
-
     def may_read(self) -> bool:
         """Return whether the next batch may be read.
 
         Messages in memory behind the batch do not count, else they could keep it out forever."""
-        before_it = self.held_bytes - self.backlog.held_bytes
-        return self.has_room() or bool(self.draining) or (bool(self.consumers) and before_it < ALLOWANCE_BYTES)
+        memory = self.memory
+        return memory.has_room() or bool(self.draining) or memory.is_within_allowance(self.backlog.held_bytes)
 
     def is_over_share(self, more_bytes: int) -> bool:
         """Return whether its transient messages, or all of its owner's, fill a share together with *more_bytes*."""
         held_bytes = self.transient_bytes
         if self.account is not None:
             held_bytes = max(held_bytes, self.account.transient_bytes)
-        return held_bytes + more_bytes >= self._memory.share_bytes
+        return held_bytes + more_bytes >= self._core.memory.share_bytes
 
     def _count_transient(self, size_bytes: int) -> None:
         size_bytes = max(size_bytes, -self.transient_bytes)  # those removed before they were shown do not count
         self.transient_bytes += size_bytes
         if self.account is not None:
             self.account.transient_bytes += size_bytes
-
-    def spare_bytes(self) -> int:
-        """Return how many bytes may be held that can't be read back."""
-        return max(self._memory.free_bytes, self._allowance_bytes)
-
-    def hold(self, size_bytes: int) -> None:
-        """Count memory that the queue holds until `let_go`; a deleted queue holds none."""
-        if not self.is_deleted:
-            self.held_bytes += size_bytes
-            self._memory.used_bytes += size_bytes
-
-    def let_go(self, size_bytes: int) -> None:
-        if not self.is_deleted:
-            self.held_bytes -= size_bytes
-            self._memory.used_bytes -= size_bytes
 
     def note_change(self) -> None:
         """Schedule a check of the owner's account for the end of the step, as messages on the queue changed."""
@@ -210,7 +186,7 @@ class QueueContents:
         """Count messages that are off the queue for good, and release their memory."""
         self.messages -= len(entries)
         self.taken += len(entries)
-        self.let_go(sum([entry.held_bytes for entry in entries]))
+        self.memory.release(sum([entry.held_bytes for entry in entries]))
         if self.transient_bytes:
             self._count_transient(-sum([entry.held_bytes for entry in entries if not entry.message_id]))
         self.note_change()
@@ -229,7 +205,7 @@ class QueueContents:
 
     def end(self) -> None:
         """Release all messages and memory of a queue that is deleted."""
-        self.let_go(self.held_bytes)
+        self.memory.close()
         self._count_transient(-self.transient_bytes)
         self.change_lifetime(LifetimeEvent.REMOVED)
         self._reading = None
@@ -258,14 +234,14 @@ class QueueContents:
                 transient_bytes += entry.held_bytes
         if transient_bytes:
             self._count_transient(transient_bytes)
-        memory = self._memory
+        memory, budget = self.memory, self._core.memory
         if self.expiry is None and not self.backlog.count and (
-            self.held_bytes < memory.limit_bytes - memory.used_bytes or self._allowance_bytes > 0  # `has_room`
+            memory.held_bytes < budget.limit_bytes - budget.used_bytes or memory.is_within_allowance()  # `has_room`
         ):
             self.ready.extend(entries)
             if not self.is_deleted:  # `hold`, without a call
-                self.held_bytes += held_bytes
-                memory.used_bytes += held_bytes
+                memory.held_bytes += held_bytes
+                budget.used_bytes += held_bytes
         else:
             self._add_behind(entries)
 
@@ -276,11 +252,11 @@ class QueueContents:
         if expiry is not None:
             early = expiry.early(entries)
             expiry.hold_up(early)
-        if not backlog.count and self.has_room():
+        if not backlog.count and self.memory.has_room():
             self._admit([entry for entry in entries if entry not in early] if early else entries)
             return
         # messages that arrive while the last of the backlog is being read stay in memory, or reading would never end
-        keep = 0 < backlog.stored <= BATCH_MESSAGES and self.has_room()
+        keep = 0 < backlog.stored <= BATCH_MESSAGES and self.memory.has_room()
         for (is_early, held), group in groupby(entries, lambda entry: (entry in early, keep or not entry.message_id)):
             alike = list(group)
             if is_early:
@@ -293,7 +269,7 @@ class QueueContents:
             elif backlog.count:
                 for entry in alike:
                     backlog.hold(entry)
-                self.hold(sum([entry.held_bytes for entry in alike]))
+                self.memory.hold(sum([entry.held_bytes for entry in alike]))
             else:
                 self._admit(alike)
 
@@ -303,7 +279,7 @@ class QueueContents:
 
     def _admit(self, entries: Sequence[Entry]) -> None:
         self.ready.extend(entries)
-        self.hold(sum([entry.held_bytes for entry in entries]))
+        self.memory.hold(sum([entry.held_bytes for entry in entries]))
         if self.expiry is not None:
             self.expiry.watch(entries)
 
@@ -331,7 +307,7 @@ class QueueContents:
         if self.backlog.count and position >= self.backlog.first:
             found, held = self.backlog.take_out(position)
             if found and held is None:
-                self.hold(entry.held_bytes)
+                self.memory.hold(entry.held_bytes)
                 return entry
             return held
         if entry not in self.returned:
@@ -349,7 +325,7 @@ class QueueContents:
             entry = Entry(page.ids[place], page.first + place, None, ENTRY_BYTES)
             self.mark(entry)
             self.backlog.take_out(entry.position)
-            self.hold(entry.held_bytes)
+            self.memory.hold(entry.held_bytes)
             entries.append(entry)
         return entries
 
@@ -392,7 +368,7 @@ class QueueContents:
         self.reading_end = 0
         self.messages = len(kept)
         self.taken += count - len(kept)
-        self.let_go(self.held_bytes - held_bytes)
+        self.memory.release(self.memory.held_bytes - held_bytes)
         kept_bytes = sum([entry.held_bytes for entry in kept if not entry.message_id])
         self._count_transient(kept_bytes - self.transient_bytes)
         self.note_change()
@@ -464,7 +440,7 @@ class QueueContents:
         """Remove an unreadable message from the queue; it stays in the store, and the next start reads it again."""
         report_unreadable(self.name, entry.message_id, why)
         entry.gone = True
-        self.let_go(entry.held_bytes)
+        self.memory.release(entry.held_bytes)
 
     # ---- changes that the members of a cluster order ----------------------------------------------------------------
 
@@ -509,7 +485,7 @@ class QueueContents:
         entry = Entry(ids[0], position, None, ENTRY_BYTES)
         if entry.message_id < self.delivered_below:
             self.mark(entry)
-        self.hold(ENTRY_BYTES)
+        self.memory.hold(ENTRY_BYTES)
         return entry
 
     def were_delivered(self, below: int) -> None:
@@ -556,7 +532,7 @@ class QueueContents:
         backlog.restore(end, (), {})
         self.ready.clear()
         self.returned.clear()
-        self.hold(sum([entry.held_bytes for entry in held.values()]))
+        self.memory.hold(sum([entry.held_bytes for entry in held.values()]))
         self.backlog = backlog
         self._reading, self.reading_end = None, 0
 

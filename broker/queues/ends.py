@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from ...base.errors import CairnError
 from ..kernel.ports import CoreQueue
+from ..kernel.queue_memory import QueueMemory
 from ..messages.entry import Entry
 from ..users.user_accounts import OwnedQueue
 from .limits import QueueLimits
@@ -20,13 +21,11 @@ class TargetQueue(CoreQueue, QueueState, Protocol):
     """A queue on which messages are enqueued."""
 
     is_deleting: bool
+    memory: QueueMemory
     positions: count[int]
 
     @property
     def limits(self) -> QueueLimits | None: ...
-    def spare_bytes(self) -> int: ...
-    def hold(self, size_bytes: int) -> None: ...
-    def let_go(self, size_bytes: int) -> None: ...
     def begin_timing(self) -> None: ...
     def new_entries(self, kept: Sequence[tuple[bytes, bool]], ids: Sequence[int], timed: bool) -> list[Entry]: ...
 

@@ -84,7 +84,7 @@ class Expiry:
         queue.delayed[entry] = None
         if entry.message_id:  # it can be read back, and may have a long time to wait
             entry.content, entry.held_bytes = None, ENTRY_BYTES
-        queue.hold(entry.held_bytes)
+        queue.memory.hold(entry.held_bytes)
         self._core.scheduler.after((entry.due_us - now_us) / 1_000_000, self._due, entry)
 
     def _due(self, entry: TimedEntry) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from ...channel.ports import TerminalEnd
 from ..kernel.ports import Dispatchable
+from ..kernel.queue_memory import QueueMemory
 from ..messages.backlog import Backlog, Page
 from ..messages.entry import Entry
 from .policy import Policy
@@ -168,12 +169,10 @@ class Expirable(Dispatchable, QueueState, Protocol):
     delayed: dict[Entry, None]
     backlog: Backlog
     consumers: list[QueueConsumer]
+    memory: QueueMemory
 
     @property
     def is_reading(self) -> bool: ...
-
-    def hold(self, size_bytes: int) -> None:
-        """Count memory that the queue holds."""
 
     def give_back(self, entry: Entry) -> None:
         """Put a message back to its place."""

@@ -207,7 +207,7 @@ class Queue(QueueContents):
         if self.may_read():
             self.read_first(self._read)
         else:
-            self._memory.starved[self] = None
+            self._core.memory.starved[self] = None
 
     def read_first(self, then: Callable[[Page, list[Entry], int], None]) -> None:
         """Read the first page of the backlog; *then* gets it, its messages, and the number of their places.
@@ -285,8 +285,8 @@ class Queue(QueueContents):
     def leave_out(self, page: Page, entries: Sequence[Entry]) -> None:
         """Remove the first page from the backlog: *entries* were read from it, and are held from now on."""
         self.backlog.drop(page)
-        self.hold(sum([entry.held_bytes for entry in entries]))
-        self.let_go(sum([entry.held_bytes for entry in page.held.values()]))  # they were counted before
+        self.memory.hold(sum([entry.held_bytes for entry in entries]))
+        self.memory.release(sum([entry.held_bytes for entry in page.held.values()]))  # they were counted before
 
     @property
     def is_reading(self) -> bool:
@@ -297,7 +297,7 @@ class Queue(QueueContents):
         expiry = self.expiry
         if expiry is not None:
             early = expiry.early(entries)
-            self.let_go(sum([entry.held_bytes for entry in early]))
+            self.memory.release(sum([entry.held_bytes for entry in early]))
             expiry.hold_up(early)
             entries = [entry for entry in entries if entry not in early]
             expiry.watch(entries)

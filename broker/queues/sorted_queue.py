@@ -87,12 +87,12 @@ class SortedQueue(Queue):
         early = {} if self.expiry is None else self.expiry.early(entries)
         for entry in entries:
             self._classify(entry)
-            if not self.has_room() and entry.message_id and entry.content is not None:
+            if not self.memory.has_room() and entry.message_id and entry.content is not None:
                 entry.content, entry.held_bytes = None, ENTRY_BYTES
             entry.first_bytes = b""
             if entry in early:
                 continue
-            self.hold(entry.held_bytes)
+            self.memory.hold(entry.held_bytes)
             if self.expiry is not None:
                 self.expiry.watch((entry,))
             heappush(self.returned, entry)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ..kernel.loader import Loaded
 from ..kernel.ports import Dispatchable
+from ..kernel.queue_memory import QueueMemory
 from ..messages.backlog import Backlog, Page
 from ..messages.entry import Entry
 from .ports import ContentsView, QueueBrowser, QueueConsumer, QueueState
@@ -29,7 +30,7 @@ class MeasuredQueue(QueueTotals, Protocol):
 
     name: str
     messages: int
-    held_bytes: int
+    memory: QueueMemory
 
     @property
     def taker_count(self) -> int: ...

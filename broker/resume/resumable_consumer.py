@@ -149,7 +149,7 @@ class ReceiverEndpoint(LinkEndpoint):
         for entry in self.unsettled:
             if entry.message_id and entry.content is not None and not entry.gone:
                 entry.content = None
-                self.source.let_go(entry.held_bytes - ENTRY_BYTES)
+                self.source.memory.release(entry.held_bytes - ENTRY_BYTES)
                 entry.held_bytes = ENTRY_BYTES
         self.source.detached_consumers[self] = None
 

@@ -89,7 +89,7 @@ class ReplicatedWork:
         held_bytes = len(content) + ENTRY_BYTES
         if not self._staging.has_room(held_bytes):
             return False
-        if held_bytes > min([queue.spare_bytes() for queue in queues]):
+        if held_bytes > min([queue.memory.spare_bytes() for queue in queues]):
             self._owner.fail("no memory is left for messages of transactions; see --memory-limit")
             return False
         self._staging.transient_bytes += held_bytes

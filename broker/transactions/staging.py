@@ -144,7 +144,7 @@ class StagingArea:
         """Stage a message that is not stored."""
         held_bytes = size_bytes + ENTRY_BYTES
         if self.has_room(held_bytes):
-            if held_bytes > queue.spare_bytes():
+            if held_bytes > queue.memory.spare_bytes():
                 self._owner.fail(NO_MEMORY, NO_ROOM)
                 return
             self.posts.append(Post(queue, content, held_bytes, times, beginning))

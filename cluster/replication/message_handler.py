@@ -134,7 +134,7 @@ class MessageHandler:
         positions, queue.positions = queue.positions, count(position)
         (entry,) = queue.new_entries([message], [message_id] if lasts else (), True)
         queue.positions = positions
-        if lasts and not queue.has_room():
+        if lasts and not queue.memory.has_room():
             _forget(entry, 0, queue.policy.is_sorted)  # its ID is among those that arrived apart from the messages
         self._came(replica, entry, position, failures)
 
@@ -161,7 +161,7 @@ class MessageHandler:
         if queue.limits is not None:
             queue.limits.count([entry])
         if position in replica.acquired:
-            queue.hold(entry.held_bytes)
+            queue.memory.hold(entry.held_bytes)
             replica.held[position] = entry
         else:
             replica.front[position] = entry
@@ -289,7 +289,7 @@ class MessageHandler:
         others = len(elsewhere) + len(replica.front)
         queue.messages += others
         queue.taken -= others
-        queue.hold(sum([entry.held_bytes for entry in elsewhere]))
+        queue.memory.hold(sum([entry.held_bytes for entry in elsewhere]))
         for entry in (*front, *late):
             entry.gone = True
         for entry in stays:

@@ -266,7 +266,7 @@ class QueueOwnerHandler:
     def give_back(self, replica: Replica, entry: Entry) -> None:
         arrival = entry.position & ARRIVAL_MASK
         if arrival <= replica.base:
-            replica.queue.let_go(entry.held_bytes)
+            replica.queue.memory.release(entry.held_bytes)
             replica.front[arrival] = entry
         elif not replica.is_pending_again(entry):
             replica.queue.give_back(entry)

@@ -169,7 +169,7 @@ class Replica:
     def begin_again(self) -> list[Entry]:
         """Resets the transfer, which restarts with the counts of a new cut; returns the entries that it had brought."""
         for entry in self.front.values():
-            self.queue.hold(entry.held_bytes)
+            self.queue.memory.hold(entry.held_bytes)
         held = [position for position in self.held if position <= self.base]
         come = [*self.front.values(), *map(self.held.pop, held)]
         self.front.clear()
@@ -181,7 +181,7 @@ class Replica:
         """Removes the message at *position* from its place and returns it; None if it is not here."""
         entry = self.held.pop(position, None)
         if entry is None and (entry := self.front.pop(position, None)) is not None:
-            self.queue.hold(entry.held_bytes)
+            self.queue.memory.hold(entry.held_bytes)
         if entry is None:
             entry = self._find_pending(position) or self.queue.pick(position)
         if entry is None:
@@ -196,7 +196,7 @@ class Replica:
             if entries[0].position <= position <= entries[-1].position and position not in self._absent:
                 entry = entries[position - entries[0].position]
                 self._absent.add(position)
-                self.queue.hold(entry.held_bytes)
+                self.queue.memory.hold(entry.held_bytes)
                 return entry
         return None
 

@@ -51,7 +51,10 @@ class QueueType(Named):
                     read=lambda q: max(0, q.messages - q.depth),
                 ),
                 number("backlog", meaning="Ready messages that are only on disk.", read=lambda q: q.backlog.stored),
-                number("held-bytes", meaning="Memory used by the queue's messages.", read=lambda q: q.held_bytes),
+                number(
+                    "held-bytes", meaning="Memory used by the queue's messages.",
+                    read=lambda q: q.memory.held_bytes,
+                ),
                 number("consumers", meaning="Consuming links.", read=lambda q: q.taker_count),
                 number(
                     "browsers", meaning="Browsing links.", read=lambda q: len(q.browsers) - len(q.selecting)

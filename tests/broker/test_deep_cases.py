@@ -67,7 +67,7 @@ def test_a_deep_queue_leaves_room_for_others() -> None:
     batch = 500 * 500
     assert limit / 2 <= world.broker.core.memory.used_bytes <= limit / 2 + batch
     fill(world, "other", 8000)
-    assert world.queue("other").held_bytes > limit / 8
+    assert world.queue("other").memory.held_bytes > limit / 8
     assert world.broker.core.memory.used_bytes <= limit
     fill(world, "transient", 8000, durable=False)  # takes the rest of the budget
     consumer = world.open(to_client=True, address="hot")
@@ -75,7 +75,7 @@ def test_a_deep_queue_leaves_room_for_others() -> None:
     fill(world, "hot", 1000)
     assert len(consumer.forwarded) == 1000  # without a look at the disk
     assert not world.readings
-    assert world.queue("hot").held_bytes < ALLOWANCE_BYTES
+    assert world.queue("hot").memory.held_bytes < ALLOWANCE_BYTES
 
 
 def test_what_is_nowhere_else_is_refused_when_the_budget_is_used_up() -> None:

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, RELEASED
 from cairnmq.broker.kernel import memory_budget as memory
+from cairnmq.broker.kernel import queue_memory
 from cairnmq.broker.kernel.memory_budget import ENTRY_BYTES
 from cairnmq.broker.messages import backlog
 from cairnmq.broker.queues import contents, queue
@@ -32,7 +33,7 @@ SIZES = st.integers(0, 600) | st.sampled_from([3000, 70_000])
 def _small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backlog, "CHUNK_MESSAGES", 7)
-        patch.setattr(contents, "ALLOWANCE_BYTES", ALLOWANCE_BYTES)
+        patch.setattr(queue_memory, "ALLOWANCE_BYTES", ALLOWANCE_BYTES)
         patch.setattr(contents, "BATCH_MESSAGES", BATCH_MESSAGES)
         patch.setattr(queue, "BATCH_MESSAGES", BATCH_MESSAGES)
         yield
@@ -197,7 +198,8 @@ class DeepQueue(RuleBasedStateMachine):
         found = self.world.queue()
         held = [*found.ready, *found.returned, *self.out.values(), *found.backlog.page(0, 1 << 30).held.values()]
         assert len({id(entry) for entry in held}) == len(held)
-        assert found.held_bytes == sum(entry.held_bytes for entry in held) == self.world.broker.core.memory.used_bytes
+        held_bytes = sum(entry.held_bytes for entry in held)
+        assert found.memory.held_bytes == held_bytes == self.world.broker.core.memory.used_bytes
         for entry in held:
             content = len(entry.content) if isinstance(entry.content, bytes) else 0
             assert entry.held_bytes == content + ENTRY_BYTES

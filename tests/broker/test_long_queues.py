@@ -87,7 +87,7 @@ def test_purge_and_deletion_of_a_long_queue_leave_others_their_turns(busy: Polic
     assert all(entry.gone == (how == "delete" or entry not in held) for entry in entries)
     if how == "purge":
         assert queue.depth == 5
-        assert queue.held_bytes == sum(entry.held_bytes for entry in (*queue.ready, *queue.returned, *held))
+        assert queue.memory.held_bytes == sum(entry.held_bytes for entry in (*queue.ready, *queue.returned, *held))
 
 
 def test_purge_of_a_memory_store_leaves_others_their_turns() -> None:

@@ -142,7 +142,7 @@ def test_nothing_stays(seed: int) -> None:
             assert gate._staged_bytes == sum(part.bytes for part in parts)
     life.end()
     for queue in [queues[name] for name in POLICIES]:
-        assert (queue.messages, queue.held_bytes) == (0, 0)
+        assert (queue.messages, queue.memory.held_bytes) == (0, 0)
         if queue.limits is not None:
             assert (queue.limits.bytes, queue.limits._staged, queue.limits._staged_bytes) == (0, 0, 0)
     assert broker.core.memory.used_bytes == 0

@@ -179,7 +179,8 @@ class Selecting(RuleBasedStateMachine):
         out = [entry for client in self.clients for entry in client.out.values()]
         held = [*found.ready, *found.returned, *out, *found.backlog.page(0, 1 << 30).held.values()]
         assert len({id(entry) for entry in held}) == len(held)
-        assert found.held_bytes == sum(entry.held_bytes for entry in held) == self.world.broker.core.memory.used_bytes
+        held_bytes = sum(entry.held_bytes for entry in held)
+        assert found.memory.held_bytes == held_bytes == self.world.broker.core.memory.used_bytes
         for entry in held:
             content = len(entry.content) if isinstance(entry.content, bytes) else 0
             assert entry.held_bytes == content + ENTRY_BYTES

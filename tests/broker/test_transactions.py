@@ -349,7 +349,7 @@ class History:
             assert not self.waiting[name]
             for entry in self.out[name].values():
                 self.world.settle(self.receivers[name], entry, ACCEPTED)
-            assert self.world.queue(name).held_bytes == 0
+            assert self.world.queue(name).memory.held_bytes == 0
         assert self.world.broker.core.memory.used_bytes == 0
         assert not self.world.broker.transactions.taken
         assert not self.world.store.transactions.locks.dequeued

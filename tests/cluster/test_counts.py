@@ -116,7 +116,7 @@ def test_what_consumers_have_is_brought_once_though_the_updater_changes() -> Non
     other.settle_as(range(len(HISTORIES)), ACCEPT)
     assert harness.until(lambda: len(other.accepted) == len(HISTORIES))
     harness.run(0.2)
-    assert (newcomer.queue.messages, newcomer.queue.held_bytes) == (0, 0)
+    assert (newcomer.queue.messages, newcomer.queue.memory.held_bytes) == (0, 0)
     assert not harness[NEWCOMER].store.messages().get(newcomer.queue.queue_id)
 
 

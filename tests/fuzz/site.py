@@ -129,7 +129,7 @@ class Site:
     def check_accounts(self) -> None:
         """Nobody is connected: what is counted is what is there."""
         memory = self.broker.core.memory.used_bytes
-        held = sum(queue.held_bytes for queue in self.broker.nodes.queues.values())
+        held = sum(queue.memory.held_bytes for queue in self.broker.nodes.queues.values())
         assert memory == held, f"{memory} bytes are counted, queues hold {held}"
         assert self.buckets.used_bytes == 0, f"{self.buckets.used_bytes} bytes are still on their way out"
         for queue in self.broker.nodes.queues.values():

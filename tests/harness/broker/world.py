@@ -13,6 +13,7 @@ import pytest
 from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.broker.broker import Broker
+from cairnmq.broker.kernel import queue_memory
 from cairnmq.broker.links import filtered_consumer as selecting
 from cairnmq.broker.messages import backlog
 from cairnmq.broker.queues import contents, queue
@@ -53,7 +54,7 @@ def small_pages() -> Iterator[None]:
     """Everything that is done in portions is done in small ones, so that few messages take several."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backlog, "CHUNK_MESSAGES", 7)
-        patch.setattr(contents, "ALLOWANCE_BYTES", 1500)
+        patch.setattr(queue_memory, "ALLOWANCE_BYTES", 1500)
         patch.setattr(contents, "BATCH_MESSAGES", 5)
         patch.setattr(queue, "BATCH_MESSAGES", 5)
         patch.setattr(selecting, "PAGE_MESSAGES", 4)
