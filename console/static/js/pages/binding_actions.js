@@ -30,7 +30,7 @@ export function askUnbind(view, binding, done) {
     title: "Remove the binding", label: "Remove",
     text: ["Messages to ", h("code", {}, binding.exchange), " no longer reach ", h("code", {}, binding.queue), binding.key ? [" with the key ", h("code", {}, binding.key)] : "", "."],
     action: async () => {
-      await view.api.delete(path`/bindings/${binding.name}`);
+      await view.api.delete(path`/bindings/${binding.identity}`);
       toast("Removed the binding");
       done();
     },

@@ -9,7 +9,7 @@ import { page } from "./page.js";
 export function configurationPage(view) {
   const list = table(view, {
     label: "Configuration", search: "Filter options", sort: "name", rowKey: (one) => one.name, perPage: 100,
-    load: local((signal) => view.api.get("/configuration", { per_page: 1000 }, signal)),
+    load: local((signal) => view.api.get("/configuration", {}, signal)),
     columns: [
       { key: "name", label: "Option", sort: true, kind: "main-cell", render: (one) => [h("code", {}, one.name), one.help && h("div", { class: "muted" }, one.help)] },
       { key: "value", label: "Value", render: (one) => h("code", {}, text(one.value)) },

@@ -66,13 +66,11 @@ export function exchangePage(view) {
   const answer = h("div", { role: "status" }, h("p", { class: "muted" }, "Enter a key to see which queues a message with it would reach. Nothing is sent."));
   const reach = form({ label: "Show", kind: "", fields: [
     { name: "key", label: "Routing key", keepEmpty: true },
-    { name: "properties", label: "Application properties", help: "For a headers exchange: name=value, separated by commas." },
-  ], submit: async ({ key = "", properties }) => {
-    const found = await view.api.get(path`/exchanges/${name}/reach`, { key, properties, any: 1 });
-    const queues = (found.items ?? found.queues ?? []).map((one) => one.queue ?? one.name ?? one);
+  ], submit: async ({ key = "" }) => {
+    const { items: queues } = await view.api.get(path`/exchanges/${name}/reach`, { key });
     put(answer, queues.length ? [h("p", {}, `A message with this key reaches ${queues.length === 1 ? "one queue" : `${count(queues.length)} queues`}:`),
       h("div", { class: "badges" }, queues.map((one) => h("a", { class: "badge good", href: to`/queues/${one}` }, one)))]
-      : noteBox("warn", "A message with this key reaches no queue.", found.alternate ? ` It goes to the alternate exchange ${found.alternate}.` : ""));
+      : noteBox("warn", "A message with this key reaches no queue."));
     put(picture, graphOf(bindings, new Set([`x ${name}`, ...queues.map((one) => `q ${one}`)])));
   } });
   const list = table(view, {

@@ -103,7 +103,7 @@ function change(view, queue, done) {
   const { close } = dialog(`Change ${queue.name}`, () => [noteBox("info", "Changes apply at once. An empty field removes the limit."), form({
     label: "Save", cancel: () => close(), fields: changeParts(queue.arguments),
     submit: async (entered) => {
-      await view.api.put(path`/queues/${queue.name}`, { arguments: argumentChanges(queue.arguments, entered) });
+      await view.api.patch(path`/queues/${queue.name}`, { arguments: argumentChanges(queue.arguments, entered) });
       close();
       toast("Saved");
       done();

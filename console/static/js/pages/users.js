@@ -1,14 +1,10 @@
 // Users, and what the access rules permit them.
 
 import { h } from "../dom.js";
-import { path } from "../api.js";
 import { bytes, count, text } from "../format.js";
-import { badge, button, empty, facts, link, noteBox, panel } from "../parts/basics.js";
-import { confirm, dialog } from "../parts/dialog.js";
-import { form } from "../parts/form.js";
+import { badge, command, empty, facts, link, noteBox, panel } from "../parts/basics.js";
 import { region } from "../parts/region.js";
 import { table } from "../parts/table.js";
-import { toast } from "../parts/toast.js";
 import { to } from "../router.js";
 import { page } from "./page.js";
 
@@ -16,8 +12,7 @@ export function usersPage(view) {
   const list = table(view, {
     label: "Users", search: "Filter by name", sort: "name", rowKey: (one) => one.name,
     load: (query, signal) => view.api.get("/users", query, signal),
-    tools: [button("Create user", () => createUser(view, () => list.reload()), { icon: "plus", kind: "primary" })],
-    none: () => empty("No users", "Nobody is connected, and the broker has no users file."),
+    none: () => empty("No users", "No user is connected, and none has queues."),
     columns: [
       { key: "name", label: "User", sort: true, kind: "main-cell", render: (one) => h("a", { href: to`/users/${one.name}`, data: { focus: `user ${one.name}` } }, one.name) },
       { key: "connections", label: "Connections", sort: true, kind: "end", render: (one) => count(one.connections) },
@@ -25,28 +20,12 @@ export function usersPage(view) {
       { key: "queues", label: "Queues", sort: true, kind: "end", render: (one) => count(one.queues) },
       { key: "durable-bytes", label: "Durable", sort: true, kind: "end", render: (one) => bytes(one["durable-bytes"]) },
       { key: "blocked", label: "State", render: (one) => (one.blocked ? badge(`blocked: ${one.blocked}`, "bad") : badge("ok", "good")) },
-      { key: "actions", name: "Actions", kind: "fit", render: (one) => h("div", { class: "row" }, link("Access", to`/users/${one.name}`, { kind: "small quiet", "aria-label": `What may ${one.name} do?` }),
-        button("Delete", () => confirm({ title: "Delete the user", label: "Delete", typed: one.name, text: [h("code", {}, one.name), " can no longer sign in. Its connections are closed."], action: async () => {
-          await view.api.delete(path`/users/${one.name}`);
-          toast(`Deleted the user ${one.name}`);
-          list.reload();
-        } }), { kind: "small quiet danger", "aria-label": `Delete ${one.name}` })) },
+      { key: "actions", name: "Actions", kind: "fit", render: (one) => link("Access", to`/users/${one.name}`, { kind: "small quiet", "aria-label": `What may ${one.name} do?` }) },
     ],
   });
-  return page("Users and rules", { lead: "Who uses the broker, and what each may do." }, h("section", { class: "panel", "aria-label": "Users" }, list.element));
-}
-
-function createUser(view, done) {
-  const { close } = dialog("Create a user", () => form({
-    label: "Create user", cancel: () => close(),
-    fields: [{ name: "name", label: "Name", required: true }, { name: "password", label: "Password", type: "password", required: true, autocomplete: "new-password" }],
-    submit: async (entered) => {
-      await view.api.post("/users", entered);
-      close();
-      toast(`Created the user ${entered.name}`);
-      done();
-    },
-  }).element);
+  return page("Users and rules", { lead: "Who uses the broker, and what each may do." }, h("section", { class: "panel", "aria-label": "Users" }, list.element),
+    panel("Add and remove users", h("div", { class: "stack" }, h("p", { class: "muted" }, "Users are in a file on the host of the broker. Run these commands there; the second one has the broker read the file again."),
+      command("cairnmq users add NAME --users-file FILE"), command("cairnmq ctl reload"))));
 }
 
 export function userPage(view) {

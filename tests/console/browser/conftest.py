@@ -1,0 +1,42 @@
+"""One broker, one console and one browser for the tests of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.harness.console.chromium import ConsolePage, chromium
+from tests.harness.console.site import ConsoleSite
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    pytest.importorskip("cairnmq.console.server", reason="no web console: pip install cairnmq[console]")
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[ConsoleSite]:
+    """The site with its queues and messages; the browser comes first, so that nothing starts without one."""
+    running = ConsoleSite(tmp_path_factory.mktemp("site"))
+    try:
+        running.fill()
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture
+def console(site: ConsoleSite, browser: Browser) -> Iterator[ConsolePage]:
+    """The console in a desktop window, signed in as the administrator. Fails if the page had errors."""
+    page = ConsolePage(browser, site.url).sign_in()
+    yield page
+    problems = page.problems
+    page.close()
+    assert problems == []

@@ -1,0 +1,148 @@
+"""The actions of the console in a real browser, against a real broker."""
+
+from __future__ import annotations
+
+from proton import ConnectionException
+from proton.utils import BlockingConnection
+
+from tests.harness.console.chromium import ConsolePage
+from tests.harness.console.site import ADMIN, PASSWORD, ConsoleSite
+
+
+def confirm(console: ConsolePage, label: str, typed: str | None = None) -> None:
+    """Answer the question of the open dialog."""
+    dialog = console.page.locator("dialog")
+    if typed is not None:
+        dialog.get_by_role("textbox").fill(typed)
+    dialog.get_by_role("button", name=label, exact=True).click()
+    dialog.wait_for(state="detached")
+
+
+def test_queue_from_creation_to_deletion(console: ConsolePage) -> None:
+    console.open("queues").click("Create queue")
+    console.fill("Name", "returns")
+    console.page.get_by_text("Limits", exact=True).click()
+    console.fill("Maximum messages", "many")
+    console.page.locator("dialog").get_by_role("button", name="Create queue").click()
+    console.wait_for_text("Enter a whole number.", "dialog")
+    console.fill("Maximum messages", "250")
+    console.page.locator("dialog").get_by_role("button", name="Create queue").click()
+    console.page.wait_for_function("() => document.querySelector('h1').textContent === 'returns'")
+    console.wait_for_text("of at most 250", "main")
+
+    console.click("Change")
+    console.fill("Maximum messages", "300")
+    console.click("Save")
+    console.wait_for_text("of at most 300", "main")
+
+    console.click("Publish")
+    console.fill("Body", "one parcel")
+    console.page.locator("dialog").get_by_role("button", name="Publish").click()
+    console.wait_for_text("The broker accepted the message")
+    console.open("queues", "returns", "messages")
+    console.wait_for_text("one parcel", "main table")
+
+    console.open("queues", "returns").click("Move messages")
+    console.fill("To the address", "audit")
+    console.page.locator("dialog").get_by_role("button", name="Move", exact=True).click()
+    console.wait_for_text("Moved 1 message to audit")
+
+    console.click("Delete")
+    go = console.page.locator("dialog").get_by_role("button", name="Delete")
+    assert go.is_disabled()
+    confirm(console, "Delete", "returns")
+    console.page.wait_for_function("() => document.querySelector('h1').textContent === 'Queues'")
+    console.settle()
+    assert console.page.get_by_role("link", name="returns", exact=True).count() == 0
+
+
+def test_purge_asks_for_the_name(console: ConsolePage) -> None:
+    console.open("queues").click("Purge emails")
+    confirm(console, "Purge", "emails")
+    console.wait_for_text("Removed 7 messages")
+
+
+def test_table_is_filtered_sorted_and_shared_by_its_address(console: ConsolePage) -> None:
+    page = console.open("queues").page
+    page.get_by_role("searchbox").fill("shipping")
+    page.wait_for_function("() => document.querySelectorAll('tbody tr').length === 2")
+    page.get_by_role("searchbox").fill("")
+    page.wait_for_function("() => document.querySelectorAll('tbody tr').length > 5")
+    page.get_by_role("columnheader", name="Messages").get_by_role("button").click()
+    page.wait_for_function("() => document.querySelector('tbody a').textContent === 'audit'")
+    assert page.get_by_role("columnheader", name="Messages").get_attribute("aria-sort") == "descending"
+    assert "sort=messages" in page.url
+    page.reload()
+    page.wait_for_function("() => document.querySelector('tbody a')?.textContent === 'audit'")
+    console.open("queues", query="?search=nothing-like-this")
+    console.wait_for_text("Nothing found", "main")
+
+
+def test_messages_are_searched_and_shown(console: ConsolePage) -> None:
+    page = console.open("queues", "orders.dead", "messages").page
+    assert page.locator("tbody tr").count() == 5
+    assert "rejected in orders" in console.text()
+    page.get_by_role("searchbox").fill("order-4713")
+    page.wait_for_function("() => document.querySelectorAll('tbody tr').length === 1")
+    page.get_by_role("link", name="order-4713").click()
+    console.wait_for_text('"customer": "Anna Nordström"', "main pre")
+    text = console.text()
+    assert {"tenant", "acme", "x-opt-last-death-queue"} <= {*text.split()}
+
+
+def test_exchange_from_creation_to_deletion(console: ConsolePage) -> None:
+    page = console.open("exchanges").page
+    console.click("Create exchange")
+    console.fill("Name", "news")
+    page.get_by_label("Type").select_option("topic")
+    page.locator("dialog").get_by_role("button", name="Create exchange").click()
+    page.wait_for_function("() => document.querySelector('h1').textContent === 'news'")
+
+    console.click("Bind")
+    console.fill("Queue", "invoices")
+    console.fill("Key", "sport.#")
+    console.click("Add binding")
+    console.wait_for_text("Bound invoices to news")
+    page.locator("main table").get_by_text("sport.#").wait_for()
+
+    page.get_by_label("Routing key").fill("sport.chess")
+    console.click("Show")
+    page.locator("main .badges").get_by_role("link", name="invoices").wait_for()
+    assert page.locator(".graph .node.hit").count() == 2
+    page.get_by_label("Routing key").fill("weather")
+    console.click("Show")
+    console.wait_for_text("reaches no queue", "main")
+
+    console.click("Publish a test message")
+    console.page.locator("dialog").get_by_label("Routing key").fill("sport.chess")
+    console.fill("Body", "checkmate")
+    console.page.locator("dialog").get_by_role("button", name="Publish").click()
+    console.wait_for_text("The broker accepted the message")
+    console.open("queues", "invoices", "messages", query="?search=checkmate")
+    console.wait_for_text("checkmate", "main table")
+
+    console.open("exchanges", "news").click("Remove the binding of invoices")
+    confirm(console, "Remove")
+    console.wait_for_text("Messages to this exchange reach no queue.", "main")
+    console.click("Delete")
+    confirm(console, "Delete", "news")
+    page.wait_for_function("() => document.querySelector('h1').textContent === 'Exchanges and bindings'")
+
+
+def test_connection_is_closed(console: ConsolePage, site: ConsoleSite) -> None:
+    url = f"amqp://127.0.0.1:{site.port}"
+    connection = BlockingConnection(url, user=ADMIN, password=PASSWORD, allow_insecure_mechs=True)
+    receiver = connection.create_receiver("audit", name="slow-reader")
+    console.open("connections")
+    console.wait_for_text("slow-reader", "main")
+    console.page.locator("tr", has_text=connection.container.container_id).get_by_role(
+        "button", name="Close"
+    ).first.click()
+    confirm(console, "Close it")
+    console.wait_for_text("Closed the connection")
+    try:
+        receiver.receive(timeout=60)
+        while True:
+            receiver.receive(timeout=60)
+    except ConnectionException as error:
+        assert "forced" in str(error)  # noqa: PT017 - each receive may be the one that fails
