@@ -48,7 +48,7 @@ function leave(reason) {
   lost = false;
   live.close();
   for (const one of document.querySelectorAll("dialog")) one.close();
-  put(app, signIn(api, reason, (given) => { session = given; enter(); }));
+  put(app, signIn(api, reason, (given) => { session = given; enter(); frame.focusHeading(); }));
 }
 
 function open() {

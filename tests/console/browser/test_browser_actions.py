@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from proton import ConnectionException
-from proton.utils import BlockingConnection
-
 from tests.harness.console.chromium import ConsolePage
-from tests.harness.console.site import ADMIN, PASSWORD, ConsoleSite
 
 
 def confirm(console: ConsolePage, label: str, typed: str | None = None) -> None:
@@ -88,61 +84,3 @@ def test_messages_are_searched_and_shown(console: ConsolePage) -> None:
     console.wait_for_text('"customer": "Anna Nordström"', "main pre")
     text = console.text()
     assert {"tenant", "acme", "x-opt-last-death-queue"} <= {*text.split()}
-
-
-def test_exchange_from_creation_to_deletion(console: ConsolePage) -> None:
-    page = console.open("exchanges").page
-    console.click("Create exchange")
-    console.fill("Name", "news")
-    page.get_by_label("Type").select_option("topic")
-    page.locator("dialog").get_by_role("button", name="Create exchange").click()
-    page.wait_for_function("() => document.querySelector('h1').textContent === 'news'")
-
-    console.click("Bind")
-    console.fill("Queue", "invoices")
-    console.fill("Key", "sport.#")
-    console.click("Add binding")
-    console.wait_for_text("Bound invoices to news")
-    page.locator("main table").get_by_text("sport.#").wait_for()
-
-    page.get_by_label("Routing key").fill("sport.chess")
-    console.click("Show")
-    page.locator("main .badges").get_by_role("link", name="invoices").wait_for()
-    assert page.locator(".graph .node.hit").count() == 2
-    page.get_by_label("Routing key").fill("weather")
-    console.click("Show")
-    console.wait_for_text("reaches no queue", "main")
-
-    console.click("Publish a test message")
-    console.page.locator("dialog").get_by_label("Routing key").fill("sport.chess")
-    console.fill("Body", "checkmate")
-    console.page.locator("dialog").get_by_role("button", name="Publish").click()
-    console.wait_for_text("The broker accepted the message")
-    console.open("queues", "invoices", "messages", query="?search=checkmate")
-    console.wait_for_text("checkmate", "main table")
-
-    console.open("exchanges", "news").click("Remove the binding of invoices")
-    confirm(console, "Remove")
-    console.wait_for_text("Messages to this exchange reach no queue.", "main")
-    console.click("Delete")
-    confirm(console, "Delete", "news")
-    page.wait_for_function("() => document.querySelector('h1').textContent === 'Exchanges and bindings'")
-
-
-def test_connection_is_closed(console: ConsolePage, site: ConsoleSite) -> None:
-    url = f"amqp://127.0.0.1:{site.port}"
-    connection = BlockingConnection(url, user=ADMIN, password=PASSWORD, allow_insecure_mechs=True)
-    receiver = connection.create_receiver("audit", name="slow-reader")
-    console.open("connections")
-    console.wait_for_text("slow-reader", "main")
-    console.page.locator("tr", has_text=connection.container.container_id).get_by_role(
-        "button", name="Close"
-    ).first.click()
-    confirm(console, "Close it")
-    console.wait_for_text("Closed the connection")
-    try:
-        receiver.receive(timeout=60)
-        while True:
-            receiver.receive(timeout=60)
-    except ConnectionException as error:
-        assert "forced" in str(error)  # noqa: PT017 - each receive may be the one that fails

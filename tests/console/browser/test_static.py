@@ -13,8 +13,6 @@ FILES = sorted(path for path in STATIC.rglob("*") if path.is_file())
 SCRIPTS = [path for path in FILES if path.suffix == ".js"]
 MOST_BYTES = 300_000
 FORBIDDEN = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc")
-    r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|setAttribute\(\"style\"|srcdoc"
-)
 
 
 def test_front_end_is_small() -> None:
@@ -38,8 +36,6 @@ def test_page_has_no_inline_script_or_style() -> None:
 
 
 def test_modules_import_files_that_exist() -> None:
-    missing = [
-        (path.name, name) for path in SCRIPTS for name in re.findall(r'^import .* from "(.*)";$', path.read_text(), re.MULTILINE)
-        if not (path.parent / name).is_file()
-    ]  # fmt: skip
+    found = [(path, re.findall(r'^import .* from "(.*)";$', path.read_text(), re.MULTILINE)) for path in SCRIPTS]
+    missing = [(path.name, name) for path, names in found for name in names if not (path.parent / name).is_file()]
     assert missing == []

@@ -33,7 +33,8 @@ _MEASURE = """
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node = texts.nextNode(); node; node = texts.nextNode()) {
     const element = node.parentElement, style = getComputedStyle(element);
-    const name = element.tagName.toUpperCase(), isShown = style.visibility !== "hidden" && element.getClientRects().length;
+    const name = element.tagName.toUpperCase();
+    const isShown = style.visibility !== "hidden" && element.getClientRects().length;
     if (!node.textContent.trim() || ["SCRIPT", "NOSCRIPT", "TITLE", "OPTION"].includes(name)) continue;
     if (!isShown || element.closest("[disabled], .visually-hidden, .dim")) continue;
     const background = behind(element);

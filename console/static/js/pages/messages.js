@@ -101,6 +101,7 @@ export function messagesPage(view) {
 
   function publish() { askPublish(view, path`/queues/${name}/publish`, `Publish to ${name}`, {}, load); }
 
+  paintActions();
   load();
   view.onRefresh(load);
   return page("Messages", { crumbs: [["Queues", "#/queues"], [name, to`/queues/${name}`]], lead: "Looking at messages does not consume them." },

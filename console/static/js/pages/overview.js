@@ -12,7 +12,7 @@ import { page } from "./page.js";
 const KEPT_SAMPLES = 360;
 
 export function overviewPage(view) {
-  const { element } = region(view, { lines: 14, load: (signal) => view.api.get("/overview", {}, signal), paint: () => overview(view) });
+  const { element } = region(view, { load: (signal) => view.api.get("/overview", {}, signal), frame: overview(view) });
   return page("Overview", { lead: "What the broker does right now." }, element);
 }
 

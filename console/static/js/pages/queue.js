@@ -22,8 +22,9 @@ const REFRESH_S = 3;
 
 export function queuePage(view) {
   const { name } = view.params;
-  const head = region(view, { lines: 3, load: (signal) => view.api.get(path`/queues/${name}`, {}, signal), paint: () => figures(view) });
-  const rates = region(view, { lines: 10, load: (signal) => view.api.get(path`/queues/${name}/rates`, {}, signal), paint: charts });
+  const frame = figures(view);
+  const head = region(view, { load: (signal) => view.api.get(path`/queues/${name}`, {}, signal), frame });
+  const rates = region(view, { load: (signal) => view.api.get(path`/queues/${name}/rates`, {}, signal), frame: charts() });
   const consumers = table(view, {
     label: "Consumers and producers", compact: false, sort: "role", rowKey: (one) => one.identity ?? one.name,
     load: local(async (signal) => (await view.api.get(path`/queues/${name}`, {}, signal)).links),
@@ -45,22 +46,22 @@ export function queuePage(view) {
   }, head.element, rates.element,
   h("div", { class: "grid" },
     panel("Consumers and producers", consumers.element, { flush: true }),
-    panel("Bindings", diagram.element, { actions: [button("Bind", () => askBind(view, { queue: name }, diagram.reload), { icon: "plus", kind: "small quiet" })] })));
+    panel("Bindings", diagram.element, { actions: [button("Bind", () => askBind(view, { queue: name }, diagram.reload), { icon: "plus", kind: "small quiet" })] })), frame.limits);
 }
 
 function figures(view) {
   const cells = stats(["Messages", "Ready", "Unsettled", "Consumers", "Memory", "Dead letters"]);
-  const about = h("div", { class: "row" });
+  const about = h("div", { class: "row one-line" });
   const settings = h("div");
   let queue = null;
   const reload = () => view.refresh();
-  const element = h("div", { class: "stack" }, about, cells.element,
-    panel("Limits and policies", settings, { actions: [
+  const element = h("div", { class: "stack" }, about, cells.element);
+  const limits = panel("Limits and policies", settings, { actions: [
       button("Change", () => change(view, queue, reload), { kind: "small quiet" }),
       button("Move messages", () => askMove(view, queue, reload), { kind: "small quiet" }),
       button("Purge", () => askPurge(view, queue, reload), { kind: "small quiet danger" }),
-      button("Delete", () => askDelete(view, queue, () => view.go("#/queues")), { kind: "small quiet danger" })] }));
-  return { element, update: paint };
+      button("Delete", () => askDelete(view, queue, () => view.go("#/queues")), { kind: "small quiet danger" })] });
+  return { element, limits, update: paint };
 
   function paint(given) {
     queue = given;

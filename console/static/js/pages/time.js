@@ -18,7 +18,8 @@ const LEADS = {
 };
 
 export function timePage(view) {
-  const { element } = region(view, { lines: 8, load: (signal) => view.api.get("/history/range", {}, signal), paint: (range) => ({ element: explorer(view, range), update() {} }) });
+  let shown = null;
+  const { element } = region(view, { lines: 8, load: (signal) => view.api.get("/history/range", {}, signal), paint: (range) => shown ??= explorer(view, range) });
   return page("Time slider", { lead: "The journal remembers. Look at the queues as of any moment that it still holds." }, element);
 }
 

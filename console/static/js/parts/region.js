@@ -4,12 +4,13 @@ import { h, keepingFocus, put } from "../dom.js";
 import { failed, loading } from "./basics.js";
 
 /**
- * *load(signal)* fetches the data; *paint(data)* returns a node; or, once, an object with `element` and `update(data)` for this and later data.
+ * *load(signal)* fetches the data; *paint(data)* returns a node for it. A *frame*, an object with `element` and `update(data)`, is shown in place
+ * of the skeleton, so that nothing moves when the data arrives.
  * Later errors of the connection keep the content: the banner of the page reports them.
  */
-export function region(view, { load, paint, lines }) {
-  const element = h("div", {}, loading(lines));
-  let shown = null;
+export function region(view, { load, paint, lines, frame }) {
+  const element = h("div", {}, frame ? frame.element : loading(lines));
+  let isShown = false;
   let running = null;
 
   async function reload() {
@@ -21,25 +22,22 @@ export function region(view, { load, paint, lines }) {
     try {
       const data = await load(current.signal);
       if (current.signal.aborted) return;
-      if (shown?.update) {
-        shown.update(data);
-        return;
-      }
-      keepingFocus(() => {
-        shown = paint(data);
-        shown.update?.(data);
-        put(element, shown.element ?? shown);
-      });
+      frame?.update(data);
+      if (!frame) keepingFocus(() => put(element, paint(data)));
+      else if (frame.element.parentNode !== element) put(element, frame.element);
+      isShown = true;
     } catch (error) {
       if (current.signal.aborted || error.status === 401) return;
-      if (shown && error.isUnreachable) return;
-      shown = null;
+      if (isShown && error.isUnreachable) return;
+      isShown = false;
       put(element, failed(error, reload));
     } finally {
+      if (!current.signal.aborted) element.removeAttribute("aria-busy");
       view.signal.removeEventListener("abort", stop);
     }
   }
 
+  element.setAttribute("aria-busy", "true");
   reload();
   view.onRefresh(reload);
   return { element, reload };
