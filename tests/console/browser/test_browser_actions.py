@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from proton import Message
+
 from tests.harness.console.chromium import ConsolePage
+from tests.harness.console.site import ConsoleSite
 
 
 def confirm(console: ConsolePage, label: str, typed: str | None = None) -> None:
@@ -14,7 +17,7 @@ def confirm(console: ConsolePage, label: str, typed: str | None = None) -> None:
     dialog.wait_for(state="detached")
 
 
-def test_queue_from_creation_to_deletion(console: ConsolePage) -> None:
+def test_queue_from_creation_to_deletion(console: ConsolePage, site: ConsoleSite) -> None:
     console.open("queues").click("Create queue")
     console.fill("Name", "returns")
     console.page.get_by_text("Limits", exact=True).click()
@@ -31,10 +34,8 @@ def test_queue_from_creation_to_deletion(console: ConsolePage) -> None:
     console.click("Save")
     console.wait_for_text("of at most 300", "main")
 
-    console.click("Publish")
-    console.fill("Body", "one parcel")
-    console.page.locator("dialog").get_by_role("button", name="Publish").click()
-    console.wait_for_text("The broker accepted the message")
+    with site.client() as connection:
+        connection.create_sender("returns").send(Message("one parcel", durable=True))
     console.open("queues", "returns", "messages")
     console.wait_for_text("one parcel", "main table")
 
