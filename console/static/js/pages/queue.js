@@ -51,12 +51,12 @@ export function queuePage(view) {
 
 function figures(view) {
   const cells = stats(["Messages", "Ready", "Unsettled", "Consumers", "Memory", "Dead letters"]);
-  const about = h("div", { class: "row one-line" });
+  const about = h("div", { class: "row" });
   const settings = h("div");
   let queue = null;
   const reload = () => view.refresh();
-  const element = h("div", { class: "stack" }, about, cells.element);
-  const limits = panel("Limits and policies", settings, { actions: [
+  const element = cells.element;
+  const limits = panel("Limits and policies", h("div", { class: "stack" }, about, settings), { actions: [
       button("Change", () => change(view, queue, reload), { kind: "small quiet" }),
       button("Move messages", () => askMove(view, queue, reload), { kind: "small quiet" }),
       button("Purge", () => askPurge(view, queue, reload), { kind: "small quiet danger" }),

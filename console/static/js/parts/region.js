@@ -30,6 +30,7 @@ export function region(view, { load, paint, lines, frame }) {
       if (current.signal.aborted || error.status === 401) return;
       if (isShown && error.isUnreachable) return;
       isShown = false;
+      element.style.setProperty("min-height", `${element.offsetHeight}px`);  // what follows stays where it is
       put(element, failed(error, reload));
     } finally {
       if (!current.signal.aborted) element.removeAttribute("aria-busy");
