@@ -195,7 +195,7 @@ BROKER_FAMILIES: tuple[Family[Figures], ...] = (
         "alarm", "gauge", "1 while the disk is full, or senders wait for memory.", lambda f: f.alarms,
     ),
     Family(
-        "throttled_users", "gauge", "Users whose limit of durable bytes makes senders wait.",
+        "throttled_users", "gauge", "Users with senders that wait because of the limit of durable bytes.",
         lambda f: len([user for user in f.users if user.is_blocked]),
     ),
     Family(

@@ -118,7 +118,7 @@ FAMILIES: tuple[Family[JournalMetrics], ...] = (
         lambda m: m.write_amplification,
     ),
     Family(
-        "relocation_emptied_slots_total", "counter", "Slots whose last live records were copied forward.",
+        "relocation_emptied_slots_total", "counter", "Slots reclaimed by copying their last live records forward.",
         lambda m: m.emptied_slots,
     ),
     Family("relocation_active", "gauge", "1 while a slot is being emptied.", lambda m: m.is_relocating),

@@ -67,7 +67,7 @@ class FileReload:
                 access = read_access(self._acl_file) if self._acl_file else None
                 options = self._reread() if self._reread is not None else None
             except CairnError as error:
-                log.error("nothing is reloaded: %s", error)
+                log.error("reload failed, nothing is changed: %s", error)
                 raise
             put_in_place()
             if options is not None:

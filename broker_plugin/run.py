@@ -235,7 +235,7 @@ class RunningBroker:
         try:
             self._file_reload.reload(applied)
         except CairnError as error:
-            status = f"{self._listening}; nothing is reloaded: {error}"
+            status = f"{self._listening}; reload failed, nothing is changed: {error}"
             self._post(manager.reloaded, status, self._broker.core.scheduler)
             raise
 

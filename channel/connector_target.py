@@ -87,7 +87,7 @@ def parse(url: str, *, password_file: str = "", secrets_dir: str | None = None) 
         raise CairnError(where, "its URL names no place", _REMEDY)
     asked = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := [one for one in asked if one not in _KNOWN]:
-        raise CairnError(where, f"its URL says {', '.join(unknown)}", f"say any of {', '.join(_KNOWN)}")
+        raise CairnError(where, f"unknown parameter {', '.join(unknown)}", f"use any of {', '.join(_KNOWN)}")
     if secrets_dir is not None:
         if parts.password is not None or "password-env" in asked:
             raise CairnError(where, "its URL may not have a password, or password-env", "name a password-file")
@@ -118,9 +118,9 @@ def _others(where: str, scheme: str, said: str) -> tuple[tuple[str, int], ...]:
             parts = urlsplit(f"//{one}")
             host, port = parts.hostname, parts.port
         except ValueError as error:
-            raise CairnError(where, f"failover={said}: {error}", "say host:port, joined by commas") from error
+            raise CairnError(where, f"failover={said}: {error}", "use host:port, separated by commas") from error
         if not host or parts.netloc != one or parts.username is not None:
-            raise CairnError(where, f"failover={said}: {one!r} is no place", "say host:port, joined by commas")
+            raise CairnError(where, f"failover={said}: invalid address {one!r}", "use host:port, separated by commas")
         found.append((host, port or PORTS[scheme]))
     return tuple(found)
 
@@ -128,12 +128,12 @@ def _others(where: str, scheme: str, said: str) -> tuple[tuple[str, int], ...]:
 def _inside(where: str, directory: str, name: str) -> str:
     """Return the path of the file *name* in the directory. Raises `CairnError`."""
     if not directory or os.path.basename(name) != name or name.startswith("."):
-        raise CairnError(where, "it names a file that is not in --secrets-dir", "put it there, and say its name alone")
+        raise CairnError(where, "it names a file that is not in --secrets-dir", "give the name of a file there")
     return os.path.join(directory, name)
 
 
 _FILES = ("password-file", "ca", "cert", "key")
-_REMEDY = "say amqp://user@host:port or amqps://..., percent-encoded"
+_REMEDY = "use amqp://user@host:port or amqps://..., percent-encoded"
 
 
 def _identity(where: str, parts: SplitResult, asked: Mapping[str, str], password_file: str) -> Identity:
@@ -157,20 +157,20 @@ def _read(where: str, path: str) -> str:
             raw = file.read(MOST_PASSWORD_BYTES + 1)
         found = raw.decode().rstrip("\r\n")
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
-        raise CairnError(where, f"the password can't be read from {path}: {reason}", "put it there, alone") from error
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise CairnError(where, f"the password can't be read from {path}: {reason}", "write it as one line") from error
     if not found or len(raw) > MOST_PASSWORD_BYTES or "\n" in found:
-        raise CairnError(where, f"there is no password in {path}", "put it there, alone, in one line")
+        raise CairnError(where, f"there is no password in {path}", "write it in one line")
     return found
 
 
 def _one_of(where: str, name: str, said: str, known: tuple[str, ...]) -> str:
     if said not in known:
-        raise CairnError(where, f"{name}={said}", f"say {' or '.join(known)}")
+        raise CairnError(where, f"{name}={said}", f"use {' or '.join(known)}")
     return said
 
 
 def _cost(where: str, said: str) -> int:
     if not said.isdecimal() or not 1 <= int(said) <= MOST_COST:
-        raise CairnError(where, f"cost={said}", f"say 1 to {MOST_COST}")
+        raise CairnError(where, f"cost={said}", f"use 1 to {MOST_COST}")
     return int(said)

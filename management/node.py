@@ -107,7 +107,7 @@ class Management:
         """Take a request; return the error if it is refused."""
         link = self._connections.links.get(terminal)
         if link is None:  # it was in flight when its link ended
-            return "amqp:not-allowed", "the link is gone"
+            return "amqp:not-allowed", "the link was closed"
         if len(content) > MAX_REQUEST_BYTES:
             return TOO_LONG
         try:
@@ -146,7 +146,7 @@ class Management:
         if place is None:
             return f"there is no node {shown(to)} for the response"
         if not keeps_messages(place):
-            return f"nothing is kept at {shown(to)}, so no response can wait there"
+            return f"messages are not stored at {shown(to)}, so it can't hold a response"
         if owner_of(place) is not link.wish.connection:
             why = self.why_not(link.wish.user, SEND, place.name)
             if why:

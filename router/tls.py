@@ -64,7 +64,7 @@ def make_context(options: TlsOptions) -> ssl.SSLContext:
         place, reason = f"--tls-cert {options.cert}, --tls-key {options.key}", f"can't be used: {_reason(error)}"
         raise CairnError(place, reason, "give a PEM certificate and its key, unencrypted") from error
     if options.clients != NONE and not options.ca:
-        raise CairnError("--tls-client-certs", "there is no CA to check them against", "name one with --tls-ca")
+        raise CairnError("--tls-client-certs", "they need the CA certificates that sign them", "name one with --tls-ca")
     if options.ca:
         try:
             context.load_verify_locations(options.ca)
@@ -72,7 +72,7 @@ def make_context(options: TlsOptions) -> ssl.SSLContext:
             raise CairnError(f"--tls-ca {options.ca}", f"can't be used: {_reason(error)}", "give CAs in PEM") from error
     if options.crl:
         if not options.ca:
-            raise CairnError("--tls-crl", "there is no CA that it could be of", "name one with --tls-ca")
+            raise CairnError("--tls-crl", "it needs the CA certificates of its issuer", "name one with --tls-ca")
         try:
             context.load_verify_locations(options.crl)
         except (OSError, ValueError) as error:

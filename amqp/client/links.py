@@ -230,5 +230,5 @@ def data_of(message: bytes) -> bytes:
     try:
         begin, end = body_of(message)
     except Malformed as error:
-        raise BrokerError("a control queue", f"what came is no word of a perftest: {error}") from error
+        raise BrokerError("a control queue", f"a message is not part of the perftest protocol: {error}") from error
     return message[begin:end]

@@ -241,7 +241,7 @@ class Wire:
                     self._frame(bytes(frame))
                 at += size
         except (Malformed, IndexError, TypeError, KeyError) as error:
-            raise self._gone(f"it sent something that is no AMQP: {error!r}") from error
+            raise self._gone(f"it sent data that is not AMQP: {error!r}") from error
         if at:
             buffer[: end - at] = buffer[at:end]
         self._filled = end - at

@@ -206,7 +206,7 @@ def extent_of(data: bytes, at: int, end: int) -> int:
             at = extent(data, at)[2]
             due -= 1
     if at > end:
-        raise Cut("a value ends behind what it is in")
+        raise Cut("a value exceeds the value that contains it")
     return at
 
 
@@ -251,7 +251,7 @@ def _count(code: int, data: bytes, at: int, end: int) -> tuple[int, int]:
         raise Malformed("a compound value without a count")
     count = int.from_bytes(data[at:begin])
     if count > end - begin and code not in _ARRAYS:
-        raise Malformed(f"{count} values can't stand in {end - begin} bytes")
+        raise Malformed(f"{count} values do not fit in {end - begin} bytes")
     return count, begin
 
 
@@ -317,7 +317,7 @@ def _values(data: bytes, at: int, end: int, count: int, leaves: dict[int, Leaf],
     except UnicodeDecodeError as error:
         raise Malformed(_NOT_TEXT) from error
     if at > end:
-        raise Cut("the last value ends behind what it is in")
+        raise Cut("the last value exceeds the value that contains it")
     return values, at
 
 
@@ -336,7 +336,7 @@ def _array(count: int, data: bytes, at: int, end: int, leaves: dict[int, Leaf], 
     at += 1
     most = end - at if code >> 4 != 4 else _MOST_WIDTHLESS
     if count > most:
-        raise Malformed(f"{count} values can't stand in {end - at} bytes")
+        raise Malformed(f"{count} values do not fit in {end - at} bytes")
     items: list[Any] = []
     if code >> 4 == 4:
         if code not in _CONSTANTS and code not in leaves and code != 0x45:

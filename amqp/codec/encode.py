@@ -82,7 +82,7 @@ def _sized(code: int, raw: bytes) -> bytes:
 
 def _head32(code: int, size: int) -> bytes:
     if size > 0xFFFFFFFF:
-        raise ValueError(f"a value of {size} bytes is longer than AMQP can say")
+        raise ValueError(f"a value of {size} bytes is longer than AMQP can encode")
     return struct.pack(">BI", code, size)
 
 

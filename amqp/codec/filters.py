@@ -45,12 +45,12 @@ def parse(encoded: bytes) -> Filters:
     decode.read_map(encoded, 0)  # whole and in order, before its entries are looked at
     for key, name, raw in decode.raw_entries(encoded, 0):
         if name is None:
-            raise Malformed("a filter's name is no symbol")
+            raise Malformed("a filter's name is not a symbol")
         filtered = decode.whole(raw)
         kind = filtered.descriptor if isinstance(filtered, Described) else None
         if kind in _SELECTOR:
             if type(filtered.value) is not str:
-                raise Malformed("a selector is no string")
+                raise Malformed("a selector is not a string")
             if found.selector_entry:
                 raise Malformed("there are two selectors")
             selector = filtered.value if filtered.value.strip() else None

@@ -121,7 +121,7 @@ def read_list(data: bytes | memoryview, at: int) -> tuple[list[Value], int]:
         raise Malformed("a list without a count")
     count = int.from_bytes(data[start : start + width])
     if count > end - start - width:
-        raise Malformed(f"{count} values can't stand in {end - start - width} bytes")
+        raise Malformed(f"{count} values do not fit in {end - start - width} bytes")
     at = start + width
     body = data[:end]
     values: list[Value] = []
@@ -146,5 +146,5 @@ def descriptor(data: bytes | memoryview, at: int) -> tuple[int, int]:
     if isinstance(value, str):
         value = _NAMES.get(value)
     if not isinstance(value, int):
-        raise Malformed("a descriptor that is no known name")
+        raise Malformed("an unknown descriptor name")
     return value, end

@@ -219,7 +219,7 @@ def application_properties(content: bytes, at: int) -> dict[str, Any]:
     found = decode.read_map(content, at)
     for key in found:
         if type(key) is not str:
-            raise Malformed(f"application properties: {key!r} is no name")
+            raise Malformed(f"application properties: {key!r} is not a name")
     return found
 
 

@@ -423,7 +423,7 @@ class Engine:
         resumed = self._read_along.frames.is_resumed(link.name, tag)
         if not resumed and (link.name, True) in self._taken.frames.incomplete:
             link.inbox.pop()
-            why = "not all that is unsettled was told: nothing new may be sent yet"
+            why = "the unsettled map is incomplete: new deliveries are not allowed yet"
             self.endpoints.close_link(link, "amqp:not-allowed", why)
             return
         if not flags & MORE:

@@ -67,7 +67,7 @@ class _Once:
         self.first = first
 
     def challenged(self, data: bytes) -> Challenge | Check:
-        raise Denied("it asks for more than there is to say")
+        raise Denied("it sent a challenge that was not expected")
 
     def checked(self, found: Any) -> Challenge:
         raise AssertionError("nothing is checked")
@@ -92,7 +92,7 @@ class _Scram:
         try:
             self._client.set_server_first(data.decode())
         except (ScramException, ValueError) as error:  # also too many iterations: the library has a limit
-            raise Denied("what it says is no SCRAM that can be answered") from error
+            raise Denied("its SCRAM message is invalid or not supported") from error
         final: Callable[[], str] = self._client.get_client_final
         return Check(final)
 

@@ -151,7 +151,7 @@ class _Plain:
         try:
             acting, self._user, password = (part.decode("utf-8") for part in parts)
         except UnicodeDecodeError as error:
-            raise Denied("a field of PLAIN is no UTF-8") from error
+            raise Denied("a field of PLAIN is not UTF-8") from error
         if acting not in ("", self._user):
             raise Denied(f"{self._user!r} asks for the identity of another user", IDENTITY, self._user)
         user, find = self._user, self._find

@@ -110,7 +110,7 @@ class ServerHandshake(Handshake):
 
     def _respond(self, exchange: Exchange, data: Value) -> bytes:
         if data is not None and not isinstance(data, bytes):
-            self._refuse("a SASL response that is no binary")
+            self._refuse("a SASL response that is not binary")
             return b""
         return self._reply(lambda: exchange.respond(data))
 

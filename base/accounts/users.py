@@ -64,7 +64,7 @@ def why_no_name(name: str) -> str:
     if unicodedata.normalize("NFKC", name) != name:
         return "a user's name is in Unicode's normal form NFKC, as clients send it"
     if name == ANONYMOUS:
-        return f"{ANONYMOUS!r} is the name of everybody who has none"
+        return f"{ANONYMOUS!r} is reserved for anonymous clients"
     if name == EVERYBODY:
         return f"{EVERYBODY!r} stands for all users in access rules"
     return ""
@@ -86,14 +86,14 @@ def read(path: str) -> Users:
 def parse(data: bytes, path: str) -> Users:
     """Decode the users file *data*; *path* is for errors. Raises `CairnError`."""
     if len(data) > MAX_FILE_BYTES:
-        raise CairnError(path, f"it is longer than {MAX_FILE_BYTES >> 20} MiB", "that is no users file of CairnMQ")
+        raise CairnError(path, f"it is longer than {MAX_FILE_BYTES >> 20} MiB", "not a users file of CairnMQ")
     try:
         lines = data.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise CairnError(path, f"byte {error.start} is no UTF-8", "restore the file from a copy") from error
+        raise CairnError(path, f"byte {error.start} is not UTF-8", "restore the file from a copy") from error
     head = lines[0].split(" ")
     if len(head) != 3 or head[0] != _MAGIC:
-        raise CairnError(f"{path}, line 1", "it is no users file of CairnMQ", "make one with `cairnmq users add`")
+        raise CairnError(f"{path}, line 1", "not a users file of CairnMQ", "make one with `cairnmq users add`")
     if head[1] != _FORMAT:
         raise CairnError(f"{path}, line 1", f"its format {head[1]!r} is newer than this program's", "use a newer one")
     accounts: dict[str, Credentials] = {}
@@ -106,7 +106,7 @@ def parse(data: bytes, path: str) -> Users:
                 continue
             name, kept = _account(line)
             if name in accounts:
-                raise ValueError(f"the user {name!r} stands in the file twice")
+                raise ValueError(f"the user {name!r} is in the file twice")
             accounts[name] = kept
     except ValueError as error:
         raise CairnError(place, str(error), _REMEDY) from error
@@ -230,7 +230,7 @@ class UsersFile:
         try:
             self._users = read(self.path)
         except CairnError as error:
-            log.error("%s; nobody of it can log in until then", error)
+            log.error("%s; its users can't log in until then", error)
             self._users = Users(self._users.decoy_key, {})
         else:
             log.info("%s: read again, %d users", self.path, len(self._users.accounts))

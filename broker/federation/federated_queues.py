@@ -109,7 +109,7 @@ class UpstreamReceiver(IdleDriver):
             self._size_bytes += len(data)
             self._pieces.append(data)
             if flags & ABORTED or self._size_bytes > MAX_STEP_BYTES:
-                self._owner.fail(self._following, CairnError("the source", "it sends what is no step"))
+                self._owner.fail(self._following, CairnError("the source", "it sent an invalid replication step"))
             elif not flags & MORE:
                 content, self._pieces, self._size_bytes = b"".join(self._pieces), [], 0
                 self._owner.heard(self._following, self.terminal, content, delivery)
@@ -151,7 +151,7 @@ class FederatedQueues:
         self._core.users.copy_came(row.arguments)
         try:
             if notes is None:
-                raise CairnError(f"the copy {row.name!r}", "its notes are gone", "delete it, and follow anew")
+                raise CairnError(f"the copy {row.name!r}", "its progress records are missing", "create it again")
             copy.recover(ids, note_ids)
             following.as_of_us = copy.as_of_us
         except CairnError as error:
@@ -308,7 +308,7 @@ class FederatedQueues:
     def _made(self, notes: QueueRow, said: Mapping[str, str], done: Done, row: QueueRow | Exception) -> None:
         if isinstance(row, QueueRow) and row.arguments.get(FOLLOWS) != said:  # another request was faster
             is_followed = FOLLOWS in row.arguments
-            row = StoreError(f"queue {row.name!r}", "it is there already", "choose another name")
+            row = StoreError(f"queue {row.name!r}", "it already exists", "choose another name")
             if is_followed:
                 done(row)
                 return
@@ -347,8 +347,8 @@ class FederatedQueues:
             done(error)
             return
         if not copy.is_whole and not force:
-            why = "it has not got all that the source had"
-            done(StoreError(f"queue {following.name!r}", why, "wait until it is whole, or take over what there is"))
+            why = "it does not have all messages of its source"
+            done(StoreError(f"queue {following.name!r}", why, "wait until it is complete, or promote it with --force"))
             return
         self._handle(following, FederationEvent.PROMOTE)
         row = replace(following.row, arguments=following.arguments)
@@ -360,7 +360,7 @@ class FederatedQueues:
                 del self.by_name[following.name]
                 self._nodes.adopt(row, array("Q", copy.ids.values()))
                 self._core.users.copy_went(row.arguments)
-                log.warning("queue %s: taken over as of LSN %d of %s", row.name, copy.place, copy.line)
+                log.warning("queue %s: promoted as of LSN %d of %s", row.name, copy.place, copy.line)
                 if (notes := self._nodes.copies.get(notes_name(row.name))) is not None:
                     self._drop(notes, ignore)
             done(error)
@@ -374,7 +374,7 @@ class FederatedQueues:
         """Stop the federation, and delete the copy."""
         failed = FederationEvent.DAMAGED if following.state == BROKEN else FederationEvent.NOT_ENDED
         if not self._handle(following, FederationEvent.DELETE):
-            done(StoreError(f"queue {following.name!r}", "it is just being taken over", "wait"))
+            done(StoreError(f"queue {following.name!r}", "it is being promoted", "wait"))
             return
         notes = self._nodes.copies.get(notes_name(following.name))
 

@@ -73,7 +73,7 @@ class DownstreamReplica:
             source_of.update({own: (source, note_id) for source, own in note["had"]})
         last = [own for own in ids if own not in source_of]
         if len(last) != len(put):
-            why = f"{len(last)} of its messages are not known, its last note says {len(put)}"
+            why = f"{len(last)} of its messages are unknown, its last progress record has {len(put)}"
             raise CairnError(f"the copy {self.name!r}", why, _REMEDY)
         self._new = dict(zip(put, last, strict=True))
         unnoted = dict(zip(last, put, strict=True))

@@ -87,7 +87,7 @@ class Upstreams:
         if why := self._resolver.why_not(wish.user, BROWSE, name):
             terminal.failure("amqp:unauthorized-access", why)
         elif not wish.to_client or wish.attach is None:
-            terminal.failure("amqp:not-allowed", f"{STREAM}{name} is there to be followed by brokers")
+            terminal.failure("amqp:not-allowed", f"{STREAM}{name} is for brokers that replicate the queue")
         elif queue is None or queue.is_deleting:
             terminal.failure("amqp:not-found", f"there is no queue {name!r}")
         elif not is_shared and not (queue.queue_id and isinstance(store, JournalStore)):
@@ -101,7 +101,7 @@ class Upstreams:
                 elif isinstance(store, JournalStore):
                     self._begin(store, queue, said, terminal)
             except HistoryGone as error:
-                terminal.failure("amqp:not-found", f"what the follower has not got yet is gone: {error}")
+                terminal.failure("amqp:not-found", f"records that were not sent yet are reclaimed: {error}")
             except CairnError as error:
                 terminal.failure("amqp:invalid-field", str(error))
 
@@ -109,7 +109,7 @@ class Upstreams:
         line, place, after, follower = said
         ours = f"{store.journal.pool.log_uuid}/{queue.queue_id}"
         if line and (line != ours or place > store.journal.cut_lsn):
-            raise HistoryGone(f"queue {queue.name!r}", "it is another one than was followed", "begin anew")
+            raise HistoryGone(f"queue {queue.name!r}", "it is not the queue that was replicated", "resynchronize")
         cut_lsn = store.journal.cut_lsn
         place, after = (place, after) if line else (cut_lsn, 0)
         mark = Bookmark(f"follow-{queue.queue_id}-{follower}", place, MOST_BYTES)
@@ -134,9 +134,9 @@ def _said(properties: bytes, user: str) -> ReplicaPosition:
     line, follower = said.get(LINE, ""), said.get(FOLLOWER, "")
     place, after = said.get(PLACE, 0), said.get(AFTER, 0)
     if not (isinstance(line, str) and isinstance(follower, str) and isinstance(place, int) and isinstance(after, int)):
-        raise CairnError("the follower's attach", "it does not say where it has come to")
+        raise CairnError("the follower's attach", "it has no valid position")
     if not follower.isalnum() or not follower.isascii() or len(follower) > _MOST_NAME:
-        raise CairnError("the follower's attach", "it does not say what the follower is called")
+        raise CairnError("the follower's attach", "it has no valid name of the downstream broker")
     if user:  # the underscore separates it from all names of anonymous downstreams
         follower = "_" + hashlib.sha256(f"{user}\0{follower}".encode()).hexdigest()[:32]
     return ReplicaPosition(line, max(0, int(place)), min(max(0, int(after)), ALL), follower)
@@ -224,7 +224,7 @@ class LogFeeder(DownstreamLink):
         self._end()
         if isinstance(error, HistoryGone):
             self._forget()
-            self.terminal.failure("amqp:not-found", f"what the follower has not got yet is gone: {error}")
+            self.terminal.failure("amqp:not-found", f"records that were not sent yet are reclaimed: {error}")
         elif isinstance(error, QueueGone):
             self.terminal.failure("amqp:resource-deleted", str(error))
         else:

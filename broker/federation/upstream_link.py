@@ -132,7 +132,7 @@ class DownstreamLink(IdleDriver):
         self._moved()
 
     def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
-        self.terminal.failure("amqp:not-allowed", "what a follower gets takes part in no transaction")
+        self.terminal.failure("amqp:not-allowed", "deliveries to a downstream broker can't be part of a transaction")
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         if for_good and self._phase is not UpstreamState.OVER:  # it does not come back

@@ -35,7 +35,7 @@ class LinkContext:
     def sender_closed(self, driver: DriverEnd, queue: Queue) -> bool:
         """End the lifetime of a queue that depends on a link that is closed; return whether it may."""
         if queue.maker is driver and not queue.is_deleted:
-            self.nodes.delete_queue(queue, ignore, "it went with what it was made for")
+            self.nodes.delete_queue(queue, ignore, "its link was closed")
             return True
         if queue.policy.auto_delete:
             self.core.schedule_dispatch(queue)

@@ -371,7 +371,7 @@ class Enqueuer:
 
     def reject_gone(self, deliveries: Sequence[Delivery], what: str) -> None:
         """Reject deliveries whose target was deleted."""
-        self.reject(deliveries, len(deliveries), "amqp:not-found", f"{what} is gone")
+        self.reject(deliveries, len(deliveries), "amqp:not-found", f"{what} was deleted")
 
     def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, why: str) -> None:
         """Reject deliveries with an error; in a transaction they make it fail."""

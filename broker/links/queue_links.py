@@ -35,7 +35,7 @@ class QueueLinks:
     def open(self, queue: Queue, wish: Open, terminal: TerminalEnd) -> None:
         """Open a link to or from an existing queue, or refuse it."""
         if queue.is_deleted:  # it was made and deleted before a cluster had answered
-            terminal.failure("amqp:not-found", f"the queue {queue.name!r} is gone")
+            terminal.failure("amqp:not-found", f"the queue {queue.name!r} was deleted")
         elif wish.claims is not None and queue.queue_id and not (
             queue.replicated or (wish.to_client and wish.terminus.browse)
         ):
@@ -88,7 +88,7 @@ class QueueLinks:
         if queue.policy.exclusive and not self._take_over(queue, wish):
             return "amqp:resource-locked", f"the queue {queue.name!r} has a consumer, and may have only one"
         if wish.terminus.filters and queue.policy.assigns:
-            return "amqp:not-implemented", f"the queue {queue.name!r} says who gets what: nobody can select"
+            return "amqp:not-implemented", f"the queue {queue.name!r} does not support selectors"
         return None
 
     def _take_over(self, queue: Queue, wish: Open) -> bool:

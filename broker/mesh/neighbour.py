@@ -145,14 +145,14 @@ class Neighbour:
     def _heard(self, content: bytes) -> None:
         try:
             if not content.startswith(_SAYS):
-                raise Wrong("it says something that is no value")
+                raise Wrong("it sent a message that is not a value")
             said, _ = decode.value(content, len(_SAYS), plain=True)
             if not isinstance(said, dict):
-                raise Wrong("it says something that is no map")
+                raise Wrong("it sent a message that is not a map")
             if not self.is_over:
                 self._network.heard(self, said)
         except (Malformed, Wrong) as error:
-            self.ended(f"it says what makes no sense: {error}")
+            self.ended(f"it sent an invalid message: {error}")
 
     def ended(self, why: str) -> None:
         """End the connection: one of its links is closed, or can't be continued."""
@@ -206,7 +206,7 @@ class ControlReceiver(IdleDriver):
             self._pieces.append(data)
             self._size_bytes += len(data)
             if self._size_bytes > MOST_SAID_BYTES:
-                self._ended(f"it says more than {MOST_SAID_BYTES} bytes at once")
+                self._ended(f"it sent a message of more than {MOST_SAID_BYTES} bytes")
                 return
             if flags & MORE:
                 continue

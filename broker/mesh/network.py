@@ -96,7 +96,7 @@ class Network:
 
     def up(self, neighbour: Neighbour) -> None:
         """Add *neighbour*, all of whose links are open, to the network."""
-        log.info("joined with broker %r at %s", neighbour.name, neighbour.connection.name)
+        log.info("connected with broker %r at %s", neighbour.name, neighbour.connection.name)
         there = self.neighbours.setdefault(neighbour.name, [])
         there.append(neighbour)
         if len(there) == 1:
@@ -107,9 +107,9 @@ class Network:
         self.coming.pop(neighbour.connection, None)
         there = self.neighbours.get(neighbour.name, [])
         if neighbour not in there:
-            log.warning("not joined with broker %r at %s: %s", neighbour.name, neighbour.connection.name, why)
+            log.warning("not connected with broker %r at %s: %s", neighbour.name, neighbour.connection.name, why)
             return
-        log.warning("broker %r at %s is gone", neighbour.name, neighbour.connection.name)
+        log.warning("lost broker %r at %s", neighbour.name, neighbour.connection.name)
         first = there[0] is neighbour
         there.remove(neighbour)
         if not there:

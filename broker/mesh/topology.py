@@ -107,7 +107,7 @@ class Topology:
             return
         name, epoch, number = said.get("router"), said.get("epoch"), said.get("number")
         if not isinstance(name, str) or not isinstance(epoch, int) or not isinstance(number, int):
-            raise Wrong("it does not say of whom, or when")
+            raise Wrong("its router, epoch or number is missing")
         known = self.routers.get(name)
         if name == self.me:
             self._heard_of_me(epoch, number)
@@ -200,7 +200,7 @@ def _apply(state: RouterState, said: Said) -> None:
         state.addresses.pop(name, None)
     state.addresses.update(said.get("add", {}))
     if len(state.addresses) > MOST_ADDRESSES:
-        raise Wrong(f"it tells of more than {MOST_ADDRESSES} addresses")
+        raise Wrong(f"it announces more than {MOST_ADDRESSES} addresses")
 
 
 def _check(said: Said) -> None:

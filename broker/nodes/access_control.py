@@ -167,7 +167,7 @@ def parse(data: bytes, path: str) -> Access:
     try:
         top = tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CairnError(path, f"it is no TOML: {error}", _REMEDY) from error
+        raise CairnError(path, f"invalid TOML: {error}", _REMEDY) from error
     place = path
     try:
         _only(top, "groups", "rules", "quotas")

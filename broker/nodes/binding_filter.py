@@ -28,5 +28,5 @@ def condition_of(arguments: Mapping[str, Any]) -> Condition | None:
     if text is None:
         return None
     if not isinstance(text, str):
-        raise StoreError("binding", f"{SELECTOR} is {text!r}", "say a text")
+        raise StoreError("binding", f"{SELECTOR} is {text!r}", "give a string")
     return selector(text)

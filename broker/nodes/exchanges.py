@@ -276,7 +276,7 @@ class HeadersExchange(Exchange):
     def check_arguments(self, arguments: Mapping[str, Any]) -> None:
         mode = arguments.get("x-match", "all")
         if mode not in ("all", "any"):
-            raise StoreError(f"exchange {self.name!r}", f"x-match is {mode!r}", "say all or any")
+            raise StoreError(f"exchange {self.name!r}", f"x-match is {mode!r}", "use all or any")
 
     def bind(self, binding: Binding) -> None:
         mode = binding.arguments.get("x-match", "all")

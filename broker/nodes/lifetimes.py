@@ -53,4 +53,4 @@ def check(nodes: NodeRegistry, queue: Queue) -> None:
     """Delete *queue* if the lifetime that its policy sets is over."""
     queue.was_filled = queue.was_filled or queue.messages > 0
     if queue.order.deletes() and not queue.is_deleting and is_over(queue):
-        nodes.delete_queue(queue, ignore, "it is not needed any more")
+        nodes.delete_queue(queue, ignore, "it is no longer used")

@@ -26,19 +26,19 @@ class NodeRemoval:
         if isinstance(node, Queue):
             drivers = self._end_order(node)
             self._purges.purge_deleted(node)
-            reason = f"the queue {node.name!r} is gone: {why}"
+            reason = f"the queue {node.name!r} was deleted: {why}"
         else:
             drivers = [*node.producers, *subscribers(node)]
             for exchange_removed in self.exchange_removed:
                 exchange_removed(node)
-            reason = f"the exchange {node.name!r} is gone: {why}"
+            reason = f"the exchange {node.name!r} was deleted: {why}"
         _close(drivers, "amqp:resource-deleted", reason)
 
     def replaced(self, queue: Queue) -> None:
         """Handle a queue that an empty one replaces; the store keeps the queue's messages."""
         drivers = self._end_order(queue)
         queue.end()
-        _close(drivers, "amqp:connection:forced", f"the queue {queue.name!r} is brought up to date")
+        _close(drivers, "amqp:connection:forced", f"the queue {queue.name!r} is resynchronized")
 
     def _end_order(self, queue: Queue) -> list[Any]:
         """End the order of *queue*; return the drivers of all links on it."""

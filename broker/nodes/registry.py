@@ -207,7 +207,7 @@ class NodeRegistry:
             for name in changes:
                 if name not in CHANGEABLE and not name.startswith("x-"):
                     remedy = "these may: " + ", ".join(CHANGEABLE)
-                    raise StoreError(f"queue {queue.name!r}", f"{name} may not change while it is there", remedy)
+                    raise StoreError(f"queue {queue.name!r}", f"{name} can't be changed after creation", remedy)
             if queue in self._changing:
                 raise StoreError(f"queue {queue.name!r}", "it is just being changed", "try again")
         except StoreError as error:
@@ -308,7 +308,7 @@ class NodeRegistry:
                 if name in self._creating or self._creating_exchanges.get(name, (kind,))[0] != kind:
                     raise _being_made(name)
             elif there.type != kind:
-                raise StoreError(f"exchange {name!r}", f"it is there, of type {there.type}", "delete it first")
+                raise StoreError(f"exchange {name!r}", f"it already exists with type {there.type}", "delete it first")
         except StoreError as error:
             done(error)
             return
@@ -350,7 +350,7 @@ class NodeRegistry:
     def maker_closed(self, driver: object, exchange: Exchange) -> None:
         """Delete *exchange* if it was made for the link of *driver*, which is closed."""
         if exchange.maker is driver and not exchange.is_deleted:
-            self.delete_exchange(exchange, ignore, "it went with what it was made for")
+            self.delete_exchange(exchange, ignore, "its link was closed")
 
     def _drop_exchange(self, exchange: Exchange, why: str, done: Done[None], error: Exception | None) -> None:
         if error is None and not exchange.is_deleted:
@@ -431,7 +431,7 @@ def _being_made(name: str) -> StoreError:
 def check_type(name: str, kind: str) -> None:
     """Raises `StoreError` if exchange *name* would be of no type that there is."""
     if kind not in TYPES:
-        raise StoreError(f"exchange {name!r}", f"there is no type {kind!r}", "say one of " + ", ".join(TYPES))
+        raise StoreError(f"exchange {name!r}", f"there is no type {kind!r}", "use one of " + ", ".join(TYPES))
 
 
 def _exchange(row: ExchangeRow) -> Exchange:

@@ -166,7 +166,7 @@ class Resolver:
         wanted = any(fnmatchcase(address, pattern) for pattern in self._auto_create)
         if not wanted or address.startswith(("$", DYNAMIC_PREFIX, SUBSCRIPTION_PREFIX)):
             shown = address if len(address) <= 80 else address[:80] + "..."
-            return f"there is no queue {shown!r}, and none is made for it"
+            return f"there is no queue {shown!r}, and it is not created automatically"
         if not address or len(address.encode()) > MAX_NAME_BYTES:
             return f"a queue's name has 1 to {MAX_NAME_BYTES} bytes, this one has {len(address.encode())}"
         return ""
@@ -180,5 +180,5 @@ class Resolver:
         if isinstance(error, DiskFull | QuotaExceeded):
             return "amqp:resource-limit-exceeded", str(error)
         if isinstance(error, SqlUnreachable | SqlDenied | SqlReadOnly):  # it names the server
-            return "amqp:internal-error", "no queue can be made just now; the broker's log says why"
+            return "amqp:internal-error", "a queue can't be created now; see the broker's log"
         return "amqp:internal-error", str(error) if isinstance(error, CairnError) else "see the broker's log"

@@ -109,7 +109,7 @@ class Subscriptions:
         if queue is None or queue.is_deleting:
             self._make(asked, wish, terminal)
         elif _terms_of(queue) is None:
-            terminal.failure("amqp:not-allowed", f"the queue {asked.queue!r} is no subscription")
+            terminal.failure("amqp:not-allowed", f"the queue {asked.queue!r} is not a subscription")
         elif queue.arguments[SUBSCRIPTION] == asked.terms:
             if place.exchange.binding(queue, asked.key) is None:  # the exchange was deleted and created again
                 self._bind(queue, asked, wish, terminal)
@@ -124,7 +124,7 @@ class Subscriptions:
         """Answer a client that asks by its link's name for its subscription, mostly to end it: it cannot use it."""
         found = self._found(wish)
         if found is None:
-            terminal.failure("amqp:not-found", f"there is no subscription {wish.link_name!r}")
+            terminal.failure("amqp:not-found", f"there is not a subscription {wish.link_name!r}")
             return
         queue, address = found
         if why := self._resolver.why_not(wish.user, RECEIVE, address):
@@ -220,7 +220,7 @@ class Subscriptions:
             if isinstance(error, CairnError):
                 terminal.failure(*self._resolver.why_not_made(error))
             else:
-                terminal.failure("amqp:resource-deleted", f"the exchange {exchange.name!r} is gone")
+                terminal.failure("amqp:resource-deleted", f"the exchange {exchange.name!r} was deleted")
         else:
             self._attach(queue, asked, wish, terminal)
 

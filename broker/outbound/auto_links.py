@@ -65,11 +65,11 @@ def parse(text: str) -> AutoLink:
     address, _, there = rest.partition("@")
     connector, colon, external = there.partition(":")
     if direction not in (IN, OUT) or not address or not connector or (colon and not external):
-        raise CairnError(f"--auto-link {text}", "it does not say what is joined with what", _REMEDY)
+        raise CairnError(f"--auto-link {text}", "direction, address or connector is missing", _REMEDY)
     return AutoLink(text, direction, address, connector, external)
 
 
-_REMEDY = "say in:ADDRESS@CONNECTOR or out:ADDRESS@CONNECTOR, and behind it :EXTERNAL if it is another address there"
+_REMEDY = "use in:ADDRESS@CONNECTOR or out:ADDRESS@CONNECTOR, followed by :EXTERNAL if the remote address differs"
 
 
 OpenAt = Callable[[AddressTarget, Open, TerminalEnd], None]
@@ -163,7 +163,7 @@ class AutoLinks:
                 log.info("auto-link %s: up", link.name)
                 self._open_at(place, wish, channel)
             else:
-                self._fail(link, channel, f"{link.address!r} is no queue")
+                self._fail(link, channel, f"{link.address!r} is not a queue")
 
         self._resolver.find_for_itself(link.address, found)
 

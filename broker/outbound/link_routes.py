@@ -56,13 +56,13 @@ def parse(text: str) -> LinkRoute:
         elif one.startswith("strip="):
             prefix = one.removeprefix("strip=")
         else:
-            raise CairnError(f"--link-route {text}", f"{one!r} says nothing", _REMEDY)
+            raise CairnError(f"--link-route {text}", f"unknown suffix {one!r}", _REMEDY)
     if not pattern or not sign or not connector:
-        raise CairnError(f"--link-route {text}", "it names no pattern, or no connector", _REMEDY)
+        raise CairnError(f"--link-route {text}", "the pattern or the connector is missing", _REMEDY)
     return LinkRoute(pattern, connector, direction, prefix)
 
 
-_REMEDY = "say PATTERN=CONNECTOR, and behind it ,send or ,receive or ,strip=PREFIX"
+_REMEDY = "use PATTERN=CONNECTOR, followed by ,send or ,receive or ,strip=PREFIX"
 
 
 class LinkRoutes:
@@ -122,7 +122,7 @@ class LinkRoutes:
         connector = self._connectors.by_name.get(route.connector)
         connection = None if connector is None else connector.connection
         if connector is None or connection is None or wish.attach is None:
-            where = "which is not there" if connector is None else "which has no connection now"
+            where = "which does not exist" if connector is None else "which has no connection now"
             terminal.failure("amqp:not-found", f"that leads over the connector {route.connector!r}, {where}")
             return
         pair = LinkPair(

@@ -109,10 +109,10 @@ def policy_of(queue: str, arguments: Mapping[str, Any]) -> Policy:
         default = getattr(PLAIN, name)
         if type(value) is not type(default):
             wanted = {bool: "true or false", int: "a number", str: "a text"}[type(default)]
-            raise StoreError(place, f"{argument} is {value!r}", f"say {wanted}")
+            raise StoreError(place, f"{argument} is {value!r}", f"use {wanted}")
         if isinstance(value, int) and not 0 <= value <= _MOST.get(name, MOST_MS):
-            raise StoreError(place, f"{argument} is {value}", f"say 0 to {_MOST.get(name, MOST_MS)}")
+            raise StoreError(place, f"{argument} is {value}", f"use 0 to {_MOST.get(name, MOST_MS)}")
         if value and name in _CHOICES and value not in _CHOICES[name]:
-            raise StoreError(place, f"{argument} is {value!r}", "say one of " + ", ".join(_CHOICES[name]))
+            raise StoreError(place, f"{argument} is {value!r}", "use one of " + ", ".join(_CHOICES[name]))
         fields[name] = value
     return Policy(**fields)

@@ -59,7 +59,7 @@ class LinkEndpoints:
                 continue
             source_id = queue.arguments[LINK].get(FROM, 0)
             if source_id and source_id not in by_id:
-                self._core.post(self._nodes.delete_queue, queue, ignore, "the queue it is about is gone")
+                self._core.post(self._nodes.delete_queue, queue, ignore, "its queue was deleted")
                 continue
             end = self._add(queue, by_id.get(source_id))
             end.wait()

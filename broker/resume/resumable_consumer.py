@@ -118,7 +118,7 @@ class ReceiverEndpoint(LinkEndpoint):
             self.unsettled.pop(entry, None)
             self.release(entry)
         if claims is UNKNOWN and self.tags:
-            why = "what is unsettled was told before it could be read: attach again"
+            why = "the unsettled map was sent before it could be read: attach again"
             driver.terminal.failure("amqp:link:detach-forced", why)
             ready(None)
             return

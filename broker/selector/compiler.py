@@ -316,7 +316,7 @@ def _number(token: Token) -> int | float:
     found = _HEX_FLOAT.fullmatch(token)
     if found is not None:
         return _float(float.fromhex, found[1], found[2], token)
-    raise BadSelector(token.start_pos or 0, f"{token[:40]} is no number")
+    raise BadSelector(token.start_pos or 0, f"{token[:40]} is not a number")
 
 
 _BAD_OCTAL = re.compile("0[0-9]+")

@@ -62,7 +62,7 @@ class Coordinator:
         self._closed = True
         declared, self._declared = self._declared, {}
         for transaction in declared.values():
-            transaction.roll_back(ROLLBACK, "the link to its coordinator is gone")
+            transaction.roll_back(ROLLBACK, "the link to its coordinator was closed")
             self._transactions.discharged(transaction)
 
     def _fail(self, condition: str, why: str) -> None:
@@ -104,7 +104,7 @@ class Coordinator:
         transaction = transactions.find(self._connection, request.txn_id)
         self._declared.pop(transaction.id, None)
         if transaction.partial:
-            transaction.roll_back(ROLLBACK, "it was discharged before a message in it had arrived as a whole")
+            transaction.roll_back(ROLLBACK, "it was discharged before a message in it had arrived completely")
             transactions.discharged(transaction)
             assert transaction.failure is not None
             self._fail(*transaction.failure)

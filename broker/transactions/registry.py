@@ -113,7 +113,7 @@ class Transactions:
         controller = self._controllers.pop(connection, None)
         if controller is not None:
             for transaction in list(controller.transactions.values()):
-                transaction.roll_back(ROLLBACK, "its connection is gone")
+                transaction.roll_back(ROLLBACK, "its connection was closed")
 
     def roll_back_all(self, why: str) -> None:
         """Roll back all open transactions: all clients are being disconnected."""
@@ -158,10 +158,10 @@ class Transactions:
             return False
         if other.is_prepared:
             other.left(outcome.tag)
-            transaction.fail("a message was taken in it that one in doubt has taken")
+            transaction.fail("it acquired a message that a transaction in doubt has acquired")
             return False
         for one in (other, transaction):
-            one.fail("a message was taken in two transactions")
+            one.fail("a message was acquired in two transactions")
         return True
 
     def outside(self, consumer: AcquiringLink, outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -176,7 +176,7 @@ class Transactions:
                 holder.forget(outcome.tag)
                 holder = None
             if holder is not None and not holder.is_committed and not holder.is_prepared and outcome.state:
-                holder.fail("a message that was taken in it was given an outcome outside of it")
+                holder.fail("a message that it acquired was settled outside of it")
                 if holder.recalls(outcome.tag):
                     if outcome.delivery is not None:
                         consumer.terminal.settle([(outcome.delivery, RELEASED)])

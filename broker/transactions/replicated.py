@@ -31,7 +31,7 @@ from .staging import StagingArea
 from .taken_messages import Taken, TakenMessages
 from .work import LocalWork
 
-GONE = "a message that was taken in it is gone, or a queue"
+GONE = "a message that it acquired or a queue was deleted"
 
 
 class ReplicatedWork:
@@ -120,7 +120,7 @@ class ReplicatedWork:
         for (queues, _), _ in self._puts:
             for queue in queues:
                 if queue.is_deleting:
-                    raise StoreError(f"queue {queue.name!r}", "it is gone")
+                    raise StoreError(f"queue {queue.name!r}", "it was deleted")
         taken = self._taken.by_entry.values()
         if any(one.is_off and one.entry.gone and shared([one.queue]) for one in taken):
             raise StoreError("transaction", GONE)

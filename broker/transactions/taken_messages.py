@@ -79,7 +79,7 @@ class TakenMessages:
             if outcome.delivery is None:
                 known.is_final = True
             if outcome.state and outcome.state != known.state:
-                self._owner.fail("the outcome of a message was changed, which is final once it is told")
+                self._owner.fail("the outcome of a message was changed after it was sent")
         return fresh
 
     def add(self, consumer: AcquiringLink, queue: SourceQueue, outcomes: Iterable[Outcome]) -> None:

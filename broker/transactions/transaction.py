@@ -226,7 +226,7 @@ class ClientTransaction:
         queues: set[SourceQueue | TargetQueue] = {*[post.queue for post in posts], *[one.queue for one in taken]}
         for queue in queues:
             if queue.is_deleting:
-                raise StoreError(f"queue {queue.name!r}", "it is gone")
+                raise StoreError(f"queue {queue.name!r}", "it was deleted")
         self.work.check()
 
     def commit(self, then: Callable[[], None], refused: Callable[[], None] | None = None) -> None:

@@ -119,7 +119,7 @@ def _reload(running: RunningBroker) -> None:
     try:
         running.reload()
     except CairnError as error:
-        announce("broker.reload-failed", f"nothing is reloaded: {error}", logging.ERROR)
+        announce("broker.reload-failed", f"reload failed, nothing is changed: {error}", logging.ERROR)
     else:
         announce("broker.reloaded", "reloaded: users, access rules, certificates, options of the configuration")
 

@@ -124,7 +124,7 @@ class ReplicatedFeed(DownstreamLink):
             return
         if self._line not in ("", replica.line) or self.place > place or self._after > replica.last:
             why = f"queue {replica.name!r}: it is not the queue that was followed, or all members were restarted"
-            self.fail("amqp:not-found", f"what the follower has not got yet is gone: {why}: begin anew")
+            self.fail("amqp:not-found", f"records that were not sent yet are reclaimed: {why}: resynchronize")
             return
         if not self._line:
             self._begins = [encode(Line(replica.line))]
@@ -301,7 +301,7 @@ class ReplicatedFeed(DownstreamLink):
         if self._phase is not UpstreamState.OVER:
             self._end()
             self.terminal.failure(condition, why)
-            log.warning("queue %s: it is not followed any more by %s: %s", self.queue.name, self.follower, why)
+            log.warning("queue %s: it is no longer replicated by %s: %s", self.queue.name, self.follower, why)
 
     def _end(self) -> None:
         super()._end()

@@ -188,6 +188,6 @@ class Liveness:
         if member != self._state.me:
             log.warning(
                 "cluster %s: node %d (process %d) is expelled: it was silent for %.0f s; the next members "
-                "lead its queues. It joins again as soon as it goes on",
+                "lead its queues. It joins again as soon as it responds",
                 self._state.name, member.node, member.pid, self.limit_s,
             )  # fmt: skip

@@ -69,7 +69,7 @@ class NotServingLog:
                 return f"{here}; corosync here has no quorum", "See `corosync-quorumtool` and corosync's log"
             return f"{here}; {missing}", (
                 "Start the brokers that are missing, and see their logs and corosync's; only if a majority is lost for "
-                "good, start this one with --cluster-force: what only the others have is lost then"
+                "good, start this one with --cluster-force: messages that only the others have are then lost"
             )
         if state.phase == FOUNDING:
             return f"{here}; {missing}", self._bootstrap_remedy() or _WAIT

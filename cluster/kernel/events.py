@@ -275,7 +275,7 @@ def _transacted(data: bytes) -> Iterator[EnqueueEvent | DequeueEvent | MoveEvent
         _check(size > 0 and data[at + 4] != TRANSACTION)
         part = _decode(data[at + 4 : end])
         if not isinstance(part, EnqueueEvent | DequeueEvent | MoveEvent):
-            raise BadEvent("a part of a transaction is no operation on a queue")
+            raise BadEvent("a part of a transaction is not an operation on a queue")
         yield part
         at = end
 

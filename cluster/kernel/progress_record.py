@@ -65,7 +65,7 @@ class ProgressRecord:
             heard = found.get("heard")  # records of older versions have none
             self.heard_before = None if heard is None else dict_of(heard)
         except (ValueError, TypeError, KeyError) as error:
-            raise CairnError(f"queue {NAME}", f"its message is no valid progress record: {error}") from error
+            raise CairnError(f"queue {NAME}", f"its message is not a valid progress record: {error}") from error
         for message_id in ids[:-1]:
             self._store.dequeue(message_id, queue_id, self._clock.wall_us())
 

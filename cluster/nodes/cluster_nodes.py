@@ -174,7 +174,7 @@ class ClusterNodes(NodeRegistry):
         if exchange is not None and _is_own(exchange):
             exchange = None
         if (change.of_queue and queue is None) or (change.of_exchange and exchange is None):
-            done(StoreError(f"queue {about['queue']!r}", "it is gone") if what == "new-arguments" else None)
+            done(StoreError(f"queue {about['queue']!r}", "it was deleted") if what == "new-arguments" else None)
         else:
             change.apply(self, about, queue, exchange, done)
 

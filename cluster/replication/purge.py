@@ -76,7 +76,7 @@ class Purges:
         _, position, about = message
         replica = self._owners.replicas.get(about["queue"])
         if replica is None:
-            self._answer(position, about, StoreError(f"queue {about['queue']!r}", "it is gone"))
+            self._answer(position, about, StoreError(f"queue {about['queue']!r}", "it was deleted"))
         elif self._owners.decider(replica) == self._state.me:
             queue = replica.queue
             self._release_all()
@@ -90,7 +90,7 @@ class Purges:
         sender, position, about = message
         replica = self._owners.replicas.get(about["queue"])
         if replica is None:
-            self._answer(position, about, StoreError(f"queue {about['queue']!r}", "it is gone"))
+            self._answer(position, about, StoreError(f"queue {about['queue']!r}", "it was deleted"))
         elif self._owners.decider(replica) == sender:
             unheard = self._locals.unheard().get(replica.queue, ())
             purged = self._messages.purge(replica, about["keep"], unheard)

@@ -76,7 +76,7 @@ class ExchangeType(Named):
         check_name(self.name, name)
         call.check(CREATE, name)
         if kind not in TYPES:
-            raise Refusal(BAD_REQUEST, f"there is no type {shown(kind)}; there are {', '.join(TYPES)}")
+            raise Refusal(BAD_REQUEST, f"unknown type {shown(kind)}; there are {', '.join(TYPES)}")
         only(settings, "alternate-exchange", "replicated", *[key for key in settings if key.startswith("x-")])
         if alternate := text(settings, "alternate-exchange", ""):
             call.check(SEND, alternate)
@@ -84,7 +84,7 @@ class ExchangeType(Named):
         there = self.find(name)
         if there is not None:
             if (there.type, self.attributes["durable"].read(there), there.arguments) != (kind, durable, settings):
-                raise Refusal(CONFLICT, f"the exchange {shown(name)} is there, of another type or made otherwise")
+                raise Refusal(CONFLICT, f"the exchange {shown(name)} already exists with other attributes")
             call.answer(self.map_of(there), OK)
         elif name in self._nodes.queues:
             raise Refusal(CONFLICT, f"there is a queue {shown(name)}")
@@ -187,7 +187,7 @@ class BindingType(Type):
         call.subject = self.name_of(bound)
         if self.is_there(bound):
             if self._arguments(bound) != settings:
-                raise Refusal(CONFLICT, f"the binding {shown(self.name_of(bound))} is there, with other arguments")
+                raise Refusal(CONFLICT, f"the binding {shown(self.name_of(bound))} already exists with other arguments")
             call.answer(self.map_of(bound), OK)
         else:
             self._bind(call, bound, settings, CREATED)

@@ -150,7 +150,7 @@ class QueueType(Named):
 
     def _same(self, call: Call, there: Queue, durable: bool, settings: dict[str, Any]) -> None:
         if bool(there.queue_id) != durable or not is_as_asked(there, settings):
-            raise Refusal(CONFLICT, f"the queue {shown(there.name)} is there, durable or made otherwise")
+            raise Refusal(CONFLICT, f"the queue {shown(there.name)} already exists with other attributes")
         call.answer(self.map_of(there), OK)
 
     def _update(self, call: Call) -> None:
@@ -287,7 +287,7 @@ class TemplateType(Type):
         if self.find(name) is None:
             self._nodes.set_template(name, settings, call.then(self._kept(call, name, CREATED)))
         elif self._nodes.templates[name] != settings:
-            raise Refusal(CONFLICT, f"the template {shown(name)} is there, with other arguments")
+            raise Refusal(CONFLICT, f"the template {shown(name)} already exists with other arguments")
         else:
             call.answer(self.map_of(name), OK)
 

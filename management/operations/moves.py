@@ -74,7 +74,7 @@ class MoveOperation:
             if isinstance(place, Exception):
                 call.failed(place)
             elif place is queue:
-                raise Refusal(BAD_REQUEST, "they are there already")
+                raise Refusal(BAD_REQUEST, "they are already there")
             else:
                 _Mover(self._mover, call, queue, place, min(most, queue.messages)).begin()
 

@@ -52,7 +52,7 @@ class NodeOperations:
         if request.operation in NOT_HERE:
             raise Refusal(NOT_IMPLEMENTED, f"there is no {request.operation}: this node knows of no others")
         if not request.type:
-            raise Refusal(BAD_REQUEST, f"{shown(request.operation)} is no operation of the node, and there is no type")
+            raise Refusal(BAD_REQUEST, f"{shown(request.operation)} is not an operation of the node, and has no type")
         kind = self._types.get(request.type)
         if kind is None:
             raise Refusal(NOT_FOUND, _no_type(request.type))

@@ -187,7 +187,7 @@ def _answered_before() -> None:
 
 def _explained(error: Exception) -> tuple[int, str]:
     if isinstance(error, SqlUnreachable | SqlDenied | SqlReadOnly):  # clients must not learn the location of the server
-        return UNAVAILABLE, "the wiring can't be changed just now; the broker's log says why"
+        return UNAVAILABLE, "the wiring can't be changed now; see the broker's log"
     if isinstance(error, DiskFull):
         return FULL, str(error)
     if isinstance(error, UnknownTransaction):
@@ -197,4 +197,4 @@ def _explained(error: Exception) -> tuple[int, str]:
     if isinstance(error, CairnError):
         return CONFLICT, str(error)
     log.error("management: internal error: %s", error)
-    return INTERNAL, "internal error; the broker's log says more"
+    return INTERNAL, "internal error; see the broker's log"

@@ -159,7 +159,7 @@ def _check_kept(value: Any, where: str, depth: int) -> None:
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise Refusal(BAD_REQUEST, f"{where} has a key that is no text")
+                raise Refusal(BAD_REQUEST, f"{where} has a key that is not a string")
             _check_kept(key, where, depth)
             _check_kept(item, f"{where}: {shown(key)}", depth - 1)
     elif isinstance(value, list):
@@ -170,10 +170,10 @@ def _check_kept(value: Any, where: str, depth: int) -> None:
             raise Refusal(BAD_REQUEST, f"{where} has a text with a NUL in it")
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise Refusal(BAD_REQUEST, f"{where} is no finite number")
+            raise Refusal(BAD_REQUEST, f"{where} is not a finite number")
     elif isinstance(value, int):
         if not -_LONG <= value < _LONG:
-            raise Refusal(BAD_REQUEST, f"{where} is no number of 64 bits")
+            raise Refusal(BAD_REQUEST, f"{where} is not a 64-bit number")
     elif value is not None:
         raise Refusal(BAD_REQUEST, f"{where} is of a kind that can't be kept: {type(value).__name__}")
 

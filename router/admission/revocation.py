@@ -27,7 +27,7 @@ class Revoked:
         except ValueError as error:
             raise CairnError(f"--tls-crl {path}", f"a list can't be read: {error}", "give CRLs in PEM") from error
         if not lists:
-            raise CairnError(f"--tls-crl {path}", "there is no list of revoked certificates in it", "give CRLs in PEM")
+            raise CairnError(f"--tls-crl {path}", "it has no revocation list", "give CRLs in PEM")
         self._revoked = {(one.issuer, entry.serial_number) for one in lists for entry in one}
 
     def has(self, certificate: bytes) -> bool:

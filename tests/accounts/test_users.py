@@ -67,13 +67,13 @@ def test_a_broken_file_is_explained(data: bytes, at: int) -> None:
 @pytest.mark.parametrize(
     ("edit", "complaint"),
     [
-        (lambda text: "", "line 1: it is no users file"),
+        (lambda text: "", "line 1: not a users file"),
         (lambda text: text.replace("users 1", "users 2"), "newer than this program's"),
-        (lambda text: text + text.splitlines()[1], "line 3: the user 'anna' stands in the file twice"),
+        (lambda text: text + text.splitlines()[1], "line 3: the user 'anna' is in the file twice"),
         (lambda text: text.replace("$15000:", "$1:"), "line 2: 1 iterations; 15000 to"),
         (lambda text: text.replace("$15000:", "$99999999:"), "line 2: 99999999 iterations"),
         (lambda text: text.replace("anna:", "an na:"), "line 2: a user's name has no spaces"),
-        (lambda text: text.replace("anna:", "anonymous:"), "the name of everybody who has none"),
+        (lambda text: text.replace("anna:", "anonymous:"), "reserved for anonymous clients"),
         (lambda text: text[:-10], "line 2: the server key is not the Base64 of 32"),
     ],
 )

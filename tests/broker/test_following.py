@@ -228,7 +228,7 @@ def test_of_two_that_follow_under_one_name_the_first_does() -> None:
             followings.create("q", "there", source, {}, said.append)
 
     sites.follower.do(both)
-    assert [str(one) for one in said if one is not None] == ["queue 'q': it is there already; choose another name"]
+    assert [str(one) for one in said if one is not None] == ["queue 'q': it already exists; choose another name"]
     assert sites.following.source == "q"
     sites.send(0)
     sites.connect()
@@ -286,7 +286,7 @@ def test_taken_over_it_is_a_queue_as_any_other() -> None:  # D23
         follower.do(lambda: follower.broker.remote.federated_queues.take_over(following, done.append, force=force))
 
     take_over(force=False)
-    assert "has not got all" in str(done.pop())
+    assert "does not have all" in str(done.pop())
     sites.connect()
     sites.catch_up()
     take_over(force=False)

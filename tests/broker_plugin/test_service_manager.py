@@ -148,7 +148,7 @@ def test_that_files_are_read_again_is_told_by_when_and_how_it_went(tmp_path: Pat
         up = listener.next()
         url = f"127.0.0.1:{running.port}"
         for by_management in (False, True):
-            for content, told in ((allowed, ""), ("[[rules", "; nothing is reloaded: .*acl.toml.*")):
+            for content, told in ((allowed, ""), ("[[rules", "; reload failed, nothing is changed: .*acl.toml.*")):
                 rules.write_text(content)
                 before_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
                 if by_management:

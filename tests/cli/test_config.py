@@ -217,7 +217,7 @@ def test_reload_applies_what_can_change_and_names_the_rest(tmp_path: Path) -> No
         running.wait_for(" INFO login ")
         path.write_text('store = "memory"\nprot = 0\n')
         running.process.send_signal(signal.SIGHUP)
-        running.wait_for(f" ERROR broker.reload-failed nothing is reloaded: {path}:2: prot: unknown key")
+        running.wait_for(f" ERROR broker.reload-failed reload failed, nothing is changed: {path}:2: prot: unknown key")
         refused = run("ctl", "--url", f"127.0.0.1:{running.port}", "reload")
         assert refused.returncode == 1
         assert "prot: unknown key" in refused.stderr

@@ -47,7 +47,7 @@ def test_what_is_wrong_is_told_and_changes_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
     assert "can't be used: it is empty" in refused(users(path, "add", "anna"))
     assert "no spaces, colons" in refused(users(path, "add", "an na", said="x\n"))
-    assert "the name of everybody" in refused(users(path, "add", "anonymous", said="x\n"))
+    assert "reserved for anonymous" in refused(users(path, "add", "anonymous", said="x\n"))
     assert os.listdir(tmp_path) == []
     assert users(path, "add", "anna", said="one stone\n").returncode == 0
     before = path.read_bytes()

@@ -129,7 +129,7 @@ def test_the_filters_that_are_applied_are_confirmed(peer: Peer) -> None:
     [
         ("number = ", "at character 9: it ends where more is expected"),
         ("number LIKE 5", "at character 13: 5 is not expected here"),
-        (5, "a selector is no string"),
+        (5, "a selector is not a string"),
     ],
 )
 @pytest.mark.parametrize("copy", [True, False])

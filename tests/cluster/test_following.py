@@ -86,7 +86,7 @@ def test_what_it_lacks_after_a_long_time_comes_before_what_went_goes() -> None: 
     sites.follower.do(
         partial(sites.follower.broker.remote.federated_queues.take_over, force=False), sites.following, told.append
     )
-    assert "not got all" in str(told[0])
+    assert "not have all" in str(told[0])
     sites.cut()
     assert sites.connect(3) == []
     sites.catch_up()

@@ -139,7 +139,7 @@ def test_arguments_that_say_nothing_are_refused_before_they_are_written(manager:
     manager.ask("CREATE", "queue", "orders")
     body = {"exchange": "amq.match", "queue": "orders", "arguments": {"x-match": "some"}}
     refused = manager.ask("CREATE", "binding", None, body)
-    assert (refused.status, refused.text) == (409, "exchange 'amq.match': x-match is 'some'; say all or any")
+    assert (refused.status, refused.text) == (409, "exchange 'amq.match': x-match is 'some'; use all or any")
     assert manager.ask("READ", "queue", "orders").body["bindings"] == 0
 
 

@@ -341,8 +341,8 @@ def test_the_first_rule_that_fits_decides() -> None:
     ("text", "complaint"),
     [
         ("rules = 1", "rules are a list"),
-        ("[[rules]", "it is no TOML"),
-        ("x = " + "[" * 5000, "it is no TOML"),
+        ("[[rules]", "invalid TOML"),
+        ("x = " + "[" * 5000, "invalid TOML"),
         ("[rule]\n", "'rule' means nothing here; groups, rules, quotas do"),
         ("[[rules]]\nwho = ['a']", "rule 1: a rule has `may` or `may_not`, and not both"),
         ("[[rules]]\nwho = ['a']\nmay = ['send']\nmay_not = ['send']", "and not both"),

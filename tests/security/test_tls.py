@@ -221,7 +221,7 @@ def test_renegotiation_is_refused(certificates: Certificates) -> None:  # A18
         ({"cert": "/nowhere.pem"}, "--tls-cert /nowhere.pem"),
         ({"cert": __file__, "key": __file__}, "can't be used"),
         ({"ca": "/nowhere.pem", "clients": "required"}, "--tls-ca /nowhere.pem"),
-        ({"clients": "required"}, "there is no CA to check them against"),
+        ({"clients": "required"}, "they need the CA certificates that sign them"),
     ],
 )
 def test_what_can_not_work_is_told_at_the_start(
