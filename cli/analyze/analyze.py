@@ -32,7 +32,7 @@ from ..store.archives import archive_option
 @click.option("--every", type=Duration(1), default="1m", show_default=True, help="The time step of values over time.")
 @click.option("--with", "other", type=click.Path(), help="The other store of compare.")
 @click.option("--producer-log", type=click.Path(dir_okay=False), help="The log for trace-join: CSV or JSON lines.")
-@click.option("--skip-damaged", is_flag=True, help="Leave out what can't be read.")
+@click.option("--skip-damaged", is_flag=True, help="Leave out unreadable records.")
 @click.option("--json", "json_file", metavar="FILE", help="Write one JSON object per line; - for standard output.")
 @click.option("--csv", "csv_file", metavar="FILE", help="Write CSV with a header line; - for standard output.")
 @click.option("--html", "html_file", metavar="FILE", help="Write a report with tables and plots into one file.")

@@ -30,7 +30,7 @@ from ..store.archives import archive_option
 @archive_option
 @click.option("--names-of", type=click.Path(), metavar="STORE", help="The store with the names of the queues.")
 @click.option("--sealed", is_flag=True, help="Leave out the container that the log is writing.")
-@click.option("--skip-damaged", is_flag=True, help="Leave out what can't be read.")
+@click.option("--skip-damaged", is_flag=True, help="Leave out unreadable records.")
 @click.option("--commit-size", type=SIZE, default="256M", show_default=True, help="The size of one commit.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @connect_options("The PostgreSQL server that the store's wiring is on")
@@ -43,8 +43,8 @@ def export(
     """Export records to Parquet, Delta Lake, or Iceberg. A broker may be running; nothing is written into SOURCE.
 
     SOURCE is a store, an archive, or a directory of sidecars. TARGET is a directory: of Parquet files by day and
-    queue, or a table of Delta Lake or Apache Iceberg. Exporting again adds what is new, and each record is there
-    exactly once, wherever an export was cut off. docs/reference/export.md tells more.
+    queue, or a table of Delta Lake or Apache Iceberg. Another export adds the new records. TARGET has each record
+    exactly once, even if an export was interrupted. docs/reference/export.md has the details.
     """
     try:
         from ...analytics.export import exporter as exporting
@@ -80,5 +80,5 @@ def _tell(done: Any, seconds: float, as_json: bool) -> None:
         f"{seconds:.1f} s; {done.kind} in {done.path} has come to LSN {done.end_lsn}"
     )
     for gap in done.missing:
-        why = "given back by the log before" if gap.is_reclaimed else "lost: no container holds it"
-        out.print(f"not there: LSN {gap.first_lsn} to {gap.end_lsn}, {why}")
+        why = "reclaimed before" if gap.is_reclaimed else "lost: no container holds it"
+        out.print(f"missing: LSN {gap.first_lsn} to {gap.end_lsn}, {why}")

@@ -30,7 +30,7 @@ from ..store.archives import archive_option
 )
 @click.option("--arrow", type=click.Path(dir_okay=False), metavar="FILE", help="Write an Arrow stream.")
 @archive_option
-@click.option("--skip-damaged", is_flag=True, help="Leave out what can't be read.")
+@click.option("--skip-damaged", is_flag=True, help="Leave out unreadable records.")
 @click.option("--memory-limit", type=SIZE, default="1G", show_default=True, help="The memory for sorting and joining.")
 @connect_options("The PostgreSQL server that the store's wiring is on")
 @answering

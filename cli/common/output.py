@@ -76,7 +76,7 @@ def _end_with(error: Exception, failed: int) -> None:
     elif isinstance(error, OSError):
         _forget_output()
         where = f"{error.filename}: " if error.filename else "standard output: "
-        _end(f"cairnmq: {where}{error.strerror}; what stands there is not all", failed)
+        _end(f"cairnmq: {where}{error.strerror}; the output there is incomplete", failed)
     raise error
 
 

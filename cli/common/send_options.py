@@ -24,8 +24,8 @@ _Command = Callable[..., Any]
 def target_options(command: _Command) -> _Command:
     """--user and --ca."""
     command = click.option("--ca", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
-                           help="What signs the broker's certificate, for amqps.")(command)  # fmt: skip
-    return click.option("--user", metavar="NAME", help=f"Who sends; the password is asked for, or in {PASSWORD}.")(
+                           help="CA of the broker's certificate (PEM), for amqps.")(command)  # fmt: skip
+    return click.option("--user", metavar="NAME", help=f"User name; the password is asked for, or in {PASSWORD}.")(
         command
     )
 

@@ -81,7 +81,7 @@ class Finite(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         found = float(super().convert(value, param, ctx))
         if not math.isfinite(found):
-            self.fail(f"{value!r} is no number", param, ctx)
+            self.fail(f"{value!r} is not a number", param, ctx)
         return found
 
 
@@ -90,5 +90,5 @@ def host_port(option: str, text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
     if not host or not re.fullmatch(r"\d{1,5}", port, re.ASCII) or not 0 < int(port) < 65536:
-        raise CairnError(f"{option} {text}", "it is no address", "give a host and a port, like mq2.example.org:5672")
+        raise CairnError(f"{option} {text}", "invalid address", "give a host and a port, such as mq2.example.org:5672")
     return host, int(port)

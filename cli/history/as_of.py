@@ -35,7 +35,7 @@ _CHANGES_SHOWN = 20
 @click.option("--count", type=click.IntRange(min=0), metavar="N",
               help=f"Show at most N messages of each queue: by default {_SHOWN}, with --json all.")  # fmt: skip
 @click.option("--diff", nargs=2, metavar="A B", help="Show the differences between two points in time.")
-@click.option("--partial", is_flag=True, help="Show what is left if a part of the history is not kept any more.")
+@click.option("--partial", is_flag=True, help="Show the remaining history if a part of it was reclaimed.")
 @click.option("--restore", "target", type=LocalDirectory(), metavar="DIR",
               help="Make a new store in DIR that holds the messages.")  # fmt: skip
 @click.option("--resend", metavar="URL",

@@ -54,7 +54,7 @@ def _show_tail(found: Explanation) -> None:
         kinds = ", ".join(f"{count} {kind}{'s' if count > 1 and kind != 'ends' else ''}"
                           for kind, count in counts.items())  # fmt: skip
         shown.print(f"its oldest container {found.file} is held by {kinds}")
-        table = Table("what holds it", "bytes", "age", "more", box=None, pad_edge=False)
+        table = Table("held by", "bytes", "age", "more", box=None, pad_edge=False)
         for pin in found.pins:
             table.add_row(*_row(pin))
         shown.print(table)
@@ -65,7 +65,7 @@ def _show_tail(found: Explanation) -> None:
     for line in found.by_itself:
         shown.print(f"by itself: {line}")
     if found.remedies:
-        shown.print("what you can do:")
+        shown.print("remedies:")
     for remedy in found.remedies:
         shown.print(f"  {printable(remedy)}", soft_wrap=True)
     for note in found.notes:

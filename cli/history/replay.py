@@ -26,7 +26,7 @@ MAX_SPEED = 0.0
 
 
 class _Speed(click.ParamType[float]):
-    """Like 10x, 0.5x or max, which is `MAX_SPEED`."""
+    """A speed such as 10x, 0.5x or max, which is `MAX_SPEED`."""
 
     name = "speed"
 
@@ -67,12 +67,13 @@ def replay(
 ) -> int:  # fmt: skip
     """Send the messages that arrived in a journal to a broker again, byte for byte and in order, at a chosen speed.
 
-    A message counts when it got on a queue, once for each; one of a transaction that was not committed never does. What
-    a broker notes for itself, on queues whose names begin with $, is left out unless --queue names it. Each message is
-    confirmed; Ctrl-C ends the replay and says with which --from-lsn it goes on. A running broker is not held up by it:
-    keep an --archive-dir for what is to be replayed slowly.
+    A message is sent once for each queue that it was enqueued on. Messages of transactions that were not committed are
+    left out, and so are internal queues (their names begin with $) unless --queue names them. Each message is
+    confirmed. Ctrl-C ends the replay and prints the --from-lsn that continues it. A replay does not delay a running
+    broker: for a slow replay, keep an archive (--archive-dir).
 
-    The exit status is 1 if not everything that was meant was accepted, and 2 if there is no log.
+    The exit status is 0 if all selected messages were accepted, 1 if some were not, and 2 if there is no log or the
+    command is wrong.
     """
     if not paths and not archives:
         raise click.UsageError("Missing argument 'STORE|ARCHIVE...'.")

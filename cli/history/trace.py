@@ -219,12 +219,12 @@ def _show(one: _Traced, with_store: bool) -> None:
         )  # fmt: skip
     out.print(table)
     for first, end in one.life.missing:
-        out.print(f"LSN {first} to {end} is not kept: what happened there is not known")
+        out.print(f"LSN {first} to {end} is not kept: the history there is unknown")
     for damage in one.life.damage:
         out.print(f"LSN {damage.first_lsn} to {damage.end_lsn} can't be read: {damage.why}")
     for first, end in one.life.unwritten:
         out.print(f"LSN {first} to {end}: acquisitions were not written down, or not all; the broker does that with "
                   "--journal-acquisitions")  # fmt: skip
     if one.life.unwritten and one.life.on:
-        out.print("how many messages each consumer has now, a running broker tells: cairnmq ctl links list")
+        out.print("for the present number of messages of each consumer: cairnmq ctl links list")
     out.print(f"now: {printable(_status(one))}")

@@ -144,4 +144,4 @@ def _ask(text: str, *, again: bool) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise CairnError("standard input", "the password is no UTF-8", "choose another one") from error
+        raise CairnError("standard input", "the password is not UTF-8", "choose another one") from error

@@ -28,7 +28,7 @@ EVENTS = {
     "broker.sidecars": "The directory of the column index.",
     "broker.exporting": "The target of the export.",
     "broker.config": "The configuration file.",
-    "broker.unknown-variable": "A variable `CAIRNMQ_*` in the environment that is no option. It is ignored.",
+    "broker.unknown-variable": "A variable `CAIRNMQ_*` in the environment that is not an option. It is ignored.",
     "broker.recovering": "Progress of a recovery that takes more than two seconds.",
     "broker.recovered": "A result of recovery: messages, queues, repaired tail. Clients are admitted.",
     "broker.reloaded": "A reload was applied.",

@@ -154,7 +154,7 @@ def admits_anonymous(host: str, said: int, has_names: bool) -> bool:
         raise CairnError(
             f"--listen {host}",
             "everyone who reaches this address could read and write all messages",
-            "say --anonymous twice if that is meant, or who can log in with --users-file, or listen on 127.0.0.1",
+            "give --anonymous twice to allow it, or name users with --users-file, or listen on 127.0.0.1",
         )
     return True
 

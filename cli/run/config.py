@@ -60,7 +60,7 @@ def _warn(connect_to: tuple[str, ...]) -> None:
 def _show(as_json: bool, is_changed: bool, **values: Any) -> None:
     """Show the values of all options of `cairnmq broker`, and where each comes from.
 
-    It accepts the options of `cairnmq broker`. Passwords are not shown. The column "reload" tells whether a reload
+    It accepts the options of `cairnmq broker`. Passwords are not shown. The column "reload" shows whether a reload
     applies a changed value.
 
     \b

@@ -30,7 +30,7 @@ def auto_links_of(texts: Sequence[str], targets: Sequence[Target]) -> list[AutoL
         if f"{link.connector}:{link.external}" in names:  # by default it is called host:port
             raise CairnError(
                 f"--auto-link {link.name}", f"a connector's name with a colon, {link.connector}:{link.external}, "
-                "can't be told from an address behind it", "give it one with name= in --connect-to",
+                "is ambiguous with an address", "give it one with name= in --connect-to",
             )  # fmt: skip
     return links
 

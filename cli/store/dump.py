@@ -48,30 +48,30 @@ class _Number(click.ParamType[int]):
 @click.command("dump")
 @click.argument("paths", nargs=-1, metavar="STORE|ARCHIVE|CONTAINER...")
 @archives_option
-@click.option("--from-lsn", type=_Number("LSN"), default=0, help="Leave out what stands before this LSN.")
+@click.option("--from-lsn", type=_Number("LSN"), default=0, help="Leave out records before this LSN.")
 @click.option("--to-lsn", type=_Number("LSN"), help="Stop before this LSN.")
-@click.option("--since", metavar="TIME", help="Leave out what is older: a time, or an age like 10m.")
-@click.option("--until", metavar="TIME", help="Leave out what is younger.")
-@click.option("--last", type=click.IntRange(1, 10_000_000), metavar="N", help="Only the last N of what is meant.")
+@click.option("--since", metavar="TIME", help="Leave out older records: a time, or an age such as 10m.")
+@click.option("--until", metavar="TIME", help="Leave out newer records.")
+@click.option("--last", type=click.IntRange(1, 10_000_000), metavar="N", help="Only the last N selected records.")
 @click.option("--type", "types", multiple=True, metavar="NAME",
-              help="Only records of this type, like start, enqueue, dequeue, chunk, delete, log-open; `enqueue` finds "
-              "start+enqueue too. Repeatable.")  # fmt: skip
+              help="Only records of this type: start, enqueue, dequeue, chunk, delete, log-open; `enqueue` also "
+              "selects start+enqueue. Repeatable.")  # fmt: skip
 @click.option("--queue", "queues", multiple=True, metavar="NAME|ID", help="Only records of this queue. Repeatable.")
 @click.option("--message", "messages", type=_Number("LSN"), multiple=True,
               help="Only records of the message with this id. Repeatable.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @click.option("--payload", type=_Number("N", {"all": WHOLE_PAYLOAD}), metavar="N|all",
-              help="Bytes of payload to show: by default 32, with --json none.")  # fmt: skip
+              help="Bytes of payload to show.  [default: 32; 0 with --json]")  # fmt: skip
 @click.option("--whole", is_flag=True,
-              help="What `cairnmq load` makes a store of: JSON, with all payloads and the wiring.")  # fmt: skip
+              help="Print input for `cairnmq load`: JSON with all payloads.")  # fmt: skip
 @click.option("--redact", "rules", multiple=True, metavar="RULE",
               help="Hide body, properties, application-properties, application-properties:NAME, annotations, all of "
               "these, or payloads, each byte of them. Repeatable.")  # fmt: skip
 @click.option("--redact-key", metavar="TEXT", envvar="CAIRNMQ_REDACT_KEY",
-              help="Show a keyed hash of what is hidden: equal values stay equal. Else it is filler.")  # fmt: skip
-@click.option("--blocks", is_flag=True, help="Also a line per block.")
+              help="Show keyed hashes of hidden values, not filler: equal values stay equal.")  # fmt: skip
+@click.option("--blocks", is_flag=True, help="Also print a line per block.")
 @connect_options("The PostgreSQL server that knows the queues' names")
-@click.option("--summary", is_flag=True, help="Only totals: records per type, bytes, LSNs, damage.")
+@click.option("--summary", is_flag=True, help="Print only totals: records per type, bytes, LSNs, damage.")
 @answering
 def dump(
     paths: tuple[str, ...], archives: tuple[str, ...], from_lsn: int, to_lsn: int | None, since: str | None,
@@ -79,12 +79,14 @@ def dump(
     as_json: bool, payload: int | None, whole: bool, rules: tuple[str, ...], redact_key: str | None, blocks: bool,
     connect: str | None, catalog: str | None, summary: bool,
 ) -> int:  # fmt: skip
-    """Show what stands in a journal, a record per line, also while a broker runs on it.
+    """Print the records of a journal, one per line. A broker may be running.
 
-    STORE is a store directory or the directory of a journal, ARCHIVE what --archive-dir named; a store and its archive
-    together show all there ever was. CONTAINER is one of a journal's or an archive's files. Nothing is ever
-    written. Damage is shown where it lies. The exit status is 1 if something that was once durable can't be read, 2 if
-    there is no journal or the command is wrong, and 0 otherwise, also if the end of the log is torn.
+    STORE is a store directory or the directory of a journal, and ARCHIVE is an archive directory (--archive-dir). A
+    store and its archive together have the complete history. CONTAINER is a file of a journal or an archive. The
+    command writes nothing to them. Damage is shown at its place in the log.
+
+    The exit status is 0 if all records are readable, also if the end of the log is torn; 1 if a durable record can't
+    be read; and 2 if there is no journal or the command is wrong.
     """
     paths, empty = _read(paths, archives)
     chosen = checked_types(types)
@@ -118,7 +120,7 @@ def dump(
             sys.stdout.write((totals.as_json() if as_json else totals.as_text()) + "\n")
         sys.stdout.flush()
     truncated = evidence.truncation() if all(map(os.path.isdir, paths)) else ""
-    opaque = f"{redaction.opaque} payloads are filler in whole or in part" if redaction and redaction.opaque else ""
+    opaque = f"{redaction.opaque} payloads are completely or partly filler" if redaction and redaction.opaque else ""
     for told in dict.fromkeys((*empty, truncated, *evidence.remarks(), *wiring_remarks, opaque, totals.damage_text())):
         if told:
             remark("dump", told)
@@ -130,7 +132,7 @@ def _read(paths: tuple[str, ...], archives: tuple[str, ...]) -> tuple[tuple[str,
     given = list({os.path.realpath(path): path for path in reversed((*paths, *archives))}.values())[::-1]
     empty = [path for path in archives if path in given and os.path.isdir(path) and not os.listdir(path)]
     filled = tuple(path for path in given if path not in empty)
-    return (filled, [f"{path}: nothing is in it yet" for path in empty]) if filled else (tuple(given), [])
+    return (filled, [f"{path}: empty" for path in empty]) if filled else (tuple(given), [])
 
 
 def _wiring(

@@ -22,14 +22,14 @@ from ..common.units import SIZE
               help="Of the new log's containers, at least 512K.")  # fmt: skip
 @click.option("--without-end", is_flag=True,
               help="The lines are by hand, or an older version's, or all that is left of a dump.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @answering
 def load(target: str, source: IO[bytes], plain: bool, container_size: int, without_end: bool, as_json: bool) -> None:
-    """Make a store at DIR of what `cairnmq dump --whole` wrote, from FILE or standard input.
+    """Make a store at DIR from the output of `cairnmq dump --whole`, in FILE or on standard input.
 
-    Lines may have been taken out, added or changed. The new store is another log: records keep their order, LSNs and
-    all that refers to them are replaced. A line that is not right is told with its number, and then nothing is made.
-    A dump that was cut, whose last line is missing, makes nothing. DIR must not exist.
+    Lines may have been removed, added or changed. The new store is another log: records keep their order, and LSNs and
+    references to them are replaced. An invalid line is an error with its number, and no store is made. The same applies
+    to a truncated dump, which has no last line. DIR must not exist.
     """
     with Bars() as bars:
         made = run_load(
@@ -42,12 +42,12 @@ def load(target: str, source: IO[bytes], plain: bool, container_size: int, witho
         places = f"{made.messages} messages on {made.queues} queues" if not plain else "a plain journal"
         print(f"loaded {made.records} records to {target}: {places}")
     if made.unknown:
-        told = f"{made.unknown} LSNs that records refer to have no record, as in what was dumped"
+        told = f"{made.unknown} LSNs that records refer to have no record, as in the dumped store"
         remark("load", told)
     if made.left_out > 0:
         remark("load", f"{made.left_out} records fewer than were dumped are in the lines")
     elif made.left_out < 0:
         remark("load", f"{-made.left_out} records more than were dumped are in the lines")
     if made.damaged:
-        told = f"{made.damaged} lines tell of damage: what stood there is not loaded"
+        told = f"{made.damaged} lines report damage: the records there are not loaded"
         remark("load", told)

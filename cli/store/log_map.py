@@ -12,7 +12,7 @@ COLUMNS, ROWS = 64, 16
 _SHADES = (" ", "░", "▒", "▓", "█")
 _STYLES = ("dim", "red", "yellow", "green", "green")
 HOLE = "·"
-LEGEND = "B base, E end, {shades} live ratio from 0 to 1, · given back; a cell is {group}"
+LEGEND = "B base, E end, {shades} live ratio from 0 to 1, · reclaimed; a cell is {group}"
 
 
 def log_map(slots: Sequence[SlotStat], container_bytes: int) -> list[Text]:

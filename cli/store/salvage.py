@@ -24,19 +24,19 @@ from ..common.shown_rows import Bars, console
 @click.option("--to", "target", type=LocalDirectory(), metavar="NEW_STORE", help="Make a new store there.")
 @click.option("--in-place", is_flag=True, help="Put the salvaged store in the place of the damaged one.")
 @connect_options("The PostgreSQL server that the damaged store's wiring is on; only with --to")
-@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @partial(answering, failed=1)
 def salvage(
     store: str, target: str | None, in_place: bool, connect: str | None, catalog: str | None, as_json: bool
 ) -> int:
-    """Recover every message that is whole from a damaged STORE, on which no broker runs.
+    """Recover every complete message from a damaged STORE. No broker may run on it.
 
     With --to the damaged store is only read. With --in-place its journal and wiring are moved to
-    STORE/quarantine-TIME first. Nothing is ever deleted. What could not be recovered is kept in the directory
+    STORE/quarantine-TIME first. Nothing is deleted. Data that could not be recovered is kept in the directory
     quarantine of the new store, with a report that also lists the messages that may have been dequeued before.
     The wiring of the new store is in SQLite.
 
-    The exit status is 0 if everything was whole, 3 if something was lost or may have been, and 1 for an error.
+    The exit status is 0 if everything was complete, 3 if data was or may have been lost, and 1 for an error.
     """
     if bool(target) == in_place:
         raise CairnError("cairnmq salvage", "where to?", "give either --to NEW_STORE or --in-place")
@@ -60,7 +60,7 @@ def salvage(
 def _print(report: SalvageReport) -> None:
     out = console()
     if report.findings:
-        table = Table("container", "LSN", "what is wrong", "unknown records", title="Damage", title_justify="left")
+        table = Table("container", "LSN", "damage", "unknown records", title="Damage", title_justify="left")
         gaps = {gap.finding: gap for gap in report.gaps}
         for finding in report.findings:
             gap = gaps.get(finding)
@@ -71,7 +71,7 @@ def _print(report: SalvageReport) -> None:
     for remark in report.remarks:
         out.print(printable(remark))
     if not report.salvaged:
-        out.print("everything is whole, and in its place: nothing was changed")
+        out.print("everything is complete and in its place: nothing was changed")
         return
     table = Table("queue", "salvaged", "lost", "doubtful", title="Messages", title_justify="left")
     for name, count in report.queues.items():

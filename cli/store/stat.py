@@ -80,7 +80,7 @@ def _show(found: Stat, containers: bool, queues_shown: int) -> None:
     for note in found.notes:
         shown.print(printable(note))
     if not found.complete:
-        shown.print("some of it can't be read: the figures are of the rest; `cairnmq verify` tells what is wrong")
+        shown.print("parts can't be read, and the figures leave them out; `cairnmq verify` shows the damage")
 
 
 def _lines(log: dict[str, Any]) -> list[tuple[str, str]]:

@@ -21,16 +21,15 @@ _STYLES = {"corrupt": "bold red", "torn": "yellow", "note": "dim"}
 @store_argument
 @archive_option
 @connect_options("The PostgreSQL server that the store's wiring is on")
-@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @answering
 def verify(store: str, archive_dir: str | None, connect: str | None, catalog: str | None, as_json: bool) -> int:
     """Check all of a store: every checksum and reference, the checkpoint and SQL against the journal.
 
-    Also while a broker runs on it; nothing is ever written. STORE may also be a backup, or a journal directory alone.
+    A broker may be running; the command writes nothing. STORE may also be a backup, or a journal directory.
 
-    The exit status is 0 if all is well, also if the end of the log is torn, as a crash leaves it; 1 if something
-    that was once durable is not as it was written, or things that belong together disagree; 2 if there is nothing
-    that could be verified.
+    The exit status is 0 if the store is consistent, also if the end of the log is torn, as after a crash. It is 1 if
+    durable data is damaged or inconsistent, and 2 if there is no store or the command is wrong.
     """
     report = VerifyReport(store)
     try:

@@ -106,7 +106,7 @@ def partition(lab: Lab, sides: tuple[str, ...]) -> None:
 
 @cluster_lab.command(short_help="Drop all packets that a node sends")
 @_NODE
-@click.option("--in", "ingress", is_flag=True, help="Drop what the node receives instead of what it sends.")
+@click.option("--in", "ingress", is_flag=True, help="Drop frames that the node receives instead of those it sends.")
 @click.pass_obj
 def cut(lab: Lab, node: int, ingress: bool) -> None:
     """Drop all packets in one direction: those that the node sends."""

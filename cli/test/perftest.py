@@ -134,12 +134,12 @@ def perftest(
 ) -> None:  # fmt: skip
     """Load a broker with messages and measure it.
 
-    Without a role, all of the test is done by this one command. With roles, run --setup first and let it end; then,
-    with the same options and at once, --subscribe --nsubs times, --publish --npubs times and --control once, on any
-    machines.
+    Without a role, this command runs the complete test. With roles, run --setup first and wait until it ends. Then
+    start at the same time and with the same options: --subscribe --nsubs times, --publish --npubs times, and --control
+    once, on any machines.
 
-    With --soak, it starts a broker itself, kills it under its clients again and again, and says whether what was
-    confirmed was kept: exit status 0 if it was, 1 if it was not, 2 if it was called wrongly.
+    With --soak, it starts a broker itself, kills it repeatedly while clients are connected, and checks that all
+    confirmed messages are kept. The exit status is 0 if they are, 1 if they are not, and 2 if the command is wrong.
     """
     if output is not None:
         check_writable("--output", output)

@@ -155,7 +155,7 @@ def _address(ready_address: str | None) -> tuple[str, int]:
 def _check(given: SoakOptions, load: dict[str, Any]) -> None:
     """Raises `click.UsageError`, so that the exit status is 2."""
     if not load["durable"]:
-        raise click.UsageError("--soak is about what must last: say --durable yes")
+        raise click.UsageError("--soak needs durable messages: use --durable yes")
     if not load["npubs"] or not load["nsubs"]:
         raise click.UsageError("--soak takes at least one publisher and one subscriber")
     if given.power_cut and given.start_command is None and (reason := unavailable_reason("ext4")):
@@ -188,7 +188,7 @@ def _check_commands(given: SoakOptions) -> None:
 def _check_places(given: SoakOptions) -> None:
     store = Path(given.store_dir) if given.store_dir is not None else None
     if store is not None and store.exists() and any(store.iterdir()):
-        raise click.UsageError(f"--store-dir {store} is not empty: what is in it would count as never sent")
+        raise click.UsageError(f"--store-dir {store} is not empty: its messages would count as never sent")
     for option, place in (("--work-dir", given.work_dir), ("--store-dir", given.store_dir)):
         try:
             if place is not None:
@@ -259,7 +259,7 @@ class _Screen:
         for text in sorted({trouble.text for trouble in found.verdict.troubles})[:5]:
             print(f"the broker said: {printable(text)}")
         if found.unchecked:
-            print("the last histories were not brought to an end: what is lost of them is not known")
+            print("the last histories are incomplete: losses in them are unknown")
         if self.kept:
             print(f"histories and the broker's output: {self.kept}")
         print(printable(found.line()))

@@ -116,7 +116,7 @@ def test_where_rows_do_not_fit(store: str) -> None:
 def test_where_standard_output_is_full(store: str, how: tuple[str, ...]) -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:
         found = run("groups", store, "--master", "local[1]", *how, stdout=full)
-    told = "cairnmq: standard output: No space left on device; what stands there is not all\n"
+    told = "cairnmq: standard output: No space left on device; the output there is incomplete\n"
     assert (found.returncode, found.stderr) == (2, told)
 
 

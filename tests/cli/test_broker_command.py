@@ -73,8 +73,8 @@ def test_a_port_in_use_is_refused_before_the_store_is_touched(tmp_path: Path) ->
 
 def test_an_open_address_needs_to_be_meant(tmp_path: Path) -> None:
     arguments = ("broker", "--store-dir", str(tmp_path / "data"), "--port", "0", "--listen", "0.0.0.0")
-    assert "say --anonymous twice" in one_line(run(*arguments))
-    assert "say --anonymous twice" in one_line(run(*arguments, "--anonymous"))
+    assert "give --anonymous twice" in one_line(run(*arguments))
+    assert "give --anonymous twice" in one_line(run(*arguments, "--anonymous"))
     with broker(tmp_path / "data", "--listen", "0.0.0.0", "--anonymous", "--anonymous") as running:
         running.wait_for(r" listening on 0\.0\.0\.0:")
 

@@ -88,4 +88,4 @@ def test_with_a_users_file_any_address_will_do(tmp_path: Path) -> None:
         running.wait_for(r" listening on 0\.0\.0\.0:")
     command = [CAIRNMQ, "broker", "--store-dir", "x", "--listen", "0.0.0.0", "--users-file", str(path), "--anonymous"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
-    assert "say --anonymous twice" in refused(result)
+    assert "give --anonymous twice" in refused(result)

@@ -196,7 +196,7 @@ def processes_about(place: Path) -> list[str]:
         (("--soak", "10s", "--work-dir", "/proc"), "--work-dir /proc: it can't be written"),
         (("--soak", "10s", "--store-dir", "/proc/x"), "--store-dir /proc/x: it can't be written"),
         (("--soak", "10s", "--plot", "/proc/soak.png"), "--plot /proc/soak.png: it can't be written"),
-        (("--soak", "10s", "--durable", "no"), "say --durable yes"),
+        (("--soak", "10s", "--durable", "no"), "use --durable yes"),
         (("--soak", "ten"), "--soak ten: invalid duration"),
         (("--soak", "10s", "--publish"), "leave out the roles"),
         (("--soak", "10s", "--nsubs", "0"), "at least one publisher and one subscriber"),

@@ -187,7 +187,7 @@ def test_an_empty_archive_is_no_error(store: Store, command: Dump, tmp_path: Pat
     lsns = store.put_flushed(b"x")
     found = command("dump", store.path, "--archive-dir", archive, "--json")
     assert (found.status, messages(found)) == (0, lsns)
-    assert f"{archive}: nothing is in it yet" in found.err
+    assert f"{archive}: empty" in found.err
     alone = command("dump", "--archive-dir", archive)
     assert (alone.status, "the directory is empty" in alone.err) == (2, True)
 

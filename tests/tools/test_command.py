@@ -38,7 +38,7 @@ def test_head_ends_it_quietly(store: Store) -> None:
 
 def test_a_full_disk_behind_it_is_told(store: Store) -> None:
     result = shell(f"{RUN} . > /dev/full", store.path)
-    assert result.stderr == "cairnmq: standard output: No space left on device; what stands there is not all\n"
+    assert result.stderr == "cairnmq: standard output: No space left on device; the output there is incomplete\n"
     assert result.returncode == 2
 
 

@@ -90,7 +90,7 @@ def test_a_full_disk_for_what_is_found_gives_2(store: Store, words: tuple[str, .
     with open("/dev/full", "w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S)
     assert done.returncode == 2
-    assert done.stderr == "cairnmq: standard output: No space left on device; what stands there is not all\n"
+    assert done.stderr == "cairnmq: standard output: No space left on device; the output there is incomplete\n"
 
 
 @pytest.mark.parametrize("words", [one for one in ASK if "--json" not in one], ids=" ".join)

@@ -43,7 +43,7 @@ class HistoryView:
             need_directory(path, "name a store directory, and archives")
         filled = [path for path in paths if RealDirectory(path).names()] or paths
         self.directories = [directory_of_containers(path) for path in filled]
-        self.remarks = [f"{path}: nothing is in it yet" for path in paths if path not in filled]
+        self.remarks = [f"{path}: empty" for path in paths if path not in filled]
         self._stores = stores_of(self.directories)
         self._holds = self._hold() if holds else []
         try:
