@@ -15,7 +15,7 @@ from ..journal.format import container
 from .damage_survey import Survey, survey
 
 REMEDY = (
-    "nothing was changed; `cairnmq salvage` recovers what is whole, `cairnmq dump` shows it; or restore the files from "
+    "nothing was changed; `cairnmq salvage` recovers complete messages, `cairnmq dump` lists them; or restore from "
     "a backup"
 )
 _TOLD = 3
@@ -29,7 +29,7 @@ def explained(error: CorruptJournal, directory: Directory, queue_names: Mapping[
     try:
         found = survey(directory, queue_names)
     except CairnError as another:
-        return _with(error, directory.path, f"{error.reason}; what is lost can't be told ({another.reason})")
+        return _with(error, directory.path, f"{error.reason}; the loss can't be determined ({another.reason})")
     hit = [finding.place for finding in found.findings if finding.end_lsn > error.first_lsn]
     is_missing = "" in hit[:2]  # before a missing container is mostly the unused rest of another
     place = directory.path if not hit or is_missing else f"{directory.path}/{hit[0]}"
@@ -65,7 +65,7 @@ def sentences(found: Survey, queue_names: Mapping[int, str]) -> list[str]:
     if any(gap.unknown for gap in found.gaps):
         told += _unknown(found)
     elif not found.lost:
-        told.append("every message is whole")
+        told.append("every message is complete")
     return told
 
 

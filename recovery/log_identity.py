@@ -45,7 +45,7 @@ def identify(directory: Directory, store_uuid: UUID | None = None) -> Identity:
     if not heads:
         heads = _told(directory)
     if not heads:
-        raise NoLog(directory.path, f"no journal: {mark.NAME}: {why}; and no container tells whose it is")
+        raise NoLog(directory.path, f"no journal: {mark.NAME}: {why}; and no container has a readable header")
     (uuid, size), _ = max(heads.items(), key=lambda item: (item[0][0] == store_uuid, item[1]))
     finding = Finding("corrupt", 0, 0, mark.NAME, why)
     return Identity(Mark(False, 0, uuid, size, 1, 0, 0, 0), finding)
@@ -58,13 +58,13 @@ def _mark(directory: Directory) -> tuple[Mark | None, str]:
         found = mark.read(directory)
     except DiskError as error:
         return None, error.reason
-    return found, "" if found else "it holds no whole mark"
+    return found, "" if found else "it has no intact copy"
 
 
 def _doubt(directory: Directory) -> Finding | None:
     if all(mark.read_places(directory)):
         return None
-    why = "one of its two places holds no whole mark; if that was the newer one, nothing tells how far the log went"
+    why = "one of its two copies is damaged; if it was the newer one, the end of the log is unknown"
     return Finding("corrupt", 0, 0, mark.NAME, why)
 
 

@@ -20,7 +20,7 @@ def open_memory_store(
     refuse_archive(options, "memory")
     if path:
         refuse_other_kind(path, "memory")
-    return MemoryStore(), SqlReport(remarks=["in memory: everything is gone when this broker ends"])
+    return MemoryStore(), SqlReport(remarks=["in memory: messages are lost when the broker stops"])
 
 
 def refuse_archive(options: StoreOptions, kind: str) -> None:

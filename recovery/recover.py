@@ -60,7 +60,7 @@ def open_store(
     place = StoreDirectory(path)
     try:
         if is_formatted(place.journal) and not place.has_wiring() and options.connect is None:
-            raise ForeignStore(place.wiring_path, "the wiring is gone, though there is a journal", RESTORE_OR_SALVAGE)
+            raise ForeignStore(place.wiring_path, "the wiring is missing, but there is a journal", RESTORE_OR_SALVAGE)
         wiring = open_wiring(path, options.connect, options.catalog)
         checkpoint = LmdbFile(place.checkpoint_path)
         try:
@@ -189,7 +189,7 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
     Whether it was new, and the container size of the journal.
     """
     if is_formatted(directory) and not wiring.is_identified():
-        why = "it does not say whose store this is, and there is a journal"
+        why = "it has no store ID, but there is a journal"
         raise ForeignStore(wiring.place, why, wiring.remedy)
     uuid, formatted = wiring.identify(uuid4())
     if is_formatted(directory):
@@ -198,7 +198,7 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
             raise ForeignStore(
                 directory.path,
                 f"the journal is of store {mark.log_uuid}, the wiring {wiring.place} of store {uuid}",
-                "put back the files that belong together, or have `cairnmq salvage` recover what is whole",
+                "restore the files that belong together, or have `cairnmq salvage` recover the messages",
             )
         if not formatted:
             directory.sync()  # the creator of the mark stopped, perhaps before its name was durable
@@ -206,7 +206,7 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
         return False, mark.container_bytes
     if any(file_number(name) is not None for name in directory.names()):
         raise ForeignStore(
-            f"{directory.path}/{MARK_NAME}", "it is gone: no mark says whose the containers are", RESTORE_OR_SALVAGE
+            f"{directory.path}/{MARK_NAME}", "missing: the containers can't be assigned to a store", RESTORE_OR_SALVAGE
         )
     if formatted:
         empty = "remove the whole store directory to start with an empty store"
@@ -214,7 +214,7 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
             empty = f"name the --store-dir of store {uuid}, or another --catalog to start with an empty store"
         raise ForeignStore(
             directory.path,
-            "the journal is gone, though the wiring knows that there was one",
+            "the journal is missing, but the wiring belongs to one",
             f"restore it from a backup; {empty}",
         )
     size = container_size(options.container_bytes, options.min_container_bytes)

@@ -67,13 +67,13 @@ def told(discarded: int, expunged: Mapping[str, int], homeless: Mapping[int, int
     """Return a line for each group of discarded, deleted or kept messages that are on no known queue."""
     found = []
     if discarded:
-        found.append(f"discarded {discarded} messages that were never whole or never on a queue")
+        found.append(f"discarded {discarded} incomplete messages or messages that were on no queue")
     found += [
         f"deleted {count} messages of queue {name!r}, which was being deleted when the broker stopped"
         for name, count in expunged.items()
     ]
     found += [
-        f"kept {count} messages of queue id {queue_id}, which SQL does not know; they are delivered to nobody"
+        f"kept {count} messages of queue id {queue_id}, which is not in SQL; they are not delivered"
         for queue_id, count in sorted(homeless.items())
     ]
     return found

@@ -33,7 +33,7 @@ class Restored:
             known = State(reader.container_bytes)
             checkpoint.restore(known, entries)
             if not reader.resume_after(meta.block_lsn, meta.block_crc):
-                raise BadCheckpoint(f"the log does not have the block at LSN {meta.block_lsn} that it goes on behind")
+                raise BadCheckpoint(f"the log does not have the block at LSN {meta.block_lsn} that it continues")
         except (BadCheckpoint, ValueError, KeyError, TypeError) as error:  # sealed, but invalid content
             self.why_not = str(error)
             return

@@ -50,6 +50,12 @@ FORBIDDEN = {
 TOO_LONG = f"more than {MOST_WORDS} words"
 REPEATED = "the docstring of another object"
 STANDS_ALONE = "the first sentence stands alone"
+MESSAGES = {
+    "say invalid or not a": r"\b(?:it|that|which|X) is no (?!longer)\w|\bmeans nothing\b",
+    "name the actor or use the passive": r"\bnobody\b|\bsomebody\b|\bwhoever\b",
+    "write plain English": r"\bjust now\b|\bgo(?:es)? on\b|\bbegin anew\b|\bput back|\bwhat is wrong\b",
+}
+"""Rules for texts of errors, logs, help and metrics, in addition to those of pages."""
 ELLIPTIC = re.compile(
     r"(?:The same|One of|As|It|Its|It's|He|They|Their|Of|What|Who|Whose|Whom|Which|Whether|Where|How|Why)\b"
 )
@@ -122,6 +128,32 @@ def sentences_of(docstring: str) -> list[str]:
     text = _ROW.sub(lambda row: f"| {re.sub(' {2,}', ' | ', row[0].strip())} |", _BLOCK.sub("", docstring))
     headings, paragraphs, cells = prose(text)
     return [one for text in (*headings, *paragraphs, *cells) for one in _SENTENCE.split(text)]
+
+
+def messages(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each string of several words in a Python file; docstrings are left out.
+
+    They are the texts of errors, log lines, help and metrics. X stands for values in them.
+    """
+    pending: list[ast.AST] = [ast.parse(text)]
+    while pending:
+        node = pending.pop()
+        match node:
+            case ast.Expr(value=ast.Constant()):
+                continue
+            case ast.Constant(value=str(value)) if re.search(r"[a-z] ", value):
+                yield node.lineno, value
+            case ast.JoinedStr(values=parts):
+                yield node.lineno, "".join(str(one.value) if isinstance(one, ast.Constant) else "X" for one in parts)
+                pending += [one for one in parts if not isinstance(one, ast.Constant)]
+                continue
+        pending += ast.iter_child_nodes(node)
+
+
+def message_problems(message: str) -> list[tuple[str, str]]:
+    """Return the rules that a text of an error, a log line, help or a metric violates."""
+    rules = {rule: pattern for rule, pattern in FORBIDDEN.items() if not rule.startswith("a heading")} | MESSAGES
+    return [(rule, message) for rule, pattern in rules.items() if re.search(pattern, message)]
 
 
 def docstring_problems(docstring: str) -> list[tuple[str, str]]:
@@ -198,6 +230,28 @@ def test_docstrings_are_in_standard_english(problems_of_code: dict[str, list[tup
         if name not in allowed
     ]
     assert found == []
+
+
+def test_messages_are_in_standard_english() -> None:
+    found = [
+        f"{name}:{line}: {rule}: {text}"
+        for name in CODE
+        for line, message in messages((ROOT / name).read_text())
+        for rule, text in message_problems(message)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("code", "rule"),
+    [
+        ('log.error("the queue %s is gone", name)', "name the end state"),
+        ('raise CairnError(f"the port {port}", f"{port!r} is no number")', "say invalid or not a"),
+        ('option("--ca", help="What signs the certificate.")', "name the subject"),
+    ],
+)
+def test_rules_find_messages(code: str, rule: str) -> None:
+    assert [each for _, text in messages(code) for each, _ in message_problems(text)] == [rule]
 
 
 def test_code_exceptions_are_not_clean(problems_of_code: dict[str, list[tuple[int, str, str]]]) -> None:

@@ -37,7 +37,7 @@ class DeltaSink:
         try:
             self.exported = Ranges.of(self._stored)
         except ValueError as error:
-            raise CairnError(self._path, f"its transactions say no runs of LSNs: {error}", "export anew") from error
+            raise CairnError(self._path, f"invalid ranges of LSNs in its log: {error}", "export anew") from error
 
     def write_batch(self, part: ExportPart, rows: Rows) -> None:
         """Write the *rows* of *part* as one transaction of Delta."""
@@ -96,4 +96,4 @@ class DeltaSink:
         said = " ".join(str(error).split())[:300]
         if any(text in said for text in _FULL):
             return DiskFull(self._path, "no space left", "free some space or raise the quota")
-        return CairnError(self._path, f"Delta Lake says: {said}", "nothing was added; try again when that is mended")
+        return CairnError(self._path, f"Delta Lake: {said}", "nothing was added; fix the cause and try again")

@@ -68,7 +68,7 @@ class ParquetSink:
             if isinstance(error, OSError):
                 raise disk_error(self._path, "write", error) from error
             if isinstance(error, pa.ArrowException):
-                raise CairnError(self._path, f"Parquet can't be written: {error}", "see what Arrow says") from error
+                raise CairnError(self._path, f"Parquet can't be written: {error}", "see this message") from error
             raise
         self.exported = part.added_to(self.exported)
         self._moving = [os.path.relpath(path, self._path) for path in written]

@@ -107,7 +107,7 @@ def partition_named(text: str) -> tuple[str, ...]:
     """Parses --partition-by. Raises `CairnError`."""
     names = tuple(name.strip() for name in text.split(",")) if text != "none" else ()
     if any(name not in PARTITIONS for name in names) or len(set(names)) != len(names):
-        raise CairnError(f"--partition-by {text}", "no table can be partitioned so", "say day,queue or day or none")
+        raise CairnError(f"--partition-by {text}", "unknown partitioning", "use day,queue or day or none")
     return names
 
 

@@ -31,7 +31,7 @@ from ..views.records import Names, ReadOptions
 
 _READ_BYTES = 16 << 20
 """The size of the log that is converted to rows at a time."""
-_REMEDY = "--skip-damaged leaves that out; `cairnmq verify` tells what is lost"
+_REMEDY = "--skip-damaged leaves it out; `cairnmq verify` shows the losses"
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class SidecarSource:
     def rows(self, part: ExportPart, columns: tuple[str, ...], names: Mapping[int, str]) -> Iterator[pa.RecordBatch]:
         for sidecar in {unit.of.path: unit.of for unit in part.units}.values():
             if not is_whole(sidecar):
-                why = "its checksum says that it is damaged"
+                why = "its checksum does not match: it is damaged"
                 raise CairnError(sidecar.path, why, "remove it, and export the store or the archive")
             self._refuse_damage(sidecar, part)
             yield from _rows_of(sidecar, part, columns, names)

@@ -60,7 +60,7 @@ class Target:
         make_directories(self.own)
         fd = lock_file(os.path.join(self.own, "lock"))
         if fd is None:
-            raise StoreInUse(self.path, "another export goes there just now", "wait for it, or name another one")
+            raise StoreInUse(self.path, "another export is writing there", "wait for it, or name another one")
         self._lock_fd = fd
         try:
             self.identity = _identity(place)
@@ -110,7 +110,7 @@ def _identity(path: str) -> ExportIdentity | None:
     try:
         number = decode_json(data, _Head).format
         if number > _FORMAT:
-            raise ForeignStore(path, f"an export of format {number}", "go on with a newer version")
+            raise ForeignStore(path, f"an export of format {number}", "use a newer version")
         return decode_json(data, ExportIdentity)
     except ValueError as error:
         raise unreadable(path, str(error)) from error

@@ -113,4 +113,4 @@ def told(place: str, error: Exception) -> CairnError:
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
     if lines[0].startswith("An error occurred while calling ") and (said := _IN_JAVA.search(text)):
         lines = [said[1]]
-    return CairnError(place, f"Spark failed: {lines[0][:300]}", "--spark-log FILE keeps what Spark says")
+    return CairnError(place, f"Spark failed: {lines[0][:300]}", "--spark-log FILE keeps the log of Spark")

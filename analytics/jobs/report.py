@@ -128,7 +128,7 @@ def _overview(tables: dict[str, pa.Table], truncated: str) -> str:
 
 def _section(job: Job, table: pa.Table, made: datetime) -> str:
     count = table.num_rows
-    nothing = "All is well: nothing was found." if job.name == "integrity" else "No rows."
+    nothing = "No problems were found." if job.name == "integrity" else "No rows."
     said = f'<p class="about">{counted(count, "row")}</p>' if count else f'<p class="about">{nothing}</p>'
     plot = PLOTS.get(job.name)
     figure = plot(table.to_pylist()) if plot is not None and count else None

@@ -350,7 +350,7 @@ class _Scan:
             peek(memoryview(data.data)[self._at - lsn :], self._at, self._scanner.log_id)
         except BadBlock as error:
             return error.why
-        return "its block passes the end of what counts"
+        return "its block exceeds the durable end of the log"
 
     def _proven(self, window: Window, found: _Candidates, begin: int, end: int) -> int:
         """The first of the blocks from *begin* to *end*, those of *window*, that is not whole; *end* if all are."""

@@ -144,7 +144,7 @@ def read(path: str) -> Sidecar:
         size_bytes = os.path.getsize(path)
         found = (pq.read_schema(path).metadata or {}).get(_KEY)
         if found is None:
-            raise ValueError("nothing in it says so")
+            raise ValueError("it has no header")
         number = decode_json(found, _Head).format
         if number != _FORMAT:
             remedy = "read it with a newer version" if number > _FORMAT else "remove it; it is made again"

@@ -207,7 +207,7 @@ def check_still_there(log: Log, seen: Ranges, options: Options, when: str) -> No
         raise CairnError(
             log.place,
             f"LSN {gone[0][0]} to {gone[-1][1]} was there {when}, and was reclaimed since",
-            "begin anew; name an archive to keep it",
+            "start again; name an archive to keep the records",
         )  # fmt: skip
 
 

@@ -278,7 +278,7 @@ def check_stream(options: Options) -> None:
         if value is not None:
             raise CairnError(f"option {name}", "it is for batches", "use startingOffsets")
     if options.start_us is not None and options.starting_offsets:
-        raise CairnError("option startingTimestamp", "startingOffsets says where to begin, too", "leave one out")
+        raise CairnError("option startingTimestamp", "startingOffsets is given, too", "leave one out")
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:

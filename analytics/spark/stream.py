@@ -122,7 +122,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end_lsn > log.durable_lsn:
             raise CairnError(
                 log.place, f"the stream has come to LSN {end_lsn}, and the log ends at LSN {log.durable_lsn}",
-                "it is another store, or an older copy: begin anew with another checkpointLocation",
+                "it is another store, or an older copy: start again with another checkpointLocation",
             )  # fmt: skip
         reading = options.reading(journal)
         reading = replace(
@@ -156,12 +156,12 @@ def _gone(offset: Offset) -> Ranges:
     try:
         return Ranges.of(offset.get("gone", ()))
     except (TypeError, ValueError) as error:
-        remedy = "begin anew with another checkpointLocation"
+        remedy = "start again with another checkpointLocation"
         raise CairnError(f"offset {offset!r}", "its field gone is not a list of ranges of LSNs", remedy) from error
 
 
 def _lsn_of(offset: Offset) -> int:
     lsn = offset.get("lsn")
     if not isinstance(lsn, int):
-        raise CairnError(f"offset {offset!r}", "it has no LSN", "begin anew with another checkpointLocation")
+        raise CairnError(f"offset {offset!r}", "it has no LSN", "start again with another checkpointLocation")
     return lsn

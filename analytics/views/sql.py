@@ -29,7 +29,7 @@ from .records import ReadOptions
 BATCH_ROWS = 1 << 14
 _CONTENT = frozenset(("payload", *amqp_columns.SCHEMA.names))
 """Columns that need payloads."""
-_REMEDY = "--skip-damaged leaves that out; `cairnmq verify` tells what is lost"
+_REMEDY = "--skip-damaged leaves it out; `cairnmq verify` shows the losses"
 
 
 class SqlError(CairnError):

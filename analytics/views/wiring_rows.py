@@ -38,7 +38,7 @@ def read_wiring(store: str, uuid: UUID, connect: str | None = None, catalog: str
         if owner is not None and owner != uuid:
             raise ForeignStore(
                 wiring.place, f"the wiring is of store {owner}, the journal of store {uuid}",
-                "put back the files that belong together",
+                "restore the files that belong together",
             )  # fmt: skip
         return wiring.rows()
 

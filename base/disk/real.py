@@ -44,7 +44,7 @@ def was_missing(error: DiskError) -> bool:
 
 def not_a_file(place: str) -> NotAFile:
     """Return the error for a directory, a pipe or a socket in the place of a file."""
-    return NotAFile(place, "not a regular file", "put back the file that belongs there")
+    return NotAFile(place, "not a regular file", "restore the file that belongs there")
 
 
 class RealFile:

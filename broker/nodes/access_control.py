@@ -231,7 +231,7 @@ def _users(table: dict[str, Any], groups: dict[str, list[str]]) -> frozenset[str
 def _only(table: dict[str, Any], *known: str) -> None:
     for key in table:
         if key not in known:
-            raise ValueError(f"{key!r} means nothing here; {', '.join(known)} do")
+            raise ValueError(f"unknown key {key!r} (allowed: {', '.join(known)})")
 
 
 def _table(value: Any) -> dict[str, Any]:

@@ -143,7 +143,7 @@ class _Found(NamedTuple):
             with stoppable(run):
                 sent = run.run()
         with output(lambda: self.status if sent.is_complete else 1):
-            tell_sent(sent, lambda token: f"--skip {token} goes on there", {}, self.as_json)
+            tell_sent(sent, lambda token: f"--skip {token} continues there", {}, self.as_json)
 
     def _outgoing(self, address: str, rate: float | None, skip: int) -> Iterator[OutgoingMessage]:
         """The messages, queue by queue, each in its order; their tokens count them."""

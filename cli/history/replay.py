@@ -107,7 +107,7 @@ def replay(
             remark("replay", told)
         status = 1 if faults or not sent.is_complete else 0
         with output(lambda: status):
-            tell_sent(sent, lambda token: f"--from-lsn {token} goes on there", {"faults": faults}, as_json)
+            tell_sent(sent, lambda token: f"--from-lsn {token} continues there", {"faults": faults}, as_json)
     return status
 
 

@@ -173,7 +173,7 @@ class Liveness:
         start = f"start the brokers that are missing (nodes {', '.join(missing)}), or " if missing else ""
         log.warning(
             "cluster %s: node %d (process %d) is silent for %.1f s; consumers of the %d queues that it "
-            "leads get nothing meanwhile. It cannot be expelled: %d of %d members would be left, which is no majority. "
+            "leads get nothing meanwhile. It cannot be expelled: %d of %d members would be left, less than a majority. "
             "See its machine and its log (is the process stopped, or does its disk hang?); %sresume or restart it",
             state.name, member.node, member.pid, count * self._interval_s, self._led_by(member),
             len(state.members) - 1, state.size, start,

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 _ZEROS = bytes(1 << 20)
-_FULL = "no container can be made: nothing more is stored"
+_FULL = "can't create a container: durable messages are rejected"
 
 
 class ContainerPool:
@@ -329,7 +329,7 @@ class ContainerPool:
         """Update `low` from the free space on the disk, with hysteresis."""
         left = self.directory.free_bytes() + max(self.spare, 0) * self.container_bytes
         if left < room.low_water(self.container_bytes):
-            self._say(f"{left >> 20} MiB are left on the disk: nothing more is stored", self.low is None)
+            self._say(f"{left >> 20} MiB are left on the disk: durable messages are rejected", self.low is None)
             self.low = DiskFull(self.directory.path, f"{left >> 20} MiB are left on the disk", "free some space")
             self.has_room = False
             self._refused = True

@@ -128,7 +128,7 @@ class ContainerHeads:
                 raise error from None
             if lsn % self.container_bytes != DATA_OFFSET:
                 raise
-            self.remarks.append(f"{place}: its head is damaged ({error}); its first block tells what it holds")
+            self.remarks.append(f"{place}: its head is damaged ({error}); its contents are known from its first block")
             return ContainerHead(
                 first.incarnation, self.log_uuid, self.container_bytes, number, lsn - DATA_OFFSET,
                 first.prev_lsn, first.base_lsn, 0,
@@ -158,7 +158,7 @@ def read_mark(directory: Directory) -> Mark:
     if found is None:
         raise ForeignStore(
             f"{directory.path}/{mark.NAME}",
-            "it holds no whole mark",
-            "the containers are untouched: restore it from a backup, or have `cairnmq salvage` recover what is whole",
+            "it has no intact copy",
+            "the containers are intact: restore it from a backup, or have `cairnmq salvage` recover the messages",
         )
     return found

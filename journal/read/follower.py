@@ -120,4 +120,4 @@ class Follower:
             self._window = None
 
 
-_REMEDY = "begin anew"
+_REMEDY = "start again"

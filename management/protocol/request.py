@@ -113,8 +113,8 @@ def only(found: Mapping[str, Any], *known: str) -> None:
     """Raise `Refusal` for unknown names: a typing error must not pass for a fulfilled request."""
     for key in found:
         if key not in known:
-            others = f"; {', '.join(known)} do" if known else ""
-            raise Refusal(BAD_REQUEST, f"{shown(key)} means nothing here{others}")
+            others = f" (allowed: {', '.join(known)})" if known else ""
+            raise Refusal(BAD_REQUEST, f"unknown key {shown(key)}{others}")
 
 
 def text(found: Mapping[str, Any], key: str, default: str | None = None) -> str:

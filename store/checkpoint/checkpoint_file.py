@@ -87,7 +87,7 @@ class LmdbFile:
         if link := symbolic_link(self.path):
             raise BadCheckpoint(f"{link} is a symbolic link, which is not followed")
         if not os.path.exists(os.path.join(self.path, _DATA)):
-            raise BadCheckpoint("there is none")
+            raise BadCheckpoint("not found")
         for _ in range(_LOOKS):
             try:
                 with _reading(self.path) as env:

@@ -44,7 +44,7 @@ class MessageRules(RuleBasedStateMachine):
         self.store = self.maker.open()
         self.store.run_inline(self.store.became_durable)
         self.store.kick()
-        assert self.store.durable_lsn >= self.durable_lsn, "LSNs go on rising"
+        assert self.store.durable_lsn >= self.durable_lsn, "LSNs keep rising"
         self.last_lsn = 0
         self.since = [model.lasting()]
 
@@ -221,7 +221,7 @@ class MessageRules(RuleBasedStateMachine):
     def _bytes(self) -> dict[int, int]:
         return {queue_id: self.store.bytes_on(queue_id) for queue_id in self.model.names}
 
-    @rule(how=st.sampled_from(["close", "crash", *["go on"] * 4]))
+    @rule(how=st.sampled_from(["close", "crash", *["continue"] * 4]))
     def stop(self, how: str) -> None:
         """Seldom, so that there is something to lose."""
         if how == "close":

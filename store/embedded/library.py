@@ -265,7 +265,7 @@ class Store:
         """Raises `DiskFull` while nothing more can be stored: taking, and ends of transactions, go on."""
         why = self.inner.full()
         if why:
-            raise DiskFull("store", why, "free some space, or take messages off; it goes on by itself")
+            raise DiskFull("store", why, "free some space, or dequeue messages; the store continues by itself")
 
     def check_own(self, queue: Queue) -> None:
         """Raise an error if *queue* was deleted, or belongs to another store, where its ID may denote another queue."""

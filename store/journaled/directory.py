@@ -52,7 +52,7 @@ class StoreDirectory:
             if not self.has_wiring() or os.path.isdir(os.path.join(path, JOURNAL_NAME)):
                 raise
             raise ForeignStore(
-                error.place, f"the journal is gone, though there is a wiring ({error.reason})", RESTORE_OR_SALVAGE
+                error.place, f"the journal is missing, but there is a wiring ({error.reason})", RESTORE_OR_SALVAGE
             ) from error
         try:
             refuse_shared(self.journal.path)

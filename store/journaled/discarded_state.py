@@ -163,7 +163,7 @@ def link_log(reader: LogReader, source: Directory, target: Directory, durable_ls
     MarkFile.format(target, mark).close()
     made = LogReader(target, live=False)
     if (made.heads.base_lsn, made.holes) != (reader.heads.base_lsn, reader.holes):
-        raise CorruptJournal(target.path, "what it says of its slots is not what the log says", "it is not kept",
+        raise CorruptJournal(target.path, "its table of slots differs from the log", "it is not kept",
                              reader.heads.base_lsn, end_lsn)  # fmt: skip
     return end_lsn
 

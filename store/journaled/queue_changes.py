@@ -212,7 +212,7 @@ class QueueHistory:
                     found.append(block.record_lsn(number))
                     if not head.flags & _FLAG_MORE:
                         return found
-        raise StoreError(f"message {message_id}", "its content is gone")
+        raise StoreError(f"message {message_id}", "its content was reclaimed")
 
     def _take(self, events: list[Change], why: Why, message_id: int) -> None:
         if message_id in self._owed:

@@ -145,7 +145,7 @@ class Bookmarks:
             if behind > _ALARM * bookmark.most_bytes and bookmark.name not in self._warned:
                 self._warned.add(bookmark.name)
                 log.warning(
-                    "bookmark %s is %d bytes behind the log, and dropped at %d: its reader can't keep up, or is gone",
+                    "bookmark %s is %d bytes behind the log, and dropped at %d: its reader is too slow or has stopped",
                     bookmark.name, behind, bookmark.most_bytes,
                 )  # fmt: skip
             elif behind <= _ALARM / 2 * bookmark.most_bytes:

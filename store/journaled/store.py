@@ -343,7 +343,7 @@ class JournalStore(WiringCalls):
             return "the end of the log"
         if self.journal.extent.waits(slot):
             return "nothing: it leaves with a neighbour, for the log has as many holes as it may have"
-        return "what the next flush lets go"
+        return "the next flush, which releases it"
 
     def holder_kind(self, slot: int) -> str:
         """Return the kind of the holder of *slot*, from a fixed set. Any thread."""

@@ -117,7 +117,7 @@ class SqlWriter:
         if found is None or tuple(found) != (self._life, batch.end_lsn):
             raise JournalFailed(
                 self._database.place,
-                "somebody else has opened this store meanwhile",
+                "another process has opened this store meanwhile",
                 "see that only one broker has this --store-dir and --catalog, then start again",
             )
         return False

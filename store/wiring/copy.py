@@ -22,7 +22,7 @@ def copy_wiring(source: str, target: str, store_uuid: UUID) -> None:
     Raises `ForeignStore` if it belongs to another store than *store_uuid*.
     """
     if not os.path.exists(source):
-        raise ForeignStore(source, "the wiring is gone, though there is a journal", "restore it from a backup")
+        raise ForeignStore(source, "the wiring is missing, but there is a journal", "restore it from a backup")
     try:
         with (
             closing(sqlite3.connect(f"file:{quote(source)}?mode={_mode(source)}", uri=True)) as old,
@@ -59,7 +59,7 @@ def _check_uuid(place: str, found: str | None, store_uuid: UUID) -> None:
     if found != str(store_uuid):
         raise ForeignStore(
             place, f"the wiring is of store {found}, the journal of store {store_uuid}",
-            "put back the files that belong together",
+            "restore the files that belong together",
         )  # fmt: skip
 
 

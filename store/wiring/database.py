@@ -42,7 +42,7 @@ from ...base.errors import (
 from ...base.extras import install_hint
 from ...base.private_files import open_private
 
-RESTORE_OR_SALVAGE = "restore it from a backup, or have `cairnmq salvage` recover what is whole"
+RESTORE_OR_SALVAGE = "restore it from a backup, or have `cairnmq salvage` recover complete messages"
 DEFAULT_CATALOG = "CairnStore"
 _DRIVER = "postgresql+psycopg"
 _SECRETS = {"password", "sslpassword"}
@@ -166,7 +166,7 @@ def parse_address(connect: str, catalog: str | None = None) -> DatabaseAddress:
     except (ArgumentError, ValueError):
         url = None
     if url is None:  # outside of the handler: what is raised in it would carry the URL along
-        raise UnusableConnect("--connect", "it is no URL", f"write it like {_DRIVER}://user@host/database")
+        raise UnusableConnect("--connect", "invalid URL", f"use a URL such as {_DRIVER}://user@host/database")
     if url.drivername == "postgresql":
         url = url.set(drivername=_DRIVER)
     if url.get_backend_name() == "sqlite":
@@ -235,7 +235,7 @@ def _prepare(connection: Any, catalog: str, alone: bool) -> None:
 # ---- errors -------------------------------------------------------------------------------------------------------
 
 _Meaning = tuple[Callable[[str, str, str], CairnError], str]
-_AGAIN = "see that the server runs and can be reached; nothing has to be restarted here, try again then"
+_AGAIN = "check that the server runs and is reachable, and try again; a restart of the broker is not needed"
 _UNREACHABLE: _Meaning = SqlUnreachable, _AGAIN
 _DENIED: _Meaning = SqlDenied, "check the user, its password (also in ~/.pgpass) and its rights on the database"
 _NO_DATABASE: _Meaning = UnusableConnect, "create it, or name another one in --connect"
@@ -264,7 +264,7 @@ _SQLITE: dict[str, _Meaning] = {
     "readonly": (SqlReadOnly, "check the disk, the owner and the permissions"),
     "disk I/O": (DiskError, "check the disk, the owner and the permissions"),
     "unable to open": (DiskError, "check the disk, the owner and the permissions"),
-    "is locked": (SqlUnreachable, "end the program that has the file locked; nothing has to be restarted here"),
+    "is locked": (SqlUnreachable, "stop the program that has locked the file; a restart of the broker is not needed"),
 }
 
 

@@ -174,8 +174,8 @@ class Wiring:
         """
         if self.is_identified():
             remedy = "name another --catalog" if self.is_on_server else "name another file"
-            raise ForeignStore(self.place, "the wiring of a store is there already", remedy)
-        with self._writing("the wiring can't be put back") as sql:
+            raise ForeignStore(self.place, "a store's wiring already exists there", remedy)
+        with self._writing("the wiring can't be restored") as sql:
             self._make(sql, uuid)
             for table, values in (
                 (schema.queue, rows.queues),
@@ -191,7 +191,7 @@ class Wiring:
 
     def note_going(self, names: Mapping[int, str]) -> None:
         """Note of those of the queues *names* that are not there that they are going."""
-        with self._writing("a queue that is gone can't be noted") as sql:
+        with self._writing("a deletion of a queue can't be recorded") as sql:
             known = {*_names(sql), *sql.scalars(select(schema.going_queue.c.id))}
             for queue_id, name in names.items():
                 if queue_id not in known:
@@ -236,7 +236,7 @@ class Wiring:
         with self._writing(f"queue {queue_id} can't be changed") as sql:
             statement = update(schema.queue).where(schema.queue.c.id == queue_id).values(arguments=dict(arguments))
             if not sql.execute(statement).rowcount:
-                raise StoreError(f"queue {queue_id}", "it is not there")
+                raise StoreError(f"queue {queue_id}", "not found")
 
     def begin_destroy_queue(self, queue_id: int) -> None:
         """Take the queue away, its bindings first, and leave a note that it is going (checklist E2, E53).
@@ -272,7 +272,7 @@ class Wiring:
         with self._writing(f"exchange {name!r} can't be created") as sql:
             row = sql.execute(select(e.id, e.name, e.type, e.arguments).where(e.name == name)).one_or_none()
             if row is not None and row.type != type:
-                raise StoreError(f"exchange {name!r}", f"it is there, of type {row.type}", "destroy it first")
+                raise StoreError(f"exchange {name!r}", f"it already exists with type {row.type}", "destroy it first")
             if row is not None:
                 return ExchangeRow(*row)
             made = ExchangeRow(self._next_id(sql), name, type, dict(arguments or {}))

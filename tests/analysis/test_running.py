@@ -57,4 +57,4 @@ def test_of_a_call_into_java_is_told_what_that_says() -> None:
 def test_of_all_else_the_first_line_is_told() -> None:
     said = str(told("depth", by_spark(ValueError("no sentence of ours"))))
     assert said.startswith("depth: Spark failed: Job aborted due to stage failure")
-    assert said.endswith("--spark-log FILE keeps what Spark says")
+    assert said.endswith("--spark-log FILE keeps the log of Spark")

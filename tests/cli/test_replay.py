@@ -102,7 +102,7 @@ def test_an_interrupted_replay_goes_on_where_it_says(tmp_path: Path) -> None:
         assert running.returncode == 1, (out, err)
         accepted = int(re.findall(r"accepted: (\d+)", out)[0])
         assert 5 <= accepted < 300
-        [go_on] = re.findall(r"--from-lsn (\d+) goes on there", err)
+        [go_on] = re.findall(r"--from-lsn (\d+) continues there", err)
         cairnmq(*command, "--speed", "max", "--from-lsn", go_on)
         watching.close()
         assert [message.body for message in map(_decoded, taken(two.port, "orders", 300))] == list(range(300))
@@ -141,7 +141,7 @@ def test_a_broker_that_goes_away_or_refuses(tmp_path: Path) -> None:
             two.stop(signal.SIGKILL)
             _, err = running.communicate(timeout=DEADLINE_S)
             assert running.returncode == 1
-            assert re.search(r"messages were accepted; --from-lsn \d+ goes on there", err)
+            assert re.search(r"messages were accepted; --from-lsn \d+ continues there", err)
         gone = cairnmq(*command, url, status=1)
         assert "--from-lsn" in gone.stderr or "broke" in gone.stderr
 

@@ -47,7 +47,7 @@ def test_messages_in_memory_are_gone_with_the_broker(tmp_path: Path) -> None:
     for _ in range(2):
         with broker(tmp_path / "data", *options) as running:
             running.wait_for(" storing in memory$")
-            running.wait_for(" in memory: everything is gone when this broker ends$")
+            running.wait_for(" in memory: messages are lost when the broker stops$")
             with client(running) as connection:
                 sender = connection.create_sender("orders")
                 for number in range(200):

@@ -112,7 +112,7 @@ def test_a_server_that_dies_does_not_end_message_service(server: Server, store: 
             with pytest.raises(LinkDetached, match="a queue can't be created now; see the broker's log"):
                 connection.create_sender("new")
             connection.close()
-            running.wait_for("WARNING store wiring: postgresql.*'new' can't be created.*nothing has to be restarted")
+            running.wait_for("WARNING store wiring: postgresql.*'new' can't be created.*a restart .* is not needed")
         finally:
             server.start()
         send(running, "new", "there")
@@ -134,12 +134,12 @@ def test_what_is_refused_changes_nothing(
     start = "broker", "--port", 0, "--store-dir", store
     assert "its wiring is in postgresql+psycopg://cairn:***@/wiring" in refused(*start)
     assert "--catalog 'x': SQLite has no catalogs" in refused(*start, "--catalog", "x")
-    assert "it does not say whose store this is" in refused(*start, *where[:3], catalog + " empty")
-    assert "--connect: it is no URL" in refused(*start, "--connect", "se-cret")
+    assert "it has no store ID" in refused(*start, *where[:3], catalog + " empty")
+    assert "--connect: invalid URL" in refused(*start, "--connect", "se-cret")
     assert "password authentication failed" in refused(*start, "--connect", server.url(password="no-se-cret"))
     server.stop()
     try:
-        assert "see that the server runs" in refused(*start, *where)
+        assert "check that the server runs" in refused(*start, *where)
     finally:
         server.start()
     other = (*where[:3], catalog + " other")
@@ -149,7 +149,7 @@ def test_what_is_refused_changes_nothing(
     assert "the journal is of store" in line
     assert "catalog " + catalog + " other" in line
     line = refused("broker", "--port", 0, "--store-dir", tmp_path / "new", *where)
-    assert "the journal is gone" in line
+    assert "the journal is missing" in line
     assert "or another --catalog to start with an empty store" in line
     with broker(tmp_path / "sqlite") as running:
         assert running.stop() == 0
@@ -188,7 +188,7 @@ def test_a_backup_becomes_a_store_with_sqlite_or_on_a_server(
     with broker(tmp_path / "embedded") as running:
         running.wait_for(" recovered 2 messages on 2 queues")
         assert receive(running, "bills") == "two"
-    assert "the wiring of a store is there already" in refused(
+    assert "a store's wiring already exists there" in refused(
         "restore", tmp_path / "copy", tmp_path / "elsewhere", *where
     )
     elsewhere = (*where[:3], catalog + " elsewhere")

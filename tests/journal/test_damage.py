@@ -336,7 +336,7 @@ def test_a_log_without_a_whole_mark_is_refused() -> None:
     for place in mark.PLACES:
         flip(directory, mark.NAME, place + 20)
     before = content(directory)
-    with pytest.raises(ForeignStore, match="no whole mark"):
+    with pytest.raises(ForeignStore, match="no intact copy"):
         reopen(directory)
     assert content(directory) == before
     directory.unlink(mark.NAME)

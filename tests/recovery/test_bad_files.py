@@ -220,7 +220,7 @@ def test_a_container_of_the_log(stores: Stores, place: Path, slot: int, name: st
         error = refused(path)
         if isinstance(error, CorruptJournal):
             assert re.search(r"LSN \d+ to \d+ was durable and can't be read", str(error))
-            assert re.search(r"unreadable|every message is whole", str(error))
+            assert re.search(r"unreadable|every message is complete", str(error))
             assert name == "gone" or file in str(error)
             assert error.place in (str(path / "journal"), str(path / "journal" / file))
         else:
@@ -242,8 +242,8 @@ def test_the_verdict_in_full(stores: Stores, place: Path) -> None:
     overwritten(end - 5, b"rot")(journal / name, stores)
     following = next(found[3] for found in whole.blocks if found[3] > block_lsn)
     remedy = (
-        "nothing was changed; `cairnmq salvage` recovers what is whole, `cairnmq dump` shows it; or restore the files "
-        "from a backup"
+        "nothing was changed; `cairnmq salvage` recovers complete messages, `cairnmq dump` lists them; or restore from "
+        "a backup"
     )
     why = f"checksum fails over {end - first} bytes"
     assert str(refused(path)) == (
@@ -274,31 +274,31 @@ def test_a_free_container_may_be_anything(stores: Stores, place: Path, name: str
 
 
 OTHERS: dict[tuple[str, str], tuple[Damage, str]] = {
-    ("log.mark", "cut to nothing"): (cut_to(0), "no whole mark"),
+    ("log.mark", "cut to nothing"): (cut_to(0), "no intact copy"),
     ("log.mark", "cut to one place"): (cut_to(4096), ""),
     ("log.mark", "extended"): (extended, ""),
-    ("log.mark", "zeroed"): (zeroed, "no whole mark"),
-    ("log.mark", "gone"): (gone, "log.mark: it is gone"),
+    ("log.mark", "zeroed"): (zeroed, "no intact copy"),
+    ("log.mark", "gone"): (gone, "log.mark: missing"),
     ("log.mark", "of another store"): (of_store("other"), "the journal is of store"),
     ("log.mark", "an older copy"): (of_store("older"), ""),
     ("log.mark", "a directory"): (directory, "not a regular file"),
     ("log.mark", "a pipe"): (pipe, "not a regular file"),
     ("log.mark", "a dangling link"): (dangling, "No such file"),
-    ("wiring.sqlite", "cut to nothing"): (cut_to(0), "the wiring is gone"),
+    ("wiring.sqlite", "cut to nothing"): (cut_to(0), "the wiring is missing"),
     ("wiring.sqlite", "cut in the middle"): (cut_to(5000), "not a wiring database|malformed"),
     ("wiring.sqlite", "extended"): (extended, ""),
     ("wiring.sqlite", "zeroed"): (zeroed, "not a wiring database|not a database"),
-    ("wiring.sqlite", "gone"): (gone, "the wiring is gone"),
+    ("wiring.sqlite", "gone"): (gone, "the wiring is missing"),
     ("wiring.sqlite", "of another store"): (of_store("other"), "the journal is of store"),
     ("wiring.sqlite", "an older copy"): (of_store("older"), ""),
-    ("wiring.sqlite", "a directory"): (directory, "not a regular file|unable to open|wiring is gone"),
-    ("wiring.sqlite", "a pipe"): (pipe, "the wiring is gone"),
-    ("wiring.sqlite", "a dangling link"): (dangling, "the wiring is gone"),
-    ("journal", "gone"): (gone, "the journal is gone"),
-    ("journal", "a file"): (a_file, "the journal is gone"),
-    ("journal", "a pipe"): (pipe, "the journal is gone"),
-    ("journal", "a dangling link"): (dangling, "the journal is gone"),
-    ("journal", "empty"): (directory, "the journal is gone"),
+    ("wiring.sqlite", "a directory"): (directory, "not a regular file|unable to open|wiring is missing"),
+    ("wiring.sqlite", "a pipe"): (pipe, "the wiring is missing"),
+    ("wiring.sqlite", "a dangling link"): (dangling, "the wiring is missing"),
+    ("journal", "gone"): (gone, "the journal is missing"),
+    ("journal", "a file"): (a_file, "the journal is missing"),
+    ("journal", "a pipe"): (pipe, "the journal is missing"),
+    ("journal", "a dangling link"): (dangling, "the journal is missing"),
+    ("journal", "empty"): (directory, "the journal is missing"),
     ("journal", "of another store"): (of_store("other"), "the journal is of store"),
 }
 

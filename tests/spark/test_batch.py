@@ -297,7 +297,7 @@ def test_where_a_stream_begins(spark: SparkSession, tmp_path: Path, fill: Fill) 
         ({"view": "messages"}, "a stream has the view records, not messages"),
         ({"startingLsn": "5"}, "it is for batches; use startingOffsets"),
         ({"endingTimestamp": "2026-11-22"}, "it is for batches; use startingOffsets"),
-        ({"startingTimestamp": "2026-11-22", "startingOffsets": "latest"}, "startingOffsets says where to begin, too"),
+        ({"startingTimestamp": "2026-11-22", "startingOffsets": "latest"}, "startingOffsets is given, too"),
         ({"startingOffsets": '{"lsn": 99999999}'}, "LSN 99999999 lies behind the log's durable end"),
         ({"startingOffsets": "soon"}, "invalid offset 'soon'"),
     ):

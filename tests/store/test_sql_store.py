@@ -203,7 +203,7 @@ def test_who_was_overtaken_writes_nothing(server: Server, on_server: SqlMaker, t
     second.close()
     store.put(q, b"too late", NOW_US)
     for _ in range(2):
-        with pytest.raises(JournalFailed, match="somebody else has opened this store meanwhile"):
+        with pytest.raises(JournalFailed, match="another process has opened this store meanwhile"):
             store.kick()
     store.abandon()
     store = on_server.open()

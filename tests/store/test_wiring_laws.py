@@ -144,7 +144,7 @@ def test_an_exchange_keeps_its_type(again: Open) -> None:
     wiring = again()
     made = wiring.create_exchange("x", "topic")
     assert wiring.create_exchange("x", "topic") == made
-    with pytest.raises(StoreError, match="exchange 'x': it is there, of type topic"):
+    with pytest.raises(StoreError, match="exchange 'x': it already exists with type topic"):
         wiring.create_exchange("x", "fanout")
     assert again().rows().exchanges == [made]
 
@@ -201,7 +201,7 @@ def test_all_of_it_can_be_put_back_elsewhere(again: Open, tmp_path: Path) -> Non
     assert other.rows() == rows
     assert other.identify(uuid4()) == (uuid, True)
     assert other.create_queue("d").id == 51
-    with pytest.raises(ForeignStore, match="the wiring of a store is there already"):
+    with pytest.raises(ForeignStore, match="a store's wiring already exists there"):
         again().restore(uuid, rows, formatted=True)
     assert again().rows() == rows
     other.close()

@@ -272,7 +272,7 @@ def test_a_file_of_another_size_is_told(copy: Path, tmp_path: Path, how: str) ->
     path.unlink()
     if how != "missing":
         path.write_bytes(whole[:-1] if how == "cut" else whole + b"x")
-    wanted = "missing, though the manifest" if how == "missing" else f"it has {SIZE + (1 if how == 'longer' else -1)}"
+    wanted = "missing, but listed" if how == "missing" else f"it has {SIZE + (1 if how == 'longer' else -1)}"
     with pytest.raises(ForeignStore, match=wanted):
         restore(str(copy), str(tmp_path / "new"), nothing)
     assert not (tmp_path / "new").exists()
@@ -375,7 +375,7 @@ def test_a_power_cut_leaves_no_half_restored_store_that_opens(
     monkeypatch.setattr("cairnmq.tools.backup.restore._remove", lambda *_: None)
     with pytest.raises(KeyboardInterrupt):
         restore(str(copy), str(tmp_path / "new"), cut)
-    with pytest.raises(ForeignStore, match="no mark says whose the containers are"):
+    with pytest.raises(ForeignStore, match="the containers can't be assigned to a store"):
         open_store(str(tmp_path / "new"), ManualClock())
 
 

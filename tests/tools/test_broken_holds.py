@@ -26,7 +26,7 @@ from tests.harness.store.stores import NOW_US, queue, shown
 
 SIZE = 32 << 10
 OPTIONS = StoreOptions(container_bytes=SIZE, min_container_bytes=4096, reserve_bytes=4 * SIZE)
-WHY = "the disk is full, and the broker had to use again what was held for this; free some space"
+WHY = "the disk is full, and the broker had to reuse the space that was held for this; free some space"
 
 
 class FullStore:

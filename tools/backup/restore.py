@@ -105,7 +105,7 @@ def _refuse_catalog(address: DatabaseAddress) -> None:
     wiring = Wiring.connect(address)
     try:
         if wiring.is_identified():
-            raise ForeignStore(wiring.place, "the wiring of a store is there already", "name another --catalog")
+            raise ForeignStore(wiring.place, "a store's wiring already exists there", "name another --catalog")
     finally:
         wiring.close()
 
@@ -138,16 +138,16 @@ def _check(backup: str, found: Manifest, progress: Progress) -> None:
     for file in found.files:
         path = os.path.join(backup, file.name)
         if not os.path.isfile(path):
-            raise ForeignStore(path, "missing, though the manifest tells of it", "use another backup")
+            raise ForeignStore(path, "missing, but listed in the manifest", "use another backup")
         size, crc = checksum(RealDirectory(os.path.dirname(path)), os.path.basename(path), tell)
         _compare(path, file, size, crc)
 
 
 def _compare(path: str, file: BackedUpFile, size_bytes: int, crc: str) -> None:
     if size_bytes != file.size_bytes:
-        why = f"damaged: it has {size_bytes} bytes, the manifest says {file.size_bytes}"
+        why = f"damaged: it has {size_bytes} bytes; the manifest has {file.size_bytes}"
     elif crc != file.crc32c:
-        why = f"damaged: its CRC32C is {crc}, the manifest says {file.crc32c}"
+        why = f"damaged: its CRC32C is {crc}; the manifest has {file.crc32c}"
     else:
         return
     raise ForeignStore(path, why, "nothing was restored; use another backup")

@@ -200,7 +200,7 @@ def _by_itself(found: Explanation, overview: StoreOverview, slot: int) -> list[s
     if is_locked(os.path.join(overview.path, HOLD_NAME)):
         told.append("a backup holds the store: no container is used again until it ends")
     if not pins.is_needed(slot):
-        told.append("nothing pins it: the base moves up when the log goes on to another container, or is idle")
+        told.append("nothing pins it: the base advances when the log continues in another container, or is idle")
         return told
     if slot == max(overview.reader.slots):
         told.append("the log is still being written there: it is as short as it can be")

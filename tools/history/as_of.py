@@ -76,7 +76,7 @@ class QueuesView:
         found = self._contents
         for place, message_id in enumerate(self.on.get(queue_id, np.empty(0, np.int64))[:count].tolist(), 1):
             xid = found.lock_of(message_id, queue_id)
-            state = "ready" if xid is None else f"taken by transaction {xid.hex()}"
+            state = "ready" if xid is None else f"acquired by transaction {xid.hex()}"
             time_us, amqp_id = found.time_of(message_id), ""
             try:
                 amqp_id = amqp_id_of(next(self.pieces(message_id)).payload)

@@ -83,7 +83,7 @@ class History:
             return self.end_lsn
         begun = [piece for piece in self.log.pieces if piece.begun_us]
         if begun and begun[0].slot_lsn and begun[0].begun_us > moment.time_us:
-            begins = f"what is kept begins at LSN {self.first_lsn}"
+            begins = f"the history begins at LSN {self.first_lsn}"
             raise NotWhole("that time", "the log and its archive begin later", begins)
         found = first_lsn_since(self.log, moment.time_us + 1, _PERMISSIVE)
         return self.end_lsn if found is None else found

@@ -61,7 +61,7 @@ class HistoryView:
             try:
                 hold = hold_of(store)
             except CairnError as error:
-                self.remarks.append(f"{error}: what the broker uses again meanwhile can't be shown")
+                self.remarks.append(f"{error}: containers that the broker reuses meanwhile can't be shown")
             else:
                 holds += [hold] if hold is not None else []
         return holds

@@ -265,7 +265,7 @@ class Lab:
         os.kill(pid, number)
         os.kill(pid, signal.SIGCONT)
         with contextlib.suppress(LabError):
-            self.wait(lambda: not self.pid(node), "it goes on", 10.0)
+            self.wait(lambda: not self.pid(node), "it continues to run", 10.0)
         if self.pid(node):
             os.kill(pid, signal.SIGKILL)
             self.wait(lambda: not self.pid(node), f"node {node} can't be ended")

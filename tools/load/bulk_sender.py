@@ -207,7 +207,7 @@ class BulkSender:
             if is_early and not self._waiting:
                 self._heard_s = now_s
             elif now_s - self._heard_s > SILENCE_S:
-                self._fail(f"the broker says nothing for {SILENCE_S:.0f} s: it takes no more, or is stuck")
+                self._fail(f"no response from the broker for {SILENCE_S:.0f} s: it grants no credit, or is stuck")
         if self._is_interrupted and (self._next is not None or not self._is_drawn):
             self._fail("interrupted")
 

@@ -221,7 +221,7 @@ def _judge(found: Calibration) -> None:
         return
     if found.rotational and least_us < _FAST_ROTATION_US:
         found.warnings.append(
-            f"a sync of 4 KiB takes {least_us:.0f} us, and no rotating disk is so fast: something says done too early "
+            f"a sync of 4 KiB takes {least_us:.0f} us, and no rotating disk is so fast: the disk reports it early "
             "(a write cache without a battery, a virtual disk that ignores flushes), or has a cache that lasts"
         )
     elif least_us < _FAST_FLASH_US:
@@ -233,7 +233,7 @@ def _judge(found: Calibration) -> None:
     if options & {"nobarrier", "barrier=0"}:
         found.warnings.append("the file system is mounted without barriers: a power cut may take what was synced")
     if found.write_cache == "write through" and found.rotational:
-        found.warnings.append("the disk says it has no write cache")
+        found.warnings.append("the disk reports no write cache")
     found.suggestions += suggest(written)
 
 

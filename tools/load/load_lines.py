@@ -264,7 +264,7 @@ def _payload(number: int, line: _Line, kind: RecordType) -> bytes:
     if size is not None and size != len(payload) and kind not in OWN:
         raise wrong(number, f"size_bytes is {size}, the payload has {len(payload)}", "leave size_bytes out")
     if len(payload) > MAX_PAYLOAD_BYTES:
-        raise wrong(number, f"its payload has {len(payload)} bytes, {MAX_PAYLOAD_BYTES} are allowed", "chunks go on")
+        raise wrong(number, f"its payload has {len(payload)} bytes, {MAX_PAYLOAD_BYTES} are allowed", "use chunks")
     return payload
 
 

@@ -165,7 +165,7 @@ def _check_end(found: _Lines, without_end: bool) -> None:
     if found.end is None and not without_end:
         raise CairnError(
             "the lines", "they have no end, so the dump was cut",
-            "nothing was made; dump again, or say --without-end for lines by hand, or of a dump before there were ends",
+            "nothing was made; dump again, or give --without-end for edited lines or an older format",
         )  # fmt: skip
 
 

@@ -97,7 +97,7 @@ def _by_management(wire: Wire, options: Options, queues: dict[str, bool]) -> Non
         status, why, _ = management.ask({"operation": "CREATE", **about}, create)
         if status == 409:
             raise BrokerError(
-                f"queue {name}", f"it is there, and otherwise: {why}", "use another --base-name, or delete it"
+                f"queue {name}", f"it exists with other arguments: {why}", "use another --base-name, or delete it"
             )
         if status >= 400:
             raise BrokerError(f"queue {name}", f"{why} ({status})")

@@ -51,7 +51,7 @@ class CheckpointComparison:
                 self._replay = Replay(self._state, self._path, self._size)
             else:
                 self._state = None
-                what = f"the block at LSN {block.lsn} is not the one that it goes on behind; the next start reads all"
+                what = f"the block at LSN {block.lsn} is not the one that it continues; the next start reads all"
                 self._found.append(Verdict("note", PLACE, what))
 
     def verdicts(self, state: State, slots: dict[int, int], reader: LogReader, *, is_whole: bool) -> list[Verdict]:
@@ -60,7 +60,7 @@ class CheckpointComparison:
             return self._found
         skipped = any(end > self._meta.block_lsn for _, end in reader.recycled)
         if self._replay is None or skipped or not is_whole:
-            why = "what it goes on behind was not read" if is_whole else "the log can't be read through"
+            why = "the block before its first record was not read" if is_whole else "the log can't be read through"
             return [*self._found, Verdict("note", PLACE, f"not compared with the log: {why}")]
         self._replay.apply()
         try:

@@ -28,7 +28,7 @@ def container_verdicts(
     count, found = 0, []
     for finding in mended.findings.values():
         if names.get(finding.first_lsn // size) == finding.place:  # else it is half a copy of another
-            what = f"its head can't be read ({finding.why}); its blocks tell what it holds"
+            what = f"its head can't be read ({finding.why}); its contents are known from its blocks"
             found.append(Verdict("corrupt" if finding.kind == "corrupt" else "torn", finding.place, what, "nothing",
                                  SALVAGE, finding.first_lsn, finding.end_lsn))  # fmt: skip
     for slot, name in names.items():
@@ -41,7 +41,7 @@ def container_verdicts(
     written = 0 if reader.last is None else reader.last.head.incarnation
     if written > newest and _has_whole_mark(directory):
         what = f"it knows of {newest} openings of the log, the log of {written}: an older copy was put back"
-        found.append(Verdict("corrupt", mark.NAME, what, remedy="put back the newest; the next start writes it"))
+        found.append(Verdict("corrupt", mark.NAME, what, remedy="restore the newest copy; the next start writes it"))
     found += [Verdict("note", "journal", remark) for remark in dict.fromkeys([*mended.remarks, *reader.heads.remarks])]
     return count, found
 
@@ -89,7 +89,7 @@ def _faults(directory: Directory, name: str, size_bytes: int) -> list[str]:
     try:
         number = container.decode_head(sector, name).number
     except container.BadContainer as error:
-        return [*faults, f"its head can't be read ({error}); its blocks tell what it holds"]
+        return [*faults, f"its head can't be read ({error}); its contents are known from its blocks"]
     if container.file_name(number) != name:
         faults.append(f"it was written as {container.file_name(number)}")
     if any(sector[container.HEAD.size :]):

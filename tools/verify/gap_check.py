@@ -22,7 +22,7 @@ def gap_verdicts(
     try:
         found: Survey | None = survey(
             directory, names, None if rescued is None else rescued.uuid,
-            lambda done, total: progress("telling what is lost", done, total),
+            lambda done, total: progress("determining losses", done, total),
         )  # fmt: skip
     except CairnError:
         found = None

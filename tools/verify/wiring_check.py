@@ -43,7 +43,7 @@ def judge_sql(before: Rescued, after: Rescued, log_uuid: UUID, counts: Mapping[i
     found = []
     if after.uuid != log_uuid:
         what = f"it is of store {after.uuid}, the journal of store {log_uuid}"
-        return [Verdict("corrupt", FILE_NAME, what, remedy="put back the files that belong together")]
+        return [Verdict("corrupt", FILE_NAME, what, remedy="restore the files that belong together")]
     known = {row.id: row.name for rows in (before.rows, after.rows) for row in (*rows.queues, *rows.going)}
     for queue_id, count in sorted(counts.items()):
         if queue_id in known or before.rows.used_id < queue_id <= after.rows.used_id:
@@ -51,8 +51,8 @@ def judge_sql(before: Rescued, after: Rescued, log_uuid: UUID, counts: Mapping[i
         what = f"{count} messages are on the queue with id {queue_id}, which SQL does not know"
         if queue_id > after.rows.used_id:
             what += f", nor has it given any id above {after.rows.used_id}: an older copy was put back"
-        lost = f"{count} messages are delivered to nobody; the broker keeps them"
-        remedy = "put back the wiring of the journal; or `cairnmq salvage` puts them on a queue of their own"
+        lost = f"{count} messages are not delivered; the broker keeps them"
+        remedy = "restore the wiring of the journal; or `cairnmq salvage` puts them on a queue of their own"
         found.append(Verdict("corrupt", FILE_NAME, what, lost, remedy))
     for row in after.rows.going:
         what = f"queue {row.name!r} is being deleted, with {counts.get(row.id, 0)} messages"
