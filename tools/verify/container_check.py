@@ -40,7 +40,7 @@ def container_verdicts(
     newest = reader.heads.mark.incarnation
     written = 0 if reader.last is None else reader.last.head.incarnation
     if written > newest and _has_whole_mark(directory):
-        what = f"it knows of {newest} openings of the log, the log of {written}: an older copy was put back"
+        what = f"it knows of {newest} openings of the log, the log of {written}: an older copy was restored"
         found.append(Verdict("corrupt", mark.NAME, what, remedy="restore the newest copy; the next start writes it"))
     found += [Verdict("note", "journal", remark) for remark in dict.fromkeys([*mended.remarks, *reader.heads.remarks])]
     return count, found

@@ -50,7 +50,7 @@ def judge_sql(before: Rescued, after: Rescued, log_uuid: UUID, counts: Mapping[i
             continue
         what = f"{count} messages are on the queue with id {queue_id}, which SQL does not know"
         if queue_id > after.rows.used_id:
-            what += f", nor has it given any id above {after.rows.used_id}: an older copy was put back"
+            what += f", nor has it given any id above {after.rows.used_id}: an older copy was restored"
         lost = f"{count} messages are not delivered; the broker keeps them"
         remedy = "restore the wiring of the journal; or `cairnmq salvage` puts them on a queue of their own"
         found.append(Verdict("corrupt", FILE_NAME, what, lost, remedy))
