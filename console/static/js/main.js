@@ -10,7 +10,7 @@ import { Router } from "./router.js";
 import { shell } from "./shell.js";
 import { View } from "./view.js";
 
-const EVENTS = ["overview", "queues", "log"];
+const EVENTS = ["overview", "queues", "log", "unavailable"];
 const api = new Api();
 const live = new LiveEvents();
 const router = new Router(PAGES);
@@ -83,4 +83,5 @@ live.addEventListener("lost", async () => {
   await api.get("/session").catch(() => {});
 });
 live.addEventListener("open", () => setLost(false));
+live.addEventListener("unavailable", (event) => setLost(true, event.detail.text));
 start();

@@ -21,9 +21,9 @@ function message(view, queue, one) {
   const back = () => view.go(to`/queues/${queue}/messages`);
   return h("div", { class: "stack" },
     h("div", { class: "row" }, messageState(one), link("Timeline", `#/trace?${new URLSearchParams({ queue, id: one.id })}`, { icon: "timeline", kind: "small" }),
-      button("Retry", () => act(view, queue, [one.id], "retry", back), { icon: "refresh", kind: "small" }),
-      button("Move", () => act(view, queue, [one.id], "move", back), { kind: "small" }),
-      button("Delete", () => act(view, queue, [one.id], "delete", back), { kind: "small danger" })),
+      button("Retry", () => act(view, queue, [one.position], "retry", back), { icon: "refresh", kind: "small" }),
+      button("Move", () => act(view, queue, [one.position], "move", back), { kind: "small" }),
+      button("Delete", () => act(view, queue, [one.position], "delete", back), { kind: "small danger" })),
     one.malformed && noteBox("bad", `The encoding of this message is damaged: ${one.malformed}`),
     panel("Body", bodyOf(one)),
     h("div", { class: "grid" },

@@ -92,7 +92,7 @@ export function messagesPage(view) {
   function paintActions() {
     all.checked = items.length > 0 && chosen.size === items.length;
     all.indeterminate = chosen.size > 0 && chosen.size < items.length;
-    const ids = [...chosen.values()].map((one) => one.id);
+    const ids = [...chosen.values()].map((one) => one.position);
     put(actions, chosen.size ? [h("span", { class: "muted", role: "status" }, `${count(chosen.size)} selected`),
       button("Retry", () => act(view, name, ids, "retry", load), { icon: "refresh", title: "Send back to the queue where the message came from" }),
       button("Move", () => act(view, name, ids, "move", load), { icon: "right" }),

@@ -43,7 +43,7 @@ function overview(view) {
     figures.set(1, rate(last.taken), `${short(totals.taken)} in total`);
     figures.set(2, count(totals.messages), `${amount(data.broker?.queues, "queue")}`);
     figures.set(3, count(totals.unsettled), amount(totals.consumers, "consumer"));
-    figures.set(4, duration((data.fsync?.p50_ms ?? NaN) / 1000), `99% below ${duration((data.fsync?.p99_ms ?? NaN) / 1000)}`);
+    figures.set(4, duration((data.fsync?.p50_ms ?? NaN) / 1000), data.fsync?.p99_ms === undefined ? "" : `99% below ${duration(data.fsync.p99_ms / 1000)}`);
     figures.set(5, bytes(data.disk?.free_bytes), data.disk?.full_in_s ? `full in ${duration(data.disk.full_in_s)}` : "free");
     alarms.replaceChildren(...(data.alarms ?? []).map((one) => noteBox("bad", one.reason ?? one.text ?? text(one))));
     disk.replaceChildren(diskUse(data.disk ?? {}, store));

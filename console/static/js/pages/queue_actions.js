@@ -56,16 +56,17 @@ export function askPublish(view, address, title, { hasKey = false, key = "" } = 
       ...(hasKey ? [{ name: "key", label: "Routing key", value: key, keepEmpty: true, help: "Decides which bindings match." }] : []),
       { name: "body", label: "Body", type: "textarea", rows: 5, keepEmpty: true },
       { title: "Properties", fields: [
-        { name: "content_type", label: "Content type", placeholder: "text/plain" }, { name: "message_id", label: "Message ID" },
+        { name: "content_type", label: "Content type", placeholder: "text/plain" }, { name: "subject", label: "Subject" },
+        { name: "message-id", label: "Message ID" }, { name: "correlation-id", label: "Correlation ID" },
         { name: "application", label: "Application properties", type: "textarea", rows: 3, help: "One name=value on each line.",
           check: (given) => (given.split("\n").every((line) => !line.trim() || line.includes("=")) ? "" : "Each line needs the form name=value.") },
         { name: "durable", label: "Durable", type: "checkbox", value: true },
       ] },
     ],
     submit: async (entered) => {
-      const { application = "", ...message } = entered;
+      const { key: routingKey, body, content_type, durable, application = "", ...properties } = entered;
       const pairs = application.split("\n").filter((line) => line.trim()).map((line) => [line.slice(0, line.indexOf("=")).trim(), line.slice(line.indexOf("=") + 1).trim()]);
-      await view.api.post(address, { ...message, properties: Object.fromEntries(pairs) });
+      await view.api.post(address, { key: routingKey, body, content_type, durable, properties, application_properties: Object.fromEntries(pairs) });
       close();
       toast("The broker accepted the message");
       done();

@@ -36,7 +36,7 @@ function decide(view, one, isCommit) {
     title: `${verb} the transaction`, label: verb,
     text: ["This decides ", h("code", {}, one.name), " without its coordinator. If the coordinator decided otherwise, other databases and this broker disagree afterwards."],
     action: async () => {
-      await view.api.post(path`/transactions/${one.identity}`, { decision: isCommit ? "commit" : "rollback" });
+      await view.api.post(path`/transactions/${one.identity}/decide`, { commit: isCommit });
       toast(isCommit ? "Committed" : "Rolled back");
       view.refresh();
     },
