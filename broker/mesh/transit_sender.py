@@ -77,7 +77,7 @@ class TransitSender(StreamingSender, IdleDriver):
             run.append((TransitDelivery(self, delivery, len(content) + ENTRY_BYTES, said, settled=settled), parcel))
         if place is not None:
             self._put_on(place, run)
-        if self._streams:
+        if self._streams or self._held:
             self._look()
 
     def _place_of(self, delivery: Delivery, said: Hop) -> PassthroughAddress | None:

@@ -144,9 +144,15 @@ class StreamingMessage:
         self.wake()
 
     def drop(self, receiver: StreamReceiver) -> None:
-        """Remove the copy of *receiver*, which is closed."""
+        """Remove the copy of *receiver*, which is closed. The sender may have waited for it."""
         for cursor in [cursor for cursor, one in self.copies.items() if one is receiver]:
+            self.drop_copy(cursor)
+
+    def drop_copy(self, cursor: StreamCursor) -> None:
+        """Remove a copy that nobody will read."""
+        if cursor in self.copies:
             del self.copies[cursor]
+            self._tell()
 
     @property
     def backlog_bytes(self) -> int:

@@ -126,7 +126,7 @@ class PassthroughReceiver(IdleDriver):
         while self.pending:
             passage, content = self.pending.popleft()
             if passage.arriving is not None and isinstance(content, StreamCursor):
-                passage.arriving.copies.pop(content, None)
+                passage.arriving.drop_copy(content)
             if passage.hear(Outcome(None, None, RELEASED)):
                 finished.append(passage)
         finish(finished)

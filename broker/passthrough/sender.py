@@ -219,7 +219,7 @@ class PassthroughProducer(StreamingSender, IdleDriver):
             self._grow(*fragment)
         if whole:
             self._put_whole(whole)
-        if self._streams:
+        if self._streams or self._held:
             self._look()
 
     def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +239,29 @@ def test_a_sender_that_is_ahead_waits_and_others_do_not(
     reader.join()
     assert len(received.content) == 8 + size_bytes
     assert settled(peer, delivery) == [Delivery.ACCEPTED]
+
+
+@pytest.mark.parametrize("leave", [Peer.cut, Peer.close])
+def test_sender_that_waits_goes_on_when_its_receiver_leaves(
+    peer: Peer, new_peer: NewPeer, leave: Callable[[Peer], None]
+) -> None:
+    """A link that is held has no events of its own: the loss of the copy that was behind must end the hold."""
+    slow = new_peer(max_frame_bytes=65536)
+    session = slow.new_session(window_bytes=65536)
+    link = session.receiver("slow")
+    slow.attach(link, "any.a")
+    link.flow(1)
+    slow.settle_down()
+    held = peer.new_session()
+    sender = peer.sender("any.a", session=held)
+    delivery = sender.delivery(sender.delivery_tag())
+    size_bytes = 2 * (AHEAD_BYTES + SESSION_WINDOW_BYTES)
+    sender.stream(b"\x00\x53\x75\xb0" + size_bytes.to_bytes(4) + bytes(size_bytes))
+    sender.advance()
+    peer.wait(lambda: 0 < held.outgoing_bytes <= size_bytes - SESSION_WINDOW_BYTES, "the window to be used up")
+    leave(slow)
+    peer.wait(lambda: delivery.settled, "the rest to be sent")
+    assert held.outgoing_bytes == 0
 
 
 MIB = 1 << 20
