@@ -37,6 +37,8 @@ COMMANDS = {
     "broker": _Entry("Run", "Run a broker", ("run.broker",)),
     "console": _Entry("Run", "Serve the web console of a broker", ("run.console",)),
     "config": _Entry("Run", "Check and show the configuration", ("run.config",)),
+    "doctor": _Entry("Run", "Check the host and a store", ("run.doctor",)),
+    "support-bundle": _Entry("Run", "Collect diagnostic data", ("run.doctor",)),
     "users": _Entry("Run", "Manage the users file", ("manage.users",)),
     "ctl": _Entry("Manage", "Manage a running broker", _CTL),
     "completion": _Entry("Manage", "Print a shell completion script", ("manage.completion",)),

@@ -91,7 +91,7 @@ WRITTEN, ALLOCATED = "written before", "allocated"
 
 def calibrate(found: Calibration, seconds: float, progress: Progress) -> None:
     """Fill *found* in about *seconds*. Raises `DiskError` for what can't be written. It is as true as far as it got."""
-    _describe(found)
+    describe(found)
     with _nameless(found.directory) as written, _nameless(found.directory) as allocated:
         _fill(written, found.directory)
         try:
@@ -163,7 +163,8 @@ def _fill(file: int, directory: str) -> None:
 # ---- where it is ----------------------------------------------------------------------------------------------------
 
 
-def _describe(found: Calibration) -> None:
+def describe(found: Calibration) -> None:
+    """Fill in the file system and the device of the directory. Raises `CairnError` if it is none."""
     path = os.path.realpath(found.directory)
     if not os.path.isdir(path):
         raise CairnError(found.directory, "not a directory", "name the directory that the store is to be in")

@@ -1,0 +1,175 @@
+"""`cairnmq doctor` and `cairnmq support-bundle`: checks with remedies, and diagnostic data without secrets."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from ...base.errors import CairnError
+from ...tools.diagnosis.certificate_checks import check_certificates
+from ...tools.diagnosis.host_checks import check_host
+from ...tools.diagnosis.report import Finding, Severity
+from ...tools.diagnosis.store_checks import check_secret_files, check_store
+from ...tools.diagnosis.support_bundle import SupportBundle
+from ...tools.diagnosis.text_redaction import TextRedaction
+from ..common.configured_command import DEFAULT_FILE, sources, without_secrets
+from ..common.output import answering, bars, console, print_json, printable
+from ..common.units import Finite
+from .broker import broker
+from .broker_options import broker_options
+from .settings import BrokerSettings
+from .unknown_variables import unknown_variables
+
+STATUSES = {Severity.OK: 0, Severity.WARNING: 1, Severity.ERROR: 3}
+"""The exit statuses; 2 is that of a wrong call."""
+_SECRET_FILES = ("tls_key", "users_file", "metrics_token_file", "connect_to_password_file", "secrets_dir")
+_SECRET_NAMES = ("PASS", "SECRET", "TOKEN", "KEY", "CREDENTIAL")
+_MOST_SECRET_BYTES = 64 << 10
+_REFERENCE = re.compile(r"[?&]password-(env|file)=([^&]+)")
+_store = click.argument("store", metavar="[STORE]", required=False, type=click.Path())
+_config = click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), envvar="CAIRNMQ_CONFIG",
+                       help=f"Configuration file of the broker.  [default: {DEFAULT_FILE} if it exists]")  # fmt: skip
+_seconds = click.option("--seconds", default=1.0, show_default=True, type=Finite(0, 60),
+                        help="Measure syncs for so long; 0: don't.")  # fmt: skip
+
+
+class _Configuration:
+    """The configuration that a broker started here would have, as far as it is valid."""
+
+    def __init__(self, config: str | None) -> None:
+        self.finding = Finding("configuration", Severity.OK, f"valid: {config or 'defaults and environment'}")
+        self.settings: BrokerSettings | None = None
+        self.rows: list[dict[str, Any]] = []
+        try:
+            with broker.make_context("broker", ["--config", config] if config else []) as context:
+                self.rows = [
+                    {"option": option.key, "value": without_secrets(option, value), "source": source}
+                    for option, value, source in sources(context)
+                ]
+                self.settings = BrokerSettings(**context.params)
+                broker_options(self.settings)
+        except (click.ClickException, CairnError) as error:
+            text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+            if self.settings is None or self.settings.store_dir is not None:
+                self.finding = Finding("configuration", Severity.ERROR, text, "see `cairnmq config check`")
+
+    def value(self, name: str) -> str:
+        return str(getattr(self.settings, name, None) or "")
+
+    def check(self) -> Iterator[Finding]:
+        yield self.finding
+        for warning in unknown_variables(broker, getattr(self.settings, "connect_to", ())):
+            yield Finding("configuration", Severity.WARNING, warning, "correct or unset the variable")
+        yield from check_secret_files(filter(None, map(self.value, _SECRET_FILES)))
+        for name in ("tls_cert", "tls_ca"):
+            if self.value(name):
+                yield from check_certificates(self.value(name), datetime.now(UTC))
+
+    def secrets(self) -> Iterator[str]:
+        """Return the secrets that the configuration and the environment name, for redaction."""
+        for name, value in os.environ.items():
+            if any(part in name.upper() for part in _SECRET_NAMES):
+                yield value
+        references = [found for url in getattr(self.settings, "connect_to", ()) for found in _REFERENCE.findall(url)]
+        yield from (os.environ.get(name, "") for kind, name in references if kind == "env")
+        files = [path for kind, path in references if kind == "file"]
+        for place in (*filter(None, map(self.value, _SECRET_FILES)), *files):
+            for path in Path(place).rglob("*") if os.path.isdir(place) else [Path(place)]:
+                if path.is_file() and path.stat().st_size <= _MOST_SECRET_BYTES:
+                    text = path.read_text(errors="replace")
+                    yield text.strip()
+                    yield from text.splitlines()
+
+
+def _check(store: str | None, configuration: _Configuration, seconds: float) -> list[Finding]:
+    directory = store or configuration.value("store_dir")
+    found = [*check_host(), *configuration.check()]
+    if directory:
+        with bars() as progress:
+            found += check_store(directory, seconds, progress)
+    return sorted(found, key=lambda one: -one.severity)
+
+
+def _config_of(given: str | None) -> str | None:
+    return given or (DEFAULT_FILE if os.path.isfile(DEFAULT_FILE) else None)
+
+
+@click.command("doctor", short_help="Check the host and a store")
+@_store
+@_config
+@_seconds
+@click.option("--output", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True,
+              help="Format of the output.")  # fmt: skip
+@answering
+def doctor(store: str | None, config: str | None, seconds: float, output: str) -> int:
+    """Check the host, the configuration of the broker and STORE, and print findings with remedies.
+
+    STORE is the store directory, by default that of the configuration. Nothing of a store is changed, and a broker may
+    run on it. Run it as the user of the broker. The exit status is 0 without problems, 1 with warnings, 3 with errors.
+
+    \b
+    Example:
+      cairnmq doctor ./data
+    """
+    found = _check(store, _Configuration(_config_of(config)), seconds)
+    if output == "json":
+        print_json([one.fields() for one in found])
+    elif output == "csv":
+        rows = csv.DictWriter(sys.stdout, Finding._fields, lineterminator="\n")
+        rows.writeheader()
+        rows.writerows({name: printable(text) for name, text in one.fields().items()} for one in found)
+    else:
+        table = Table("severity", "check", "finding", "remedy", box=None, pad_edge=False)
+        for one in found:
+            cells = (one.severity.name, one.check, one.text, one.remedy)
+            table.add_row(*(Text(printable(cell), overflow="fold") for cell in cells))
+        console().print(table)
+    return STATUSES[max(one.severity for one in found)]
+
+
+@click.command("support-bundle", short_help="Collect diagnostic data")
+@_store
+@_config
+@_seconds
+@click.option("--log", metavar="FILE", type=click.Path(dir_okay=False), help="Log of the broker.  [default: --log-file "
+              "of the configuration]")  # fmt: skip
+@click.option("--metrics", metavar="URL", help="Include a scrape of this URL.")
+@click.option("--to", "target", metavar="FILE", required=True, type=click.Path(dir_okay=False),
+              help="The archive to create (tar.gz).")  # fmt: skip
+@answering
+def support_bundle(
+    store: str | None, config: str | None, seconds: float, log: str | None, metrics: str | None, target: str
+) -> None:
+    """Write diagnostic data of the host, the configuration and STORE to an archive, without secrets.
+
+    It contains findings of `cairnmq doctor`, versions, options, sizes of files and the end of the log. Passwords,
+    tokens, keys and credentials of URLs are removed. The contents of messages are never read.
+
+    \b
+    Example:
+      cairnmq support-bundle ./data --to support.tar.gz
+    """
+    configuration = _Configuration(_config_of(config))
+    directory = store or configuration.value("store_dir")
+    with SupportBundle(target, TextRedaction(configuration.secrets())) as bundle:
+        bundle.add_json("doctor.json", [one.fields() for one in _check(store, configuration, seconds)])
+        bundle.add_json("configuration.json", configuration.rows)
+        bundle.add_system()
+        if directory and os.path.isdir(directory):
+            bundle.add_store(directory)
+        if path := log or configuration.value("log_file"):
+            bundle.add_log(path)
+        if metrics:
+            bundle.add_metrics(metrics)
+        bundle.finish(["Names of queues may be in the log and the metrics: look through them before you send them."])
+    click.echo(f"{printable(target)}: {len(bundle.members)} files; look through them before you send them")
