@@ -26,6 +26,7 @@ from ..broker.parts import BrokerParts
 from ..broker.queues.views import MeasuredQueue
 from ..router.kernel.core import Core
 from .exposition import Family, Samples, metric_of
+from .tracing import Tracing
 
 
 class QueueChoice(NamedTuple):
@@ -52,9 +53,16 @@ class Figures:
     """The values that a scrape reads."""
 
     def __init__(
-        self, parts: BrokerParts, core: Core, choice: QueueChoice, audit: Audit | None = None, full: str = ""
+        self,
+        parts: BrokerParts,
+        core: Core,
+        choice: QueueChoice,
+        audit: Audit | None = None,
+        full: str = "",
+        tracing: Tracing | None = None,
     ) -> None:
         self.core = core
+        self.traced = (0, 0) if tracing is None else (tracing.spans, tracing.dropped)
         self.context = context = parts.links.core
         self.connections = parts.connections
         self.remote = parts.remote
@@ -203,6 +211,12 @@ BROKER_FAMILIES: tuple[Family[Figures], ...] = (
         lambda f: sum([len(user.blocked) + len(user.paced) for user in f.users]),
     ),
     Family("memory_limit_bytes", "gauge", "The limit of message memory.", lambda f: f.context.memory.limit_bytes),
+    Family("traced_spans_total", "counter", "Spans of traced messages.", lambda f: f.traced[0]),
+    Family(
+        "trace_dropped_total", "counter",
+        "Messages that were not traced, and spans that were dropped, because of a limit or a failed export.",
+        lambda f: f.traced[1],
+    ),
     Family("core_steps_total", "counter", "Batches of decisions of the core.", lambda f: f.core.steps),
     Family("core_busy_seconds_total", "counter", "Time spent in batches of decisions.", lambda f: f.core.busy_s),
     Family(
@@ -258,17 +272,19 @@ class BrokerCollector(Collector):
         choice: QueueChoice,
         audit: Audit | None = None,
         why_full: Callable[[], str] = str,
+        tracing: Tracing | None = None,
     ) -> None:
         """*why_full*: the reason why the store is full; empty if it is not. Any thread."""
         self._parts = parts
         self._why_full = why_full
+        self._tracing = tracing
         self._audit = audit
         self._core = core
         self._choice = choice
         self._highest: dict[str, float] = {}
 
     def collect(self) -> Iterator[Metric]:
-        figures = Figures(self._parts, self._core, self._choice, self._audit, self._why_full())
+        figures = Figures(self._parts, self._core, self._choice, self._audit, self._why_full(), self._tracing)
         for family in BROKER_FAMILIES:
             value = family.value(figures)
             if family.kind == "counter" and isinstance(value, int | float):

@@ -22,6 +22,7 @@ from ..router.options import RouterOptions
 from ..store.contract.options import StoreOptions
 from ..store.directory.kind import JOURNAL
 from .broker_exposition import QueueChoice
+from .tracing import TraceOptions
 
 __all__ = [
     "ArchiveLimits",
@@ -38,6 +39,7 @@ __all__ = [
     "SidecarOptions",
     "StoreOptions",
     "Target",
+    "TraceOptions",
     "TransactionLimits",
     "parse_auto_link",
     "parse_link_route",
@@ -146,3 +148,5 @@ class BrokerOptions:
     """The cluster that the broker is a member of."""
     max_selector_bytes: int = DEFAULT_SIZE_BYTES
     """The longest selector that a client may use."""
+    trace: TraceOptions | None = None
+    """The options of tracing; None for no tracing."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 from ..base.accounts import audit
 from ..base.clock import SystemClock
@@ -14,6 +15,7 @@ from ..base.errors import CairnError, JournalError
 from ..broker.broker import Broker
 from ..broker.nodes.access_control import read as read_access
 from ..broker.passthrough.sender import SESSION_WINDOW_BYTES
+from ..channel.ports import Drivers
 from ..cluster.nodes.failover_addresses import ClientAddresses
 from ..management.protocol.request import CONFLICT, OK
 from ..management.serve import serve
@@ -37,6 +39,8 @@ from .membership import ClusterMembership
 from .metrics_server import MetricsServer
 from .options import BrokerOptions, RunTimeOptions
 from .service_manager import ServiceManager
+from .span_export import SpanExport, otlp_exporter
+from .tracing import TracedDrivers, Tracing
 
 log = logging.getLogger(__name__)
 _RELOAD = "RELOAD", "broker", "broker"
@@ -57,6 +61,8 @@ class RunningBroker:
         check_targets(options.connect_to)
         open_store = find_kind(options.store_kind)
         access = read_access(options.acl_file) if options.acl_file else None
+        tracing = None if options.trace is None else Tracing(options.trace)
+        exporter = None if options.trace is None else otlp_exporter(options.trace.url)
         self.failure: BaseException | None = None
         self._ended = threading.Event()
         self._health = Health()
@@ -132,7 +138,13 @@ class RunningBroker:
         remote = self._broker.remote
         remote.link_routes.start(options.link_routes)
         remote.auto_links.start(options.auto_links)
-        self._router.start(self._broker.drivers, self._core)
+        self._span_export = None
+        drivers: Drivers = self._broker.drivers
+        if tracing is not None and exporter is not None:
+            drivers = cast(Drivers, TracedDrivers(drivers, tracing))
+            self._broker.core.events.burials.append(tracing.wrap_burial)
+            self._span_export = SpanExport(tracing, exporter, options.container_id)
+        self._router.start(drivers, self._core)
         dialler = self._router.outbound_connections
         self._post(remote.connectors.start, dialler, options.connect_to, options.secrets_dir)
         if self._membership is None:
@@ -142,7 +154,9 @@ class RunningBroker:
             self._membership.start(self._router.watch, self._post)
         if self._metrics is not None:
             store = self._store
-            of_broker = BrokerCollector(self._broker.parts, self._core, options.metrics_of, self._audit, self._why_full)
+            of_broker = BrokerCollector(
+                self._broker.parts, self._core, options.metrics_of, self._audit, self._why_full, tracing
+            )
             self._metrics.show(of_broker)
             if self._membership is not None:
                 self._metrics.show(ClusterCollector(self._membership.core))
@@ -256,6 +270,8 @@ class RunningBroker:
             self._membership.stop(self._core.post)
         self._core.run_all()
         self._store.close()
+        if self._span_export is not None:
+            self._span_export.stop()
         self._stop_audit()
         if self._manager is not None:
             self._manager.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ...channel.ports import ConnectionEnd, TerminalEnd
 
@@ -19,3 +20,5 @@ class BrokerEvents:
         self.link_closed: list[Callable[[TerminalEnd], None]] = []
         self.durable: list[Callable[[], None]] = []
         """The durable LSN of the store has moved."""
+        self.burials: list[Callable[[Any, Any, str, Callable[[int], None]], Callable[[int], None]]] = []
+        """A message is moved off its queue: gets queue, entry, reason and continuation; returns the continuation."""

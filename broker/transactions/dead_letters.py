@@ -96,6 +96,8 @@ class Returns:
 
     def bury(self, queue: SourceQueue, entry: Entry, reason: str, then: Then) -> None:
         """Off the queue: to the address that its policy names for such messages, or nowhere."""
+        for wrap in self._core.events.burials:
+            then = wrap(queue, entry, reason, then)
         policy = queue.policy
         address = policy.expiry_address if reason is EXPIRY else policy.dead_letter_address
         if not address or queue.is_deleted:

@@ -25,6 +25,7 @@ from ...broker_plugin.options import (
     RouterOptions,
     SidecarOptions,
     StoreOptions,
+    TraceOptions,
     TransactionLimits,
     parse_link_route,
 )
@@ -70,6 +71,7 @@ def broker_options(given: BrokerSettings) -> BrokerOptions:
         container_id=given.container_id,
         max_selector_bytes=given.max_selector_size,
         cluster=_cluster_of(given),
+        trace=TraceOptions(given.trace_to, given.trace_ratio, given.trace_limit) if given.trace_to else None,
     )
 
 

@@ -18,7 +18,7 @@ from ..common.units import SIZE, SIZE_OR_NONE, Duration, SizeRange
 NETWORK, TLS, ACCESS, STORE, MEMORY = "Network", "TLS", "Authentication and authorization", "Store", "Memory"
 ARCHIVE, QUEUES, LINKS, CLUSTER = "Archive and export", "Queues and transactions", "Other brokers", "Cluster"
 CONNECTIONS, USERS, METRICS, LOGS = "Limits per connection", "Limits per user", "Metrics", "Logs"
-CONSOLE = "Web console"
+CONSOLE, TRACING = "Web console", "Tracing"
 _PORT = click.IntRange(0, 65535)
 _FILE = click.Path(dir_okay=False)
 _DIRECTORY = LocalDirectory(file_okay=False)
@@ -169,6 +169,11 @@ class BrokerSettings:
         default="127.0.0.1")
     http_host: tuple[str, ...] = option(CONSOLE, "Host name that browsers use for the web console.", metavar="NAME")
     http_insecure: bool = option(CONSOLE, "Serve HTTP without TLS on an address other than loopback.")
+    trace_to: str | None = option(TRACING, "OTLP/HTTP endpoint that gets spans of messages with a sampled traceparent, "
+        "for example http://localhost:4318/v1/traces.", metavar="URL", is_secret=True)
+    trace_ratio: float = option(TRACING, "Share of messages without a traceparent to trace, too.",
+        click.FloatRange(0, 1), default=0.0)
+    trace_limit: int = option(TRACING, "Traced messages per second.", click.IntRange(1, 100_000), default=1000)
     log_level: str = option(LOGS, "Least severe level to log.", click.Choice(["debug", "info", "warning", "error"]),
         default="info", can_reload=True)
     log_format: str = option(LOGS, "Format of log lines.", click.Choice(list(FORMATTERS)), default="text")

@@ -1,0 +1,323 @@
+"""Traces of messages: spans around the calls between router and broker, for messages whose trace context is sampled.
+
+| span | parent | from | to |
+|---|---|---|---|
+| publish | the context of the message | it arrives on the core | its sender has the outcome |
+| route | publish | it arrives on the core | it is appended to its queues |
+| store | publish | it is appended to its queues | its sender has the outcome |
+| deliver | the context of the message | it is dispatched to a consumer | the outcome of the consumer arrives |
+| settle | deliver | the outcome of the consumer arrives | it is durable, and the consumer has the answer |
+| dead-letter | the context of the message | it is rejected, expires or fails too often | it has left its queue |
+
+The context is the `traceparent` (W3C Trace Context) in the annotations or application properties; the message itself
+does not change. Without tracing, none of this is between router and broker. With tracing, a message costs one search in
+its first `SCAN_BYTES`. Long messages, and links that are resumable or routed to other containers, are not traced.
+
+A client that marks each message as sampled costs at most `TraceOptions.limit` traced messages per second, and at most
+`MOST_OPEN` unfinished and `MOST_WAITING` finished spans. Messages beyond these limits are counted, and not traced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import getrandbits, random
+from time import time_ns
+from typing import Any, NamedTuple, cast
+
+from ..broker.links.consumer import Consumer
+from ..broker.links.producer import Producer
+from ..broker.messages.entry import Entry
+from ..broker.queues.queue import Queue
+from ..broker.resume.resumable_consumer import ResumableConsumer
+from ..channel.ports import ABORTED, MORE, Delivery, DriverEnd, Drivers, Forward, Fragment, Open, Outcome, TerminalEnd
+
+Then = Callable[[int], None]
+SCAN_BYTES = 4096
+MOST_OPEN, MOST_WAITING = 10_000, 10_000
+_SECOND_NS = 1_000_000_000
+_CONTEXT = re.compile(
+    rb"traceparent(?:[\xa1\xa3]\x37|\xb1\0\0\0\x37)(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})"
+    rb"-([0-9a-f]{2})"
+)
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """The options of tracing."""
+
+    url: str
+    """The OTLP/HTTP endpoint that gets the spans."""
+    ratio: float = 0.0
+    """The share of messages without a trace context that are traced."""
+    limit: int = 1000
+    """The maximum number of messages per second whose publishing or delivery is traced."""
+
+
+class Context(NamedTuple):
+    """The trace of a message, and the span that the spans of the broker have as their parent; 0 for none."""
+
+    trace_id: int
+    parent_id: int
+
+
+class Span(NamedTuple):
+    """A finished span."""
+
+    name: str
+    context: Context
+    span_id: int
+    start_ns: int
+    end_ns: int
+    place: str
+    """The address or the queue."""
+    error: str = ""
+
+
+class _Open(NamedTuple):
+    """The unfinished spans of a message: of `name`, and of a child that begins at `middle_ns`."""
+
+    context: Context
+    start_ns: int
+    middle_ns: int = 0
+    error: str = ""
+
+
+class Tracing:
+    """Chooses messages and collects their spans. The core adds spans; one other thread takes them."""
+
+    def __init__(self, options: TraceOptions) -> None:
+        self._options = options
+        self.finished: deque[Span] = deque()
+        self.spans = 0
+        """The number of finished spans, including those that were dropped later."""
+        self.dropped = 0
+        """The number of messages that were not traced, and of spans that were dropped, due to a limit or an error."""
+        self.open = 0
+        """The number of messages with unfinished spans."""
+        self._second = self._in_second = 0
+
+    def context(self, content: object, now_ns: int) -> Context | None:
+        """Return the context of a message that is to be traced; None if it is not."""
+        if not isinstance(content, bytes):
+            return None
+        found = _CONTEXT.search(content, 0, SCAN_BYTES)
+        if found is None:
+            if random() >= self._options.ratio:
+                return None
+            context = Context(getrandbits(128) or 1, 0)
+        elif int(found[3], 16) & 1:
+            context = Context(int(found[1], 16), int(found[2], 16))
+        else:
+            return None
+        if now_ns // _SECOND_NS != self._second:
+            self._second, self._in_second = now_ns // _SECOND_NS, 0
+        if self._in_second >= self._options.limit or self.open >= MOST_OPEN:
+            self.dropped += 1
+            return None
+        self._in_second += 1
+        return context
+
+    def add(self, name: str, context: Context, start_ns: int, end_ns: int, place: str, error: str = "") -> Context:
+        """Add a finished span; return the context of its children."""
+        span = Span(name, context, getrandbits(64) or 1, start_ns, end_ns, place, error)
+        self.spans += 1
+        if len(self.finished) >= MOST_WAITING:
+            self.dropped += 1
+        else:
+            self.finished.append(span)
+        return Context(context.trace_id, span.span_id)
+
+    def wrap_burial(self, queue: Queue, entry: Entry, reason: str, then: Then) -> Then:
+        """Return *then* with the end of a span; *entry* is moved off *queue* for *reason*."""
+        start_ns = time_ns()
+        context = self.context(entry.content, start_ns)
+        return then if context is None else partial(self._buried, context, start_ns, queue.name, reason, then)
+
+    def _buried(self, context: Context, start_ns: int, place: str, why: str, then: Then, lsn: int) -> None:
+        self.add("dead-letter", context, start_ns, time_ns(), place, why)
+        then(lsn)
+
+
+class _Spans:
+    """The unfinished spans of one link, by delivery or entry."""
+
+    def __init__(self, tracing: Tracing, names: tuple[str, str, str], place: str) -> None:
+        """*names*: of the span, and of its first and second part; an empty name omits a part."""
+        self._tracing = tracing
+        self._names = names
+        self._place = place
+        self.open: dict[Any, _Open] = {}
+
+    def begin(self, key: Any, content: object, now_ns: int) -> None:
+        context = self._tracing.context(content, now_ns)
+        if context is not None and key not in self.open:
+            self.open[key] = _Open(context, now_ns)
+            self._tracing.open += 1
+
+    def pass_middle(self, key: Any, now_ns: int, new_key: Any, error: str = "") -> None:
+        """Mark the end of the first part of a message, which is known as *new_key* from now on."""
+        opened = self.open.pop(key, None)
+        if opened is not None:
+            self.open[new_key] = opened._replace(middle_ns=now_ns, error=error)
+
+    def end(self, keys: Iterable[Any], error: str = "") -> None:
+        if not self.open:
+            return
+        now_ns = time_ns()
+        for key in keys:
+            opened = self.open.pop(key, None)
+            if opened is None:
+                continue
+            whole, first, second = self._names
+            context, start_ns, middle_ns, why = opened
+            middle_ns = middle_ns or now_ns
+            end_ns = now_ns if first else middle_ns
+            inner = self._tracing.add(whole, context, start_ns, end_ns, self._place, error or why)
+            if first:
+                self._tracing.add(first, inner, start_ns, middle_ns, self._place)
+            self._tracing.add(second, inner, middle_ns, now_ns, self._place)
+            self._tracing.open -= 1
+
+    def drop(self) -> None:
+        self._tracing.open -= len(self.open)
+        self.open.clear()
+
+
+class _Producer:
+    """The driver of a link on which a client sends, with spans."""
+
+    def __init__(self, driver: Producer, spans: _Spans) -> None:
+        self._driver = driver
+        self._spans = spans
+        self.request, self.outcomes, self.outcomes_in = driver.request, driver.outcomes, driver.outcomes_in
+
+    def receive(self, fragments: Sequence[Fragment]) -> None:
+        self._received(fragments, self._driver.receive, fragments)
+
+    def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+        self._received(fragments, self._driver.receive_in, connection, txn_id, fragments)
+
+    def _received(self, fragments: Sequence[Fragment], receive: Callable[..., None], *arguments: Any) -> None:
+        spans, now_ns = self._spans, time_ns()
+        for delivery, content, flags in fragments:
+            if not flags & (MORE | ABORTED):
+                spans.begin(delivery, content, now_ns)
+        receive(*arguments)
+        if spans.open:
+            now_ns = time_ns()
+            for delivery, *_ in fragments:
+                spans.pass_middle(delivery, now_ns, delivery)
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        self._spans.drop()
+        self._driver.close(returned, lost, for_good)
+
+
+class _Consumer:
+    """The driver of a link on which a client receives, with spans."""
+
+    def __init__(self, driver: Consumer, spans: _Spans) -> None:
+        self._driver = driver
+        self._spans = spans
+        self.receive, self.receive_in = driver.receive, driver.receive_in
+        self.request, self.acquire_in = driver.request, driver.acquire_in
+
+    def outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        self._mark(outcomes)
+        self._driver.outcomes(outcomes)
+        self._spans.end([outcome.tag for outcome in outcomes if outcome.delivery is None])  # settled by the client
+
+    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
+        self._mark([outcome for _, outcome in provisional])
+        self._driver.outcomes_in(connection, provisional)
+
+    def _mark(self, outcomes: Sequence[Outcome]) -> None:
+        if self._spans.open:
+            now_ns = time_ns()
+            for outcome in outcomes:
+                key = outcome.tag if outcome.delivery is None else outcome.delivery
+                why = "" if outcome.error is None else outcome.error[0]
+                self._spans.pass_middle(outcome.tag, now_ns, key, why)
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        self._spans.drop()
+        self._driver.close(returned, lost, for_good)
+
+
+class _Terminal:
+    """The worker's end of a channel, as the broker sees it; all that is not here is passed on."""
+
+    def __init__(self, terminal: TerminalEnd, tracing: Tracing, wish: Open) -> None:
+        self._terminal = terminal
+        names = ("deliver", "", "settle") if wish.to_client else ("publish", "route", "store")
+        self._spans = _Spans(tracing, names, wish.terminus.address or wish.link_name)
+        self._is_presettled = wish.presettled
+        self.driver: DriverEnd | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._terminal, name)
+
+    def opened(self, driver: DriverEnd, address: str | None, credit: int, **more: Any) -> None:
+        self.driver = driver
+        traced: Any = driver
+        if isinstance(driver, Producer) and more.get("kept") is None:
+            traced = _Producer(driver, self._spans)
+        elif isinstance(driver, Consumer) and not isinstance(driver, ResumableConsumer):
+            traced = _Consumer(driver, self._spans)
+        self._terminal.opened(traced, address, credit, **more)
+
+    def confirm(self, deliveries: Sequence[Delivery], credit: int) -> None:
+        self._terminal.confirm(deliveries, credit)
+        self._spans.end(deliveries)
+
+    def release(self, deliveries: Sequence[Delivery], credit: int) -> None:
+        self._terminal.release(deliveries, credit)
+        self._spans.end(deliveries)
+
+    def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
+        self._terminal.reject(deliveries, credit, condition, description)
+        self._spans.end(deliveries, condition)
+
+    def accept_in(self, txn_id: bytes, deliveries: Sequence[Delivery], credit: int) -> None:
+        self._terminal.accept_in(txn_id, deliveries, credit)
+        self._spans.end(deliveries)
+
+    def forward(self, messages: Sequence[Forward]) -> None:
+        now_ns = time_ns()
+        for tag, content in messages:
+            self._spans.begin(tag, content, now_ns)
+        self._terminal.forward(messages)
+        if self._is_presettled:
+            self._spans.end([tag for tag, _ in messages])
+
+    def settle(self, deliveries: Sequence[tuple[Delivery, int]]) -> None:
+        self._terminal.settle(deliveries)
+        self._spans.end([delivery for delivery, _ in deliveries])
+
+    def settle_in(self, deliveries: Sequence[tuple[Delivery, int, Any]], done: Callable[[], None]) -> None:
+        self._terminal.settle_in(deliveries, done)
+        self._spans.end([delivery for delivery, *_ in deliveries])
+
+
+class TracedDrivers:
+    """Drivers whose links have spans; all that is not here is passed on."""
+
+    def __init__(self, drivers: Drivers, tracing: Tracing) -> None:
+        self._drivers = drivers
+        self._tracing = tracing
+        self._terminals: dict[TerminalEnd, TerminalEnd] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._drivers, name)
+
+    def open(self, wish: Open, terminal: TerminalEnd) -> None:
+        traced = cast(TerminalEnd, _Terminal(terminal, self._tracing, wish))
+        self._terminals[terminal] = traced
+        self._drivers.open(wish, traced)
+
+    def link_closed(self, terminal: TerminalEnd) -> None:
+        self._drivers.link_closed(self._terminals.pop(terminal, terminal))
