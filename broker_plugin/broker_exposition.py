@@ -26,7 +26,7 @@ from ..broker.parts import BrokerParts
 from ..broker.queues.views import MeasuredQueue
 from ..router.kernel.core import Core
 from .exposition import Family, Samples, metric_of
-from .tracing import Tracing
+from .traces import Tracing
 
 
 class QueueChoice(NamedTuple):

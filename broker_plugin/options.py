@@ -22,7 +22,7 @@ from ..router.options import RouterOptions
 from ..store.contract.options import StoreOptions
 from ..store.directory.kind import JOURNAL
 from .broker_exposition import QueueChoice
-from .tracing import TraceOptions
+from .traces import TraceOptions
 
 __all__ = [
     "ArchiveLimits",

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import cast
 
 from ..base.accounts import audit
 from ..base.clock import SystemClock
@@ -15,7 +14,6 @@ from ..base.errors import CairnError, JournalError
 from ..broker.broker import Broker
 from ..broker.nodes.access_control import read as read_access
 from ..broker.passthrough.sender import SESSION_WINDOW_BYTES
-from ..channel.ports import Drivers
 from ..cluster.nodes.failover_addresses import ClientAddresses
 from ..management.protocol.request import CONFLICT, OK
 from ..management.serve import serve
@@ -39,8 +37,8 @@ from .membership import ClusterMembership
 from .metrics_server import MetricsServer
 from .options import BrokerOptions, RunTimeOptions
 from .service_manager import ServiceManager
-from .span_export import SpanExport, otlp_exporter
-from .tracing import TracedDrivers, Tracing
+from .span_export import span_export
+from .traces import traced_drivers
 
 log = logging.getLogger(__name__)
 _RELOAD = "RELOAD", "broker", "broker"
@@ -61,8 +59,8 @@ class RunningBroker:
         check_targets(options.connect_to)
         open_store = find_kind(options.store_kind)
         access = read_access(options.acl_file) if options.acl_file else None
-        tracing = None if options.trace is None else Tracing(options.trace)
-        exporter = None if options.trace is None else otlp_exporter(options.trace.url)
+        self._span_export = span_export(options.trace, options.container_id)
+        tracing = None if self._span_export is None else self._span_export.tracing
         self.failure: BaseException | None = None
         self._ended = threading.Event()
         self._health = Health()
@@ -138,13 +136,8 @@ class RunningBroker:
         remote = self._broker.remote
         remote.link_routes.start(options.link_routes)
         remote.auto_links.start(options.auto_links)
-        self._span_export = None
-        drivers: Drivers = self._broker.drivers
-        if tracing is not None and exporter is not None:
-            drivers = cast(Drivers, TracedDrivers(drivers, tracing))
-            self._broker.core.events.burials.append(tracing.wrap_burial)
-            self._span_export = SpanExport(tracing, exporter, options.container_id)
-        self._router.start(drivers, self._core)
+        burials = self._broker.core.events.burials
+        self._router.start(traced_drivers(self._broker.drivers, burials, tracing), self._core)
         dialler = self._router.outbound_connections
         self._post(remote.connectors.start, dialler, options.connect_to, options.secrets_dir)
         if self._membership is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..base.errors import CairnError
 from ..base.extras import install_hint
-from .tracing import Span, Tracing
+from .traces import Span, TraceOptions, Tracing
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -38,7 +38,7 @@ class SpanExport:
     def __init__(self, tracing: Tracing, exporter: SpanExporter, container_id: str) -> None:
         from opentelemetry.sdk.resources import Resource
 
-        self._tracing = tracing
+        self.tracing = tracing
         self._exporter = exporter
         self._resource = Resource.create(
             {"service.name": "cairnmq", "service.version": version("cairnmq"), "service.instance.id": container_id}
@@ -60,7 +60,7 @@ class SpanExport:
         self._exporter.shutdown()
 
     def _export_all(self) -> None:
-        finished = self._tracing.finished
+        finished = self.tracing.finished
         while finished:
             batch = [finished.popleft() for _ in range(min(BATCH, len(finished)))]
             if self._export(batch) != self._has_failed:
@@ -70,7 +70,7 @@ class SpanExport:
                 else:
                     log.info("tracing: spans are exported again")
             if self._has_failed:
-                self._tracing.dropped += len(batch)
+                self.tracing.dropped += len(batch)
                 if self._stopping.is_set():
                     return
 
@@ -107,3 +107,8 @@ class SpanExport:
             start_time=span.start_ns,
             end_time=span.end_ns,
         )
+
+
+def span_export(options: TraceOptions | None, container_id: str) -> SpanExport | None:
+    """Start the export of spans; None without options. Raises `CairnError` without the extra."""
+    return None if options is None else SpanExport(Tracing(options), otlp_exporter(options.url), container_id)

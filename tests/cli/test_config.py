@@ -67,6 +67,8 @@ def other_value(option: click.Option) -> tuple[Any, str]:
     if option.count or isinstance(option.type, click.IntRange):
         least = getattr(option.type, "min", None) or 0
         return least + 3, str(least + 3)
+    if type(option.type) is click.FloatRange:
+        return 0.5, "0.5"
     if isinstance(option.type, click.FloatRange):
         return "6m", "360s"
     return ("2M", "2097152") if option.type.name == "size" else ("text", "text")

@@ -14,9 +14,9 @@ import pytest
 from proton import Delivery, Message, symbol
 from proton.utils import BlockingConnection
 
-from cairnmq.broker_plugin import tracing as module
+from cairnmq.broker_plugin import traces as module
 from cairnmq.broker_plugin.span_export import SpanExport
-from cairnmq.broker_plugin.tracing import Context, TraceOptions, Tracing
+from cairnmq.broker_plugin.traces import Context, TraceOptions, Tracing
 from tests.harness.process import DEADLINE_S, BrokerProcess, broker
 
 proto = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")

@@ -26,12 +26,10 @@ from dataclasses import dataclass
 from functools import partial
 from random import getrandbits, random
 from time import time_ns
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from ..broker.links.consumer import Consumer
 from ..broker.links.producer import Producer
-from ..broker.messages.entry import Entry
-from ..broker.queues.queue import Queue
 from ..broker.resume.resumable_consumer import ResumableConsumer
 from ..channel.ports import ABORTED, MORE, Delivery, DriverEnd, Drivers, Forward, Fragment, Open, Outcome, TerminalEnd
 
@@ -55,6 +53,15 @@ class TraceOptions:
     """The share of messages without a trace context that are traced."""
     limit: int = 1000
     """The maximum number of messages per second whose publishing or delivery is traced."""
+
+
+class _Named(Protocol):
+    name: str
+
+
+class _Held(Protocol):
+    @property
+    def content(self) -> object: ...
 
 
 class Context(NamedTuple):
@@ -131,7 +138,7 @@ class Tracing:
             self.finished.append(span)
         return Context(context.trace_id, span.span_id)
 
-    def wrap_burial(self, queue: Queue, entry: Entry, reason: str, then: Then) -> Then:
+    def wrap_burial(self, queue: _Named, entry: _Held, reason: str, then: Then) -> Then:
         """Return *then* with the end of a span; *entry* is moved off *queue* for *reason*."""
         start_ns = time_ns()
         context = self.context(entry.content, start_ns)
@@ -321,3 +328,11 @@ class TracedDrivers:
 
     def link_closed(self, terminal: TerminalEnd) -> None:
         self._drivers.link_closed(self._terminals.pop(terminal, terminal))
+
+
+def traced_drivers(drivers: Drivers, burials: list[Any], tracing: Tracing | None) -> Drivers:
+    """Return drivers whose links have spans, and add the spans of dead letters; *drivers* without tracing."""
+    if tracing is None:
+        return drivers
+    burials.append(tracing.wrap_burial)
+    return cast(Drivers, TracedDrivers(drivers, tracing))
