@@ -6,6 +6,7 @@ either are skipped where the package index can't be reached.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -45,10 +46,13 @@ def tools() -> Path:
     """The directory of the programs of packaging/tools.txt."""
     listed = PACKAGING / "tools.txt"
     place = CACHE / f"packaging-tools-{hashlib.sha256(listed.read_bytes()).hexdigest()[:12]}"
-    if not (place / "ready").exists():
-        run(sys.executable, "-m", "venv", "--clear", "--without-pip", place)
-        fetch("--python", place / "bin/python", "install", "--requirement", listed)
-        (place / "ready").touch()
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "packaging-tools.lock").open("w") as lock:  # files of tests run in several processes
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (place / "ready").exists():
+            run(sys.executable, "-m", "venv", "--clear", "--without-pip", place)
+            fetch("--python", place / "bin/python", "install", "--requirement", listed)
+            (place / "ready").touch()
     return place / "bin"
 
 
