@@ -19,10 +19,13 @@ from ..broker.nodes.access_control import Access
 from ..broker.nodes.access_control import read as read_access
 from ..broker.users.quotas import Quota, Quotas
 from ..channel.ports import ConnectionEnd
+from ..management.entities.system import Reloaded
 from ..router.router import Router
 from .options import RunTimeOptions
 
 log = logging.getLogger(__name__)
+_RELOADED = {"event": "broker.reloaded", "is_announced": True}
+_FAILED = {"event": "broker.reload-failed", "is_announced": True}
 
 
 def quotas_of(access: Access | None, defaults: Quota) -> Quotas:
@@ -50,14 +53,15 @@ class FileReload:
         self._quota = quota
         self._router = router
         self._resolver = links.resolver
+        self._memory = links.core.memory
         self._users = links.core.users
         self._post = links.core.post
         self._review = review
         self._lock = threading.Lock()
         review.why_gone = self._why_gone
 
-    def reload(self, done: Callable[[int], None]) -> None:
-        """Read all files again; *done* gets the number of closed connections and links, on the core.
+    def reload(self, done: Callable[[Reloaded], None]) -> None:
+        """Read all files again; *done* gets the result, on the core.
 
         Raises `CairnError` if a file is invalid; nothing changes then.
         """
@@ -67,21 +71,26 @@ class FileReload:
                 access = read_access(self._acl_file) if self._acl_file else None
                 options = self._reread() if self._reread is not None else None
             except CairnError as error:
-                log.error("reload failed, nothing is changed: %s", error)
+                log.error("reload failed, nothing is changed: %s", error, extra=_FAILED)
                 raise
             put_in_place()
             if options is not None:
                 self._quota = options.quota
                 self._audit.log_logins(options.audit_logins)
+                self._router.limit_connections(options.max_connections, options.max_connections_per_user)
                 options.also()
-            self._post(self._apply, access, done)
+            self._post(self._apply, access, options, done)
 
-    def _apply(self, access: Access | None, done: Callable[[int], None]) -> None:
+    def _apply(self, access: Access | None, options: RunTimeOptions | None, done: Callable[[Reloaded], None]) -> None:
         self._resolver.access = access
+        if options is not None:
+            self._resolver.auto_create = options.auto_create
+            self._memory.limit_bytes = options.memory_limit_bytes
         self._users.set_quotas(quotas_of(access, self._quota))
         gone = self._review.revise()
-        log.info("users, access rules and certificates are reloaded; %d connections and links were closed", gone)
-        done(gone)
+        text = "reloaded users, access rules, certificates and options; closed %d connections and links"
+        log.info(text, gone, extra=_RELOADED)
+        done(Reloaded(gone, () if options is None else options.restart_needed))
 
     def _why_gone(self, end: ConnectionEnd) -> str:
         """Return the reason to close that connection; empty if it may continue."""

@@ -49,7 +49,7 @@ class HelperProcess:
         status = self._process.wait()
         if not self._is_stopping:
             text = "no more %s are written: their process ended with status %d; restart the broker"
-            log.warning(text, self._what, status)
+            log.warning(text, self._what, status, extra={"event": "broker.helper-ended"})
 
 
 def helper_processes(options: BrokerOptions) -> list[HelperProcess]:

@@ -96,7 +96,8 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore errors of clients that disconnect or are too slow."""
-        log.debug("metrics: %s: the request failed", client_address, exc_info=True)
+        event = {"event": "metrics.failed"}
+        log.debug("metrics: %s: the request failed", client_address, exc_info=True, extra=event)
 
 
 class _Server6(_Server):
@@ -134,7 +135,8 @@ class _Quiet(WSGIRequestHandler):
         first = self.rfile.peek(4)[:4]
         other = "AMQP" if first == b"AMQP" else "TLS" if first[:2] == b"\x16\x03" else ""
         if other:
-            log.warning("metrics: %s: a client of %s came to --metrics-port", self.client_address[0], other)
+            text = "metrics: %s: a client of %s came to --metrics-port"
+            log.warning(text, self.client_address[0], other, extra={"event": "metrics.refused"})
             self.wfile.write(_NOT_HTTP)
         else:
             super().handle()

@@ -89,6 +89,12 @@ class RunTimeOptions:
 
     quota: Quota
     audit_logins: bool
+    auto_create: tuple[str, ...]
+    memory_limit_bytes: int
+    max_connections: int
+    max_connections_per_user: int
+    restart_needed: tuple[str, ...]
+    """The changed options that are used from the next start on."""
     also: Callable[[], None]
     """A callback for options of the broker's caller, such as the level of its log; called when options are applied."""
 

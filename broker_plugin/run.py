@@ -15,6 +15,7 @@ from ..broker.broker import Broker
 from ..broker.nodes.access_control import read as read_access
 from ..broker.passthrough.sender import SESSION_WINDOW_BYTES
 from ..cluster.nodes.failover_addresses import ClientAddresses
+from ..management.entities.system import Reloaded
 from ..management.protocol.request import CONFLICT, OK
 from ..management.serve import serve
 from ..router.kernel.core import Core
@@ -208,8 +209,8 @@ class RunningBroker:
     def reload(self) -> None:
         """Read users, access rules and certificates again. Raises `CairnError`; nothing changes then."""
 
-        def recorded(gone: int) -> None:
-            self._audit.changed(audit.Change("", audit.SIGNAL, *_RELOAD, audit.DONE, OK, gone=gone))
+        def recorded(found: Reloaded) -> None:
+            self._audit.changed(audit.Change("", audit.SIGNAL, *_RELOAD, audit.DONE, OK, gone=found.closed))
 
         try:
             self._read_again(recorded)
@@ -217,26 +218,26 @@ class RunningBroker:
             self._audit.changed(audit.Change("", audit.SIGNAL, *_RELOAD, audit.FAILED, CONFLICT, str(error)))
             raise
 
-    def _reload_for(self, done: Callable[[int | CairnError], None]) -> None:
+    def _reload_for(self, done: Callable[[Reloaded | CairnError], None]) -> None:
         """Reload on behalf of a caller on the core."""
         self._reader.submit(self._reload_and_tell, done)
 
-    def _reload_and_tell(self, done: Callable[[int | CairnError], None]) -> None:
+    def _reload_and_tell(self, done: Callable[[Reloaded | CairnError], None]) -> None:
         try:
             self._read_again(done)
         except CairnError as error:
             self._post(done, error)
 
-    def _read_again(self, done: Callable[[int], None]) -> None:
+    def _read_again(self, done: Callable[[Reloaded], None]) -> None:
         """Reload, and notify the service manager of the result or the error. Any thread except the core."""
         manager = self._manager
         if manager is None:
             self._file_reload.reload(done)
             return
 
-        def applied(gone: int) -> None:
+        def applied(found: Reloaded) -> None:
             manager.reloaded(self._listening, self._broker.core.scheduler)
-            done(gone)
+            done(found)
 
         manager.reloading()
         try:

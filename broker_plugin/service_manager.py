@@ -91,7 +91,8 @@ class ServiceManager:
             if isinstance(error, BlockingIOError) and flags:
                 return False
             if not self._is_deaf:
-                log.warning("NOTIFY_SOCKET %s: %s; systemd receives no status of this broker", self._shown, error)
+                text = "NOTIFY_SOCKET %s: %s; systemd receives no status of this broker"
+                log.warning(text, self._shown, error, extra={"event": "systemd.unreachable"})
             self._is_deaf = True
         return True
 

@@ -57,7 +57,7 @@ class Router:
         self.outbound_connections = OutboundConnections(self._least_loaded, self._client_terminal, self._not_connected)
         """Connections to other containers."""
         self._workers: list[Worker] = []
-        self._most = self._most_opening = 0
+        self._most = self._most_wanted = self._most_opening = 0
         self._rate = RateLimit(options.connection_rate, clock)
         self._drivers: Drivers | None = None
         self._core: Core | None = None
@@ -100,7 +100,7 @@ class Router:
         files = _most_files() - FILES_FOR_OTHERS
         wanted = self._options.max_unauthenticated or max(FEWEST_OPENING, self._options.max_connections // 10)
         self._most_opening = min(wanted, max(1, files // 2))
-        self._most = min(self._options.max_connections, files - self._most_opening - KEPT_FOR_MANAGERS)
+        self.limit_connections(self._options.max_connections, self._options.max_connections_per_user)
         threads = self._options.worker_threads
         share_bytes = max(2, self._options.buffer_limit_bytes // threads)
         scratch_bytes = self._options.limits.max_frame_bytes
@@ -182,8 +182,14 @@ class Router:
         most = self._most + (KEPT_FOR_MANAGERS if is_manager else 0)
         if sum(worker.load - worker.opening for worker in self._workers) < most:
             return ""
-        limit = "--max-connections" if self._most == self._options.max_connections else "the open files it may have"
+        limit = "--max-connections" if self._most == self._most_wanted else "the open files it may have"
         return f"the broker has {self._most} connections, and may not have more: {limit}"
+
+    def limit_connections(self, most: int, most_per_user: int) -> None:
+        """Set the limits of connections of all clients and of one user; open connections stay. Any thread."""
+        self._most_wanted = most
+        self._most = min(most, _most_files() - FILES_FOR_OTHERS - self._most_opening - KEPT_FOR_MANAGERS)
+        self._gate.most_per_user = most_per_user
 
     def _least_loaded(self) -> Worker:
         return min(self._workers, key=lambda worker: worker.load)

@@ -50,7 +50,7 @@ class Resolver:
         """The access rules; None allows everything to everybody."""
         self._users = users
         self._passthrough = passthrough
-        self._auto_create = tuple(auto_create)
+        self.auto_create = tuple(auto_create)
 
     def place_of(self, address: str, capabilities: Iterable[str] = ()) -> AddressTarget | None:
         """Return the target of *address*, or None if it does not exist yet."""
@@ -163,7 +163,7 @@ class Resolver:
         return self.why_not(user, operation, name)
 
     def _why_not_created(self, address: str) -> str:
-        wanted = any(fnmatchcase(address, pattern) for pattern in self._auto_create)
+        wanted = any(fnmatchcase(address, pattern) for pattern in self.auto_create)
         if not wanted or address.startswith(("$", DYNAMIC_PREFIX, SUBSCRIPTION_PREFIX)):
             shown = address if len(address) <= 80 else address[:80] + "..."
             return f"there is no queue {shown!r}, and it is not created automatically"

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from ..common.login_options import PASSWORD, checked_url, login_of
+from ..common.output import remark
 from ..common.units import Duration
 from .completion import NameOf
 from .ctl_client import ManagementClient, SilentMembers
@@ -256,5 +257,7 @@ def reload(tools: Tools) -> None:
     Revocation lists are included. Of the options in the configuration file, a reload applies those that can change at
     run time; `cairnmq config show` lists them.
     """
-    gone = tools.client.ask("RELOAD", "broker", "broker")["gone"]
-    tools.printer.done(f"reloaded; closed {gone} connections and links")
+    found = tools.client.ask("RELOAD", "broker", "broker")
+    tools.printer.done(f"reloaded; closed {found['gone']} connections and links")
+    if found["restart-needed"]:
+        remark("ctl reload", f"changed, and used from the next start on: {', '.join(found['restart-needed'])}")

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+from contextlib import suppress
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -23,7 +24,7 @@ from ..common.described_options import FILE, ConfigFile, options_of
 from ..common.log import set_level
 from ..common.signals import Ended
 from .announcements import announce, reporting_errors
-from .broker_options import broker_options, quota_of
+from .broker_options import auto_create_of, broker_options, quota_of
 from .console_process import ConsoleProcess
 from .recovery_progress import RecoveryProgress
 from .settings import BrokerSettings
@@ -116,12 +117,8 @@ def _announce_start(running: RunningBroker, given: BrokerSettings) -> None:
 
 
 def _reload(running: RunningBroker) -> None:
-    try:
+    with suppress(CairnError):  # it was logged
         running.reload()
-    except CairnError as error:
-        announce("broker.reload-failed", f"reload failed, nothing is changed: {error}", logging.ERROR)
-    else:
-        announce("broker.reloaded", "reloaded: users, access rules, certificates, options of the configuration")
 
 
 class _Reread:
@@ -137,11 +134,14 @@ class _Reread:
             now = BrokerSettings(**broker.parsed_again(self._context).params)
         except click.ClickException as error:
             raise CairnError("configuration", error.format_message()) from error
-        pending = [
+        pending = tuple(
             option.key for option in broker.described().values()
             if not option.can_reload and getattr(now, str(option.name)) != getattr(self._begun_with, str(option.name))
-        ]  # fmt: skip
-        return RunTimeOptions(quota_of(now), now.audit_logins, partial(self._apply, now, ", ".join(pending)))
+        )  # fmt: skip
+        return RunTimeOptions(
+            quota_of(now), now.audit_logins, auto_create_of(now), now.memory_limit, now.max_connections,
+            now.max_connections_per_user, pending, partial(self._apply, now, ", ".join(pending)),
+        )  # fmt: skip
 
     def _apply(self, now: BrokerSettings, pending: str) -> None:
         set_level("debug" if now.verbose else now.log_level)

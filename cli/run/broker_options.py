@@ -47,7 +47,7 @@ def broker_options(given: BrokerSettings) -> BrokerOptions:
         given.store_dir or "",
         _store_options(given),
         router,
-        () if given.no_auto_create else given.auto_create,
+        auto_create_of(given),
         given.credit,
         given.memory_limit,
         given.metrics_port,
@@ -73,6 +73,11 @@ def broker_options(given: BrokerSettings) -> BrokerOptions:
         cluster=_cluster_of(given),
         trace=TraceOptions(given.trace_to, given.trace_ratio, given.trace_limit) if given.trace_to else None,
     )
+
+
+def auto_create_of(given: BrokerSettings) -> tuple[str, ...]:
+    """Return the patterns of names of queues that are created on first use."""
+    return () if given.no_auto_create else given.auto_create
 
 
 def quota_of(given: BrokerSettings) -> Quota:

@@ -33,7 +33,8 @@ class BrokerSettings:
     listen: str = option(NETWORK, "Address to listen on.", default="127.0.0.1")
     port: int = option(NETWORK, "AMQP port; 0: any free port.", _PORT, default=5672)
     worker_threads: int = option(NETWORK, "Threads for AMQP connections.", click.IntRange(1, 64), default=1)
-    max_connections: int = option(NETWORK, "Connections of all clients.", click.IntRange(1), default=5000)
+    max_connections: int = option(NETWORK, "Connections of all clients.", click.IntRange(1), default=5000,
+        can_reload=True)
     max_unauthenticated: int | None = option(NETWORK,
         "Connections before login; beyond it the longest idle one is closed.  [default: 10% of --max-connections, at "
         "least 64]", click.IntRange(1))
@@ -81,7 +82,7 @@ class BrokerSettings:
         default="64M")
     journal_acquisitions: bool = option(STORE, "Record which messages were sent to which consumers, for `trace`.")
     memory_limit: int = option(MEMORY, "Content of queued messages in memory; the rest stays on disk.", SIZE_OR_NONE,
-        default="256M")
+        default="256M", can_reload=True)
     buffer_limit: int = option(MEMORY, "Content between sockets and queues; connections wait beyond it.", SIZE,
         default="64M")
     archive_dir: str | None = option(ARCHIVE, "Keep containers there that leave the journal.", _DIRECTORY)
@@ -97,8 +98,8 @@ class BrokerSettings:
         click.Choice(["parquet", "delta", "iceberg"]))
     export_every: float = option(ARCHIVE, "Interval of exports.", Duration(1), default="5m")
     auto_create: tuple[str, ...] = option(QUEUES, "Name pattern of queues that are created on first use.  [default: *]",
-        default=["*"], metavar="PATTERN")
-    no_auto_create: bool = option(QUEUES, "Don't create queues on first use.")
+        default=["*"], metavar="PATTERN", can_reload=True)
+    no_auto_create: bool = option(QUEUES, "Don't create queues on first use.", can_reload=True)
     anycast: tuple[str, ...] = option(QUEUES, "Address pattern for pass-through to one receiver, without a queue.",
         metavar="PATTERN")
     multicast: tuple[str, ...] = option(QUEUES, "Address pattern for pass-through to all receivers, without a queue.",
@@ -121,7 +122,7 @@ class BrokerSettings:
     max_frame_size: int = option(CONNECTIONS, "Size of a frame.", SizeRange(512, 16 << 20), default="64K")
     session_window: int = option(CONNECTIONS, "Content that a session may send before it is read.", SizeRange(1 << 20),
         default="64M")
-    max_connections_per_user: int = option(USERS, "Connections.", click.IntRange(1), default=1000)
+    max_connections_per_user: int = option(USERS, "Connections.", click.IntRange(1), default=1000, can_reload=True)
     max_links_per_user: int = option(USERS, "Links on all connections; 0: no limit.", _COUNT_OR_ANY, default=10_000,
         can_reload=True)
     max_queues_per_user: int = option(USERS, "Queues that a user owns; 0: no limit.", _COUNT_OR_ANY, default=4_000,

@@ -25,8 +25,18 @@ from ..protocol.call import Call
 from ..protocol.entity import Attribute, Operation, Type
 from ..protocol.request import BAD_REQUEST, Refusal, flag, only
 
-Reload = Callable[[Callable[[int | CairnError], None]], None]
-"""A function that reloads files; on the core, it reports how many connections and links were closed, or the error."""
+
+class Reloaded(NamedTuple):
+    """The result of a reload."""
+
+    closed: int
+    """The number of closed connections and links."""
+    restart_needed: tuple[str, ...] = ()
+    """The changed options that are used from the next start on."""
+
+
+Reload = Callable[[Callable[[Reloaded | CairnError], None]], None]
+"""A function that reloads files; on the core, it reports the result, or the error."""
 
 
 class One(Type):
@@ -50,7 +60,8 @@ class BrokerType(One):
         self._reload = reload
         meaning = (
             "Reads users, access rules, certificates and revocation lists again, and closes connections and links that "
-            "are no longer allowed; `gone` is their number. If a file is invalid, nothing changes."
+            "are no longer allowed; `gone` is their number. `restart-needed` lists changed options that are used from "
+            "the next start on. If a file is invalid, nothing changes."
         )
         begun_us = core.clock.wall_us()
         begun_s = core.clock.monotonic_s()
@@ -83,12 +94,12 @@ class BrokerType(One):
         call.check(MANAGE, "")
         only(call.request.map())
 
-        def done(found: int | CairnError) -> None:
+        def done(found: Reloaded | CairnError) -> None:
             if isinstance(found, CairnError):
                 call.failed(found)
             else:
-                call.closed = found
-                call.answer({"gone": found})
+                call.closed = found.closed
+                call.answer({"gone": found.closed, "restart-needed": list(found.restart_needed)})
 
         assert self._reload is not None
         self._reload(done)

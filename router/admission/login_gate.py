@@ -47,7 +47,7 @@ class LoginGate:
         """
         self._audit = audit or Audit()
         self._login = login
-        self._most_per_user = most_per_user
+        self.most_per_user = most_per_user
         self._lock = threading.Lock()
         self._there: Counter[str] = Counter()
         self._guesses = Guesses(clock or SystemClock())
@@ -108,7 +108,7 @@ class LoginGate:
         """Count a connection of *user*; why not, if there are too many, and then it is not counted."""
         if user:
             with self._lock:
-                most = most or self._most_per_user
+                most = most or self.most_per_user
                 if self._there[user] >= most:
                     return (
                         f"user {user!r} has {self._there[user]} of {most} connections (max-connections); close some, "

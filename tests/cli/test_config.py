@@ -211,12 +211,17 @@ def test_reload_applies_what_can_change_and_names_the_rest(tmp_path: Path) -> No
     )
     try:
         running.ready()
-        path.write_text('store = "memory"\nport = 0\naudit-logins = true\nmax-links = 7\ncredit = 9\n')
+        changed = 'audit-logins = true\nmax-links = 7\ncredit = 9\nmemory-limit = "8M"\n'
+        path.write_text(f'store = "memory"\nport = 0\n{changed}')
         running.process.send_signal(signal.SIGHUP)
         running.wait_for(" WARNING broker.restart-needed changed, and used from the next start on: credit, max-links")
         running.wait_for(" broker.reloaded ")
-        run("ctl", "--url", f"127.0.0.1:{running.port}", "broker")
+        shown = run("ctl", "--url", f"127.0.0.1:{running.port}", "broker", "--json")
+        assert json.loads(shown.stdout)["memory-limit-bytes"] == 8 << 20
         running.wait_for(" INFO login ")
+        reloaded = run("ctl", "--url", f"127.0.0.1:{running.port}", "reload")
+        assert reloaded.returncode == 0
+        assert "changed, and used from the next start on: credit, max-links" in reloaded.stderr
         path.write_text('store = "memory"\nprot = 0\n')
         running.process.send_signal(signal.SIGHUP)
         running.wait_for(f" ERROR broker.reload-failed reload failed, nothing is changed: {path}:2: prot: unknown key")

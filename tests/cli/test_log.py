@@ -177,10 +177,12 @@ def test_less_severe_lines_than_the_level_are_left_out(tmp_path: Path) -> None:
 def test_page_lists_every_event_of_the_code() -> None:
     assert PAGE.read_text() == page(), "run `python -m tests.cli.log_page`"
     used = set()
-    for path in (ROOT / "cli" / "run").glob("*.py"):
+    for path in [*(ROOT / "cli" / "run").glob("*.py"), *(ROOT / "broker_plugin").glob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                used |= {node.value} if re.fullmatch(r"broker\.[a-z-]+", node.value) else set()
+                used |= {node.value} if re.fullmatch(r"(?:broker|metrics|systemd)\.[a-z-]+", node.value) else set()
+            elif path.parent.name == "broker_plugin" and isinstance(node, ast.Call):
+                assert not ast.unparse(node.func).startswith("log.") or "extra" in {one.arg for one in node.keywords}
     assert used == set(EVENTS)
     assert set(AUDIT) == {
         audit.LOGIN, audit.LOGIN_FAILED, audit.CHANGE, audit.CHANGE_REFUSED, audit.SUPPRESSED,
