@@ -58,6 +58,8 @@ EXTRAS = {
     "interop": program("import azure.servicebus, rabbitmq_amqp_python_client"),
     "fuzz": program("import atheris"),
     "bench": f"{program('import rocksdict')} && venv/bin/py-spy --version",
+    "console": program("import cairnmq.console.server, starlette, uvicorn"),
+    "otel": program("import opentelemetry.exporter.otlp.proto.http.trace_exporter, opentelemetry.sdk.trace"),
     "docs": "venv/bin/mkdocs --version",
     "dev": f"{program('import build, ipykernel, nbclient, pytest_timeout, trustme, xdist')} && venv/bin/ruff --version"
     " && venv/bin/mypy --version",
