@@ -24,7 +24,7 @@ PAGES_OF_ROOT = {
 }
 """Files of the repository's root, and their pages."""
 _PLACES = {**PAGES_OF_ROOT, "README.md": "index.md"}
-_LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
+_LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
 _CODE = re.compile(r"(```.*?^ *```|`[^`\n]*`)", re.M | re.S)
 
 
@@ -36,18 +36,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Makes links lead to pages of the site."""
+    """Makes links and images lead to files of the site."""
     place = page.file.src_uri
     source = next((name for name, own in PAGES_OF_ROOT.items() if own == place), join("docs", place))
 
     def relink(match: re.Match[str]) -> str:
-        text, target, anchor = match[1], normpath(join(dirname(source), match[2])), match[3] or ""
+        text, target, anchor = match[2], normpath(join(dirname(source), match[3])), match[4] or ""
         inside = _PLACES.get(target) or (relpath(target, "docs") if target.startswith("docs/") else None)
         if inside is None:
             return text
         if inside == "decisions":
             inside = "decisions/README.md"
-        return f"[{text}]({relpath(inside, dirname(place) or '.')}{anchor})"
+        return f"{match[1]}[{text}]({relpath(inside, dirname(place) or '.')}{anchor})"
 
     parts = _CODE.split(markdown)
     return "".join(part if number % 2 else _relinked(part, relink) for number, part in enumerate(parts))

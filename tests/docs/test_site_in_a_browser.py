@@ -1,4 +1,4 @@
-"""The site in a real browser: search finds pages, and no page is wider than a phone.
+"""The site in a real browser: search finds pages, and no page is wider than a phone, and diagrams are pictures.
 
 A page in the browser visits the site in a frame and posts what it found to the server of this test.
 """
@@ -30,13 +30,16 @@ const until = (get) => new Promise((done) => {
   const look = () => { const found = get(); if (found) done(found); else setTimeout(look, 50); };
   look();
 });
-async function widths(pages) {
+async function looks(pages) {
   const found = {};
   for (const page of pages) {
     await open(page);
     await until(() => frame.contentDocument.readyState === "complete");
     const root = frame.contentDocument.documentElement;
-    found[page] = [root.scrollWidth, frame.contentWindow.innerWidth];
+    const images = [...root.querySelectorAll("img")], sources = root.querySelectorAll("[class*=mermaid]");
+    const failed = images.filter((one) => !one.naturalWidth).map((one) => one.src);
+    found[page] = {widths: [root.scrollWidth, frame.contentWindow.innerWidth], failed, images: images.length,
+      sources: sources.length};
   }
   return found;
 }
@@ -93,11 +96,14 @@ def visited(site: Path, place: Path, width: int, call: str) -> Any:
         frame.unlink()
 
 
-def test_no_page_is_wider_than_a_phone(site: Path, tmp_path: Path) -> None:
+def test_pages_fit_a_phone_and_show_their_pictures(site: Path, tmp_path: Path) -> None:
     pages = sorted(f"/{path.relative_to(site)}" for path in site.rglob("*.html") if "decisions" not in path.parts)
-    found = visited(site, tmp_path, PHONE, f"widths({json.dumps(pages)})")
+    found = visited(site, tmp_path, PHONE, f"looks({json.dumps(pages)})")
     assert set(found) == set(pages), found
-    assert {page: widths for page, widths in found.items() if widths[0] > widths[1]} == {}
+    assert {page: one for page, one in found.items() if one["widths"][0] > one["widths"][1]} == {}
+    assert {page: one["failed"] for page, one in found.items() if one["failed"]} == {}
+    assert [page for page, one in found.items() if one["sources"]] == [], "a diagram is shown as its source"
+    assert found["/explanation/architecture.html"]["images"] == 2
 
 
 @pytest.mark.parametrize(
