@@ -24,8 +24,7 @@ from .structure.modules import MODULES
 ROOT = Path(__file__).parents[1]
 EXCEPTIONS = Path(__file__).with_name("language_exceptions.txt")
 _PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-PAGES = [str(page.relative_to(ROOT)) for page in _PAGES if page.parent.name != "decisions"]
-"""All pages but the decision records."""
+PAGES = [str(page.relative_to(ROOT)) for page in _PAGES]
 CODE_EXCEPTIONS = Path(__file__).with_name("language_exceptions_code.txt")
 CODE = sorted(str(path.relative_to(ROOT)) for path in MODULES.values())
 """The Python files of the product."""

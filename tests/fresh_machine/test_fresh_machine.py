@@ -1,4 +1,8 @@
-"""README.md's commands, as they are written, on a minimal Debian: what a new user does."""
+"""README.md's commands, as they are written, on a minimal Debian: what a new user does.
+
+Three new users also read their first page: a Python developer, an operator and a data engineer. The time that each
+needs after the quick start is reported.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ import pytest
 from tests.harness.thorough import amount
 
 from ..readme_blocks import ROOT, blocks_of, readme, section
-from .machine import HOST_PIP_CACHE, Machine, Stopwatch, Unavailable, reason_against
+from .machine import CHECKOUT, HOST_PIP_CACHE, Machine, Stopwatch, Unavailable, reason_against
 
 MARKS = (
     pytest.mark.slow,
@@ -67,6 +71,18 @@ EXTRAS = {
 """Commands that need the packages of an extra."""
 
 
+READERS = {"developer": "tutorials/work-queue.md", "operator": "how-to/find-a-message.md"}
+"""The first page of new users, who need only what the quick start installs."""
+DATA_ENGINEER = {"data engineer": "data-engineers.md"}
+"""Needs the extra `sql`."""
+WALK = """
+import sys
+from pathlib import Path
+from tests.docs.walk import executed_blocks, reader
+with reader(Path.home() / "tutorial" / Path(sys.argv[1]).stem) as walk:
+    for block in executed_blocks(sys.argv[1]):
+        walk.execute(block)
+"""
 Tell = Callable[[str], None]
 
 
@@ -149,6 +165,14 @@ def operate(there: Machine, start: str) -> None:
     assert "cairnmq_queue_messages" in there.run(serving(f"venv/bin/{metrics.commands[0]}", fetch))
 
 
+def read_first_pages(there: Machine, watch: Stopwatch, pages: dict[str, str]) -> None:
+    """Execute the first page of each kind of user, from the commands that activate the environment on."""
+    for kind, page in pages.items():
+        [activate] = [one.text for one in section(page, None) if "bin/activate" in one.text]
+        there.run(f"{activate}\ncairnmq --version\ncd {CHECKOUT}\npython -c {shlex.quote(WALK)} {page}")
+        watch.lap(f"first page of the {kind}")
+
+
 def packages(there: Machine) -> None:
     """The wheel and the source distribution that `make dist` makes."""
     there.run("apt-get install -y make && venv/bin/pip install build && touch venv/ready", online=True)
@@ -175,6 +199,7 @@ def use_all(there: Machine, watch: Stopwatch) -> None:
     login(there)
     operate(there, start)
     watch.lap("use")
+    read_first_pages(there, watch, READERS)
     packages(there)
     watch.lap("wheel and source distribution")
 
@@ -187,6 +212,7 @@ def test_readme_works_on_debian_12(tell: Tell) -> None:
         use_all(there, watch)
         every_extra(there)
         watch.lap("extras")
+        read_first_pages(there, watch, DATA_ENGINEER)
     watch.lap("removal")
     tell(f"Debian 12: {', '.join(watch.parts)}")
 
