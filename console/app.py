@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -21,13 +21,13 @@ from starlette.types import ASGIApp
 
 from ..amqp.client.login import BrokerLogin
 from .api.endpoint import ApiCall, Endpoint, Field, read_body, read_query
-from .api.table import ENDPOINTS
+from .api.openapi import PREFIX, description
+from .api.table import all_endpoints
 from .http.guard import Guard, client_of, own_names
 from .options import ConsoleOptions
 from .session.errors import INTERNAL, INVALID, NOT_FOUND, ApiError
 from .session.sessions import BrowserSession, Peer, Sessions
 
-PREFIX = "/api/v1"
 STATIC = Path(__file__).parent / "static"
 COOKIE = "cairnmq-session"
 PULSE_S = 10.0
@@ -47,12 +47,15 @@ class Console:
         self._options = options
         self._threads = ThreadPoolExecutor(THREADS, "broker-client")
         self.sessions = Sessions(broker, options.session_idle_s, clock, self._threads)
+        self._endpoints = all_endpoints(options, lambda session: not session.is_closed)
 
     def app(self) -> ASGIApp:
         """Return the ASGI application."""
         session = Route(f"{PREFIX}/session", self._session, methods=["GET", "POST", "DELETE"])
-        routes = [Route(PREFIX + path, self._handler(found), methods=list(found)) for path, found in by_path().items()]
-        api = [session, *routes, Mount("/api", self._unknown)]
+        about = Route(f"{PREFIX}/openapi.json", self._description)
+        found = by_path(self._endpoints)
+        routes = [Route(PREFIX + path, self._handler(each), methods=list(each)) for path, each in found.items()]
+        api = [session, about, *routes, Mount("/api", self._unknown)]
         pages = [Route("/", _index), Mount("/", StaticFiles(directory=STATIC, check_dir=False))]
         starlette = Starlette(routes=[*api, *pages], exception_handlers=_HANDLERS, lifespan=self._lifespan)
         return Guard(starlette, own_names(self._options.host, self._options.host_names))
@@ -130,6 +133,9 @@ class Console:
         response.set_cookie(COOKIE, token, path="/", httponly=True, samesite="strict", secure=is_secure)
         return response
 
+    async def _description(self, request: Request) -> Response:
+        return json_response(description(self._endpoints, LOGIN))
+
     def _described(self, session: BrowserSession) -> dict[str, Any]:
         options = self._options
         host = f"[{options.broker_host}]" if ":" in options.broker_host else options.broker_host
@@ -147,10 +153,10 @@ class Console:
         await error_response(error)(scope, receive, send)
 
 
-def by_path() -> dict[str, dict[str, Endpoint]]:
+def by_path(endpoints: Iterable[Endpoint]) -> dict[str, dict[str, Endpoint]]:
     """Return the endpoints by path and method."""
     found: dict[str, dict[str, Endpoint]] = {}
-    for endpoint in ENDPOINTS:
+    for endpoint in endpoints:
         found.setdefault(endpoint.path, {})[endpoint.method] = endpoint
     return found
 

@@ -8,14 +8,17 @@ from typing import Any
 
 from ...amqp.client.plain_values import plain
 from ...base.texts import text_in
-from ..session.errors import NOT_FOUND, ApiError
+from ..session.errors import INVALID, NOT_FOUND, NOT_IMPLEMENTED, ApiError
 from .endpoint import ApiCall, Endpoint, Field
+from .lists import forget_rows
 
 MOST_BODY_BYTES = 64 << 10
 LIST_BODY_BYTES = 1024
 SEARCH_PAGES = 20
 """Pages of messages that one search reads at most; the client continues with `next`."""
 PAGE = 200
+MOST_SELECTED = 1000
+ORIGIN = "x-opt-last-death-queue"
 
 
 def described(message: Mapping[str, Any], body_bytes: int) -> dict[str, Any]:
@@ -90,6 +93,50 @@ async def read_message(call: ApiCall) -> Any:
     return described(messages[0], MOST_BODY_BYTES)
 
 
+async def act_on_messages(call: ApiCall) -> Any:
+    """Move selected messages: to an address, or each back to the queue that it was dead-lettered from."""
+    action, ids, target = call.body["action"], call.body["ids"], call.body["target"]
+    if not ids or not all(isinstance(one, int) and not isinstance(one, bool) and one > 0 for one in ids):
+        raise ApiError(400, INVALID, "ids: a list of positions is expected")
+    if len(ids) > MOST_SELECTED:
+        raise ApiError(400, INVALID, f"ids: more than {MOST_SELECTED} messages are selected")
+    if action == "delete":
+        raise ApiError(
+            501, NOT_IMPLEMENTED, "the broker can't delete single messages: move them to a queue, and purge it"
+        )
+    if action == "move" and not target:
+        raise ApiError(400, INVALID, "target: it is required")
+    by_target, failed = ({target: ids}, []) if target else await _by_origin(call, ids)
+    done = 0
+    for address, positions in by_target.items():
+        found = await call.session.long.ask("MOVE", "queue", call.name, {"to": address, "positions": positions})
+        done += found["moved"]
+        if found["moved"] < len(positions):
+            left = len(positions) - found["moved"]
+            failed.append(
+                {"id": None, "text": f"{left} messages were not moved to {address}: they are in use, or refused"}
+            )
+    forget_rows(call.session, "queue")
+    return {"done": done, "failed": failed}
+
+
+async def _by_origin(call: ApiCall, ids: list[int]) -> tuple[dict[str, list[int]], list[dict[str, Any]]]:
+    """Return the positions by the queue that each message was dead-lettered from, and those without one."""
+    by_target: dict[str, list[int]] = {}
+    failed = []
+    for position in ids:
+        asked = {"after": position - 1, "count": 1}
+        messages = (await call.session.quick.ask("PEEK", "queue", call.name, asked))["messages"]
+        message = messages[0] if messages and messages[0]["position"] == position else None
+        origin = None if message is None else (message.get("message-annotations") or {}).get(ORIGIN)
+        if origin:
+            by_target.setdefault(str(origin), []).append(position)
+        else:
+            text = "it has left the queue" if message is None else "it was not dead-lettered: name a target"
+            failed.append({"id": position, "text": f"message {position}: {text}"})
+    return by_target, failed
+
+
 MESSAGE_ENDPOINTS = (
     Endpoint(
         "GET", "/queues/{name}/messages", "List messages without consuming them", list_messages,
@@ -97,6 +144,14 @@ MESSAGE_ENDPOINTS = (
             "search": Field("string", "Only messages with this text in ID, properties or body.", default=""),
             "after": Field("integer", "The position behind which the page begins.", default=0, most=1 << 62),
             "limit": Field("integer", "The number of messages.", default=50, least=1, most=200),
+        },
+    ),
+    Endpoint(
+        "POST", "/queues/{name}/messages/actions", "Retry or move selected messages", act_on_messages,
+        body={
+            "action": Field("string", "The action.", required=True, choices=("retry", "move", "delete")),
+            "ids": Field("array", "The positions of the messages.", required=True),
+            "target": Field("string", "The address; for `retry`, by default the queue of origin.", default=""),
         },
     ),
     Endpoint("GET", "/queues/{name}/messages/{position}", "Show a message with up to 64 KiB of its body", read_message),

@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from ..history.readers import HistoryReaders
+from ..options import ConsoleOptions
+from ..session.sessions import BrowserSession
+from .clients import CLIENT_ENDPOINTS
 from .endpoint import Endpoint
+from .exchanges import EXCHANGE_ENDPOINTS
+from .history_api import HistoryApi
+from .logs import BrokerFiles, LogTail
 from .messages import MESSAGE_ENDPOINTS
-from .overview import OVERVIEW_ENDPOINTS
+from .monitor import MONITOR_ENDPOINTS, EventStreams
 from .queues import QUEUE_ENDPOINTS
 
-ENDPOINTS: tuple[Endpoint, ...] = (*OVERVIEW_ENDPOINTS, *QUEUE_ENDPOINTS, *MESSAGE_ENDPOINTS)
+
+def all_endpoints(options: ConsoleOptions, is_open: Callable[[BrowserSession], bool]) -> tuple[Endpoint, ...]:
+    """Return all endpoints. *is_open*: see `EventStreams`."""
+    logs = LogTail(options.log_file)
+    streams = EventStreams(logs, is_open)
+    history = HistoryApi(HistoryReaders(options.store_dir, options.archive_dir))
+    return (
+        *MONITOR_ENDPOINTS,
+        Endpoint(
+            "GET", "/events", "Receive events: overview, queues, log", streams.open, result="stream", is_use=False
+        ),
+        *QUEUE_ENDPOINTS,
+        *MESSAGE_ENDPOINTS,
+        *EXCHANGE_ENDPOINTS,
+        *CLIENT_ENDPOINTS,
+        *history.endpoints(),
+        *BrokerFiles(options, logs).endpoints(),
+    )

@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
+from ...amqp.codec import sections
 from ...broker.nodes.access_control import CREATE, DELETE, MANAGE, MONITOR, RECEIVE, SEND
 from ...broker.nodes.binding_filter import SELECTOR
-from ...broker.nodes.exchanges import TYPES, BoundQueue, Exchange
+from ...broker.nodes.exchanges import TYPES, BoundQueue, Exchange, way_through
 from ...broker.nodes.registry import PREDECLARED, NodeRegistry
 from ...broker.selector.background_compiler import Compiler
 from ...broker.selector.compiler import SelectorError
@@ -65,8 +66,23 @@ class ExchangeType(Named):
                     "DELETE", ("if-unused",), "Deletes it with its bindings. 409 if it has bindings (`if-unused`).",
                     self._delete,
                 ),
+                Operation(
+                    "ROUTE", ("key", "application-properties"),
+                    "Returns the `queues` that a message with these properties would reach, and the `exchange` that "
+                    "routes it: this one, or an alternate. Queues that the caller may not monitor are omitted.",
+                    self._route,
+                ),
             ),
         )  # fmt: skip
+
+    def _route(self, call: Call) -> None:
+        asked = call.request.map()
+        only(asked, "key", "application-properties")
+        exchange: Exchange = self.wanted(call, MONITOR)
+        properties = arguments(asked, "application-properties")
+        content = sections.application_properties_section(properties) if properties else b""
+        by, queues = way_through(self._nodes.exchanges, exchange, text(asked, "key", ""), content)
+        call.answer({"exchange": by.name, "queues": [q.name for q in queues if not call.why_not(MONITOR, q.name)]})
 
     def _create(self, call: Call) -> None:
         name, asked = call.name(), call.request.map()

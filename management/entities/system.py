@@ -12,7 +12,7 @@ from ...amqp.codec.types import Timestamp
 from ...base.errors import CairnError
 from ...broker.kernel.connections import Connections
 from ...broker.kernel.context import CoreContext
-from ...broker.nodes.access_control import MANAGE
+from ...broker.nodes.access_control import EVERY, MANAGE, OPERATIONS
 from ...broker.nodes.registry import NodeRegistry
 from ...broker.transactions.registry import Transactions
 from ...broker.transactions.staging import ROLLBACK
@@ -23,7 +23,7 @@ from ...store.journaled.metrics import JournalMetrics, measure
 from ...store.journaled.store import JournalStore
 from ..protocol.call import Call
 from ..protocol.entity import Attribute, Operation, Type
-from ..protocol.request import BAD_REQUEST, Refusal, flag, only
+from ..protocol.request import BAD_REQUEST, Refusal, flag, only, text
 
 
 class Reloaded(NamedTuple):
@@ -87,8 +87,29 @@ class BrokerType(One):
                 Attribute("memory-limit-bytes", "number", "The memory limit for waiting messages.",
                           lambda _: memory.limit_bytes),
             ),
-            () if reload is None else (Operation("RELOAD", (), meaning, self._do_reload),),
+            (
+                Operation(
+                    "ACCESS", ("user", "on"),
+                    "Returns the `operations` of the access rules, each with `allowed` and the reason `why` not: of "
+                    "the caller, or of another `user`, which requires the right to manage the broker. `on` is a name; "
+                    "by default, an operation is allowed if it is on every name.",
+                    self._access,
+                ),
+                *(() if reload is None else (Operation("RELOAD", (), meaning, self._do_reload),)),
+            ),
         )  # fmt: skip
+
+    def _access(self, call: Call) -> None:
+        asked = call.request.map()
+        only(asked, "user", "on")
+        own = call.link.wish.user
+        user, on = text(asked, "user", own), text(asked, "on", EVERY)
+        if user != own:
+            call.check(MANAGE, "")
+        is_pattern = "on" not in asked
+        denials = {name: call.why_not_of(user, name, on, pattern=is_pattern) for name in OPERATIONS}
+        rows = [{"operation": name, "allowed": not why, "why": why} for name, why in denials.items()]
+        call.answer({"user": user, "on": on, "operations": rows})
 
     def _do_reload(self, call: Call) -> None:
         call.check(MANAGE, "")

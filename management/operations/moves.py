@@ -8,22 +8,26 @@ queue is deleted, and when the connection of the requester is closed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from ...base.errors import CairnError, MessageLocked
 from ...broker.kernel.context import CoreContext
+from ...broker.kernel.memory_budget import ENTRY_BYTES
 from ...broker.messages.entry import Entry
 from ...broker.nodes.access_control import RECEIVE, SEND, Forbidden
 from ...broker.nodes.resolver import Resolver
 from ...broker.nodes.targets import AddressTarget
+from ...broker.queues.paging import turn_page
 from ...broker.queues.queue import Queue
 from ...broker.transactions.dead_letters import Returns
 from ..protocol.call import Call
 from ..protocol.entity import Operation, Type
 from ..protocol.request import BAD_REQUEST, CONFLICT, FORBIDDEN, NOT_FOUND, Refusal, number, only, shown, text
 
+MOST_POSITIONS = 1000
 AT_ONCE = 64
 """Messages that a move has acquired, and not moved yet."""
 
@@ -47,20 +51,24 @@ class MoveOperation:
 
     def operation(self, of: Type) -> Operation:
         return Operation(
-            "MOVE", ("to", "count"),
+            "MOVE", ("to", "count", "positions"),
             "Moves the messages that are on the queue at the start, or the first `count` of them, to the address `to`; "
-            "`moved` is their number. Messages that the target does not accept, or that a transaction holds, stay. "
+            "`moved` is their number. `positions` selects up to 1000 messages instead; 409 for a replicated queue. "
+            "Messages that the target does not accept, or that a consumer or a transaction holds, stay. "
             "Ends early if the requester's connection closes.",
             partial(self._move, of),
         )  # fmt: skip
 
     def _move(self, of: Type, call: Call) -> None:
         asked = call.request.map()
-        only(asked, "to", "count")
+        only(asked, "to", "count", "positions")
         to = text(asked, "to")
         most = number(asked, "count", 1 << 62, 1 << 62)
         queue: Queue = of.wanted(call, RECEIVE)
         call.check_address(SEND, to)
+        positions = positions_in(asked)
+        if positions is not None and queue.order.finds_by_position:
+            raise Refusal(CONFLICT, f"messages of the replicated queue {shown(queue.name)} can't be selected")
         if queue.name.startswith("$"):  # not every message on those is AMQP
             raise Refusal(BAD_REQUEST, f"{shown(queue.name)} is the broker's own")
         if queue.policy.exclusive and queue.taker_count:
@@ -76,16 +84,31 @@ class MoveOperation:
             elif place is queue:
                 raise Refusal(BAD_REQUEST, "they are already there")
             else:
-                _Mover(self._mover, call, queue, place, min(most, queue.messages)).begin()
+                _Mover(self._mover, call, queue, place, min(most, queue.messages), positions).begin()
 
         wish = call.link.wish
         self._mover.resolver.find(to, call.then(found), user=wish.user, connection=wish.connection)
 
 
+def positions_in(asked: Mapping[str, Any]) -> deque[int] | None:
+    """Return the `positions` of a request, in order; None without them. Raises `Refusal`."""
+    given = asked.get("positions")
+    if given is None:
+        return None
+    is_valid = isinstance(given, list) and len(given) <= MOST_POSITIONS
+    if not is_valid or not all(isinstance(one, int) and not isinstance(one, bool) and one > 0 for one in given):
+        raise Refusal(BAD_REQUEST, f"positions is to be a list of at most {MOST_POSITIONS} numbers from 1 on")
+    return deque(sorted(set(given)))
+
+
 class _Mover:
     """A move of messages, which uses the place of a consumer."""
 
-    def __init__(self, context: MoverContext, call: Call, queue: Queue, place: AddressTarget, most: int) -> None:
+    def __init__(
+        self, context: MoverContext, call: Call, queue: Queue, place: AddressTarget, most: int,
+        positions: deque[int] | None,
+    ) -> None:  # fmt: skip
+        """*positions*: those of the messages to move; None for the first *most* ones."""
         self.terminal = self
         self._core = context.core
         self._returns = context.returns
@@ -94,6 +117,7 @@ class _Mover:
         self._queue = queue
         self._place = place
         self._left = most
+        self._positions = positions
         self._moved = 0
         self._lsn = 0
         self.unsettled: dict[Entry, None] = {}
@@ -108,7 +132,9 @@ class _Mover:
         self._ask()
 
     def room(self) -> int:
-        return 0 if self._turning or self._ended else min(AT_ONCE - len(self._mine), self._left)
+        if self._turning or self._ended or self._positions is not None:
+            return 0
+        return min(AT_ONCE - len(self._mine), self._left)
 
     def take(self, entries: list[Entry]) -> None:
         self.unsettled.update(dict.fromkeys(entries))
@@ -127,11 +153,37 @@ class _Mover:
         """Request the next messages; they arrive now, or when they have been read."""
         if self._ended:
             return
+        if self._positions is not None:
+            self._select(self._positions)
+            return
         if self._left <= 0:
             self._end()
             return
         self._queue.draining[self] = None
         self._core.schedule_dispatch(self._queue)
+
+    def _select(self, positions: deque[int]) -> None:
+        """Look for the message at the next position, or end."""
+        if positions:
+            user, looked = self._call.link.wish.user, partial(self._looked, positions[0])
+            turn_page(self._core.background, self._queue, positions.popleft() - 1, 1, user, looked)
+        else:
+            self._end()
+
+    def _looked(self, position: int, entries: list[Entry]) -> None:
+        """Acquire the message at *position*, which is the first of *entries*, or in the backlog, or not available."""
+        queue = self._queue
+        entry = entries[0] if entries and entries[0].position == position else None
+        if entry is None and queue.backlog.count and position >= max(queue.backlog.first, queue.reading_end):
+            page = queue.backlog.page(position - 1, 1)
+            if page.ids and page.first == position:
+                entry = page.held.get(position) or Entry(page.ids[0], position, None, ENTRY_BYTES)
+        if entry is not None and not self._ended and not entry.gone and queue.is_timely(entry):
+            found = queue.take_out(entry)
+            if found is not None:
+                self.take([found])
+                return
+        self._turn()
 
     def _turn(self) -> None:
         """Schedule the next step of the move, in background time."""

@@ -147,6 +147,10 @@ class Call:
     def why_not(self, operation: str, name: str, *, pattern: bool = False) -> str:
         return self._node.why_not(self.link.wish.user, operation, name, pattern=pattern)
 
+    def why_not_of(self, user: str, operation: str, name: str, *, pattern: bool = False) -> str:
+        """Return why another *user* may not do that."""
+        return self._node.why_not(user, operation, name, pattern=pattern)
+
     def answer(self, body: Any = None, status: int = 0, description: str = "") -> None:
         """Answer with a value; without one the response has no content."""
         self.answer_encoded(encode.value({} if body is None else body), status or (NO_CONTENT if body is None else OK))

@@ -1,0 +1,184 @@
+"""Histories of rates, and server-sent events.
+
+Each session samples the broker while one of its pages is open: every `SAMPLE_S`, or less often if that takes more than
+a tenth of the time. Samples are kept in a ring of `KEPT` entries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+from starlette.responses import StreamingResponse
+
+from ...amqp.client.plain_values import plain
+from ..session.errors import LIMIT, ApiError
+from ..session.sessions import BrowserSession
+from .endpoint import ApiCall, Endpoint
+from .lists import rows_of
+from .logs import LogTail
+
+SAMPLE_S = 5.0
+KEPT = 720
+MOST_QUEUES = 32
+"""Queues of a session with a history of rates; the one that was not requested for longest is dropped."""
+MOST_STREAMS = 4
+TOTALS = ("messages", "ready", "unsettled", "held-bytes", "consumers", "put", "taken", "dead-lettered", "expired")
+_COUNTERS = ("put", "taken")
+_QUEUE_SAMPLE = ("messages", "ready", "unsettled", "consumers")
+
+
+class Ring:
+    """Samples of one queue or of the broker, with rates per second since the previous sample."""
+
+    def __init__(self) -> None:
+        self.samples: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self._last: tuple[float, dict[str, Any]] | None = None
+
+    def add(self, found: dict[str, Any], more: dict[str, Any]) -> None:
+        now_s = time.monotonic()
+        rates: dict[str, float] = {}
+        if self._last is not None and now_s > self._last[0]:
+            before_s, before = self._last
+            for key in _COUNTERS:
+                rates[key] = round(max(0, found[key] - before[key]) / (now_s - before_s), 3)
+        self._last = now_s, {key: found[key] for key in _COUNTERS}
+        values = {key: found[key] for key in _QUEUE_SAMPLE}
+        self.samples.append(
+            {"time": int(time.time() * 1000), **values, **dict.fromkeys(_COUNTERS, 0.0), **rates, **more}
+        )
+
+
+class Monitor:
+    """The samples of one session."""
+
+    def __init__(self, session: BrowserSession) -> None:
+        self._session = session
+        self.broker = Ring()
+        self.queues: dict[str, Ring] = {}
+        self.streams = 0
+        self.latest: dict[str, Any] = {}
+        self._sampled_s = -1e9
+        self._took_s = 0.0
+        self._lock = asyncio.Lock()
+
+    async def overview(self) -> dict[str, Any]:
+        """Return the present overview; it may be as old as a sample."""
+        async with self._lock:
+            now_s = time.monotonic()
+            if now_s - self._sampled_s >= max(1.0, 10 * self._took_s) or not self.latest:
+                self.latest = await self._sample()
+                self._sampled_s = time.monotonic()
+                self._took_s = self._sampled_s - now_s
+        return self.latest
+
+    def ring_of(self, queue: str) -> Ring:
+        """Return the ring of *queue*, which is sampled from now on."""
+        ring = self.queues.pop(queue, None) or Ring()
+        self.queues[queue] = ring
+        if len(self.queues) > MOST_QUEUES:
+            del self.queues[next(iter(self.queues))]
+        return ring
+
+    async def _sample(self) -> dict[str, Any]:
+        client = self._session.quick
+        broker = plain(await client.ask("READ", "broker", "broker"))
+        store = plain(await client.ask("READ", "store", "store"))
+        rows = await rows_of(self._session, "queue", ("name", *TOTALS))
+        totals = {key: sum(row[key] or 0 for row in rows) for key in TOTALS}
+        free = store.get("journal-disk-free-bytes")
+        fsync = {key: store[key] for key in store if "sync" in key}
+        self.broker.add(totals, {"free_bytes": free})
+        by_name = {row["name"]: row for row in rows}
+        for name, ring in list(self.queues.items()):
+            if name in by_name:
+                ring.add(by_name[name], {})
+        return {
+            "broker": broker,
+            "store": store,
+            "totals": {**totals, "queues": len(rows)},
+            "alarms": [{"reason": text} for text in broker["alarms"]],
+            "disk": {"free_bytes": free, "full_in_s": self._full_in_s()},
+            "fsync": fsync,
+        }
+
+    def _full_in_s(self) -> float | None:
+        """Return when the disk is full at the rate of the last samples; None if its free space does not shrink."""
+        samples = [one for one in self.broker.samples if one["free_bytes"] is not None][-60:]
+        if len(samples) < 3:
+            return None
+        first, last = samples[0], samples[-1]
+        seconds = (last["time"] - first["time"]) / 1000
+        shrunk = first["free_bytes"] - last["free_bytes"]
+        return round(last["free_bytes"] / (shrunk / seconds)) if shrunk > 0 and seconds > 0 else None
+
+
+def monitor_of(session: BrowserSession) -> Monitor:
+    found: Monitor = session.caches.setdefault("monitor", Monitor(session))
+    return found
+
+
+async def overview(call: ApiCall) -> Any:
+    monitor = monitor_of(call.session)
+    found = await monitor.overview()
+    return {**found, "samples": list(monitor.broker.samples)}
+
+
+async def queue_rates(call: ApiCall) -> Any:
+    monitor = monitor_of(call.session)
+    await call.session.quick.ask("READ", "queue", call.name)
+    ring = monitor.ring_of(call.name)
+    await monitor.overview()
+    return {"items": list(ring.samples), "interval_s": SAMPLE_S}
+
+
+class EventStreams:
+    """The stream of events of each open page."""
+
+    def __init__(self, logs: LogTail, is_open: Callable[[BrowserSession], bool]) -> None:
+        """*is_open* returns whether a session still exists; a stream ends with its session."""
+        self._logs = logs
+        self._is_open = is_open
+
+    async def open(self, call: ApiCall) -> Any:
+        monitor = monitor_of(call.session)
+        if monitor.streams >= MOST_STREAMS:
+            raise ApiError(429, LIMIT, f"this session has {MOST_STREAMS} streams of events", 30)
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._events(call.session, monitor), 200, headers, "text/event-stream")
+
+    async def _events(self, session: BrowserSession, monitor: Monitor) -> AsyncIterator[bytes]:
+        monitor.streams += 1
+        log_at = self._logs.end()
+        may_read_logs = await self._logs.may_read(session)
+        try:
+            yield b"retry: 3000\n\n"
+            while self._is_open(session):
+                try:
+                    found = await monitor.overview()
+                    samples = list(monitor.broker.samples)[-1:]
+                    yield _event("overview", {**found, "samples": samples})
+                    yield _event("queues", {name: list(ring.samples)[-1:] for name, ring in monitor.queues.items()})
+                except ApiError as error:
+                    yield _event("unavailable", {"text": error.text})
+                if may_read_logs:
+                    lines, log_at = await asyncio.to_thread(self._logs.after, log_at)
+                    if lines:
+                        yield _event("log", {"items": lines})
+                await asyncio.sleep(SAMPLE_S)
+        finally:
+            monitor.streams -= 1
+
+
+def _event(name: str, value: Any) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(value))
+
+
+MONITOR_ENDPOINTS = (
+    Endpoint("GET", "/overview", "Show the broker, its store, totals and rates", overview),
+    Endpoint("GET", "/queues/{name}/rates", "Show the history of the rates of a queue", queue_rates),
+)

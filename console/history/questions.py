@@ -1,0 +1,229 @@
+"""Questions about past states of a store, answered from its files. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from ...analytics.scan.selection import queue_ids_named
+from ...base.clock import SystemClock
+from ...base.errors import CairnError
+from ...tools.explain.explain import explain_tail
+from ...tools.explain.stat import stat_store
+from ...tools.history.arrivals import RecordReader
+from ...tools.history.as_of import QueuesView, difference
+from ...tools.history.history_view import HistoryView
+from ...tools.history.trace import Event, MessageLifetime, find, lifetime_of, message_at
+from ...tools.inspect.point_in_time import PointInTime, parse_point_in_time
+from ...tools.inspect.properties import Properties, properties_of
+
+MOST_LIVES = 10
+MOST_MESSAGES = 1000
+MOST_CONTAINERS = 10_000
+Asked = Mapping[str, Any]
+
+
+def ignore_progress(what: str, done: int, total: int) -> None:
+    """Ignore the progress of a question."""
+
+
+def _paths(asked: Asked) -> list[str]:
+    return [path for path in (asked["store_dir"], asked["archive_dir"]) if path]
+
+
+def _moment(text: str) -> PointInTime:
+    return parse_point_in_time(text, SystemClock().wall_us())
+
+
+def _ms(time_us: int) -> float | None:
+    return time_us / 1000 if time_us else None
+
+
+def span(asked: Asked) -> Any:
+    """Return the LSNs and times between which history is kept."""
+    with HistoryView(_paths(asked)) as past:
+        history = past.history
+        begun = [piece.begun_us for piece in history.log.pieces if piece.begun_us]
+        return {
+            "first_lsn": history.first_lsn,
+            "last_lsn": history.end_lsn,
+            "first_time": _ms(begun[0]) if begun else None,
+            "last_time": _ms(SystemClock().wall_us()),
+            "complete_from": history.complete_from_words(),
+            "remarks": past.told(),
+        }
+
+
+def contents(asked: Asked) -> Any:
+    """Return the messages on queues as of a point in time."""
+    with HistoryView(_paths(asked)) as past:
+        wanted = _wanted(past, asked["queue"])
+        view = past.view(_moment(asked["at"]), ignore_progress, partial=True)
+        on = {queue_id: ids for queue_id, ids in view.on.items() if wanted(queue_id)}
+        items: list[dict[str, Any]] = []
+        for queue_id in on:
+            left = min(asked["limit"], MOST_MESSAGES) - len(items)
+            if left <= 0:
+                break
+            for row in view.rows(queue_id, left):
+                items.append({
+                    "id": row.message_id, "lsn": row.message_id, "message_id": row.amqp_id or None,
+                    "queue": past.name_of(queue_id), "size": row.size_bytes, "time": _ms(row.time_us),
+                    "state": row.state,
+                })  # fmt: skip
+        queues = [
+            {"queue": past.name_of(queue_id), "messages": len(ids), "bytes": sum(map(view.size_of, ids.tolist()))}
+            for queue_id, ids in on.items()
+        ]
+        found = {
+            "lsn": view.lsn, "complete": view.is_complete, "faults": view.faults(), "queues": queues, "items": items,
+            "total": sum(map(len, on.values())), "remarks": past.told(),
+        }  # fmt: skip
+        view.close()
+        return found
+
+
+def changes(asked: Asked) -> Any:
+    """Return the differences of queues between two points in time."""
+    with HistoryView(_paths(asked)) as past:
+        wanted = _wanted(past, asked["queue"])
+        views = [past.view(_moment(asked[key]), ignore_progress, partial=True) for key in ("from", "to")]
+        first, second = views
+        if first.lsn > second.lsn:
+            raise CairnError("from, to", "the second point in time is before the first", "name the earlier one first")
+        items: list[dict[str, Any]] = []
+        queues = []
+        for queue_id, change in difference(first, second, wanted, ignore_progress).items():
+            name = past.name_of(queue_id)
+            queues.append(
+                {"queue": name, "added": len(change.came), "removed": len(change.went), "passed": change.passed}
+            )
+            for kind, moves, view in (("added", change.came, second), ("removed", change.went, first)):
+                for message_id, move in list(moves.items())[: max(0, MOST_MESSAGES - len(items))]:
+                    items.append({
+                        "change": kind, "id": message_id, "queue": name, "lsn": move.lsn, "time": _ms(move.time_us),
+                        "why": move.why, "size": _size(view, message_id),
+                    })  # fmt: skip
+        found = {"from": first.lsn, "to": second.lsn, "queues": queues, "items": items, "remarks": past.told()}
+        for view in views:
+            view.close()
+        return found
+
+
+def _size(view: QueuesView, message_id: int) -> int | None:
+    try:
+        return view.size_of(message_id)
+    except (CairnError, KeyError):
+        return None
+
+
+def _wanted(past: HistoryView, queue: str) -> Callable[[int], bool]:
+    if not queue:
+        return lambda queue_id: True
+    ids = queue_ids_named((queue,), past.queue_names, "queue {}")
+    return lambda queue_id: queue_id in ids
+
+
+def trace(asked: Asked) -> Any:
+    """Return the lifetimes of the messages with an ID or a property."""
+    with HistoryView(_paths(asked)) as past:
+        lives: list[Any] = []
+        done: set[int] = set()
+        ids = _messages(past, asked)
+        for message_id in ids:
+            if message_id not in done and len(lives) < MOST_LIVES:
+                life = lifetime_of(past.history, message_id, ignore_progress)
+                done.update(life.message_ids)
+                if life.events:
+                    lives.append(_life(past, life))
+        return {"messages": lives, "found": len(ids), "remarks": past.told()}
+
+
+def _messages(past: HistoryView, asked: Asked) -> list[int]:
+    if asked["id"]:
+        return [message_at(past.history, asked["id"])]
+    for key in ("message_id", "correlation_id"):
+        text = asked[key]
+        if text:
+            return find(past.history, partial(_has, key, text), b"", ignore_progress)
+    raise CairnError("trace", "no message is named", "name its id, message_id or correlation_id")
+
+
+def _has(key: str, text: str, found: Properties) -> bool:
+    return bool(getattr(found, key) == text)
+
+
+def _life(past: HistoryView, life: MessageLifetime) -> Any:
+    about, size = _content(past, life)
+    return {
+        "message": {
+            "ids": life.message_ids, "message-id": about.message_id or None,
+            "correlation-id": about.correlation_id or None, "application-properties": about.properties,
+            "size": size or None,
+        },
+        "on": {str(key): sorted(map(past.name_of, queues)) for key, queues in life.on.items()},
+        "complete": not (life.missing or life.damage),
+        "missing": life.missing,
+        "events": [_event(past, life, event) for event in life.events],
+    }  # fmt: skip
+
+
+def _event(past: HistoryView, life: MessageLifetime, event: Event) -> dict[str, Any]:
+    words = [f"{key.replace('_', ' ')} {value}" for key, value in event.more.items()]
+    if event.txn_id:
+        words.append(f"transaction {life.xids.get(event.txn_id) or event.txn_id}")
+    return {
+        "lsn": event.lsn, "time": _ms(event.time_us), "kind": event.what, "message_id": event.message_id,
+        "queue": past.name_of(event.queue_id) if event.queue_id else None, "text": ", ".join(words) or None,
+        "more": {key: str(value) for key, value in event.more.items()},
+    }  # fmt: skip
+
+
+def _content(past: HistoryView, life: MessageLifetime) -> tuple[Properties, int]:
+    records = RecordReader(past.history)
+    try:
+        for message_id in life.message_ids:
+            try:
+                content = records.payload(message_id)
+            except CairnError:
+                continue
+            return properties_of(content), len(content)
+    finally:
+        records.close()
+    return Properties("", "", {}), 0
+
+
+def journal(asked: Asked) -> Any:
+    """Return the containers of the journal, and why the log is as long as it is."""
+    store = asked["store_dir"]
+    stat = stat_store(store, ignore_progress)
+    tail = explain_tail(store, ignore_progress)
+    log, size = stat.log, stat.container_bytes
+    containers = []
+    for slot in stat.slots[:MOST_CONTAINERS]:
+        ratio = round(slot.live_bytes / size, 4) if size else 0
+        state = "live" if slot.live_bytes else "pinned" if slot.is_needed else "reclaimable"
+        containers.append({
+            "slot": slot.slot, "state": state, "file": slot.file, "first_lsn": slot.first_lsn,
+            "begun": _ms(slot.begun_us), "records": slot.records, "live_bytes": slot.live_bytes,
+            "dead_bytes": slot.dead_bytes, "live_ratio": ratio,
+            "held_by": {"text": tail.pins[0].name} if slot.slot == tail.slot and tail.pins else None,
+        })  # fmt: skip
+    remedies = [{"text": "This releases the oldest container:", "command": one} for one in tail.remedies]
+    held_by = None
+    if tail.pins:
+        kinds = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in tail.counts.items())
+        held_by = {"text": f"The oldest container {tail.file} is held by {kinds}.", "command": None}
+    reclaimable = int(str(log["used_bytes"])) - int(str(log["live_bytes"]))
+    return {
+        **log, "container_bytes": size, "containers": containers, "reclaimable_bytes": reclaimable, "held_by": held_by,
+        "explanation": [*remedies, *({"text": text} for text in tail.by_itself)],
+        "pins": [pin.fields() for pin in tail.pins],
+        "queues": stat.queues, "notes": stat.notes, "complete": stat.complete,
+    }  # fmt: skip
+
+
+QUESTIONS: dict[str, Callable[[Asked], Any]] = {
+    "range": span, "contents": contents, "difference": changes, "trace": trace, "journal": journal,
+}  # fmt: skip

@@ -1,0 +1,76 @@
+"""Processes that read the history of the store: at most `MOST_READERS` at a time, each with a time limit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from ..session.errors import CONFLICT, INTERNAL, LIMIT, NOT_FOUND, NOT_IMPLEMENTED, ApiError
+
+MOST_READERS = 2
+MOST_WAITING = 16
+QUESTION_S = 60.0
+MOST_ANSWER_BYTES = 16 << 20
+
+
+class HistoryReaders:
+    """Questions to the files of the store. Event loop only."""
+
+    def __init__(self, store_dir: str | None, archive_dir: str | None) -> None:
+        self._store_dir = store_dir
+        self._archive_dir = archive_dir
+        self._room = asyncio.Semaphore(MOST_READERS)
+        self._waiting = 0
+
+    async def ask(self, question: str, **asked: Any) -> Any:
+        """Return the answer. Raises `ApiError`."""
+        if self._store_dir is None:
+            text = "this console has no store directory; history requires --store-dir on the host of the broker"
+            raise ApiError(501, NOT_IMPLEMENTED, text)
+        if self._waiting >= MOST_WAITING:
+            raise ApiError(503, LIMIT, f"{MOST_WAITING} questions about the history wait; try again later", 10)
+        self._waiting += 1
+        try:
+            await self._room.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            places = {"store_dir": self._store_dir, "archive_dir": self._archive_dir}
+            return await _answer(json.dumps({"question": question, **places, **asked}).encode())
+        finally:
+            self._room.release()
+
+
+async def _answer(asked: bytes) -> Any:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "cairnmq.console.history.worker",
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=MOST_ANSWER_BYTES,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(QUESTION_S):
+            process.stdin.write(asked)
+            process.stdin.close()
+            data = bytearray()
+            while chunk := await process.stdout.read(1 << 16):
+                data += chunk
+                if len(data) > MOST_ANSWER_BYTES:
+                    raise ApiError(507, LIMIT, "the answer is too large; name a queue or a shorter range")
+            status = await process.wait()
+    except TimeoutError as error:
+        text = f"the history was not read within {QUESTION_S:g} s; name a queue or a shorter range"
+        raise ApiError(503, LIMIT, text) from error
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if status:
+        raise ApiError(500, INTERNAL, f"the reader of the history ended with status {status}; see the log")
+    found = json.loads(data)
+    if "status" in found:
+        condition = NOT_FOUND if found["status"] == 404 else CONFLICT
+        raise ApiError(found["status"], condition, found["text"])
+    return found["found"]

@@ -1,0 +1,186 @@
+"""Every page of the console gets its data from a real broker with real traffic."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from tests.harness.console.browser import ApiClient, encoded
+from tests.harness.console.served import Served
+
+
+def publish(client: ApiClient, queue: str, body: str, **more: object) -> None:
+    reply = client.done("POST", f"/queues/{encoded(queue)}/publish", {"body": body, **more})
+    assert reply == {"outcome": "accepted"}
+
+
+def positions(client: ApiClient, queue: str) -> list[int]:
+    return [one["position"] for one in client.get(f"/queues/{encoded(queue)}/messages")["items"]]
+
+
+@pytest.fixture
+def queue(root: ApiClient) -> str:
+    """An empty queue with a name that needs encoding."""
+    name = "orders/<script>alert(1)</script>"
+    root.api("DELETE", f"/queues/{encoded(name)}")
+    root.done("POST", "/queues", {"name": name})
+    return name
+
+
+def test_overview_has_figures_and_samples(root: ApiClient, queue: str) -> None:
+    found = root.get("/overview")
+    assert found["broker"]["version"]
+    assert found["totals"]["queues"] >= 1
+    assert found["samples"][-1]["messages"] == found["totals"]["messages"]
+    assert found["disk"]["free_bytes"] > 0
+    assert root.get(f"/queues/{encoded(queue)}/rates")["items"] is not None
+
+
+def test_messages_are_shown_without_being_consumed(root: ApiClient, queue: str) -> None:
+    publish(root, queue, "<b>first</b>", properties={"message-id": "m-1"}, application_properties={"color": "red"})
+    publish(root, queue, "//8=", encoding="base64", key="a.b", content_type="application/octet-stream")
+    path = f"/queues/{encoded(queue)}"
+    first, second = root.get(f"{path}/messages")["items"]
+    assert first["body"] == "<b>first</b>"
+    assert first["properties"]["message-id"] == "m-1"
+    assert first["application-properties"] == {"color": "red"}
+    assert (second["body"], second["body-encoding"]) == ("//8=", "base64")
+    assert second["properties"]["subject"] == "a.b"
+    assert root.get(f"{path}/messages/{first['position']}")["body"] == "<b>first</b>"
+    assert root.api("GET", f"{path}/messages/999999").status == 404
+    for text in ("RED", "m-1", "FIRST"):
+        assert [one["position"] for one in root.get(f"{path}/messages", search=text)["items"]] == [first["position"]]
+    assert root.get(f"{path}/messages", search="nothing like it")["items"] == []
+    assert root.get(path)["messages"] == 2
+    assert root.done("POST", f"{path}/purge") == {"purged": 2}
+
+
+def test_selected_messages_are_moved_and_the_rest_stays_in_order(root: ApiClient, queue: str) -> None:
+    root.done("POST", "/queues", {"name": "orders-moved"})
+    for number in range(5):
+        publish(root, queue, str(number))
+    path = f"/queues/{encoded(queue)}"
+    there = positions(root, queue)
+    found = root.done(
+        "POST", f"{path}/messages/actions", {"action": "move", "ids": [there[3], there[1]], "target": "orders-moved"}
+    )
+    assert found == {"done": 2, "failed": []}
+    assert [one["body"] for one in root.get(f"{path}/messages")["items"]] == ["0", "2", "4"]
+    assert [one["body"] for one in root.get("/queues/orders-moved/messages")["items"]] == ["1", "3"]
+    again = root.done(
+        "POST", f"{path}/messages/actions", {"action": "move", "ids": [there[1]], "target": "orders-moved"}
+    )
+    assert again["done"] == 0
+    assert again["failed"]
+    assert root.get(path)["unsettled"] == 0
+    assert root.done("POST", f"{path}/move", {"target": "orders-moved", "count": 2}) == {"moved": 2}
+    assert root.get(path)["messages"] == 1
+    root.done("DELETE", "/queues/orders-moved")
+
+
+def test_retry_without_origin_is_reported(root: ApiClient, queue: str) -> None:
+    publish(root, queue, "never dead-lettered")
+    (position,) = positions(root, queue)
+    found = root.done("POST", f"/queues/{encoded(queue)}/messages/actions", {"action": "retry", "ids": [position]})
+    assert found["done"] == 0
+    assert "not dead-lettered" in found["failed"][0]["text"]
+
+
+def test_reach_is_what_a_message_reaches(root: ApiClient, queue: str) -> None:
+    root.done("POST", "/exchanges", {"name": "news", "exchange-type": "topic"})
+    bound = root.done("POST", "/bindings", {"exchange": "news", "queue": queue, "key": "sport.#"})
+    assert root.get("/exchanges/news/reach", key="sport.tennis")["items"] == [queue]
+    assert root.get("/exchanges/news/reach", key="weather")["items"] == []
+    root.done("POST", "/exchanges/news/publish", {"body": "15:40", "key": "sport.tennis"})
+    assert root.get(f"/queues/{encoded(queue)}")["messages"] == 1
+    assert root.get("/bindings", queue=queue)["total"] == 1
+    root.done("DELETE", f"/bindings/{encoded(bound['identity'])}")
+    assert root.get("/bindings", queue=queue)["total"] == 0
+    root.done("DELETE", "/exchanges/news")
+
+
+def test_publishing_needs_the_right_to_send(login: Callable[[str], ApiClient], root: ApiClient, queue: str) -> None:
+    reader = login("reader")
+    reply = reader.api("POST", f"/queues/{encoded(queue)}/publish", {"body": "no"})
+    assert reply.status in (403, 409)
+    assert "may not send" in reply.value["error"]["text"]
+    assert root.get(f"/queues/{encoded(queue)}")["messages"] == 0
+    assert reader.get("/queues")["total"] >= 1, "the session goes on"
+
+
+def test_connection_is_closed_and_console_says_so(login: Callable[[str], ApiClient], root: ApiClient) -> None:
+    login("shop")
+    (found,) = [one for one in root.get("/connections")["items"] if one["user"] == "shop"]
+    assert root.get("/links", connection=found["identity"])["total"] == 2
+    root.done("DELETE", f"/connections/{encoded(found['identity'])}", reason="maintenance")
+    assert all(one["user"] != "shop" for one in root.get("/connections")["items"])
+
+
+def test_other_pages_have_data(root: ApiClient) -> None:
+    assert root.get("/transactions")["items"] == []
+    assert root.get("/cluster") == {"enabled": False, "members": []}
+    assert set(root.get("/federation")) >= {"followings", "followers", "connectors", "routers"}
+    assert "root" in [one["name"] for one in root.get("/users")["items"]]
+    assert all(one["allowed"] for one in root.get("/access", user="root")["may"])
+    shop = {one["action"]: one["allowed"] for one in root.get("/access", user="shop", name="orders-1")["may"]}
+    assert shop["send"]
+    assert not shop["delete"]
+    options = {one["name"]: one for one in root.get("/configuration", per_page=1000)["items"]}
+    assert options["http-port"]["source"] == "command line"
+    assert root.api("GET", "/logs").status == 501
+    assert root.api("POST", "/users", {"name": "new"}).status == 501
+
+
+def test_pages_for_administrators_are_refused_to_others(login: Callable[[str], ApiClient]) -> None:
+    reader = login("reader")
+    for path in ("/configuration", "/logs", "/journal", "/history/contents?at=end", "/access?user=root"):
+        reply = reader.api("GET", path)
+        assert (path, reply.status) == (path, 403)
+
+
+def test_history_shows_the_life_of_a_message(root: ApiClient, queue: str) -> None:
+    publish(root, queue, "remembered", properties={"message-id": "life-1"})
+    before = root.get("/history/range")
+    assert before["first_lsn"] < before["last_lsn"]
+    path = f"/queues/{encoded(queue)}"
+    root.done("POST", f"{path}/purge")
+    then = root.get("/history/contents", at=before["last_lsn"], queue=queue)
+    assert [one["message_id"] for one in then["items"]] == ["life-1"]
+    assert root.get("/history/contents", at="end", queue=queue)["items"] == []
+    changed = root.get("/history/difference", **{"from": before["last_lsn"], "to": "end", "queue": queue})
+    assert [one["change"] for one in changed["items"]] == ["removed"]
+    (life,) = root.get("/history/trace", message_id="life-1")["messages"]
+    assert len(life["events"]) >= 2
+    assert {event["queue"] for event in life["events"]} >= {queue}
+    assert root.api("GET", "/history/trace", message_id="nobody").value["messages"] == []
+    assert root.api("GET", "/history/contents", at="yesterday").status == 409
+
+
+def test_journal_map_has_containers(root: ApiClient) -> None:
+    found = root.get("/journal")
+    assert found["containers"]
+    assert found["used_bytes"] >= found["live_bytes"]
+
+
+def test_events_arrive(root: ApiClient, served: Served) -> None:
+    connection = HTTPConnection("127.0.0.1", served.port, timeout=60)
+    connection.request("GET", "/api/v1/events", headers={"Cookie": root.cookie})
+    response = connection.getresponse()
+    assert response.getheader("content-type", "").startswith("text/event-stream")
+    lines = [response.readline() for _ in range(4)]
+    assert b"event: overview\n" in lines
+    connection.close()
+
+
+def test_description_is_valid_and_complete(root: ApiClient) -> None:
+    validator = pytest.importorskip("openapi_spec_validator")
+    found = ApiClient(root.port).get("/openapi.json")
+    validator.validate(found)
+    page = (Path(__file__).parents[2] / "docs/reference/http-api.md").read_text()
+    listed = set(re.findall(r"^\| (GET|POST|PATCH|DELETE) \| `([^`]+)` \|", page, re.M))
+    described = {(method.upper(), path) for path, each in found["paths"].items() for method in each}
+    assert listed == described, "python -m tests.console.http_page writes the table"
