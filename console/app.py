@@ -24,8 +24,8 @@ from .api.endpoint import ApiCall, Endpoint, Field, read_body, read_query
 from .api.openapi import PREFIX, description
 from .api.table import all_endpoints
 from .http.guard import Guard, client_of, own_names
-from .options import ConsoleOptions
 from .session.errors import INTERNAL, INVALID, NOT_FOUND, ApiError
+from .session.options import ConsoleOptions
 from .session.sessions import BrowserSession, Peer, Sessions
 
 STATIC = Path(__file__).parent / "static"

@@ -17,8 +17,8 @@ import uvicorn
 
 from ..base.errors import CairnError
 from ..base.private_files import tighten_umask
-from .options import ConsoleOptions
 from .server import serve
+from .session.options import ConsoleOptions
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import uvicorn
 from ..base.errors import CairnError
 from .app import Console
 from .http.protocol import MOST_CONNECTIONS, MOST_HEAD_BYTES, TimedProtocol
-from .options import ConsoleOptions
+from .session.options import ConsoleOptions
 
 ENDING_S = 2
 KEEP_ALIVE_S = 30

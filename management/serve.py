@@ -50,7 +50,9 @@ def make_types(parts: BrokerParts, reload: Reload | None = None, more: Sequence[
     queues = QueueType(nodes, links.resolver, connections, core.users)
     queues.add(PeekOperation(core).operation(queues))
     mover = MoverContext(core, links.resolver, links.returns, parts.when_answered)
-    queues.add(MoveOperation(mover).operation(queues))
+    moves = MoveOperation(mover)
+    queues.add(moves.operation(queues))
+    queues.add(moves.discard_operation(queues))
     types: Sequence[Type] = (
         queues,
         ExchangeType(nodes),

@@ -73,8 +73,8 @@ def console(
     """
     require_console("cairnmq console")
     check_listener("--http-listen", http_listen, has_tls=tls_cert is not None, is_insecure=http_insecure)
-    from ...console.options import ConsoleOptions
     from ...console.server import listening_socket, serve, url_of
+    from ...console.session.options import ConsoleOptions
 
     checked, _ = checked_url(url)
     parts = urlsplit(checked)

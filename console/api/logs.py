@@ -9,8 +9,8 @@ import re
 from datetime import datetime
 from typing import Any
 
-from ..options import ConsoleOptions
 from ..session.errors import NOT_IMPLEMENTED, ApiError
+from ..session.options import ConsoleOptions
 from ..session.sessions import BrowserSession
 from .access import may_manage, require_manager
 from .endpoint import LIST_QUERY, ApiCall, Endpoint, Field

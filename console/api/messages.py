@@ -8,7 +8,7 @@ from typing import Any
 
 from ...amqp.client.plain_values import plain
 from ...base.texts import text_in
-from ..session.errors import INVALID, NOT_FOUND, NOT_IMPLEMENTED, ApiError
+from ..session.errors import INVALID, NOT_FOUND, ApiError
 from .endpoint import ApiCall, Endpoint, Field
 from .lists import forget_rows
 
@@ -94,16 +94,18 @@ async def read_message(call: ApiCall) -> Any:
 
 
 async def act_on_messages(call: ApiCall) -> Any:
-    """Move selected messages: to an address, or each back to the queue that it was dead-lettered from."""
+    """Delete selected messages, or move them: to an address, or each back to the queue of its dead-lettering."""
     action, ids, target = call.body["action"], call.body["ids"], call.body["target"]
     if not ids or not all(isinstance(one, int) and not isinstance(one, bool) and one > 0 for one in ids):
         raise ApiError(400, INVALID, "ids: a list of positions is expected")
     if len(ids) > MOST_SELECTED:
         raise ApiError(400, INVALID, f"ids: more than {MOST_SELECTED} messages are selected")
     if action == "delete":
-        raise ApiError(
-            501, NOT_IMPLEMENTED, "the broker can't delete single messages: move them to a queue, and purge it"
-        )
+        removed = (await call.session.long.ask("DISCARD", "queue", call.name, {"positions": ids}))["discarded"]
+        forget_rows(call.session, "queue")
+        left = len(ids) - removed
+        text = f"{left} messages were not removed: they are in use, or have left the queue"
+        return {"done": removed, "failed": [{"id": None, "text": text}] if left else []}
     if action == "move" and not target:
         raise ApiError(400, INVALID, "target: it is required")
     by_target, failed = ({target: ids}, []) if target else await _by_origin(call, ids)
@@ -147,7 +149,7 @@ MESSAGE_ENDPOINTS = (
         },
     ),
     Endpoint(
-        "POST", "/queues/{name}/messages/actions", "Retry or move selected messages", act_on_messages,
+        "POST", "/queues/{name}/messages/actions", "Retry, move or delete selected messages", act_on_messages,
         body={
             "action": Field("string", "The action.", required=True, choices=("retry", "move", "delete")),
             "ids": Field("array", "The positions of the messages.", required=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..history.readers import HistoryReaders
-from ..options import ConsoleOptions
+from ..session.options import ConsoleOptions
 from ..session.sessions import BrowserSession
 from .clients import CLIENT_ENDPOINTS
 from .endpoint import Endpoint

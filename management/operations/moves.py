@@ -17,12 +17,13 @@ from ...base.errors import CairnError, MessageLocked
 from ...broker.kernel.context import CoreContext
 from ...broker.kernel.memory_budget import ENTRY_BYTES
 from ...broker.messages.entry import Entry
-from ...broker.nodes.access_control import RECEIVE, SEND, Forbidden
+from ...broker.nodes.access_control import MANAGE, RECEIVE, SEND, Forbidden
 from ...broker.nodes.resolver import Resolver
 from ...broker.nodes.targets import AddressTarget
 from ...broker.queues.paging import turn_page
 from ...broker.queues.queue import Queue
 from ...broker.transactions.dead_letters import Returns
+from ...store.contract.dequeue_reason import Why
 from ..protocol.call import Call
 from ..protocol.entity import Operation, Type
 from ..protocol.request import BAD_REQUEST, CONFLICT, FORBIDDEN, NOT_FOUND, Refusal, number, only, shown, text
@@ -59,6 +60,24 @@ class MoveOperation:
             partial(self._move, of),
         )  # fmt: skip
 
+    def discard_operation(self, of: Type) -> Operation:
+        return Operation(
+            "DISCARD", ("positions",),
+            "Removes the messages at up to 1000 `positions`; `discarded` is their number. 409 for a replicated queue. "
+            "Messages that a consumer or a transaction holds stay.",
+            partial(self._discard, of),
+        )  # fmt: skip
+
+    def _discard(self, of: Type, call: Call) -> None:
+        asked = call.request.map()
+        only(asked, "positions")
+        queue: Queue = of.wanted(call, MANAGE)
+        positions = positions_in(asked)
+        if positions is None:
+            raise Refusal(BAD_REQUEST, "positions is missing")
+        _check_selection(queue)
+        _Mover(self._mover, call, queue, None, len(positions), positions).begin()
+
     def _move(self, of: Type, call: Call) -> None:
         asked = call.request.map()
         only(asked, "to", "count", "positions")
@@ -67,8 +86,8 @@ class MoveOperation:
         queue: Queue = of.wanted(call, RECEIVE)
         call.check_address(SEND, to)
         positions = positions_in(asked)
-        if positions is not None and queue.order.finds_by_position:
-            raise Refusal(CONFLICT, f"messages of the replicated queue {shown(queue.name)} can't be selected")
+        if positions is not None:
+            _check_selection(queue)
         if queue.name.startswith("$"):  # not every message on those is AMQP
             raise Refusal(BAD_REQUEST, f"{shown(queue.name)} is the broker's own")
         if queue.policy.exclusive and queue.taker_count:
@@ -101,14 +120,22 @@ def positions_in(asked: Mapping[str, Any]) -> deque[int] | None:
     return deque(sorted(set(given)))
 
 
+def _check_selection(queue: Queue) -> None:
+    """Raise `Refusal` for a queue whose messages can't be selected."""
+    if queue.name.startswith("$"):
+        raise Refusal(BAD_REQUEST, f"{shown(queue.name)} is the broker's own")
+    if queue.order.finds_by_position:
+        raise Refusal(CONFLICT, f"messages of the replicated queue {shown(queue.name)} can't be selected")
+
+
 class _Mover:
     """A move of messages, which uses the place of a consumer."""
 
     def __init__(
-        self, context: MoverContext, call: Call, queue: Queue, place: AddressTarget, most: int,
+        self, context: MoverContext, call: Call, queue: Queue, place: AddressTarget | None, most: int,
         positions: deque[int] | None,
     ) -> None:  # fmt: skip
-        """*positions*: those of the messages to move; None for the first *most* ones."""
+        """*place*: None to remove the messages. *positions*: those of the messages; None for the first *most* ones."""
         self.terminal = self
         self._core = context.core
         self._returns = context.returns
@@ -119,6 +146,8 @@ class _Mover:
         self._left = most
         self._positions = positions
         self._moved = 0
+        self._removing = 0
+        """Removed messages whose records are not durable yet."""
         self._lsn = 0
         self.unsettled: dict[Entry, None] = {}
         """All messages that the move has acquired, as in a consumer."""
@@ -206,6 +235,8 @@ class _Mover:
             entry = self._mine[0]
             if entry.gone:
                 self._done()
+            elif self._place is None:
+                self._remove(entry)
             elif entry.content is None:
                 self._turning = True
                 self._core.loader.load_whole([entry.message_id], self._loaded)
@@ -213,6 +244,17 @@ class _Mover:
             else:
                 self._move(entry.whole())
         self._ask()
+
+    def _remove(self, entry: Entry) -> None:
+        self._done()
+        self._moved += 1
+        self._removing += 1
+        self._queue.order.take([entry], Why.NOT_RECORDED, self._removed)
+
+    def _removed(self) -> None:
+        self._removing -= 1
+        if self._ended and not self._removing:
+            self._answer(None)
 
     def _loaded(self, contents: list[bytes | CairnError]) -> None:
         content = contents[0]
@@ -231,6 +273,7 @@ class _Mover:
             return
         marked = entry.marked(content)
         assert isinstance(marked, bytes)
+        assert self._place is not None
         try:
             lsn = self._returns.move(self._queue, entry, self._place, marked, self._refused)
         except MessageLocked:
@@ -272,6 +315,8 @@ class _Mover:
         self._core.schedule_dispatch(queue)
         queue.order.release_all()
         queue.order.not_consuming()
+        if self._removing:
+            return  # `_removed` answers
         self._core.commits.when_durable(self._lsn, self._when_answered, partial(self._answer, error))
 
     def cut_off(self) -> list[Entry]:
@@ -289,7 +334,7 @@ class _Mover:
         if error is not None:
             self._call.failed(error, {"moved": self._moved})
         else:
-            self._call.answer({"moved": self._moved})
+            self._call.answer({"discarded" if self._place is None else "moved": self._moved})
 
     def failure(self, condition: str, description: str) -> None:
         """End the move: the queue was deleted."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from cairnmq.console.api.openapi import description
 from cairnmq.console.api.table import all_endpoints
 from cairnmq.console.app import LOGIN
-from cairnmq.console.options import ConsoleOptions
+from cairnmq.console.session.options import ConsoleOptions
 
 PAGE = Path(__file__).parents[2] / "docs/reference/http-api.md"
 BEGIN, END = "<!-- endpoints: python -m tests.console.http_page -->\n", "<!-- end -->"

@@ -1,0 +1,136 @@
+"""Sessions outlast restarts of the broker, end when they are idle, and page long lists on the server."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cairnmq.amqp.client.login import BrokerLogin
+from cairnmq.amqp.client.loop import Loop
+from cairnmq.amqp.client.management import Management
+from cairnmq.amqp.client.wire import Wire
+from cairnmq.console.session.errors import ApiError
+from cairnmq.console.session.login_throttle import LoginThrottle
+from cairnmq.console.session.sessions import Peer, Sessions
+from tests.harness.console.browser import ApiClient
+from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
+from tests.harness.thorough import amount
+
+QUEUES = amount("CAIRN_CONSOLE_QUEUES", 10_000, 1_000)
+
+
+@contextmanager
+def console(*options: str) -> Iterator[ApiClient]:
+    """A client of a console that runs by itself."""
+    command = [CAIRNMQ, "console", "--http-port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            match = re.search(r"web console at http://127\.0\.0\.1:(\d+)/", process.stdout.readline())
+            assert match
+            yield ApiClient(int(match[1]))
+        finally:
+            process.terminate()
+            assert process.wait(DEADLINE_S) in (0, -15)
+
+
+def test_session_outlasts_a_restart_of_the_broker(tmp_path: Path) -> None:
+    with broker(tmp_path / "store") as first:
+        port = first.port
+        with console("--url", f"amqp://127.0.0.1:{port}") as client:
+            assert client.login().status == 201
+            client.done("POST", "/queues", {"name": "kept"})
+            first.stop()
+            reply = client.api("GET", "/queues/kept")
+            assert (reply.status, reply.condition) == (503, "cairnmq:broker-unavailable")
+            assert reply.headers["retry-after"]
+            assert client.api("GET", "/session").status == 200
+            with broker(tmp_path / "store", "--port", str(port)):
+                assert client.get("/queues/kept")["name"] == "kept"
+
+
+def test_login_without_a_broker_is_unavailable_and_not_delayed() -> None:
+    with console("--url", "amqp://127.0.0.1:1") as client:
+        for _ in range(4):
+            assert client.login("root", "any").status == 503
+
+
+def test_sessions_end_when_they_are_idle_or_old(tmp_path: Path) -> None:
+    now_s = [0.0]
+
+    async def lives(port: int) -> None:
+        with ThreadPoolExecutor(2) as threads:
+            sessions = Sessions(BrokerLogin(port=port), 60.0, lambda: now_s[0], threads)
+            _, token = await sessions.login(Peer("192.0.2.1"), None, "")
+            now_s[0] += 50
+            sessions.find(token)
+            now_s[0] += 50
+            sessions.find(token, is_use=False)
+            now_s[0] += 50
+            with pytest.raises(ApiError, match="expired"):
+                sessions.find(token)
+            _, token = await sessions.login(Peer("192.0.2.1"), None, "")
+            for _ in range(12 * 60):
+                now_s[0] += 60
+                sessions.find(token)
+            now_s[0] += 1
+            sessions.expire()
+            assert len(sessions) == 0
+            await sessions.close()
+
+    with broker(tmp_path / "store") as running:
+        asyncio.run(lives(running.port))
+
+
+def test_delays_of_logins_grow_and_end() -> None:
+    now_s = [0.0]
+    throttle = LoginThrottle(lambda: now_s[0])
+    delays = []
+    for _ in range(10):
+        throttle.failed("192.0.2.1", "root")
+        delays.append(throttle.wait_s("192.0.2.1", "root"))
+    assert delays == [0, 0, 1, 2, 4, 8, 16, 32, 60, 60]
+    assert throttle.wait_s("192.0.2.1", "anna") == 0
+    assert throttle.wait_s("192.0.2.2", "root") == 0
+    now_s[0] += 60
+    assert throttle.wait_s("192.0.2.1", "root") == 0
+    for number in range(15):
+        throttle.failed("192.0.2.1", f"guess {number}")
+    assert throttle.wait_s("192.0.2.1", "anna") > 0, "one address has tried many users"
+
+
+def test_long_lists_are_paged_on_the_server(tmp_path: Path) -> None:
+    """Pages are bounded, and together the whole list; the broker is asked for it rarely, see `lists`."""
+    options = ("--max-queues-per-user", "0")
+    with (
+        broker(tmp_path / "store", *options) as running,
+        console("--url", f"amqp://127.0.0.1:{running.port}") as client,
+    ):
+        _create_queues(running)
+        client.login()
+        seen = set()
+        for page in range(1, 6):
+            found = client.api("GET", "/queues", sort="name", order="desc", page=page, per_page=100)
+            assert found.value["total"] == QUEUES
+            assert len(found.body) < 100 * 1024
+            seen.update(row["name"] for row in found.value["items"])
+        assert seen == {f"many-{number:05d}" for number in range(QUEUES - 500, QUEUES)}
+        assert client.get("/queues", search=f"-{QUEUES - 7:05d}")["total"] == 1
+
+
+def _create_queues(running: BrokerProcess) -> None:
+    wire = Wire(BrokerLogin(port=running.port, timeout_s=DEADLINE_S), "creator")
+    loop = Loop()
+    loop.add(wire, [])
+    management = Management(wire, loop)
+    for number in range(QUEUES):
+        about = {"operation": "CREATE", "type": "queue", "name": f"many-{number:05d}"}
+        assert management.ask(about, {"durable": False}).status == 201
+    wire.close()
