@@ -115,7 +115,7 @@ def test_long_lists_are_paged_on_the_server(tmp_path: Path) -> None:
     ):
         _create_queues(running)
         client.login()
-        seen = set()
+        seen: set[str] = set()
         for page in range(1, 6):
             found = client.api("GET", "/queues", sort="name", order="desc", page=page, per_page=100)
             assert found.value["total"] == QUEUES
