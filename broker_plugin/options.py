@@ -94,7 +94,7 @@ class RunTimeOptions:
     max_connections: int
     max_connections_per_user: int
     restart_needed: tuple[str, ...]
-    """The changed options that are used from the next start on."""
+    """The names of changed options that need a restart."""
     also: Callable[[], None]
     """A callback for options of the broker's caller, such as the level of its log; called when options are applied."""
 
