@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
 log = logging.getLogger(__name__)
+_FAILED, _RESUMED = {"event": "broker.traces-failed"}, {"event": "broker.traces-resumed"}
 
 INTERVAL_S = 1.0
 BATCH = 512
@@ -66,9 +67,9 @@ class SpanExport:
             if self._export(batch) != self._has_failed:
                 self._has_failed = not self._has_failed
                 if self._has_failed:
-                    log.warning("tracing: spans cannot be exported, and are dropped")
+                    log.warning("tracing: spans cannot be exported, and are dropped", extra=_FAILED)
                 else:
-                    log.info("tracing: spans are exported again")
+                    log.info("tracing: spans are exported again", extra=_RESUMED)
             if self._has_failed:
                 self.tracing.dropped += len(batch)
                 if self._stopping.is_set():
@@ -81,7 +82,7 @@ class SpanExport:
         try:
             return self._exporter.export([self._readable(span) for span in batch]) is not SpanExportResult.SUCCESS
         except Exception:  # of a library, and of the network: tracing must not end
-            log.debug("tracing: export failed", exc_info=True)
+            log.debug("tracing: export failed", exc_info=True, extra=_FAILED)
             return True
 
     def _readable(self, span: Span) -> ReadableSpan:

@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 from ..common.login_options import PASSWORD, checked_url, login_of
-from ..common.output import remark
 from ..common.units import Duration
 from .completion import NameOf
 from .ctl_client import ManagementClient, SilentMembers
@@ -260,4 +259,7 @@ def reload(tools: Tools) -> None:
     found = tools.client.ask("RELOAD", "broker", "broker")
     tools.printer.done(f"reloaded; closed {found['gone']} connections and links")
     if found["restart-needed"]:
-        remark("ctl reload", f"changed, and used from the next start on: {', '.join(found['restart-needed'])}")
+        click.echo(
+            f"cairnmq ctl reload: changed, and used from the next start on: {', '.join(found['restart-needed'])}",
+            err=True,
+        )

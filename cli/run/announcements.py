@@ -35,6 +35,8 @@ EVENTS = {
     "broker.restart-needed": "A reload found changed options that are used from the next start on.",
     "broker.reload-failed": "A reload failed; nothing has changed.",
     "broker.helper-ended": "The process of the column index or the export has ended. The broker continues without it.",
+    "broker.traces-failed": "Spans cannot be exported, and are dropped.",
+    "broker.traces-resumed": "Spans are exported again.",
     "metrics.failed": "A request for metrics failed.",
     "metrics.refused": "A client of another protocol connected to `--metrics-port`.",
     "systemd.unreachable": "The service manager receives no status of the broker.",
