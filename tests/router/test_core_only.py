@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cairnmq.broker.kernel.queue_memory import QueueMemory
 from cairnmq.broker.queues.queue import Queue
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.cluster.replication.message_handler import MessageHandler
@@ -77,6 +78,6 @@ def test_the_check_covers_management_and_the_cluster(method: Any) -> None:
     assert isinstance(on_thread("cairnmq-worker-9", method), core_only.OffTheCore)
 
 
-@pytest.mark.parametrize("name", ["dispatch", "add", "give_back", "hold"])
-def test_the_check_covers_a_queue(name: str) -> None:
-    assert hasattr(getattr(Queue, name), "__wrapped__")
+@pytest.mark.parametrize("method", [Queue.dispatch, Queue.add, Queue.give_back, QueueMemory.hold])
+def test_the_check_covers_a_queue(method: Any) -> None:
+    assert hasattr(method, "__wrapped__")
