@@ -10,13 +10,12 @@ from uuid import UUID
 import click
 from rich.table import Table
 
-from ...base.errors import CairnError, NotWhole
+from ...base.errors import NotWhole
 from ...base.printable import printable
-from ...tools.history.arrivals import RecordReader
 from ...tools.history.history_view import HistoryView
-from ...tools.history.trace import Event, MessageLifetime, find, lifetime_of, message_at
+from ...tools.history.trace import Event, MessageLifetime, find, lifetime_of, message_at, sent_as
 from ...tools.inspect.point_in_time import time_words
-from ...tools.inspect.properties import Properties, properties_of
+from ...tools.inspect.properties import Properties
 from ..common.connect import connect_options
 from ..common.output import answering, output, remark
 from ..common.shown_rows import Bars, console, line
@@ -138,23 +137,8 @@ def _trace(past: HistoryView, store: str, ids: list[int], bars: Bars) -> list[_T
             continue
         life = lifetime_of(past.history, message_id, bars.show)
         done.update(life.message_ids)
-        found.append(_Traced(store, past, life, *_content(past, life)))
+        found.append(_Traced(store, past, life, *sent_as(past.history, life)))
     return found
-
-
-def _content(past: HistoryView, life: MessageLifetime) -> tuple[Properties, int]:
-    """The sender's properties of a message, if they are still kept, and the length of their record."""
-    records = RecordReader(past.history)
-    try:
-        for message_id in life.message_ids:
-            try:
-                content = records.payload(message_id)
-            except CairnError:
-                continue
-            return properties_of(content), len(content)
-    finally:
-        records.close()
-    return Properties("", "", {}), 0
 
 
 def _status(one: _Traced) -> str:

@@ -11,12 +11,11 @@ from ...base.clock import SystemClock
 from ...base.errors import CairnError
 from ...tools.explain.explain import explain_tail
 from ...tools.explain.stat import stat_store
-from ...tools.history.arrivals import RecordReader
 from ...tools.history.as_of import QueuesView, difference
 from ...tools.history.history_view import HistoryView
-from ...tools.history.trace import Event, MessageLifetime, find, lifetime_of, message_at
+from ...tools.history.trace import Event, MessageLifetime, find, lifetime_of, message_at, sent_as
 from ...tools.inspect.point_in_time import PointInTime, parse_point_in_time
-from ...tools.inspect.properties import Properties, properties_of
+from ...tools.inspect.properties import Properties
 
 MOST_LIVES = 10
 MOST_MESSAGES = 1000
@@ -155,7 +154,7 @@ def _has(key: str, text: str, found: Properties) -> bool:
 
 
 def _life(past: HistoryView, life: MessageLifetime) -> Any:
-    about, size = _content(past, life)
+    about, size = sent_as(past.history, life)
     return {
         "message": {
             "ids": life.message_ids, "message-id": about.message_id or None,
@@ -178,20 +177,6 @@ def _event(past: HistoryView, life: MessageLifetime, event: Event) -> dict[str, 
         "queue": past.name_of(event.queue_id) if event.queue_id else None, "text": ", ".join(words) or None,
         "more": {key: str(value) for key, value in event.more.items()},
     }  # fmt: skip
-
-
-def _content(past: HistoryView, life: MessageLifetime) -> tuple[Properties, int]:
-    records = RecordReader(past.history)
-    try:
-        for message_id in life.message_ids:
-            try:
-                content = records.payload(message_id)
-            except CairnError:
-                continue
-            return properties_of(content), len(content)
-    finally:
-        records.close()
-    return Properties("", "", {}), 0
 
 
 def journal(asked: Asked) -> Any:

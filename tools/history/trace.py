@@ -119,6 +119,21 @@ def find(history: History, matches: Callable[[Properties], bool], needle: bytes,
     return [*found]
 
 
+def sent_as(history: History, life: MessageLifetime) -> tuple[Properties, int]:
+    """Return the sender's properties of a message, if a record of it can be read, and the record's length in bytes."""
+    records = RecordReader(history)
+    try:
+        for message_id in life.message_ids:
+            try:
+                content = records.payload(message_id)
+            except CairnError:
+                continue
+            return properties_of(content), len(content)
+    finally:
+        records.close()
+    return Properties("", "", {}), 0
+
+
 # ---- its life -------------------------------------------------------------------------------------------------------
 
 
