@@ -149,7 +149,7 @@ class StreamingMessage:
             self.drop_copy(cursor)
 
     def drop_copy(self, cursor: StreamCursor) -> None:
-        """Remove a copy that nobody will read."""
+        """Remove a copy whose receiver has left."""
         if cursor in self.copies:
             del self.copies[cursor]
             self._tell()
