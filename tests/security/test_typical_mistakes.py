@@ -82,12 +82,12 @@ def test_http_at_the_tls_port(running: BrokerProcess) -> None:
 
 def test_amqp_at_the_metrics_port(running: BrokerProcess) -> None:
     assert "that port does not speak AMQP" in ctl(f"amqp://127.0.0.1:{metrics_port(running)}", "--user", "anna")
-    running.wait_for(r" WARNING broker_plugin metrics: 127\.0\.0\.1: a client of AMQP came to --metrics-port")
+    running.wait_for(r" WARNING metrics.refused metrics: 127\.0\.0\.1: a client of AMQP came to --metrics-port")
 
 
 def test_tls_at_the_metrics_port(running: BrokerProcess) -> None:
     assert "that port does not speak TLS" in ctl(f"amqps://127.0.0.1:{metrics_port(running)}", "--user", "anna")
-    running.wait_for(r" WARNING broker_plugin metrics: 127\.0\.0\.1: a client of TLS came to --metrics-port")
+    running.wait_for(r" WARNING metrics.refused metrics: 127\.0\.0\.1: a client of TLS came to --metrics-port")
 
 
 def test_tls_at_the_plain_port(running: BrokerProcess) -> None:
