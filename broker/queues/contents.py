@@ -178,9 +178,8 @@ class QueueContents:
             self.account.transient_bytes += size_bytes
 
     def note_change(self) -> None:
-        """Schedule a check of the owner's account for the end of the step, as messages on the queue changed."""
-        if self.account is not None:
-            self._core.users.changed[self] = None
+        """Schedule what has to be checked at the end of the step, as messages on the queue changed."""
+        raise NotImplementedError
 
     def count_dequeued(self, entries: Sequence[Entry]) -> None:
         """Count messages that are off the queue for good, and release their memory."""

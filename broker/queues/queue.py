@@ -147,8 +147,9 @@ class Queue(QueueContents):
         self._core.schedule_dispatch(self)
 
     def note_change(self) -> None:
+        """Schedule checks of the queue's lifetime and of the owner's account for the end of the step."""
         if self.has_lifetime:
-            self._core.schedule_dispatch(self)  # the end of the step checks the lifetime
+            self._core.schedule_dispatch(self)
         if self.account is not None:
             self._core.users.changed[self] = None
 
