@@ -64,6 +64,7 @@ class RunningBroker:
         tracing = None if self._span_export is None else self._span_export.tracing
         self.failure: BaseException | None = None
         self._ended = threading.Event()
+        self._stopping, self._is_stopped = threading.Lock(), False
         self._health = Health()
         self._end_audit_file = audit.open_file(options.audit_file) if options.audit_file else None
         self._audit = audit.Audit(clock, logins=options.audit_logins)
@@ -248,7 +249,16 @@ class RunningBroker:
             raise
 
     def stop(self) -> None:
-        """Shut down in order: notify clients, and make all records durable, or raise `JournalFailed`."""
+        """Shut down in order: notify clients, and make all records durable, or raise `JournalFailed`.
+
+        Further calls wait until the first one has ended, and do nothing.
+        """
+        with self._stopping:
+            if not self._is_stopped:
+                self._is_stopped = True
+                self._stop()
+
+    def _stop(self) -> None:
         self._health.stopping()
         if self._manager is not None:
             self._manager.stopping()

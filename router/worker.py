@@ -62,6 +62,8 @@ TICK_S = 1.0
 SHORTEST_TICK_S = 0.05
 GOODBYE_S = 2.0
 """The time limit in seconds for a client to answer when its connection is closed."""
+LONGEST_GOODBYE_S = 10.0
+"""The time limit in seconds if the client still sends: closing the socket would make it lose the close frame."""
 
 _ENDED = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 _ONCE = select.EPOLLIN | select.EPOLLONESHOT
@@ -137,6 +139,9 @@ class Worker:
         self._timer: Timer = _NoTimer()
         self._stopping = False
         self._give_up_s = 0.0
+        """The time at which a stopping worker closes the sockets that are left."""
+        self._latest_give_up_s = 0.0
+        """The last such time for clients that still send; 0 while they are answered."""
         self.thread = threading.Thread(target=self._run, name=f"cairnmq-worker-{number}", daemon=True)
 
     @property
@@ -216,13 +221,26 @@ class Worker:
                 self._epoll.unregister(fd)
             self._acceptors.clear()
             for held in list(self._sockets.values()):
-                if held.ended:
-                    self._drop(held)
-                else:
+                if not held.ended:
                     held.terminal.shut_down()
                     self._pending.append(held.terminal)
             self._settle(set())
-        return not self._sockets or now_s >= self._give_up_s
+        if self._sockets and now_s >= self._give_up_s:
+            if self._latest_give_up_s:
+                return True
+            self._stop_answering(now_s)
+        return not self._sockets
+
+    def _stop_answering(self, now_s: float) -> None:
+        """Close silent sockets; discard what the other clients send until they read the close frame, or for a while."""
+        self._give_up_s, self._latest_give_up_s = now_s + GOODBYE_S, now_s + LONGEST_GOODBYE_S
+        for held in list(self._sockets.values()):
+            if _is_silent(held.sock):
+                self._drop(held)
+            else:
+                held.terminal.give_up()
+                self._pending.append(held.terminal)
+        self._settle(set())
 
     def _step(self) -> None:
         active: set[WorkerSocket] = set()
@@ -453,7 +471,7 @@ class Worker:
             self._passed_over.append(held)
 
     def _read(self, held: WorkerSocket, *, is_ended: bool = False) -> None:
-        room = self._room(held, is_ended)
+        room = READ_BYTES if held.terminal.closed else self._room(held, is_ended)
         if not room:
             return
         try:
@@ -466,6 +484,10 @@ class Worker:
         if terminal.closed:
             if not size:
                 self._drop(held)
+                return
+            held.discards = True  # the client still sends: it may not have read the close frame yet
+            if self._latest_give_up_s:
+                self._give_up_s = min(self._clock.monotonic_s() + GOODBYE_S, self._latest_give_up_s)
             return
         user, is_opening, begun_s = terminal.user, terminal.is_opening, perf_counter()
         try:
@@ -546,7 +568,7 @@ class Worker:
 
     def _finish(self, held: WorkerSocket) -> None:
         """Shut down the sending side. Unread input is discarded: it would make the system drop the last output."""
-        if held.terminal.client_is_done() or self._stopping:
+        if held.terminal.client_is_done():
             self._drop(held)
             return
         with suppress(OSError):
@@ -574,8 +596,9 @@ class Worker:
         terminal = held.terminal
         if terminal.closed:
             held.closed_s = held.closed_s or now_s
-            if now_s - held.closed_s > GOODBYE_S:  # it does not even take the close frame
+            if now_s - held.closed_s > (LONGEST_GOODBYE_S if held.discards else GOODBYE_S):
                 self._drop(held)
+            held.discards = False
             return now_s + TICK_S
         if terminal.is_opening and now_s - held.opened_s > terminal.patience_s:
             log.info("%s: nothing was opened within %.0f s", terminal.name, terminal.patience_s)
@@ -597,3 +620,11 @@ class Worker:
         held.sock.close()
         held.terminal.free()
         self._core.run()
+
+
+def _is_silent(sock: socket.socket) -> bool:
+    """Return whether nothing can be read from *sock*."""
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except OSError:
+        return True

@@ -16,8 +16,8 @@ class WorkerSocket:
     """A socket, its conversation, and the reasons for which it is not read or written now."""
 
     __slots__ = (
-        "behind", "blocked", "closed_s", "ended", "events", "full", "is_counted", "more", "opened_s", "passed_over",
-        "read_bytes", "sock", "terminal", "waiting",
+        "behind", "blocked", "closed_s", "discards", "ended", "events", "full", "is_counted", "more", "opened_s",
+        "passed_over", "read_bytes", "sock", "terminal", "waiting",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, terminal: Conversation, now_s: float) -> None:
@@ -25,6 +25,8 @@ class WorkerSocket:
         self.terminal = terminal
         self.opened_s = now_s
         self.closed_s = 0.0
+        self.discards = False
+        """True if bytes that came after the connection was closed were discarded since the last tick."""
         self.is_counted = False
         """True while it counts among the connections that are not authenticated."""
         self.blocked = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from proton import Endpoint
 from cairnmq.broker.links.consumer import Consumer
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.harness.clients.peers import Peer
+from tests.harness.router.raw import Raw, Say
 
 Ends = list[tuple[bool, bool]]
 
@@ -57,3 +59,30 @@ def test_a_cut_connection_loses_its_links(broker: RunningBroker, peer: Peer, new
     peer.cut()
     new_peer().wait(lambda: ends)
     assert ends == [(True, False)]
+
+
+EMPTY_FRAMES = bytes.fromhex("0000000802000000") * 8192
+CHUNKS = 1000
+
+
+def test_a_client_that_sends_while_the_broker_stops_gets_the_close_frame(broker: RunningBroker, say: Say) -> None:
+    raw: Raw = say()
+    begun, failures = threading.Event(), list[OSError]()
+
+    def flood() -> None:
+        try:
+            for _ in range(CHUNKS):
+                raw.say(EMPTY_FRAMES)
+                begun.set()
+        except OSError as error:
+            failures.append(error)
+
+    sender = threading.Thread(target=flood)
+    sender.start()
+    begun.wait()
+    broker.stop()
+    sender.join()
+    assert not failures, "a reset would have made the client lose what it had not read"
+    last = raw.rest()[-1]
+    assert last.name == "close"
+    assert last.fields[0].value[0] == "amqp:connection:forced"
