@@ -97,7 +97,7 @@ class Console:
         path = {name: _name(text) for name, text in request.path_params.items()}
         query = read_query(endpoint.query, request.query_params)
         body = read_body(endpoint.body, await _json(request)) if endpoint.body else {}
-        async with session.turn():
+        async with session.room.turn():
             found = await endpoint.handle(ApiCall(session, path, query, body))
         if isinstance(found, Response):
             return found

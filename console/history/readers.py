@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from ..session.errors import CONFLICT, INTERNAL, LIMIT, NOT_FOUND, NOT_IMPLEMENTED, ApiError
+from ..session.rooms import Room
 
 MOST_READERS = 2
 MOST_WAITING = 16
@@ -21,26 +22,20 @@ class HistoryReaders:
     def __init__(self, store_dir: str | None, archive_dir: str | None) -> None:
         self._store_dir = store_dir
         self._archive_dir = archive_dir
-        self._room = asyncio.Semaphore(MOST_READERS)
-        self._waiting = 0
+        self._room = Room(MOST_READERS, MOST_WAITING, _too_many_questions)
 
     async def ask(self, question: str, **asked: Any) -> Any:
         """Return the answer. Raises `ApiError`."""
         if self._store_dir is None:
             text = "this console has no store directory; history requires --store-dir on the host of the broker"
             raise ApiError(501, NOT_IMPLEMENTED, text)
-        if self._waiting >= MOST_WAITING:
-            raise ApiError(503, LIMIT, f"{MOST_WAITING} questions about the history wait; try again later", 10)
-        self._waiting += 1
-        try:
-            await self._room.acquire()
-        finally:
-            self._waiting -= 1
-        try:
-            places = {"store_dir": self._store_dir, "archive_dir": self._archive_dir}
+        places = {"store_dir": self._store_dir, "archive_dir": self._archive_dir}
+        async with self._room.turn():
             return await _answer(json.dumps({"question": question, **places, **asked}).encode())
-        finally:
-            self._room.release()
+
+
+def _too_many_questions() -> ApiError:
+    return ApiError(503, LIMIT, f"{MOST_WAITING} questions about the history wait; try again later", 10)
 
 
 async def _answer(asked: bytes) -> Any:

@@ -11,9 +11,8 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from ...amqp.client.login import BrokerLogin
@@ -21,6 +20,7 @@ from ...base.errors import BrokerError
 from .broker_client import BrokerClient
 from .errors import DENIED, FORGED, LIMIT, LOGIN_REQUIRED, UNAVAILABLE, ApiError
 from .login_throttle import LoginThrottle
+from .rooms import Room
 
 MOST_SESSIONS = 64
 MOST_SESSIONS_OF_USER = 16
@@ -48,23 +48,7 @@ class BrowserSession:
         self.caches: dict[str, Any] = {}
         """Values that endpoints keep for this session, by the name of their owner."""
         self.is_closed = False
-        self._room = asyncio.Semaphore(MOST_REQUESTS)
-        self._waiting = 0
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait for a place among the requests of the session. Raises `ApiError` if too many wait."""
-        if self._waiting >= MOST_WAITING:
-            raise ApiError(429, LIMIT, f"more than {MOST_WAITING} requests of this session wait", 1)
-        self._waiting += 1
-        try:
-            await self._room.acquire()
-        finally:
-            self._waiting -= 1
-        try:
-            yield
-        finally:
-            self._room.release()
+        self.room = Room(MOST_REQUESTS, MOST_WAITING, _too_many_requests)
 
     def check_csrf(self, given: str) -> None:
         if not hmac.compare_digest(given.encode(), self.csrf.encode()):
@@ -181,6 +165,10 @@ class Sessions:
         task = asyncio.get_running_loop().create_task(session.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+
+
+def _too_many_requests() -> ApiError:
+    return ApiError(429, LIMIT, f"more than {MOST_WAITING} requests of this session wait", 1)
 
 
 def digest(token: str) -> bytes:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from cairnmq.base.accounts import users
-from cairnmq.base.accounts.credentials import make
+from tests.harness.console.accounts import write_users
 from tests.harness.console.browser import ApiClient
 from tests.harness.console.served import Served
 from tests.harness.process import broker
@@ -40,8 +39,7 @@ on = ["$management"]
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     directory = tmp_path_factory.mktemp("console")
     (directory / "acl.toml").write_text(RULES)
-    kept = {name: make(f"{name}-password") for name in ("root", "reader", "shop")}
-    users.change(str(directory / "users"), lambda accounts: accounts.update(kept))
+    write_users(directory / "users", {name: f"{name}-password" for name in ("root", "reader", "shop")})
     options = (
         "--users-file", str(directory / "users"), "--acl-file", str(directory / "acl.toml"),
         "--audit-file", str(directory / "audit"), "--http-port", "0", "--archive-dir", str(directory / "archive"),

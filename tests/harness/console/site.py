@@ -11,8 +11,7 @@ from typing import Any
 from proton import Message
 from proton.utils import BlockingConnection, SyncRequestResponse
 
-from cairnmq.base.accounts import users
-from cairnmq.base.accounts.credentials import make
+from tests.harness.console.accounts import write_users
 from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess
 
 PASSWORD = "quiet-stones"
@@ -51,8 +50,7 @@ class ConsoleSite:
     def __init__(self, place: Path) -> None:
         self._place = place
         self._users, self._rules = place / "users", place / "rules.toml"
-        kept = {name: make(PASSWORD) for name in (ADMIN, READER)}
-        users.change(str(self._users), lambda accounts: accounts.update(kept))
+        write_users(self._users, dict.fromkeys((ADMIN, READER), PASSWORD))
         self._rules.write_text(RULES)
         self.broker = self._start(0)
         self.port = self.broker.port
