@@ -23,6 +23,7 @@ from ..amqp.client.login import BrokerLogin
 from .api.endpoint import ApiCall, Endpoint, Field, read_body, read_query
 from .api.openapi import PREFIX, description
 from .api.table import all_endpoints
+from .http.disconnect import until_disconnect
 from .http.guard import Guard, client_of, own_names
 from .session.errors import INTERNAL, INVALID, NOT_FOUND, ApiError
 from .session.options import ConsoleOptions
@@ -33,6 +34,8 @@ COOKIE = "cairnmq-session"
 PULSE_S = 10.0
 """The interval at which connections to the broker are kept open, and expired sessions ended."""
 THREADS = 16
+MOST_DEPTH = 16
+"""Levels of objects and arrays in a body."""
 LOGIN = {
     "user": Field("string", "The user; null for an anonymous session."),
     "password": Field("string", "The password.", default=""),
@@ -87,6 +90,8 @@ class Console:
                 return await self._answer(endpoint, request)
             except ApiError as error:
                 return error_response(error)
+            except ClientDisconnect:
+                return Response(status_code=499)  # for no client
 
         return handle
 
@@ -97,8 +102,11 @@ class Console:
         path = {name: _name(text) for name, text in request.path_params.items()}
         query = read_query(endpoint.query, request.query_params)
         body = read_body(endpoint.body, await _json(request)) if endpoint.body else {}
-        async with session.room.turn():
-            found = await endpoint.handle(ApiCall(session, path, query, body))
+        call = ApiCall(session, path, query, body)
+        if endpoint.ends_with_client:
+            found = await until_disconnect(request, _in_turn(endpoint, call))
+        else:
+            found = await _in_turn(endpoint, call)
         if isinstance(found, Response):
             return found
         if endpoint.status == 204:
@@ -153,6 +161,11 @@ class Console:
         await error_response(error)(scope, receive, send)
 
 
+async def _in_turn(endpoint: Endpoint, call: ApiCall) -> Any:
+    async with call.session.room.turn():
+        return await endpoint.handle(call)
+
+
 def by_path(endpoints: Iterable[Endpoint]) -> dict[str, dict[str, Endpoint]]:
     """Return the endpoints by path and method."""
     found: dict[str, dict[str, Endpoint]] = {}
@@ -196,11 +209,22 @@ async def _json(request: Request) -> Any:
     if kind != "application/json":
         raise ApiError(415, INVALID, "the body is JSON: send Content-Type: application/json")
     try:
-        return msgspec.json.decode(await request.body() or b"{}")
+        found = msgspec.json.decode(await request.body() or b"{}")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ApiError(400, INVALID, f"the body is not valid JSON: {error}") from error
     except ClientDisconnect as error:
         raise ApiError(400, INTERNAL, "the client has disconnected") from error
+    if not _is_flat(found, MOST_DEPTH):
+        raise ApiError(400, INVALID, f"the body has more than {MOST_DEPTH} levels of objects and arrays")
+    return found
+
+
+def _is_flat(value: Any, levels: int) -> bool:
+    """Return whether a JSON value has at most so many levels of objects and arrays."""
+    if not isinstance(value, dict | list):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(_is_flat(one, levels - 1) for one in inner)
 
 
 def _name(text: str) -> str:

@@ -12,7 +12,7 @@ import uvicorn
 
 from ..base.errors import CairnError
 from .app import Console
-from .http.protocol import MOST_CONNECTIONS, MOST_HEAD_BYTES, TimedProtocol
+from .http.protocol import MOST_HEAD_BYTES, TimedProtocol
 from .session.options import ConsoleOptions
 
 ENDING_S = 2
@@ -52,7 +52,6 @@ def serve(options: ConsoleOptions, sock: socket.socket, on_start: Callable[[uvic
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
         h11_max_incomplete_event_size=MOST_HEAD_BYTES,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=ENDING_S,

@@ -19,6 +19,10 @@ _CREDIT = 1000
 _BODY = 0x77
 
 
+class RequestRefused(BrokerError):
+    """A request that the broker did not accept; the link goes on."""
+
+
 class Answer(NamedTuple):
     """The response to one request."""
 
@@ -60,7 +64,7 @@ class Management:
         self._requests.post(message + encode.described(_BODY, encode.value(body)), outcome.append)
         await_true(self._wire, self._loop, "answer of $management", lambda: bool(self._answers or _refusal(outcome)))
         if not self._answers:
-            raise BrokerError(ADDRESS, _refusal(outcome) or "the request was refused")
+            raise RequestRefused(ADDRESS, _refusal(outcome) or "the request was refused")
         if self._replies.credit < _CREDIT // 2:
             self._replies.allow(_CREDIT - self._replies.credit)
         answer = self._answers.pop()

@@ -53,6 +53,8 @@ class Endpoint(NamedTuple):
     """The schema of the result: `object`, `list` (a page of items) or `stream`."""
     is_use: bool = True
     """A request extends the session."""
+    ends_with_client: bool = False
+    """The work is cancelled when the client disconnects; it changes nothing."""
 
     @property
     def tag(self) -> str:

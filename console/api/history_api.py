@@ -23,18 +23,18 @@ class HistoryApi:
         self._readers = readers
 
     async def range(self, call: ApiCall) -> Any:
-        return await self._readers.ask("range")
+        return await self._readers.ask(call.session.user, "range")
 
     async def contents(self, call: ApiCall) -> Any:
         await _check(call)
-        return await self._readers.ask("contents", **call.query)
+        return await self._readers.ask(call.session.user, "contents", **call.query)
 
     async def difference(self, call: ApiCall) -> Any:
         await _check(call)
-        return await self._readers.ask("difference", **call.query)
+        return await self._readers.ask(call.session.user, "difference", **call.query)
 
     async def trace(self, call: ApiCall) -> Any:
-        found = await self._readers.ask("trace", **call.query)
+        found = await self._readers.ask(call.session.user, "trace", **call.query)
         if not await may_manage(call.session):
             for queue in sorted({event["queue"] for life in found["messages"] for event in life["events"]} - {None}):
                 await require(call.session, "browse", queue)
@@ -42,7 +42,7 @@ class HistoryApi:
 
     async def journal(self, call: ApiCall) -> Any:
         await require_manager(call.session)
-        return await self._readers.ask("journal")
+        return await self._readers.ask(call.session.user, "journal")
 
     async def replay(self, call: ApiCall) -> Any:
         asked = f"--from-lsn {call.body['from']} --to-lsn {call.body['to']}"
@@ -51,9 +51,13 @@ class HistoryApi:
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         return (
-            Endpoint("GET", "/history/range", "Show between which LSNs and times history is kept", self.range),
+            Endpoint(
+                "GET", "/history/range", "Show between which LSNs and times history is kept", self.range,
+                ends_with_client=True,
+            ),
             Endpoint(
                 "GET", "/history/contents", "List messages on queues at a point in time", self.contents,
+                ends_with_client=True,
                 query={
                     "at": Field("string", POINT, required=True), "queue": QUEUE,
                     "limit": Field("integer", "The number of messages.", default=200, least=1, most=1000),
@@ -61,13 +65,14 @@ class HistoryApi:
             ),
             Endpoint(
                 "GET", "/history/difference", "Compare queues between two points in time", self.difference,
+                ends_with_client=True,
                 query={
                     "from": Field("string", POINT, required=True), "to": Field("string", POINT, required=True),
                     "queue": QUEUE,
                 },
             ),
             Endpoint(
-                "GET", "/history/trace", "Show the lifetime of a message", self.trace,
+                "GET", "/history/trace", "Show the lifetime of a message", self.trace, ends_with_client=True,
                 query={
                     "id": Field("integer", "The message ID of the store, or an LSN of its records.", default=0),
                     "message_id": Field("string", "The message-id of its sender.", default=""),
@@ -83,7 +88,10 @@ class HistoryApi:
                     "target": Field("string", "The address.", default=""),
                 },
             ),
-            Endpoint("GET", "/journal", "Show the containers of the journal, and what keeps them", self.journal),
+            Endpoint(
+                "GET", "/journal", "Show the containers of the journal, and what keeps them", self.journal,
+                ends_with_client=True,
+            ),
         )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Pages of lists: searched, sorted and cut on the server.
 
 The rows of a type are read from the broker at most once per `FRESH_S`, and use at most a tenth of the time. A list of
-10,000 queues that takes 0.3 s to read is read every 3 s at most.
+10,000 queues that takes 0.3 s to read is read every 3 s at most. Sessions of one user share the rows. The reads of all
+users together have a budget (`Sessions.reads`): the more users there are, the older their rows become.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ class Snapshot:
 
 
 async def rows_of(
-    session: BrowserSession, type: str, attributes: tuple[str, ...] = (), *, internal: bool = False, fresh: bool = False
+    session: BrowserSession, type: str, attributes: tuple[str, ...] = (), *, internal: bool = False
 ) -> list[dict[str, Any]]:
-    """Return all rows of *type*; they may be some seconds old, unless *fresh*."""
+    """Return all rows of *type*; they may be some seconds old."""
     key = f"rows {type} {attributes} {internal}"
     found: Snapshot = session.caches.setdefault(key, Snapshot())
-    asked_s = asyncio.get_running_loop().time()
+    loop = asyncio.get_running_loop()
     async with found.lock:
-        begin_s = asyncio.get_running_loop().time()
-        limit_s = max(FRESH_S, SHARE * found.took_s)
-        is_fresh = begin_s - found.read_s < (0.0 if fresh and found.read_s < asked_s else limit_s)
-        if not is_fresh:
+        if loop.time() - found.read_s < max(FRESH_S, SHARE * found.took_s):
+            return found.rows
+        async with session.reads.turn():
+            begin_s = loop.time()
             rows = session.quick.rows(type, attributes, internal=internal, most=MOST_ROWS)
             found.rows = [plain(row) async for row in rows]
-            found.read_s = asyncio.get_running_loop().time()
+            found.read_s = loop.time()
             found.took_s = found.read_s - begin_s
     return found.rows
 

@@ -14,9 +14,12 @@ from .lists import forget_rows
 
 MOST_BODY_BYTES = 64 << 10
 LIST_BODY_BYTES = 1024
-SEARCH_PAGES = 20
-"""Pages of messages that one search reads at most; the client continues with `next`."""
+SEARCH_MESSAGES = 4000
+SEARCH_BYTES = 8 << 20
+"""Messages and bytes of bodies that one search reads at most; the client continues with `next`."""
 PAGE = 200
+PAGE_BYTES = 1 << 20
+"""The approximate size of the bodies that a search requests from the broker at a time."""
 MOST_SELECTED = 1000
 ORIGIN = "x-opt-last-death-queue"
 
@@ -41,27 +44,40 @@ def described(message: Mapping[str, Any], body_bytes: int) -> dict[str, Any]:
 
 async def list_messages(call: ApiCall) -> Any:
     text, limit, after = call.query["search"].casefold(), call.query["limit"], call.query["after"]
+    if text:
+        return await _search(call, text, limit, after)
+    found = await _peek(call, after, limit, LIST_BODY_BYTES)
+    items = [described(message, LIST_BODY_BYTES) for message in found["messages"]]
+    return {"items": items, "next": found["next"], "searched": len(items)}
+
+
+async def _search(call: ApiCall, text: str, limit: int, after: int) -> Any:
     items: list[dict[str, Any]] = []
+    searched = read_bytes = 0
+    count = PAGE_BYTES // MOST_BODY_BYTES
     next_after: int | None = after
-    searched = 0
-    for _ in range(SEARCH_PAGES if text else 1):
-        count = PAGE if text else limit
-        body_bytes = MOST_BODY_BYTES if text else LIST_BODY_BYTES
-        asked = {"after": next_after, "count": count, "body-bytes": body_bytes}
-        found = await call.session.quick.ask("PEEK", "queue", call.name, asked)
+    while next_after is not None and searched < SEARCH_MESSAGES and read_bytes < SEARCH_BYTES:
+        found = await _peek(call, next_after, count, MOST_BODY_BYTES)
+        page_bytes = 0
         for message in found["messages"]:
-            shown = described(message, body_bytes)
+            shown = described(message, MOST_BODY_BYTES)
             searched += 1
+            page_bytes += shown.get("body-bytes", 0)
             next_after = shown["position"]
-            if not text or _matches(shown, text):
+            if _matches(shown, text):
                 items.append(_shortened(shown))
             if len(items) == limit:
-                break
-        else:
-            next_after = found["next"]
-        if next_after is None or len(items) >= limit:
-            break
+                return {"items": items, "next": next_after, "searched": searched}
+        next_after = found["next"]
+        read_bytes += page_bytes
+        mean_bytes = max(1, page_bytes // max(1, len(found["messages"])))
+        count = min(PAGE, 2 * count, max(1, PAGE_BYTES // mean_bytes))
     return {"items": items, "next": next_after, "searched": searched}
+
+
+async def _peek(call: ApiCall, after: int, count: int, body_bytes: int) -> Any:
+    asked = {"after": after, "count": count, "body-bytes": body_bytes}
+    return await call.session.quick.ask("PEEK", "queue", call.name, asked)
 
 
 def _matches(message: Mapping[str, Any], text: str) -> bool:
@@ -83,7 +99,7 @@ def _shortened(message: dict[str, Any]) -> dict[str, Any]:
 
 async def read_message(call: ApiCall) -> Any:
     position = call.path["position"]
-    if not position.isdecimal() or not 0 < int(position) < 1 << 62:
+    if len(position) > 20 or not position.isdecimal() or not 0 < int(position) < 1 << 62:
         raise ApiError(404, NOT_FOUND, f"no message has the position {position[:40]!r}")
     asked = {"after": int(position) - 1, "count": 1, "body-bytes": MOST_BODY_BYTES}
     found = await call.session.quick.ask("PEEK", "queue", call.name, asked)

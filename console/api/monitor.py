@@ -1,7 +1,7 @@
 """Histories of rates, and server-sent events.
 
-Each session samples the broker while one of its pages is open: every `SAMPLE_S`, or less often if that takes more than
-a tenth of the time. Samples are kept in a ring of `KEPT` entries.
+The broker is sampled for each user with an open page: every `SAMPLE_S`, or less often if that takes more than a tenth
+of the time. Samples are kept in a ring of `KEPT` entries.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from ...amqp.client.plain_values import plain
 from ..session.errors import LIMIT, ApiError
@@ -25,8 +27,10 @@ from .logs import LogTail
 SAMPLE_S = 5.0
 KEPT = 720
 MOST_QUEUES = 32
-"""Queues of a session with a history of rates; the one that was not requested for longest is dropped."""
+"""Queues of a user with a history of rates; the one that was not requested for longest is dropped."""
 MOST_STREAMS = 4
+MOST_STREAMS_OF_ALL = 128
+"""Half of the connections: the others are for requests."""
 TOTALS = ("messages", "ready", "unsettled", "held-bytes", "consumers", "put", "taken", "dead-lettered", "expired")
 _COUNTERS = ("put", "taken")
 _QUEUE_SAMPLE = ("messages", "ready", "unsettled", "consumers")
@@ -54,24 +58,22 @@ class Ring:
 
 
 class Monitor:
-    """The samples of one session."""
+    """The samples for one user."""
 
-    def __init__(self, session: BrowserSession) -> None:
-        self._session = session
+    def __init__(self) -> None:
         self.broker = Ring()
         self.queues: dict[str, Ring] = {}
-        self.streams = 0
         self.latest: dict[str, Any] = {}
         self._sampled_s = -1e9
         self._took_s = 0.0
         self._lock = asyncio.Lock()
 
-    async def overview(self) -> dict[str, Any]:
+    async def overview(self, session: BrowserSession) -> dict[str, Any]:
         """Return the present overview; it may be as old as a sample."""
         async with self._lock:
             now_s = time.monotonic()
             if now_s - self._sampled_s >= max(1.0, 10 * self._took_s) or not self.latest:
-                self.latest = await self._sample()
+                self.latest = await self._sample(session)
                 self._sampled_s = time.monotonic()
                 self._took_s = self._sampled_s - now_s
         return self.latest
@@ -84,11 +86,11 @@ class Monitor:
             del self.queues[next(iter(self.queues))]
         return ring
 
-    async def _sample(self) -> dict[str, Any]:
-        client = self._session.quick
+    async def _sample(self, session: BrowserSession) -> dict[str, Any]:
+        client = session.quick
         broker = plain(await client.ask("READ", "broker", "broker"))
         store = plain(await client.ask("READ", "store", "store"))
-        rows = await rows_of(self._session, "queue", ("name", *TOTALS))
+        rows = await rows_of(session, "queue", ("name", *TOTALS))
         totals = {key: sum(row[key] or 0 for row in rows) for key in TOTALS}
         free = store.get("journal-disk-free-bytes")
         fsync = {key: store[key] for key in store if "sync" in key}
@@ -118,13 +120,13 @@ class Monitor:
 
 
 def monitor_of(session: BrowserSession) -> Monitor:
-    found: Monitor = session.caches.setdefault("monitor", Monitor(session))
+    found: Monitor = session.caches.setdefault("monitor", Monitor())
     return found
 
 
 async def overview(call: ApiCall) -> Any:
     monitor = monitor_of(call.session)
-    found = await monitor.overview()
+    found = await monitor.overview(call.session)
     return {**found, "samples": list(monitor.broker.samples)}
 
 
@@ -132,7 +134,7 @@ async def queue_rates(call: ApiCall) -> Any:
     monitor = monitor_of(call.session)
     await call.session.quick.ask("READ", "queue", call.name)
     ring = monitor.ring_of(call.name)
-    await monitor.overview()
+    await monitor.overview(call.session)
     return {"items": list(ring.samples), "interval_s": SAMPLE_S}
 
 
@@ -143,35 +145,54 @@ class EventStreams:
         """*is_open* returns whether a session still exists; a stream ends with its session."""
         self._logs = logs
         self._is_open = is_open
+        self._count = 0
 
     async def open(self, call: ApiCall) -> Any:
-        monitor = monitor_of(call.session)
-        if monitor.streams >= MOST_STREAMS:
+        session = call.session
+        if session.streams >= MOST_STREAMS:
             raise ApiError(429, LIMIT, f"this session has {MOST_STREAMS} streams of events", 30)
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(self._events(call.session, monitor), 200, headers, "text/event-stream")
+        if self._count >= MOST_STREAMS_OF_ALL:
+            raise ApiError(429, LIMIT, f"the console has {MOST_STREAMS_OF_ALL} streams of events", 30)
+        self._note(session, 1)
+        return _EventResponse(self._events(session), partial(self._note, session, -1))
 
-    async def _events(self, session: BrowserSession, monitor: Monitor) -> AsyncIterator[bytes]:
-        monitor.streams += 1
+    def _note(self, session: BrowserSession, change: int) -> None:
+        session.streams += change
+        self._count += change
+
+    async def _events(self, session: BrowserSession) -> AsyncIterator[bytes]:
+        monitor = monitor_of(session)
         log_at = self._logs.end()
         may_read_logs = await self._logs.may_read(session)
+        yield b"retry: 3000\n\n"
+        while self._is_open(session):
+            try:
+                found = await monitor.overview(session)
+                samples = list(monitor.broker.samples)[-1:]
+                yield _event("overview", {**found, "samples": samples})
+                yield _event("queues", {name: list(ring.samples)[-1:] for name, ring in monitor.queues.items()})
+            except ApiError as error:
+                yield _event("unavailable", {"text": error.text})
+            if may_read_logs:
+                lines, log_at = await asyncio.to_thread(self._logs.after, log_at)
+                if lines:
+                    yield _event("log", {"items": lines})
+            await asyncio.sleep(SAMPLE_S)
+
+
+class _EventResponse(StreamingResponse):
+    """A stream of events; *on_end* is called at its end, however it ends."""
+
+    def __init__(self, events: AsyncIterator[bytes], on_end: Callable[[], None]) -> None:
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        super().__init__(events, 200, headers, "text/event-stream")
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            yield b"retry: 3000\n\n"
-            while self._is_open(session):
-                try:
-                    found = await monitor.overview()
-                    samples = list(monitor.broker.samples)[-1:]
-                    yield _event("overview", {**found, "samples": samples})
-                    yield _event("queues", {name: list(ring.samples)[-1:] for name, ring in monitor.queues.items()})
-                except ApiError as error:
-                    yield _event("unavailable", {"text": error.text})
-                if may_read_logs:
-                    lines, log_at = await asyncio.to_thread(self._logs.after, log_at)
-                    if lines:
-                        yield _event("log", {"items": lines})
-                await asyncio.sleep(SAMPLE_S)
+            await super().__call__(scope, receive, send)
         finally:
-            monitor.streams -= 1
+            self._on_end()
 
 
 def _event(name: str, value: Any) -> bytes:

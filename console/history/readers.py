@@ -12,6 +12,7 @@ from ..session.rooms import Room
 
 MOST_READERS = 2
 MOST_WAITING = 16
+MOST_WAITING_OF_USER = 6
 QUESTION_S = 60.0
 MOST_ANSWER_BYTES = 16 << 20
 
@@ -23,15 +24,27 @@ class HistoryReaders:
         self._store_dir = store_dir
         self._archive_dir = archive_dir
         self._room = Room(MOST_READERS, MOST_WAITING, _too_many_questions)
+        self._rooms: dict[str | None, Room] = {}
+        """The users with questions: of each, one is read at a time, so that others have a reader."""
 
-    async def ask(self, question: str, **asked: Any) -> Any:
+    async def ask(self, user: str | None, question: str, **asked: Any) -> Any:
         """Return the answer. Raises `ApiError`."""
         if self._store_dir is None:
             text = "this console has no store directory; history requires --store-dir on the host of the broker"
             raise ApiError(501, NOT_IMPLEMENTED, text)
         places = {"store_dir": self._store_dir, "archive_dir": self._archive_dir}
-        async with self._room.turn():
-            return await _answer(json.dumps({"question": question, **places, **asked}).encode())
+        room = self._rooms.setdefault(user, Room(1, MOST_WAITING_OF_USER, _too_many_of_user))
+        try:
+            async with room.turn(), self._room.turn():
+                return await _answer(json.dumps({"question": question, **places, **asked}).encode())
+        finally:
+            if room.is_empty:
+                self._rooms.pop(user, None)
+
+
+def _too_many_of_user() -> ApiError:
+    text = f"{MOST_WAITING_OF_USER} questions of this user about the history wait; try again later"
+    return ApiError(429, LIMIT, text, 10)
 
 
 def _too_many_questions() -> ApiError:

@@ -83,7 +83,7 @@ class Guard:
         if method in _SAFE:
             return
         origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site", "same-origin")
-        is_other = origin is not None and urlsplit(origin).netloc.lower() != headers.get(b"host", "").lower()
+        is_other = origin is not None and _netloc(origin) != headers.get(b"host", "").lower()
         if is_other or site not in ("same-origin", "none"):
             raise _Refused(403, "cairnmq:request-refused", "a page of another site may not change anything here")
 
@@ -139,6 +139,14 @@ class _Guarded:
 
 def _too_large() -> _Refused:
     return _Refused(413, "amqp:resource-limit-exceeded", f"a request has at most {MOST_BODY_BYTES >> 20} MiB")
+
+
+def _netloc(origin: str) -> str:
+    """Return host and port of an origin; empty if it has none."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def host_of(text: str) -> str:

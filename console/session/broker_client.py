@@ -14,12 +14,12 @@ from typing import Any
 from ...amqp.client.links import Sender
 from ...amqp.client.login import BrokerLogin
 from ...amqp.client.loop import Loop
-from ...amqp.client.management import Answer, Management, await_true
+from ...amqp.client.management import Answer, Management, RequestRefused, await_true
 from ...amqp.client.wire import Wire, outcome_of
 from ...amqp.codec.types import Described
 from ...amqp.frames import performatives as p
 from ...base.errors import BrokerError
-from .errors import CONFLICT, UNAVAILABLE, ApiError, refusal
+from .errors import CONFLICT, INVALID, UNAVAILABLE, ApiError, refusal
 
 PAGE_ROWS = 1000
 NODE = "org.amqp.management"
@@ -93,16 +93,27 @@ class BrokerClient:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     async def _guarded(self, work: Any, *arguments: Any) -> Any:
+        """Run *work*. It goes on when its caller is cancelled: only its thread may use the connection until it ends."""
+        running = asyncio.create_task(self._in_turn(work, *arguments))
+        running.add_done_callback(_take_error)
+        return await asyncio.shield(running)
+
+    async def _in_turn(self, work: Any, *arguments: Any) -> Any:
         """Run *work*. The connection is closed after an error, since a late response would be another request's."""
         async with self._turn:
             had_connection = self._management is not None
             try:
                 return await self._run(work, *arguments)
+            except RequestRefused as error:
+                raise ApiError(400, INVALID, str(error)) from error
             except BrokerError as error:
                 await self._run(self._drop)
                 if not had_connection:
                     raise ApiError(503, UNAVAILABLE, str(error), 2) from error
                 raise ApiError(503, UNAVAILABLE, f"the connection to the broker was lost: {error}", 2) from error
+            except (ValueError, OverflowError, TypeError) as error:
+                await self._run(self._drop)
+                raise ApiError(400, INVALID, f"a value can't be sent to the broker: {error}") from error
 
     def _connected(self) -> Management:
         if self._management is None:
@@ -145,3 +156,9 @@ class BrokerClient:
         self._loop = self._management = self._relay = None
         if wire is not None:
             wire.cut()
+
+
+def _take_error(task: asyncio.Task[Any]) -> None:
+    """Take the error of a task whose caller may have been cancelled; the event loop would log it."""
+    if not task.cancelled():
+        task.exception()

@@ -1,4 +1,4 @@
-"""Places for requests that run at a time, and a bounded queue of requests that wait for one."""
+"""Places for requests that run at a time, with a bounded number of requests that wait, and a budget of time."""
 
 from __future__ import annotations
 
@@ -41,3 +41,34 @@ class Room:
         finally:
             self._used -= 1
             self._places.release()
+
+
+class TimeBudget:
+    """Work, one at a time, that uses at most *share* of the time, after a burst of *burst_s*. Event loop only."""
+
+    def __init__(self, share: float, burst_s: float) -> None:
+        self._share = share
+        self._burst_s = burst_s
+        self._turn = asyncio.Lock()
+        self._used_s = 0.0
+        self._at_s = 0.0
+        """The time at which `_used_s` was computed."""
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait until there is time for work, and count the time that it takes."""
+        loop = asyncio.get_running_loop()
+        async with self._turn:
+            self._refill(loop.time())
+            if self._used_s > self._burst_s:
+                await asyncio.sleep((self._used_s - self._burst_s) / self._share)
+            begin_s = loop.time()
+            try:
+                yield
+            finally:
+                self._refill(loop.time())
+                self._used_s += loop.time() - begin_s
+
+    def _refill(self, now_s: float) -> None:
+        self._used_s = max(0.0, self._used_s - (now_s - self._at_s) * self._share)
+        self._at_s = now_s

@@ -20,7 +20,7 @@ from ...base.errors import BrokerError
 from .broker_client import BrokerClient
 from .errors import DENIED, FORGED, LIMIT, LOGIN_REQUIRED, UNAVAILABLE, ApiError
 from .login_throttle import LoginThrottle
-from .rooms import Room
+from .rooms import Room, TimeBudget
 
 MOST_SESSIONS = 64
 MOST_SESSIONS_OF_USER = 16
@@ -28,6 +28,8 @@ MOST_REQUESTS = 6
 """Requests of one session at a time: as many connections as browsers open to a host."""
 MOST_WAITING = 32
 LIFETIME_S = 12 * 3600.0
+READ_SHARE, READ_BURST_S = 0.2, 1.0
+"""The share of the time in which lists are read from the broker, for all sessions together, and the burst."""
 QUICK_S = 10.0
 """Time limit of the broker's response to a request that does not move messages."""
 LONG_S = 120.0
@@ -36,7 +38,16 @@ LONG_S = 120.0
 class BrowserSession:
     """A login: its connections to the broker, and its share of the console."""
 
-    def __init__(self, token: str, user: str | None, quick: BrokerClient, long: BrokerClient, now_s: float) -> None:
+    def __init__(
+        self,
+        token: str,
+        user: str | None,
+        quick: BrokerClient,
+        long: BrokerClient,
+        now_s: float,
+        caches: dict[str, Any],
+        reads: TimeBudget,
+    ) -> None:
         self.digest = digest(token)
         self.csrf = secrets.token_urlsafe(24)
         self.user = user
@@ -45,8 +56,12 @@ class BrowserSession:
         self.long = long
         """The connection for moves of messages, which take longer than other requests."""
         self.begun_s = self.used_s = now_s
-        self.caches: dict[str, Any] = {}
-        """Values that endpoints keep for this session, by the name of their owner."""
+        self.caches = caches
+        """Values that endpoints keep for all sessions of the user, who have the same rights, by name of their owner."""
+        self.reads = reads
+        """The budget in which lists are read from the broker, for all sessions."""
+        self.streams = 0
+        """The open streams of events."""
         self.is_closed = False
         self.room = Room(MOST_REQUESTS, MOST_WAITING, _too_many_requests)
 
@@ -78,6 +93,7 @@ class Sessions:
         self._throttle = LoginThrottle(clock)
         self._by_digest: dict[bytes, BrowserSession] = {}
         self._logins = asyncio.Semaphore(4)
+        self.reads = TimeBudget(READ_SHARE, READ_BURST_S)
         self._closing: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
@@ -117,7 +133,8 @@ class Sessions:
         self._throttle.succeeded(peer.address, called)
         token = secrets.token_urlsafe(32)
         long = BrokerClient(where._replace(timeout_s=LONG_S), f"{name}-long", self._threads)
-        session = BrowserSession(token, user, quick, long, self._clock())
+        caches = next((one.caches for one in self._by_digest.values() if one.user == user), {})
+        session = BrowserSession(token, user, quick, long, self._clock(), caches, self.reads)
         self._by_digest[session.digest] = session
         return session, token
 
