@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import click
 
 from ...analytics.scan.selection import queue_ids_named
 from ...base.clock import SystemClock
-from ...base.errors import CairnError, JournalError
-from ...tools.history.arrivals import Arrivals, RecordReader
 from ...tools.history.history_view import HistoryView
 from ...tools.inspect.point_in_time import PointInTime, parse_point_in_time
-from ...tools.load.bulk_sender import BulkSender, OutgoingMessage
+from ...tools.load.bulk_sender import BulkSender
+from ...tools.load.replayed_messages import MAX_SPEED, ReplayedMessages
 from ..common.connect import connect_options
 from ..common.output import answering, output, remark
 from ..common.send_options import stoppable, target_of, target_options, tell_sent
 from ..common.shown_rows import Bars
 from ..common.units import Finite
 from ..store.archives import archives_option
-
-MAX_SPEED = 0.0
 
 
 class _Speed(click.ParamType[float]):
@@ -88,21 +84,17 @@ def replay(
         history = past.history
         first_lsn = history.first_lsn if begin is None else history.lsn_of(begin)
         end_lsn = history.end_lsn if end is None else history.lsn_of(end)
-        arrivals = Arrivals(history, first_lsn, end_lsn, _wanted(past, ids))
-        records = RecordReader(history)
-        lost: Counter[str] = Counter()
-        messages = _outgoing(past, arrivals, records, lost, address, speed, rate, count)
+        messages = ReplayedMessages(
+            past, first_lsn, end_lsn, _wanted(past, ids), address, speed=speed, rate=rate, count=count
+        )
         try:
             with Bars() as bars:
-                run = BulkSender(target, messages, lambda done: bars.show("replaying", done, 0))
+                run = BulkSender(target, iter(messages), lambda done: bars.show("replaying", done, 0))
                 with stoppable(run):
                     sent = run.run()
         finally:
-            records.close()
-        faults = [f"LSN {one.first_lsn} to {one.end_lsn} can't be read: {one.why}" for one in arrivals.damage]
-        if arrivals.unreadable:
-            faults.append(f"of {len(arrivals.unreadable)} messages the content is not kept any more")
-        faults += [f"{name}: {number} messages" for name, number in lost.items()]
+            messages.close()
+        faults = messages.faults()
         for told in dict.fromkeys((*past.remarks, *history.notes, *faults)):
             remark("replay", told)
         status = 1 if faults or not sent.is_complete else 0
@@ -125,29 +117,3 @@ def _wanted(past: HistoryView, ids: tuple[int, ...]) -> Callable[[int], bool]:
     own = {queue_id for queue_id, name in past.queue_names.items() if name.startswith("$")}
     return ids.__contains__ if ids else lambda queue_id: queue_id not in own
 
-
-def _outgoing(
-    past: HistoryView, arrivals: Arrivals, records: RecordReader, lost: Counter[str], address: str, speed: float,
-    rate: float | None, count: int | None,
-) -> Iterator[OutgoingMessage]:  # fmt: skip
-    first_us = None
-    number = 0
-    for arrival in arrivals:
-        if number == count:
-            return
-        to = address or past.queue_names.get(arrival.queue_id, "")
-        if not to:
-            lost[f"queue {arrival.queue_id} has no name any more: end the URL with /ADDRESS"] += 1
-            continue
-        try:
-            content = records.content(arrival)
-        except JournalError as error:
-            lost[f"can't be read ({error.reason})"] += 1
-            continue
-        except CairnError as error:
-            lost[f"can't be read ({error})"] += 1
-            continue
-        first_us = arrival.time_us if first_us is None else first_us
-        spaced_s = max(0, arrival.time_us - first_us) / 1e6 / speed if speed else 0.0
-        yield OutgoingMessage(arrival.lsn, to, content, number / rate if rate else spaced_s)
-        number += 1
