@@ -27,6 +27,7 @@ from ..store.contract.registry import find_kind
 from ..store.journaled.discarded_state import Aside
 from ..store.journaled.metrics import measure
 from ..store.journaled.store import JournalStore
+from .account_changes import AccountChanges
 from .broker_exposition import BrokerCollector
 from .cluster_exposition import ClusterCollector, ClusterType
 from .exposition import JournalCollector
@@ -130,7 +131,9 @@ class RunningBroker:
             options.acl_file, options.quota, self._router, links, review, self._audit, reread
         )
         own_types = () if self._membership is None else (ClusterType(self._membership.core),)
-        serve(self._broker.parts, self._broker.resolver.why_not, self._reload_for, own_types, self._audit)
+        path = options.router.users_file
+        accounts = AccountChanges(path, self._reader.submit, self._post) if path else None
+        serve(self._broker.parts, self._broker.resolver.why_not, self._reload_for, own_types, self._audit, accounts)
         room_again = self._broker.sender_credit.grant_withheld
         self._store.start(
             partial(self._post, self._broker.steps.durable), self._journal_failed, partial(self._post, room_again)

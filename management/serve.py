@@ -12,7 +12,7 @@ from .entities.exchanges import BindingType, ExchangeType
 from .entities.federation import FollowerType, FollowingType
 from .entities.queues import QueueType, TemplateType
 from .entities.system import BrokerType, Reload, StoreType, TransactionType
-from .entities.users import UserType
+from .entities.users import AccountsPort, UserType
 from .node import ADDRESS, Management
 from .operations.clusterwide import reporter
 from .operations.moves import MoveOperation, MoverContext
@@ -28,14 +28,16 @@ def serve(
     reload: Reload | None = None,
     more: Sequence[Type] = (),
     audit: Audit | None = None,
+    accounts: AccountsPort | None = None,
 ) -> Management:
     """Attach the management node to the broker that has *parts*.
 
     *why_not* is called before every operation, including reads (A13). *reload* reads the files of users, rules and
     certificates again. *more*: types of the broker's caller. *audit*: the log of changes.
+    *accounts*: the users file.
     """
     links = parts.links
-    types = make_types(parts, reload, more)
+    types = make_types(parts, reload, more, accounts)
     operations = NodeOperations(links.core.background, links.members, types)
     node = Management(links.core, parts.connections, links.resolver, links.members, why_not, operations.do, audit)
     parts.endpoints[ADDRESS] = node
@@ -43,8 +45,13 @@ def serve(
     return node
 
 
-def make_types(parts: BrokerParts, reload: Reload | None = None, more: Sequence[Type] = ()) -> dict[str, Type]:
-    """Return all types by name, those of *more* included. *reload* reads users, rules and certificates again."""
+def make_types(
+    parts: BrokerParts,
+    reload: Reload | None = None,
+    more: Sequence[Type] = (),
+    accounts: AccountsPort | None = None,
+) -> dict[str, Type]:
+    """Return all types by name, those of *more* included. For *reload* and *accounts* see `serve`."""
     links, connections, remote = parts.links, parts.connections, parts.remote
     core, nodes = links.core, links.nodes
     queues = QueueType(nodes, links.resolver, connections, core.users)
@@ -61,7 +68,7 @@ def make_types(parts: BrokerParts, reload: Reload | None = None, more: Sequence[
         ConnectionType(connections, core.loader),
         SessionType(connections),
         LinkType(connections, core.loader),
-        UserType(core.users),
+        UserType(core.users, accounts, reload),
         ConnectorType(remote.connectors, remote.network, remote.link_routes),
         LinkRouteType(remote.link_routes),
         AutoLinkType(remote.auto_links),

@@ -104,7 +104,7 @@ def parse(data: bytes, path: str) -> Users:
             place = f"{path}, line {number}"
             if not line or line.startswith("#"):
                 continue
-            name, kept = _account(line)
+            name, kept = account(line)
             if name in accounts:
                 raise ValueError(f"the user {name!r} is in the file twice")
             accounts[name] = kept
@@ -114,7 +114,8 @@ def parse(data: bytes, path: str) -> Users:
     return Users(decoy_key, accounts, counts.most_common(1)[0][0] if counts else ITERATIONS)
 
 
-def _account(line: str) -> tuple[str, Credentials]:
+def account(line: str) -> tuple[str, Credentials]:
+    """Return the name and the credentials of a line. Raises `ValueError`."""
     name, _, secret = line.partition(":")
     why = why_no_name(name)
     if why:
@@ -149,13 +150,19 @@ def _unpack(text: str, what: str, fewest_bytes: int, most_bytes: int) -> bytes:
 def render(users: Users) -> bytes:
     """The users file that contains these accounts."""
 
-    def text(data: bytes) -> str:
-        return b64encode(data).decode("ascii")
-
-    lines = [f"{_MAGIC} {_FORMAT} {text(users.decoy_key)}"]
-    for name, (salt, stored_key, server_key, iterations) in users.accounts.items():
-        lines.append(f"{name}:{_HASH}${iterations}:{text(salt)}${text(stored_key)}:{text(server_key)}")
+    lines = [f"{_MAGIC} {_FORMAT} {_packed(users.decoy_key)}"]
+    lines += [f"{name}:{verifier(kept)}" for name, kept in users.accounts.items()]
     return ("\n".join(lines) + "\n").encode()
+
+
+def verifier(kept: Credentials) -> str:
+    """Return credentials as a line of the file has them."""
+    salt, stored_key, server_key, iterations = kept
+    return f"{_HASH}${iterations}:{_packed(salt)}${_packed(stored_key)}:{_packed(server_key)}"
+
+
+def _packed(data: bytes) -> str:
+    return b64encode(data).decode("ascii")
 
 
 def change(path: str, edit: Callable[[dict[str, Credentials]], None]) -> None:

@@ -160,6 +160,20 @@ class StoreType(One):
                     for field in fields(JournalMetrics)
                     if str(field.type) in _KINDS
                 ),
+                Attribute(
+                    "journal-fsync-bounds", "list",
+                    "The upper bounds, in seconds, of the classes of syncs by duration.",
+                    lambda metrics: None if metrics is None else list(metrics.fsync_s.bounds),
+                ),
+                Attribute(
+                    "journal-fsync-counts", "list",
+                    "The number of syncs of each class since the start, and last of those above all bounds.",
+                    lambda metrics: None if metrics is None else list(metrics.fsync_s.counts),
+                ),
+                Attribute(
+                    "journal-fsync-seconds", "number", "The duration of all syncs since the start.",
+                    lambda metrics: None if metrics is None else metrics.fsync_s.total,
+                ),
             ),
             (),
         )  # fmt: skip

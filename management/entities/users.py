@@ -1,19 +1,46 @@
-"""The users: the resources that each has, against their quota."""
+"""The users: the resources that each has, against their quota, and the accounts of the users file."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
+from ...base.accounts import users as users_file
+from ...base.accounts.credentials import Credentials
+from ...broker.nodes.access_control import CONFIGURE, MANAGE
 from ...broker.users.user_accounts import UserAccount, UserAccounts
-from ..protocol.entity import Attribute, Named
+from ..protocol.call import Call
+from ..protocol.entity import Attribute, Named, Operation
+from ..protocol.request import BAD_REQUEST, CONFLICT, CREATED, NO_CONTENT, NOT_FOUND, Refusal, number, only, shown, text
+from .system import Reload, Reloaded
+
+MOST_NAMES = 1000
+Edit = Callable[[dict[str, Credentials]], None]
+
+
+class AccountsPort(Protocol):
+    """The users file, read and written outside the core. Each callback runs on the core."""
+
+    def change(self, edit: Edit, done: Callable[[Exception | None], None]) -> None:
+        """Have *edit* change the accounts. *done* gets the `CairnError` or `Refusal` that left the file unchanged."""
+
+    def names(self, after: str, count: int, done: Callable[[Sequence[str] | Exception], None]) -> None:
+        """Have *done* get up to *count* names behind *after*, in order, or the `CairnError`."""
 
 
 class UserType(Named):
     name = "user"
-    meaning = "A user with connections or queues: usage and quota. A limit of 0 means unlimited."
+    meaning = (
+        "A user with connections or queues: usage and quota. A limit of 0 means unlimited. CREATE, UPDATE, DELETE and "
+        "ACCOUNTS are for the accounts in the file of `--users-file`, of this broker only."
+    )
 
-    def __init__(self, users: UserAccounts) -> None:
+    def __init__(
+        self, users: UserAccounts, accounts: AccountsPort | None = None, reload: Reload | None = None
+    ) -> None:
+        """*accounts*: the users file; None without one."""
+        self._reload = reload
         number = partial(Attribute, kind="number")
         super().__init__(
             users.by_name,
@@ -63,11 +90,119 @@ class UserType(Named):
                     read=lambda u: u.quota.max_queues_per_message,
                 ),
             ),
-            (),
+            () if accounts is None else self._operations(accounts),
         )  # fmt: skip
+
+    def _operations(self, accounts: AccountsPort) -> Sequence[Operation]:
+        verifier = "`verifier` is `SCRAM-SHA-256$ITERATIONS:SALT$STORED-KEY:SERVER-KEY`, as in the users file"
+        return (
+            Operation("CREATE", ("verifier",), f"Adds an account; {verifier}.", partial(self._create, accounts)),
+            Operation(
+                "UPDATE", ("verifier",), f"Changes the password of an account; {verifier}.",
+                partial(self._update, accounts),
+            ),
+            Operation(
+                "DELETE", (), "Removes an account other than the caller's, and closes its connections; `gone` is their "
+                "number with that of their links.",
+                partial(self._delete, accounts),
+            ),
+            Operation(
+                "ACCOUNTS", ("after", "count"),
+                f"Returns the `names` of up to `count` accounts ({MOST_NAMES} by default and at most) behind the name "
+                "`after`, in order.",
+                partial(self._list, accounts),
+            ),
+        )  # fmt: skip
+
+    def _create(self, accounts: AccountsPort, call: Call) -> None:
+        name, verifier = self._account(call)
+
+        def edit(found: dict[str, Credentials]) -> None:
+            if name in found:
+                raise Refusal(CONFLICT, f"there is a user {shown(name)} already")
+            found[name] = verifier
+
+        accounts.change(edit, call.then(partial(_tell, call, CREATED)))
+
+    def _update(self, accounts: AccountsPort, call: Call) -> None:
+        name, verifier = self._account(call)
+
+        def edit(found: dict[str, Credentials]) -> None:
+            _known(found, name)
+            found[name] = verifier
+
+        accounts.change(edit, call.then(partial(_tell, call, NO_CONTENT)))
+
+    def _delete(self, accounts: AccountsPort, call: Call) -> None:
+        _check(call)
+        only(call.request.map())
+        name = call.name()
+        if name == call.link.wish.user:
+            raise Refusal(CONFLICT, "a user can't remove its own account: log in as another user")
+
+        def edit(found: dict[str, Credentials]) -> None:
+            _known(found, name)
+            del found[name]
+
+        def reloaded(found: Reloaded | Exception) -> None:
+            if isinstance(found, Exception):
+                raise Refusal(CONFLICT, f"the account was removed, but its connections are open: {found}")
+            call.closed = found.closed
+            call.answer({"gone": found.closed})
+
+        def done(error: Exception | None) -> None:
+            if error is not None or self._reload is None:
+                _tell(call, NO_CONTENT, error)
+            else:
+                self._reload(call.then(reloaded))
+
+        accounts.change(edit, call.then(done))
+
+    def _list(self, accounts: AccountsPort, call: Call) -> None:
+        _check(call)
+        asked = call.request.map()
+        only(asked, "after", "count")
+
+        def done(found: Sequence[str] | Exception) -> None:
+            if isinstance(found, Exception):
+                raise found
+            call.answer({"names": list(found)})
+
+        count = number(asked, "count", MOST_NAMES, MOST_NAMES, 1)
+        accounts.names(text(asked, "after", ""), count, call.then(done))
+
+    def _account(self, call: Call) -> tuple[str, Credentials]:
+        """Return the name and the verifier of a request. Raises `Refusal`."""
+        _check(call)
+        asked = call.request.map()
+        only(asked, "verifier")
+        name = call.name()
+        if why := users_file.why_no_name(name):
+            raise Refusal(BAD_REQUEST, why)
+        try:
+            return users_file.account(f"{name}:{text(asked, 'verifier')}")
+        except ValueError as error:
+            raise Refusal(BAD_REQUEST, f"verifier: {error}") from error
 
     def name_of(self, entity: UserAccount) -> str:
         return entity.name
 
     def all(self) -> list[Any]:
         return list(self.by_name.values())
+
+
+def _check(call: Call) -> None:
+    """Raise `Refusal` unless the caller may manage the broker and configure what acts on behalf of others."""
+    call.check(MANAGE, "")
+    call.check(CONFIGURE, "")
+
+
+def _known(found: dict[str, Credentials], name: str) -> None:
+    if name not in found:
+        raise Refusal(NOT_FOUND, f"there is no account {shown(name)}")
+
+
+def _tell(call: Call, status: int, error: Exception | None) -> None:
+    if error is not None:
+        raise error
+    call.answer({} if status == CREATED else None, status)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+from cairnmq.broker_plugin.account_changes import AccountChanges
 from cairnmq.management.operations.message_description import ATTRIBUTES
 from cairnmq.management.operations.operations import NODE_OPERATIONS
 from cairnmq.management.serve import make_types
@@ -15,7 +16,9 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference/management.md").read_tex
 
 def tables() -> str:
     lines: list[str] = []
-    for type in make_types(World(1 << 20).broker.parts, lambda done: None).values():
+    parts = World(1 << 20).broker.parts
+    accounts = AccountChanges("users", lambda *work: None, lambda *work: None)
+    for type in make_types(parts, lambda done: None, (), accounts).values():
         lines += ["", f"### {type.name}", "", textwrap.fill(type.meaning, 100), ""]
         lines += ["| attribute | | meaning |", "|---|---|---|"]
         lines += [f"| `{one.name}` | {one.kind} | {one.meaning} |" for one in type.attributes.values()]
@@ -37,3 +40,8 @@ def test_the_page_has_the_tables() -> None:
 def test_the_page_names_what_the_node_does() -> None:
     for operation in NODE_OPERATIONS:
         assert f"`{operation}`" in PAGE
+
+
+if __name__ == "__main__":
+    before, mark, _ = PAGE.partition("## Types\n\n")
+    (Path(__file__).parents[2] / "docs" / "reference/management.md").write_text(before + mark + tables())

@@ -1,0 +1,45 @@
+"""Changes of the users file on behalf of management, on a thread beside the core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from heapq import nsmallest
+
+from ..base.accounts import users
+from ..base.errors import CairnError
+from ..management.entities.users import Edit
+from ..management.protocol.request import Refusal
+
+Run = Callable[..., None]
+
+
+class AccountChanges:
+    """The accounts of a users file (`AccountsPort`). Called on the core."""
+
+    def __init__(self, path: str, submit: Run, post: Run) -> None:
+        """*submit* runs work on the other thread, *post* on the core."""
+        self._path = path
+        self._submit = submit
+        self._post = post
+
+    def change(self, edit: Edit, done: Callable[[Exception | None], None]) -> None:
+        self._submit(self._change, edit, done)
+
+    def names(self, after: str, count: int, done: Callable[[Sequence[str] | Exception], None]) -> None:
+        self._submit(self._names, after, count, done)
+
+    def _change(self, edit: Edit, done: Callable[[Exception | None], None]) -> None:
+        try:
+            users.change(self._path, edit)
+        except (CairnError, Refusal) as error:
+            self._post(done, error)
+        else:
+            self._post(done, None)
+
+    def _names(self, after: str, count: int, done: Callable[[Sequence[str] | Exception], None]) -> None:
+        try:
+            accounts = users.read(self._path).accounts
+        except CairnError as error:
+            self._post(done, error)
+        else:
+            self._post(done, nsmallest(count, (name for name in accounts if name > after)))
