@@ -1,11 +1,11 @@
-"""Endpoints of connections, links, transactions, users, and of other brokers."""
+"""Endpoints of connections, links, transactions, access rules, and of other brokers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ...amqp.client.plain_values import plain
-from ..session.errors import NOT_IMPLEMENTED, ApiError
+from ..session.errors import ApiError
 from .endpoint import LIST_QUERY, ApiCall, Endpoint, Field
 from .lists import forget_rows, page_of, rows_of
 
@@ -50,17 +50,6 @@ async def decide_transaction(call: ApiCall) -> Any:
 async def forget_transaction(call: ApiCall) -> None:
     await call.session.quick.ask("FORGET", "transaction", call.path["id"])
     forget_rows(call.session, "transaction")
-
-
-async def list_users(call: ApiCall) -> Any:
-    return page_of(await rows_of(call.session, "user"), call.query)
-
-
-async def refuse_users(call: ApiCall) -> Any:
-    text = (
-        "users are in the file of --users-file: run `cairnmq users add` or `cairnmq users remove` on the broker's host"
-    )
-    raise ApiError(501, NOT_IMPLEMENTED, text)
 
 
 async def read_cluster(call: ApiCall) -> Any:
@@ -120,15 +109,6 @@ CLIENT_ENDPOINTS = (
     Endpoint(
         "DELETE", "/transactions/{id}", "Forget the decision of a transaction", forget_transaction, status=204
     ),
-    Endpoint("GET", "/users", "List users with connections or queues", list_users, LIST_QUERY, result="list"),
-    Endpoint(
-        "POST", "/users", "Not implemented: users are in a file", refuse_users,
-        body={
-            "name": Field("string", "The name.", required=True),
-            "password": Field("string", "The password.", default=""),
-        },
-    ),
-    Endpoint("DELETE", "/users/{name}", "Not implemented: users are in a file", refuse_users, status=204),
     Endpoint(
         "GET", "/access", "Show what a user may do", read_access,
         query={

@@ -108,14 +108,16 @@ def checked(name: str, field: Field, value: Any) -> Any:
         if field.required:
             raise _invalid(name, "it is required")
         return field.default
+    if field.kind == "any" and (isinstance(value, bool) or not isinstance(value, str | int)):
+        raise _invalid(name, "a text or an integer is expected")
     if not isinstance(value, _KINDS[field.kind]) or (field.kind == "integer" and isinstance(value, bool)):
         raise _invalid(name, f"a value of type {field.kind} is expected")
     if field.kind == "integer" and not field.least <= value <= field.most:
         raise _invalid(name, f"a number from {field.least} to {field.most} is expected")
     if field.choices and value not in field.choices:
         raise _invalid(name, f"one of {', '.join(field.choices)} is expected")
-    if field.kind == "string" and len(value) > min(field.most, MOST_TEXT) and "body" not in name:
-        raise _invalid(name, f"it has more than {MOST_TEXT} characters")
+    if isinstance(value, str) and len(value) > min(field.most, MOST_TEXT) and "body" not in name:
+        raise _invalid(name, f"it has more than {min(field.most, MOST_TEXT)} characters")
     return value
 
 

@@ -5,13 +5,17 @@ Users see the history of queues that they may browse. All queues together, and t
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from ..history.readers import HistoryReaders
-from ..session.errors import NOT_IMPLEMENTED, ApiError
 from .access import may_manage, require, require_manager
 from .endpoint import ApiCall, Endpoint, Field
+from .lists import forget_rows
 
+log = logging.getLogger(__name__)
+
+MOST_REPLAYED = 50_000
 POINT = "An LSN, a time like 2026-05-17T12:30:00Z, an age like 10m, or `end`."
 QUEUE = Field("string", "Only this queue; required unless the user may manage the broker.", default="")
 
@@ -34,6 +38,8 @@ class HistoryApi:
         return await self._readers.ask(call.session.user, "difference", **call.query)
 
     async def trace(self, call: ApiCall) -> Any:
+        if call.query["queue"]:
+            await require(call.session, "browse", call.query["queue"])
         found = await self._readers.ask(call.session.user, "trace", **call.query)
         if not await may_manage(call.session):
             for queue in sorted({event["queue"] for life in found["messages"] for event in life["events"]} - {None}):
@@ -45,9 +51,17 @@ class HistoryApi:
         return await self._readers.ask(call.session.user, "journal")
 
     async def replay(self, call: ApiCall) -> Any:
-        asked = f"--from-lsn {call.body['from']} --to-lsn {call.body['to']}"
-        text = f"the console does not replay yet; on the host of the broker: cairnmq replay STORE {asked} --to URL"
-        raise ApiError(501, NOT_IMPLEMENTED, text)
+        await require(call.session, "browse", call.body["queue"])
+        login = call.session.quick.login._asdict()
+        found = await self._readers.ask(call.session.user, "replay", **call.body, login=login)
+        forget_rows(call.session, "queue")
+        asked = call.body
+        log.info(
+            "replay for user %r: messages %s to %s of queue %r to %r: %d accepted, %d refused",
+            call.session.user, asked["from"], asked["to"], asked["queue"], asked["target"], found["sent"],
+            found["refused"],
+        )  # fmt: skip
+        return found
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         return (
@@ -77,15 +91,16 @@ class HistoryApi:
                     "id": Field("integer", "The message ID of the store, or an LSN of its records.", default=0),
                     "message_id": Field("string", "The message-id of its sender.", default=""),
                     "correlation_id": Field("string", "The correlation-id of its sender.", default=""),
-                    "queue": Field("string", "Not used.", default=""),
+                    "queue": Field("string", "Only messages that were on this queue.", default=""),
                 },
             ),
             Endpoint(
-                "POST", "/history/replay", "Not implemented: replay a range", self.replay,
+                "POST", "/history/replay", "Send the messages that arrived on a queue in a range again", self.replay,
                 body={
                     "from": Field("any", POINT, required=True), "to": Field("any", POINT, required=True),
-                    "queue": Field("string", "The queue.", default=""),
-                    "target": Field("string", "The address.", default=""),
+                    "queue": Field("string", "The queue.", required=True),
+                    "target": Field("string", "The address to send them to.", required=True),
+                    "count": Field("integer", "The most messages.", default=10_000, least=1, most=MOST_REPLAYED),
                 },
             ),
             Endpoint(

@@ -23,6 +23,7 @@ from ..session.sessions import BrowserSession
 from .endpoint import ApiCall, Endpoint
 from .lists import rows_of
 from .logs import LogTail
+from .sync_latency import SyncLatency
 
 SAMPLE_S = 5.0
 KEPT = 720
@@ -64,6 +65,7 @@ class Monitor:
         self.broker = Ring()
         self.queues: dict[str, Ring] = {}
         self.latest: dict[str, Any] = {}
+        self._syncs = SyncLatency()
         self._sampled_s = -1e9
         self._took_s = 0.0
         self._lock = asyncio.Lock()
@@ -93,8 +95,7 @@ class Monitor:
         rows = await rows_of(session, "queue", ("name", *TOTALS))
         totals = {key: sum(row[key] or 0 for row in rows) for key in TOTALS}
         free = store.get("journal-disk-free-bytes")
-        fsync = {key: store[key] for key in store if "sync" in key}
-        self.broker.add(totals, {"free_bytes": free})
+        self.broker.add(totals, {"free_bytes": free, "fsync_ms": self._syncs.add(store)})
         by_name = {row["name"]: row for row in rows}
         for name, ring in list(self.queues.items()):
             if name in by_name:
@@ -105,7 +106,7 @@ class Monitor:
             "totals": {**totals, "queues": len(rows)},
             "alarms": [{"reason": text} for text in broker["alarms"]],
             "disk": {"free_bytes": free, "full_in_s": self._full_in_s()},
-            "fsync": fsync,
+            "fsync": self._syncs.latest,
         }
 
     def _full_in_s(self) -> float | None:

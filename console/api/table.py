@@ -15,6 +15,7 @@ from .logs import BrokerFiles, LogTail
 from .messages import MESSAGE_ENDPOINTS
 from .monitor import MONITOR_ENDPOINTS, EventStreams
 from .queues import QUEUE_ENDPOINTS
+from .users import USER_ENDPOINTS
 
 
 def all_endpoints(options: ConsoleOptions, is_open: Callable[[BrowserSession], bool]) -> tuple[Endpoint, ...]:
@@ -31,6 +32,7 @@ def all_endpoints(options: ConsoleOptions, is_open: Callable[[BrowserSession], b
         *MESSAGE_ENDPOINTS,
         *EXCHANGE_ENDPOINTS,
         *CLIENT_ENDPOINTS,
+        *USER_ENDPOINTS,
         *history.endpoints(),
         *BrokerFiles(options, logs).endpoints(),
     )

@@ -1,4 +1,4 @@
-"""Questions about past states of a store, answered from its files. Nothing is written."""
+"""Questions about past states of a store, answered from its files. Nothing is written to them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from ...analytics.scan.selection import queue_ids_named
 from ...base.clock import SystemClock
 from ...base.errors import CairnError
 from ...tools.explain.explain import explain_tail
@@ -16,8 +15,12 @@ from ...tools.history.history_view import HistoryView
 from ...tools.history.trace import Event, MessageLifetime, find, lifetime_of, message_at, sent_as
 from ...tools.inspect.point_in_time import PointInTime, parse_point_in_time
 from ...tools.inspect.properties import Properties
+from .places import paths_of, queues_named
+from .replay import replay
 
 MOST_LIVES = 10
+MOST_READ_LIVES = 50
+"""Lifetimes that are read to find those on a queue."""
 MOST_MESSAGES = 1000
 MOST_CONTAINERS = 10_000
 Asked = Mapping[str, Any]
@@ -25,10 +28,6 @@ Asked = Mapping[str, Any]
 
 def ignore_progress(what: str, done: int, total: int) -> None:
     """Ignore the progress of a question."""
-
-
-def _paths(asked: Asked) -> list[str]:
-    return [path for path in (asked["store_dir"], asked["archive_dir"]) if path]
 
 
 def _moment(text: str) -> PointInTime:
@@ -41,7 +40,7 @@ def _ms(time_us: int) -> float | None:
 
 def span(asked: Asked) -> Any:
     """Return the LSNs and times between which history is kept."""
-    with HistoryView(_paths(asked)) as past:
+    with HistoryView(paths_of(asked)) as past:
         history = past.history
         begun = [piece.begun_us for piece in history.log.pieces if piece.begun_us]
         return {
@@ -56,8 +55,8 @@ def span(asked: Asked) -> Any:
 
 def contents(asked: Asked) -> Any:
     """Return the messages on queues as of a point in time."""
-    with HistoryView(_paths(asked)) as past:
-        wanted = _wanted(past, asked["queue"])
+    with HistoryView(paths_of(asked)) as past:
+        wanted = queues_named(past, asked["queue"])
         view = past.view(_moment(asked["at"]), ignore_progress, partial=True)
         on = {queue_id: ids for queue_id, ids in view.on.items() if wanted(queue_id)}
         items: list[dict[str, Any]] = []
@@ -85,8 +84,8 @@ def contents(asked: Asked) -> Any:
 
 def changes(asked: Asked) -> Any:
     """Return the differences of queues between two points in time."""
-    with HistoryView(_paths(asked)) as past:
-        wanted = _wanted(past, asked["queue"])
+    with HistoryView(paths_of(asked)) as past:
+        wanted = queues_named(past, asked["queue"])
         views = [past.view(_moment(asked[key]), ignore_progress, partial=True) for key in ("from", "to")]
         first, second = views
         if first.lsn > second.lsn:
@@ -117,24 +116,20 @@ def _size(view: QueuesView, message_id: int) -> int | None:
         return None
 
 
-def _wanted(past: HistoryView, queue: str) -> Callable[[int], bool]:
-    if not queue:
-        return lambda queue_id: True
-    ids = queue_ids_named((queue,), past.queue_names, "queue {}")
-    return lambda queue_id: queue_id in ids
-
-
 def trace(asked: Asked) -> Any:
     """Return the lifetimes of the messages with an ID or a property."""
-    with HistoryView(_paths(asked)) as past:
+    with HistoryView(paths_of(asked)) as past:
         lives: list[Any] = []
         done: set[int] = set()
+        wanted = queues_named(past, asked["queue"])
         ids = _messages(past, asked)
+        read = 0
         for message_id in ids:
-            if message_id not in done and len(lives) < MOST_LIVES:
+            if message_id not in done and len(lives) < MOST_LIVES and read < MOST_READ_LIVES:
                 life = lifetime_of(past.history, message_id, ignore_progress)
                 done.update(life.message_ids)
-                if life.events:
+                read += 1
+                if any(wanted(event.queue_id) for event in life.events):
                     lives.append(_life(past, life))
         return {"messages": lives, "found": len(ids), "remarks": past.told()}
 
@@ -211,4 +206,5 @@ def journal(asked: Asked) -> Any:
 
 QUESTIONS: dict[str, Callable[[Asked], Any]] = {
     "range": span, "contents": contents, "difference": changes, "trace": trace, "journal": journal,
+    "replay": replay,
 }  # fmt: skip

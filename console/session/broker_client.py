@@ -19,7 +19,7 @@ from ...amqp.client.wire import Wire, outcome_of
 from ...amqp.codec.types import Described
 from ...amqp.frames import performatives as p
 from ...base.errors import BrokerError
-from .errors import CONFLICT, INVALID, UNAVAILABLE, ApiError, refusal
+from .errors import CONFLICT, INVALID, LOGIN_REQUIRED, UNAVAILABLE, ApiError, refusal
 
 PAGE_ROWS = 1000
 NODE = "org.amqp.management"
@@ -29,7 +29,7 @@ class BrokerClient:
     """A connection to the broker, made when it is needed and made again after it was lost. Event loop only."""
 
     def __init__(self, where: BrokerLogin, name: str, threads: ThreadPoolExecutor) -> None:
-        self._where = where
+        self.login = where
         self._name = name
         self._threads = threads
         self._turn = asyncio.Lock()
@@ -108,6 +108,9 @@ class BrokerClient:
                 raise ApiError(400, INVALID, str(error)) from error
             except BrokerError as error:
                 await self._run(self._drop)
+                if not had_connection and is_refused_login(error):
+                    text = f"the broker refuses the login of this session: {error}"
+                    raise ApiError(401, LOGIN_REQUIRED, text) from error
                 if not had_connection:
                     raise ApiError(503, UNAVAILABLE, str(error), 2) from error
                 raise ApiError(503, UNAVAILABLE, f"the connection to the broker was lost: {error}", 2) from error
@@ -117,7 +120,7 @@ class BrokerClient:
 
     def _connected(self) -> Management:
         if self._management is None:
-            self._wire = Wire(self._where, self._name)
+            self._wire = Wire(self.login, self._name)
             self._loop = Loop()
             self._loop.add(self._wire, [])
             try:
@@ -156,6 +159,11 @@ class BrokerClient:
         self._loop = self._management = self._relay = None
         if wire is not None:
             wire.cut()
+
+
+def is_refused_login(error: BrokerError) -> bool:
+    """Return whether the broker refused the user, and not the request."""
+    return "login" in str(error) or "user name" in str(error)
 
 
 def _take_error(task: asyncio.Task[Any]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cairnmq.console.api.sync_latency import SyncLatency
 from tests.harness.console.browser import ApiClient, encoded
 from tests.harness.console.served import Served
 from tests.harness.process import DEADLINE_S
@@ -139,7 +140,6 @@ def test_other_pages_have_data(root: ApiClient) -> None:
     options = {one["name"]: one for one in root.get("/configuration", per_page=1000)["items"]}
     assert options["http-port"]["source"] == "command line"
     assert root.api("GET", "/logs").status == 501
-    assert root.api("POST", "/users", {"name": "new"}).status == 501
 
 
 def test_pages_for_administrators_are_refused_to_others(login: Callable[[str], ApiClient]) -> None:
@@ -160,11 +160,77 @@ def test_history_shows_the_life_of_a_message(root: ApiClient, queue: str) -> Non
     assert root.get("/history/contents", at="end", queue=queue)["items"] == []
     changed = root.get("/history/difference", **{"from": before["last_lsn"], "to": "end", "queue": queue})
     assert [one["change"] for one in changed["items"]] == ["removed"]
-    (life,) = root.get("/history/trace", message_id="life-1")["messages"]
+    (life,) = root.get("/history/trace", message_id="life-1", queue=queue)["messages"]
+    assert root.get("/history/trace", message_id="life-1")["messages"] == [life]
+    root.done("POST", "/queues", {"name": "another"})
+    assert root.get("/history/trace", message_id="life-1", queue="another")["messages"] == []
+    root.done("DELETE", "/queues/another")
     assert len(life["events"]) >= 2
     assert {event["queue"] for event in life["events"]} >= {queue}
     assert root.api("GET", "/history/trace", message_id="nobody").value["messages"] == []
     assert root.api("GET", "/history/contents", at="yesterday").status == 409
+
+
+def test_replay_sends_the_messages_of_a_range_again(root: ApiClient, queue: str) -> None:
+    root.done("POST", "/queues", {"name": "replayed"})
+    publish(root, queue, "before")
+    begin = root.get("/history/range")["last_lsn"]
+    for number in range(3):
+        publish(root, queue, f"in {number}", application_properties={"number": number})
+    end = root.get("/history/range")["last_lsn"]
+    publish(root, queue, "after")
+    asked = {"from": begin, "to": end, "queue": queue, "target": "replayed"}
+    found = root.done("POST", "/history/replay", asked)
+    assert (found["sent"], found["refused"], found["next"], found["complete"]) == (3, 0, None, True)
+    items = root.get("/queues/replayed/messages")["items"]
+    assert [one["body"] for one in items] == ["in 0", "in 1", "in 2"]
+    assert [one["application-properties"]["number"] for one in items] == [0, 1, 2]
+    found = root.done("POST", "/history/replay", {**asked, "from": str(begin), "count": 1})
+    assert (found["sent"], found["complete"]) == (1, False)
+    assert root.done("POST", "/history/replay", {**asked, "from": found["next"]})["sent"] == 2
+    root.done("DELETE", "/queues/replayed")
+
+
+def test_replay_needs_the_rights_to_browse_and_to_send(
+    login: Callable[[str], ApiClient], root: ApiClient, queue: str
+) -> None:
+    publish(root, queue, "not for all")
+    asked = {"from": 0, "to": "end", "queue": queue, "target": queue}
+    reply = login("reader").api("POST", "/history/replay", asked)
+    assert reply.status == 409
+    assert "may not send" in reply.value["error"]["text"]
+    root.done("POST", "/queues", {"name": "secret"})
+    reply = login("shop").api("POST", "/history/replay", {**asked, "queue": "secret", "target": "orders-1"})
+    assert (reply.status, reply.condition) == (403, "amqp:unauthorized-access")
+    assert root.get(f"/queues/{encoded(queue)}")["messages"] == 1
+    assert root.api("POST", "/history/replay", {**asked, "from": {}}).status == 400
+    assert root.api("POST", "/history/replay", {**asked, "from": "end", "to": 0}).status == 409
+    root.done("DELETE", "/queues/secret")
+
+
+def test_overview_has_the_latency_of_syncs(root: ApiClient, queue: str) -> None:
+    publish(root, queue, "durable")
+    until_s = time.monotonic() + DEADLINE_S
+    while not root.get("/overview")["fsync"]:
+        assert time.monotonic() < until_s, "the next sample shows the sync"
+    found = root.get("/overview")
+    assert found["fsync"]["count"] >= 1
+    assert 0 < found["fsync"]["p50_ms"] <= found["fsync"]["p99_ms"]
+    assert any(one["fsync_ms"] for one in found["samples"])
+
+
+def test_latency_of_syncs_is_that_of_the_last_interval() -> None:
+    syncs = SyncLatency()
+    store = {"journal-fsync-bounds": [0.001, 0.01], "journal-fsync-counts": [10, 0, 0], "journal-fsync-seconds": 0.005}
+    assert syncs.add(store) == 0.5
+    assert (syncs.latest["p50_ms"], syncs.latest["p99_ms"]) == (0.5, 0.99)
+    assert syncs.add(store) is None, "no sync since"
+    assert syncs.latest["count"] == 10
+    assert syncs.add({**store, "journal-fsync-counts": [10, 4, 0], "journal-fsync-seconds": 0.025}) == 5.0
+    assert syncs.latest["p50_ms"] == 5.5
+    assert syncs.add({**store, "journal-fsync-counts": [0, 0, 2], "journal-fsync-seconds": 4.0}) == 2000.0
+    assert syncs.latest["p99_ms"] == 10.0, "the last bound; and the broker has started again"
+    assert SyncLatency().add({}) is None, "a store without a journal"
 
 
 def test_journal_map_has_containers(root: ApiClient) -> None:

@@ -1,0 +1,95 @@
+"""The console over TLS, and the console process that a broker starts again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import ssl
+import time
+from http.client import HTTPSConnection
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.harness.console.browser import ApiClient
+from tests.harness.console.own_process import console_process
+from tests.harness.process import DEADLINE_S, broker
+
+trustme = pytest.importorskip("trustme")
+
+
+class Certificate(NamedTuple):
+    """A certificate for 127.0.0.1, and the CA that issued it, as files."""
+
+    path: Path
+    ca: Path
+
+
+def certificate(directory: Path, name: str) -> Certificate:
+    authority = trustme.CA()
+    found = Certificate(directory / f"{name}.pem", directory / f"{name}-ca.pem")
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(found.path)
+    authority.cert_pem.write_to_path(found.ca)
+    return found
+
+
+def test_console_over_tls_has_a_secure_cookie_and_strict_transport(tmp_path: Path) -> None:
+    own = certificate(tmp_path, "console")
+    with (
+        broker(tmp_path / "store") as process,
+        console_process("--url", f"amqp://127.0.0.1:{process.port}", "--tls-cert", str(own.path)) as port,
+    ):
+        trusted = ssl.create_default_context(cafile=own.ca)
+        connection = HTTPSConnection("127.0.0.1", port, timeout=60, context=trusted)
+        connection.request("POST", "/api/v1/session", b"{}", {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        assert reply.status == 201
+        assert "Secure" in reply.headers["set-cookie"]
+        assert reply.headers["strict-transport-security"]
+        connection.close()
+        with pytest.raises(ssl.SSLCertVerificationError):
+            HTTPSConnection("127.0.0.1", port, timeout=60, context=ssl.create_default_context()).connect()
+
+
+def test_console_sends_no_password_to_a_broker_with_another_certificate(tmp_path: Path) -> None:
+    own, other = certificate(tmp_path, "broker"), certificate(tmp_path, "other")
+    options = ("--tls-port", "0", "--tls-cert", str(own.path))
+    with broker(tmp_path / "store", *options) as process:
+        url = "amqps://127.0.0.1:" + process.wait_for(r" listening with TLS on 127\.0\.0\.1:(\d+)$")[1]
+        with console_process("--url", url, "--ca", str(own.ca)) as port:
+            assert ApiClient(port).login().status == 201
+        for trusted in (("--ca", str(other.ca)), ()):
+            with console_process("--url", url, *trusted) as port:
+                reply = ApiClient(port).login("root", "secret")
+                assert (reply.status, reply.condition) == (503, "cairnmq:broker-unavailable")
+                assert "certificate" in reply.value["error"]["text"]
+
+
+def test_killed_console_is_started_again_on_its_port(tmp_path: Path) -> None:
+    with broker(tmp_path / "store", "--http-port", "0") as process:
+        client = ApiClient(int(process.wait_for(r"web console at http://127.0.0.1:(\d+)/")[1]))
+        assert client.login().status == 201
+        (first,) = consoles_of(process.process.pid)
+        os.kill(first, signal.SIGKILL)
+        process.wait_for(r"the web console ended with status -9; it is started again in 1 s")
+        until_s = time.monotonic() + DEADLINE_S
+        while first in consoles_of(process.process.pid) or not consoles_of(process.process.pid):
+            assert time.monotonic() < until_s
+        assert client.api("GET", "/session").status == 401, "sessions end with the process"
+        assert client.login().status == 201
+        assert client.get("/queues")["items"] == []
+
+
+def consoles_of(broker_pid: int) -> list[int]:
+    """Return the console processes that a broker has started."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+            command = path.with_name("cmdline").read_bytes()
+        except (OSError, IndexError):
+            continue
+        if parent == broker_pid and b"cairnmq.console.beside" in command:
+            found.append(int(path.parent.name))
+    return found
