@@ -136,6 +136,8 @@ class Console:
         session, token = await self.sessions.login(
             Peer(client_of(request.scope)), given["user"] or None, given["password"]
         )
+        with suppress(ApiError):  # the session before, if the browser had one, ends
+            self.sessions.logout(self._session_of(request, is_use=False))
         response = json_response(self._described(session), 201)
         is_secure = request.scope["scheme"] == "https"
         response.set_cookie(COOKIE, token, path="/", httponly=True, samesite="strict", secure=is_secure)

@@ -6,16 +6,17 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from http.client import HTTPConnection, HTTPResponse
-from pathlib import Path
+from http.client import HTTPConnection
 
 import pytest
 
 from cairnmq.console.http.protocol import MOST_CONNECTIONS
 from tests.harness.console.browser import ApiClient, encoded
+from tests.harness.console.processes import descendants
 from tests.harness.console.served import Served
 from tests.harness.process import DEADLINE_S
 
+READER = "cairnmq.console.history.worker"
 NAMES = [
     "<script>alert(1)</script>", "=cmd|' /C calc'!A0", "\u202egpj.exe", "\u0000", "a\r\nSet-Cookie: x=1",
     "../../etc/passwd", "e\u0301", "\ufeff", "%2e%2e%2f", "x" * 4096, "\U0001f9ff" * 64, "--", "queue;drop", "a/b?c#d",
@@ -23,15 +24,17 @@ NAMES = [
 
 
 @pytest.fixture
-def events(root: ApiClient) -> Iterator[Callable[[], HTTPResponse]]:
-    """Open a stream of events."""
+def events(root: ApiClient) -> Iterator[Callable[[], tuple[int, HTTPConnection]]]:
+    """Open a stream of events; returns its status and its connection."""
     with ExitStack() as stack:
 
-        def open_stream() -> HTTPResponse:
+        def open_stream() -> tuple[int, HTTPConnection]:
             connection = HTTPConnection("127.0.0.1", root.port, timeout=60)
             stack.callback(connection.close)
             connection.request("GET", "/api/v1/events", headers={"Cookie": root.cookie})
-            return connection.getresponse()
+            response = connection.getresponse()
+            stack.callback(response.close)
+            return response.status, connection
 
         yield open_stream
 
@@ -121,16 +124,17 @@ def test_login_ignores_the_session_that_a_client_brings(served: Served) -> None:
 
 
 def test_streams_of_a_session_are_bounded(
-    root: ApiClient, login: Callable[[str], ApiClient], events: Callable[[], HTTPResponse]
+    root: ApiClient, login: Callable[[str], ApiClient], events: Callable[[], tuple[int, HTTPConnection]]
 ) -> None:
     opened = [events() for _ in range(6)]
-    assert [one.status for one in opened] == [200] * 4 + [429] * 2
+    assert [status for status, _ in opened] == [200] * 4 + [429] * 2
     assert root.get("/overview")["broker"]
     assert login("shop").get("/queues")["items"] is not None, "other users are served"
-    for one in opened:
-        one.close()
+    for _, connection in opened:
+        assert connection.sock is not None
+        connection.sock.shutdown(socket.SHUT_RDWR)
     until_s = time.monotonic() + DEADLINE_S
-    while events().status == 429:
+    while events()[0] == 429:
         assert time.monotonic() < until_s, "closed streams make room"
 
 
@@ -154,23 +158,12 @@ def test_history_ends_when_its_reader_leaves(served: Served, root: ApiClient) ->
             head = f"GET /api/v1/journal HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {root.cookie}\r\n\r\n"
             sock.sendall(head.encode())
         until_s = time.monotonic() + DEADLINE_S
-        while not workers():
+        while not descendants(served.process.process.pid, READER):
             assert time.monotonic() < until_s
-    while workers():
-        assert time.monotonic() < until_s
+    until_s = time.monotonic() + DEADLINE_S
+    while descendants(served.process.process.pid, READER):
+        assert time.monotonic() < until_s, "the readers end with their clients"
     assert root.get("/journal")["containers"]
-
-
-def workers() -> list[int]:
-    """Return the processes that read a history."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if b"cairnmq.console.history.worker" in path.read_bytes():
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
-    return found
 
 
 def test_reading_stops_at_the_budget_of_a_search(root: ApiClient) -> None:

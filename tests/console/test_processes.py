@@ -14,8 +14,10 @@ import pytest
 
 from tests.harness.console.browser import ApiClient
 from tests.harness.console.own_process import console_process
+from tests.harness.console.processes import descendants
 from tests.harness.process import DEADLINE_S, broker
 
+CONSOLE = "cairnmq.console.beside"
 trustme = pytest.importorskip("trustme")
 
 
@@ -70,26 +72,13 @@ def test_killed_console_is_started_again_on_its_port(tmp_path: Path) -> None:
     with broker(tmp_path / "store", "--http-port", "0") as process:
         client = ApiClient(int(process.wait_for(r"web console at http://127.0.0.1:(\d+)/")[1]))
         assert client.login().status == 201
-        (first,) = consoles_of(process.process.pid)
+        (first,) = descendants(process.process.pid, CONSOLE)
         os.kill(first, signal.SIGKILL)
         process.wait_for(r"the web console ended with status -9; it is started again in 1 s")
         until_s = time.monotonic() + DEADLINE_S
-        while first in consoles_of(process.process.pid) or not consoles_of(process.process.pid):
+        while first in descendants(process.process.pid, CONSOLE) or not descendants(process.process.pid, CONSOLE):
             assert time.monotonic() < until_s
         assert client.api("GET", "/session").status == 401, "sessions end with the process"
         assert client.login().status == 201
         assert client.get("/queues")["items"] == []
 
-
-def consoles_of(broker_pid: int) -> list[int]:
-    """Return the console processes that a broker has started."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(path.read_text().rpartition(")")[2].split()[1])
-            command = path.with_name("cmdline").read_bytes()
-        except (OSError, IndexError):
-            continue
-        if parent == broker_pid and b"cairnmq.console.beside" in command:
-            found.append(int(path.parent.name))
-    return found
