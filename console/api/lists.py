@@ -17,6 +17,14 @@ from ..session.sessions import BrowserSession
 
 FRESH_S = 1.0
 SHARE = 10
+NEVER_S = -1e9
+MOST_WAIT_S = 2.0
+"""The time that rows which were not read yet, or which the user has changed, wait for the budget of all sessions."""
+QUEUE_ATTRIBUTES = (
+    "name", "durable", "arguments", "messages", "ready", "unsettled", "held-bytes", "consumers", "producers",
+    "bindings", "put", "taken", "dead-lettered", "expired",
+)  # fmt: skip
+"""The attributes of queues for lists and for totals, which share one snapshot."""
 MOST_ROWS = 100_000
 
 
@@ -25,8 +33,8 @@ class Snapshot:
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
-        self.read_s = -1e9
-        """The time of the end of the last read."""
+        self.read_s = NEVER_S
+        """The time of the end of the last read; `NEVER_S` also after a change by the user."""
         self.took_s = 0.0
         self.lock = asyncio.Lock()
 
@@ -41,7 +49,9 @@ async def rows_of(
     async with found.lock:
         if loop.time() - found.read_s < max(FRESH_S, SHARE * found.took_s):
             return found.rows
-        async with session.reads.turn():
+        if found.read_s > NEVER_S and session.reads.is_used_up:
+            return found.rows
+        async with session.reads.turn(MOST_WAIT_S):
             begin_s = loop.time()
             rows = session.quick.rows(type, attributes, internal=internal, most=MOST_ROWS)
             found.rows = [plain(row) async for row in rows]
@@ -54,7 +64,7 @@ def forget_rows(session: BrowserSession, *types: str) -> None:
     """Have the rows of these types read again: the session has changed them."""
     for key, snapshot in session.caches.items():
         if key.startswith(tuple(f"rows {type} " for type in types)) and isinstance(snapshot, Snapshot):
-            snapshot.read_s = -1e9
+            snapshot.read_s = NEVER_S
 
 
 def page_of(rows: Iterable[Mapping[str, Any]], query: Mapping[str, Any], searched: tuple[str, ...] = ("name",)) -> Any:

@@ -21,7 +21,7 @@ from ...amqp.client.plain_values import plain
 from ..session.errors import LIMIT, ApiError
 from ..session.sessions import BrowserSession
 from .endpoint import ApiCall, Endpoint
-from .lists import rows_of
+from .lists import QUEUE_ATTRIBUTES, rows_of
 from .logs import LogTail
 from .sync_latency import SyncLatency
 
@@ -92,7 +92,7 @@ class Monitor:
         client = session.quick
         broker = plain(await client.ask("READ", "broker", "broker"))
         store = plain(await client.ask("READ", "store", "store"))
-        rows = await rows_of(session, "queue", ("name", *TOTALS))
+        rows = await rows_of(session, "queue", QUEUE_ATTRIBUTES)
         totals = {key: sum(row[key] or 0 for row in rows) for key in TOTALS}
         free = store.get("journal-disk-free-bytes")
         self.broker.add(totals, {"free_bytes": free, "fsync_ms": self._syncs.add(store)})

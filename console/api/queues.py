@@ -6,19 +6,14 @@ from typing import Any
 
 from ...amqp.client.plain_values import plain
 from .endpoint import LIST_QUERY, ApiCall, Endpoint, Field
-from .lists import forget_rows, page_of, rows_of
+from .lists import QUEUE_ATTRIBUTES, forget_rows, page_of, rows_of
 
-LISTED = (
-    "name", "durable", "arguments", "messages", "ready", "unsettled", "held-bytes", "consumers", "producers",
-    "bindings", "put", "taken", "dead-lettered", "expired",
-)  # fmt: skip
 ARGUMENTS = Field("object", "The arguments of the queue (limits and policies); null removes one.", default={})
 
 
 async def list_queues(call: ApiCall) -> Any:
-    return page_of(
-        await rows_of(call.session, "queue", LISTED, internal=call.query["internal"]), without(call, "internal")
-    )
+    rows = await rows_of(call.session, "queue", QUEUE_ATTRIBUTES, internal=call.query["internal"])
+    return page_of(rows, without(call, "internal"))
 
 
 def without(call: ApiCall, *names: str) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Room:
 
 
 class TimeBudget:
-    """Work, one at a time, that uses at most *share* of the time, after a burst of *burst_s*. Event loop only."""
+    """Work, one at a time, that uses about *share* of the time, after a burst of *burst_s*. Event loop only."""
 
     def __init__(self, share: float, burst_s: float) -> None:
         self._share = share
@@ -54,14 +54,19 @@ class TimeBudget:
         self._at_s = 0.0
         """The time at which `_used_s` was computed."""
 
+    @property
+    def is_used_up(self) -> bool:
+        self._refill(asyncio.get_running_loop().time())
+        return self._used_s > self._burst_s
+
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait until there is time for work, and count the time that it takes."""
+    async def turn(self, most_wait_s: float) -> AsyncIterator[None]:
+        """Wait until there is time for work, at most *most_wait_s*, and count the time that the work takes."""
         loop = asyncio.get_running_loop()
         async with self._turn:
             self._refill(loop.time())
             if self._used_s > self._burst_s:
-                await asyncio.sleep((self._used_s - self._burst_s) / self._share)
+                await asyncio.sleep(min(most_wait_s, (self._used_s - self._burst_s) / self._share))
             begin_s = loop.time()
             try:
                 yield
