@@ -3,19 +3,23 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN = $(VENV)/bin/
 
+# Tests start hundreds of programs, each of which would compile all modules again where Python is asked to keep no
+# bytecode beside the sources. It is kept in build/ then.
+ifneq ($(PYTHONDONTWRITEBYTECODE),)
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX ?= $(CURDIR)/build/pycache
+endif
+
 .PHONY: test setup dist lock sbom audit deb image docs man lint check laws interop bench kills stream-kills powercuts explore simulate cluster-runs fuzz guided clean
 
 test: setup lint check
 
 setup: $(VENV)/ready
 
-$(VENV)/ready: pyproject.toml scripts/debian-packages scripts/debian-packages-for-tests
+$(VENV)/ready: pyproject.toml scripts/debian-packages scripts/debian-packages-for-tests scripts/install-python-packages
 	scripts/install-debian-packages
 	$(PYTHON) -m venv $(VENV)
-	$(RUN)pip install --quiet --editable '.[dev,interop]'
-# pip keeps wheels that it built: one of proton from before libsasl2-dev was installed has no SASL mechanisms but its own
-	$(RUN)python -c "import proton, sys; sys.exit(not proton.SASL.extended())" || $(RUN)pip install --quiet \
-		--no-cache-dir --force-reinstall --no-deps "$$($(RUN)pip freeze | grep -i '^python-qpid-proton==')"
+	scripts/install-python-packages $(VENV)
 	touch $@
 
 # a wheel and a source distribution, in dist/, byte by byte the same from the same commit
