@@ -10,9 +10,11 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/build/pycache
 endif
 
-.PHONY: test setup dist lock sbom audit deb image docs man lint check laws interop bench kills stream-kills powercuts explore simulate cluster-runs fuzz guided clean
+.PHONY: test setup compiled dist lock sbom audit deb image docs man lint check laws interop bench kills stream-kills powercuts explore simulate cluster-runs fuzz guided clean
 
-test: setup lint check
+test: setup
+	$(MAKE) --no-print-directory --jobs=2 lint compiled
+	$(MAKE) --no-print-directory check
 
 setup: $(VENV)/ready
 
@@ -64,6 +66,11 @@ man: setup
 lint: setup
 	$(RUN)ruff check .
 	$(RUN)mypy
+
+# the bytecode of all tests, by one process beside mypy: else each process of `make check` compiles all of them. What is
+# wrong with them, `make check` tells.
+compiled: setup
+	@$(RUN)pytest --collect-only --quiet --quiet > /dev/null 2>&1 || true
 
 # more than there are cores: many tests wait, and explorations have processes of their own at a low priority. In a thorough
 # run one process waits for the exploration of power cuts until the end.
