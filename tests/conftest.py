@@ -22,13 +22,13 @@ from .costs import Costs, leave_out_long
 
 Tell = Callable[[str], None]
 LONGEST = (
-    "recovery/test_power_cut.py", "fresh_machine/", "security/test_isolation", "recovery/test_bit_rot",
-    "cluster/test_simulation", "recovery/test_io_errors", "kill/test_kill", "crash/", "recovery/test_seeded_defects",
-    "store/test_coordinator", "store/test_full_disk", "powercut/", "tools/test_salvage", "cli/test_backup_command",
-    "cluster/test_real", "cluster/test_group_on_corosync", "perftest/test_soak", "bench/", "spark/", "docs/",
-    "router/test_two_sites", "recovery/", "hostile/",
+    "recovery/test_power_cut.py", "fresh_machine/", "spark/test_batch", "security/test_isolation",
+    "recovery/test_bit_rot", "cluster/test_simulation", "recovery/test_io_errors", "kill/test_kill", "crash/",
+    "recovery/test_seeded_defects", "store/test_coordinator", "store/test_full_disk", "powercut/",
+    "tools/test_salvage", "cli/test_backup_command", "cluster/test_real", "cluster/test_group_on_corosync",
+    "perftest/test_soak", "bench/", "spark/", "docs/", "router/test_two_sites", "recovery/", "hostile/",
 )  # fmt: skip
-"""Parts of the ids of tests. The exploration of power cuts goes first: it takes what the others leave of the cores."""
+"""Parts of the ids of tests. A large exploration of power cuts goes first: it takes what others leave of the cores."""
 _numbers = count()
 _SAID = pytest.StashKey[list[str]]()
 """What was said since the last report of a test."""

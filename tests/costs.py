@@ -4,7 +4,7 @@
 children that it waited for. `python -m tests.costs FILE` makes `long_tests.txt` of such a file: the test functions of
 which one case takes `LONG_CPU_S` of CPU, or `LONG_S` by the clock (divided by the second argument, where other programs
 slowed the run down). An ordinary run of everything leaves them out, and says so; a run of named files or folders never
-does. At least one case of each file stays.
+does. At least one case of each file stays, unless it is listed by hand; each folder keeps ordinary tests.
 """
 
 from __future__ import annotations
@@ -86,10 +86,13 @@ def leave_out_long(config: pytest.Config, items: list[pytest.Item]) -> None:
     if THOROUGH or config.args != config.getini("testpaths"):
         return
     long = long_tests()
-    left_out = [item for item in items if item.nodeid in long or function_of(item.nodeid) in long]
+    left_out: list[pytest.Item] = []
+    kept: list[pytest.Item] = []
+    for item in items:
+        (left_out if item.nodeid in long or function_of(item.nodeid) in long else kept).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+        items[:] = kept
 
 
 def long_of(lines: list[str], slowdown: float = 1.0) -> list[str]:

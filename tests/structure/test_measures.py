@@ -9,6 +9,7 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import pytest
 
@@ -16,7 +17,6 @@ from tests.conftest import Tell
 
 from .modules import MODULES, lines_of
 
-TREES = {module: ast.parse(path.read_text()) for module, path in MODULES.items()}
 HOT_NAMES = ("post", "put", "took", "feed")
 """Methods on the path of a message."""
 RELATIVE = re.compile(r"(The same|One of them|What|Who|Whose|Whom|Whether|Where|How)\b")
@@ -26,9 +26,15 @@ NOUNS = {"wiring", "settings", "routing", "string", "ring", "paging", "staging",
 """Names that end as participles do, and are nouns of the field."""
 
 
+@cache
+def trees() -> dict[str, ast.Module]:
+    """The syntax tree of each module, which takes seconds: not where these tests are only collected."""
+    return {module: ast.parse(path.read_text()) for module, path in MODULES.items()}
+
+
 def nodes(floors: tuple[str, ...] = ()) -> Iterator[ast.AST]:
     """All syntax nodes of these layers, or of all."""
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         if not floors or module.partition(".")[0] in floors:
             yield from ast.walk(tree)
 
@@ -51,7 +57,7 @@ def through(name: str, floors: tuple[str, ...]) -> int:
 def branches_on_replication() -> int:
     """Count lines of code in broker and management that ask whether a queue is replicated, or for a cluster."""
     found = set()
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         if module.partition(".")[0] not in ("broker", "management"):
             continue
         for node in ast.walk(tree):
@@ -107,7 +113,7 @@ def participles() -> list[str]:
 def repeated_class_names(times: int) -> list[str]:
     """Public class names that so many modules define, or more."""
     where: dict[str, set[str]] = defaultdict(set)
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 where[node.name].add(module)

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from os import cpu_count
 
-from tests.harness.recovery.cores import IDLE_ONLY, little_garbage, on_all_cores
+from tests.harness.recovery.cores import IDLE_ONLY, YIELDING, little_garbage, on_all_cores
 from tests.harness.recovery.explorer import Explorer
 from tests.harness.recovery.states import Crash
 from tests.harness.recovery.tally import CUT, JUNK, Tally
@@ -99,10 +99,14 @@ def _crash(world: World, step: str) -> tuple[Crash, int]:
 
 
 def explore_all(states: int, seed: int, told: Callable[[Tally], None] = lambda so_far: None) -> Tally:
-    """Explore at least so many *states* in the time that other programs leave; raise the first failure."""
+    """Explore at least so many *states*; raise the first failure.
+
+    Many shards take the time that other programs leave. Fewer than there are cores would leave cores idle at the end.
+    """
     total = Tally()
-    shards = ((seed, number) for number in range(-(-states // STATES_PER_SHARD)))
-    for tally in on_all_cores(explore, shards, IDLE_ONLY):
+    each = min(states, STATES_PER_SHARD)
+    shards = [(seed, number, each) for number in range(-(-states // STATES_PER_SHARD))]
+    for tally in on_all_cores(explore, shards, IDLE_ONLY if len(shards) > (cpu_count() or 1) else YIELDING):
         total.add(tally)
         told(total)
     return total
