@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -37,18 +38,20 @@ def package_of(module: str) -> str:
     return module.rpartition(".")[0]
 
 
-def import_statements(module: str) -> Iterator[tuple[str, str, int]]:
+@cache
+def import_statements(module: str) -> tuple[tuple[str, str, int], ...]:
     """Package or module, imported name, and line of each import from the product.
 
     Imports below `if TYPE_CHECKING` and inside functions count, too.
     """
     package = package_of(module).split(".")
+    found: list[tuple[str, str, int]] = []
     for node in ast.walk(ast.parse(MODULES[module].read_text())):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = package[: len(package) - node.level + 1]
             target = ".".join([*base, *([node.module] if node.module else [])])
-            for alias in node.names:
-                yield target, alias.name, node.lineno
+            found += [(target, alias.name, node.lineno) for alias in node.names]
+    return tuple(found)
 
 
 def imported_modules(module: str) -> set[str]:
