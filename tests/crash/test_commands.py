@@ -31,7 +31,7 @@ from .recording import Change, Kind, record
 
 DAMAGED = 3
 """The exit status of a salvage that may have lost something."""
-STATES = amount("CAIRN_COMMAND_STATES", 12, 4)
+STATES = amount("CAIRN_COMMAND_STATES", 12, 6)
 """Of each command and kind of crash."""
 CONTENTS = [content_of(number) for number in range(MESSAGES)]
 pytestmark = pytest.mark.skipif(recording.missing_reason() is not None, reason=recording.missing_reason() or "")
