@@ -97,6 +97,11 @@ def test_delays_of_logins_grow_and_end() -> None:
     for number in range(15):
         throttle.failed("192.0.2.1", f"guess {number}")
     assert throttle.wait_s("192.0.2.1", "anna") > 0, "one address has tried many users"
+    for number in range(3):
+        throttle.failed(f"2001:db8::{number}", "root")
+    assert throttle.wait_s("2001:db8::ffff", "root") > 0, "one client has all addresses of a /64"
+    assert throttle.wait_s("2001:db8:0:1::", "root") == 0
+    assert throttle.wait_s("::ffff:192.0.2.1", "anna") > 0, "an IPv4 address"
 
 
 def test_long_lists_are_paged_on_the_server(tmp_path: Path) -> None:
