@@ -33,7 +33,7 @@ class ReplayedMessages:
         self._rate = rate
         self._count = count
         self.next_lsn: int | None = None
-        """The LSN of the first message beyond *count*; None if there is none."""
+        """The LSN of the first message beyond *count*; None without one."""
 
     def __iter__(self) -> Iterator[OutgoingMessage]:
         first_us = None
