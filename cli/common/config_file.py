@@ -12,37 +12,37 @@ from typing import Any
 import click
 import msgspec
 
-from ...base.errors import CairnError
 from .described_options import ConfigFile, DescribedOption
+from .statuses import WrongCall
 from .units import Quantity, SizeRange
 
 _REASON = re.compile(r" - at `\$.*`$")
 
 
 def read_config(path: str, options: Mapping[str, DescribedOption]) -> ConfigFile:
-    """Read a configuration file whose keys are those of *options*. Raises `CairnError`."""
+    """Read a configuration file whose keys are those of *options*. Raises `WrongCall`."""
     try:
         text = Path(path).read_bytes().decode()
         values = tomllib.loads(text)
     except OSError as error:
-        raise CairnError(f"--config {path}", f"can't be read: {error.strerror}", "name a readable file") from error
+        raise WrongCall(f"--config {path}", f"can't be read: {error.strerror}", "name a readable file") from error
     except UnicodeDecodeError as error:
-        raise CairnError(path, f"not UTF-8: {error}", "save the file as UTF-8") from error
+        raise WrongCall(path, f"not UTF-8: {error}", "save the file as UTF-8") from error
     except RecursionError:
-        raise CairnError(path, "invalid TOML: arrays or tables are nested too deep", "no option needs it") from None
+        raise WrongCall(path, "invalid TOML: arrays or tables are nested too deep", "no option needs it") from None
     except tomllib.TOMLDecodeError as error:
-        raise CairnError(path, f"invalid TOML: {error}", "correct the line; see https://toml.io") from error
+        raise WrongCall(path, f"invalid TOML: {error}", "correct the line; see https://toml.io") from error
     file = ConfigFile(path, values, _lines(text, values))
     for key, value in values.items():
         if key not in options:
-            raise CairnError(file.place(key), "unknown key", _nearest(key, options))
+            raise WrongCall(file.place(key), "unknown key", _nearest(key, options))
         shown = "" if options[key].is_secret else f" = {value!r}"
         try:
             msgspec.convert(value, _toml_type(options[key]))
         except msgspec.ValidationError as error:
             reason = _REASON.sub("", str(error))
             reason = reason[:1].lower() + reason[1:]
-            raise CairnError(f"{file.place(key)}{shown}", reason, "change the type of the value") from None
+            raise WrongCall(f"{file.place(key)}{shown}", reason, "change the type of the value") from None
     return file
 
 

@@ -153,7 +153,7 @@ def test_file_that_is_missing_or_not_text_is_one_line(tmp_path: Path) -> None:
     )
     (tmp_path / "latin.toml").write_bytes(b'listen = "\xe4"\n')
     latin = run("config", "check", str(tmp_path / "latin.toml"))
-    assert latin.returncode == 1
+    assert latin.returncode == 2
     assert "not UTF-8" in latin.stderr
 
 
