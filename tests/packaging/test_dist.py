@@ -8,7 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import tomllib
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from packaging.version import Version
 from tests.conftest import Tell
 from tests.harness.thorough import THOROUGH
 
-from .conftest import PACKAGING, ROOT, run
+from .conftest import DEADLINE_S, PACKAGING, ROOT, run
 
 thorough = pytest.mark.skipif(not THOROUGH, reason="for thorough runs (CAIRN_THOROUGH=1)")
 _PINNED = re.compile(r"^([a-z0-9-]+)==([^ ]+)(?: ; [^\\]+)? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)*)", re.M)
@@ -82,27 +84,51 @@ def test_sbom_lists_everything_that_is_locked(tools: Path, tmp_path: Path) -> No
 def test_no_vulnerability_is_known(tools: Path, tell: Tell) -> None:
     command = [str(tools / "pip-audit"), "--disable-pip", "--require-hashes", "-r", "packaging/requirements.lock"]
     done = subprocess.run([*command, "--format", "json"], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    reason = done.stderr.strip()[-200:]
     if "vulnerabilities" in done.stderr or done.returncode == 0:
-        audited = [one for one in json.loads(done.stdout)["dependencies"] if "skip_reason" not in one]
+        listed = json.loads(done.stdout)["dependencies"]
+        audited = [one for one in listed if "skip_reason" not in one]
         if audited:
             assert [(one["name"], one["vulns"]) for one in audited if one["vulns"]] == []
             return
+        reason = listed[0]["skip_reason"]
     tell("known vulnerabilities are not checked: the data of pip-audit can't be reached here")
-    pytest.skip(f"the data of pip-audit can't be reached: {done.stderr.strip()[-200:]}")
+    pytest.skip(f"the data of pip-audit can't be reached: {reason}")
+
+
+def page_of_console(*command: str | Path) -> str:
+    """The first page of the console that a command line of the program serves."""
+    words = [str(word) for word in command]
+    process = subprocess.Popen([*words, "console", "--http-port", "0"], stdout=subprocess.PIPE, text=True)
+    watchdog = threading.Timer(DEADLINE_S, process.kill)
+    watchdog.start()
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        url = re.search(r"http://127\.0\.0\.1:\d+/", said)
+        assert url, said
+        with urllib.request.urlopen(url[0], timeout=DEADLINE_S) as answer:
+            return str(answer.read().decode())
+    finally:
+        process.terminate()
+        process.communicate()
+        watchdog.cancel()
 
 
 @thorough
-def test_pipx_installs_the_wheel(tools: Path, wheels: Path, dist: Path, tmp_path: Path) -> None:
+def test_pipx_installs_the_wheel_with_the_console(tools: Path, wheels: Path, dist: Path, tmp_path: Path) -> None:
     homes = {"PIPX_HOME": str(tmp_path / "home"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
     offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_NO_COMPILE": "1"}
     [wheel] = dist.glob("*.whl")
-    run(tools / "pipx", "install", "--python", sys.executable, wheel, **homes, **offline)
+    run(tools / "pipx", "install", "--python", sys.executable, f"{wheel}[console]", **homes, **offline)
     assert run(tmp_path / "bin/cairnmq", "--version").startswith("cairnmq, version ")
+    assert "<title>" in page_of_console(tmp_path / "bin/cairnmq")
 
 
 @thorough
-def test_uvx_runs_the_wheel(tools: Path, wheels: Path, dist: Path, tmp_path: Path) -> None:
+def test_uvx_runs_the_wheel_with_the_console(tools: Path, wheels: Path, dist: Path, tmp_path: Path) -> None:
     [wheel] = dist.glob("*.whl")
-    offline = ("--no-index", "--find-links", wheels, "--cache-dir", tmp_path)
-    said = run(tools / "uvx", "--python", sys.executable, *offline, "--from", wheel, "cairnmq", "--version")
+    offline = ("--python", sys.executable, "--no-index", "--find-links", wheels, "--cache-dir", tmp_path)
+    said = run(tools / "uvx", *offline, "--from", wheel, "cairnmq", "--version")
     assert "cairnmq, version " in said
+    assert "<title>" in page_of_console(tools / "uvx", *offline, "--from", f"{wheel}[console]", "cairnmq")
