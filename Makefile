@@ -47,9 +47,18 @@ sbom: build/tools/ready
 	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(TOOLS)cyclonedx-py requirements \
 		--pyproject pyproject.toml --output-reproducible --output-file dist/cairnmq.cdx.json packaging/requirements.lock
 
+# the environment that builds the Debian package, without what tests need
+BUILD = build/env/bin/
+build/env/ready: packaging/build-tools.txt pyproject.toml
+	$(PYTHON) -m venv build/env
+	$(BUILD)pip install --quiet --requirement packaging/build-tools.txt --editable .
+	touch $@
+
 # a Debian package for the Python of this Debian, in dist/
-deb: dist
-	$(RUN)python scripts/build_deb.py dist --wheel dist/*.whl
+deb: build/env/ready
+	rm -rf build/wheel
+	$(BUILD)python scripts/build_dist.py build/wheel
+	$(BUILD)python scripts/build_deb.py dist --wheel build/wheel/*.whl
 
 # known vulnerabilities of the contents of the packages
 audit: build/tools/ready
