@@ -47,11 +47,11 @@ sbom: build/tools/ready
 	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(TOOLS)cyclonedx-py requirements \
 		--pyproject pyproject.toml --output-reproducible --output-file dist/cairnmq.cdx.json packaging/requirements.lock
 
-# the environment that builds the Debian package, without what tests need
+# the environment that builds the Debian package, without what tests need; it shares compiled wheels with the package
 BUILD = build/env/bin/
 build/env/ready: packaging/build-tools.txt pyproject.toml
-	$(PYTHON) -m venv build/env
-	$(BUILD)pip install --quiet --requirement packaging/build-tools.txt --editable .
+	/usr/bin/python3 -m venv build/env
+	$(BUILD)pip install --quiet --cache-dir build/pip-cache-deb --requirement packaging/build-tools.txt --editable .
 	touch $@
 
 # a Debian package for the Python of this Debian, in dist/
