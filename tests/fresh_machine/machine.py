@@ -62,6 +62,21 @@ def mirror() -> str:
     raise Unavailable("the host's apt configuration names no Debian archive")
 
 
+def passed_on() -> dict[str, str]:
+    """Return the variables of the host that programs need to reach Debian's archive and the package index."""
+    return {key: value for key, value in os.environ.items() if _PASSED_ON.fullmatch(key)}
+
+
+def copied_files() -> list[str]:
+    """Return the host's files and directories for the same purpose."""
+    environment = passed_on()
+    named = [environment.get(key, "") for key in ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")]
+    of_apt = [
+        str(path) for path in Path("/etc/apt/apt.conf.d").iterdir() if "Acquire::" in path.read_text(errors="replace")
+    ]
+    return [name for name in dict.fromkeys((*_COPIED, *named, *of_apt)) if name and Path(name).exists()]
+
+
 def base(release: str) -> Path:
     """Return the tar file of a minimal system, and make it if there is none. Raises `Unavailable`."""
     kept = CACHE / f"debian-{release}.tar"
@@ -95,7 +110,7 @@ class Machine:
             self.place = self._sandbox.root
             """Its root directory, as a path of the host."""
             self._sandbox.run("tar", "-xf", str(kept), "-C", str(self._sandbox.inner))
-            self._environment = {key: value for key, value in os.environ.items() if _PASSED_ON.fullmatch(key)} | {
+            self._environment = passed_on() | {
                 "HOME": "/root", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                 "LANG": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive", "PIP_CACHE_DIR": _PIP_CACHE,
             }  # fmt: skip
@@ -132,24 +147,17 @@ class Machine:
         return done.stdout
 
     def _configure(self) -> None:
-        for name in (*_COPIED, *self._files_of_the_environment()):
+        for name in copied_files():
             if Path(name).is_dir():
                 shutil.copytree(name, f"{self.place}{name}", dirs_exist_ok=True)
-            elif Path(name).exists():
+            else:
                 there = Path(f"{self.place}{name}")
                 there.parent.mkdir(parents=True, exist_ok=True)
                 there.unlink(missing_ok=True)
                 shutil.copy(name, there)
-        for path in Path("/etc/apt/apt.conf.d").iterdir():
-            if "Acquire::" in path.read_text(errors="replace"):
-                shutil.copy(path, f"{self.place}/etc/apt/apt.conf.d/")
         sudo = self.place / "usr/local/bin/sudo"  # a minimal Debian has none, and root needs none
         sudo.write_text(_SUDO)
         sudo.chmod(0o755)
-
-    def _files_of_the_environment(self) -> list[str]:
-        values = (self._environment.get(key, "") for key in ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"))
-        return [value for value in values if value]
 
     def _copy_checkout(self) -> None:
         listed = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]

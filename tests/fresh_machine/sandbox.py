@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-COMMAND_S = 900.0
+COMMAND_S = 2400.0
 NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private")
 _KEEP = 'place=$1; shift; "$@"; exec rm -rf --one-file-system -- "$place"'
 """It inherits a locked descriptor of the directory, which tells that the directory is in use."""
