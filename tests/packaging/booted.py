@@ -68,7 +68,13 @@ class Booted:
 
     def _run(self, script: str) -> tuple[int, str]:
         command = ["nsenter", "-t", self._pid, "-m", "-n", "-p", "-r", "-w", "env", "-i", "HOME=/root", "LANG=C.UTF-8"]
-        command += ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive", "sh", "-ec", script]
+        command += [
+            "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "DEBIAN_FRONTEND=noninteractive",
+            "sh",
+            "-ec",
+            script,
+        ]
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             timeout=4 * DEADLINE_S,
