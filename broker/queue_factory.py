@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
+from .contents.policy import policy_of
+from .contents.queue_order import QueueOrder
 from .links.context import LinkContext
 from .links.late_selection import LateSelection
 from .nodes import lifetimes
 from .nodes.registry import Arguments
 from .nodes.subscriptions import selector_of
-from .queues.policy import policy_of
 from .queues.purges import QueuePurges
 from .queues.queue import Queue, QueueServices
-from .queues.queue_order import QueueOrder
 from .queues.sorted_queue import SortedQueue
 from .transactions.local_order import LocalOrder
 

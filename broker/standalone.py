@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..channel.ports import TerminalEnd
+from .contents.policy import Policy
+from .contents.ports import QueueState
 from .federation.upstream_link import ReplicaPosition
 from .kernel.context import CoreContext
 from .nodes.registry import MakeQueue, NodeDeleted, NodeRegistry, RenewQueue
 from .nodes.replication_port import Gathered, Kept, Report, Then, Work
-from .queues.policy import Policy
-from .queues.ports import QueueState
 from .transactions.moves import LocalMoves, Moves
 
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..base.errors import StoreError
+from ..broker.contents.policy import Policy
+from ..broker.contents.ports import QueueState
 from ..broker.federation.upstream_link import ReplicaPosition
 from ..broker.messages.entry import ARRIVAL_MASK, Entry
 from ..broker.nodes.replication_port import Gathered, Kept, Report, Then, Work
 from ..broker.queues.ends import SourceQueue, TargetQueue
-from ..broker.queues.policy import Policy
-from ..broker.queues.ports import QueueState
 from ..broker.queues.queue import Queue
 from ..channel.ports import TerminalEnd
 from ..store.contract.dequeue_reason import Why

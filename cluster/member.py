@@ -16,11 +16,11 @@ from functools import partial
 from ..base.callbacks import ignore
 from ..base.clock import Clock
 from ..base.errors import CairnError
+from ..broker.contents.ports import InternalQueue
 from ..broker.federation.upstream import Upstreams
 from ..broker.kernel.connections import Connections
 from ..broker.links.context import LinkContext
 from ..broker.nodes.registry import RenewQueue
-from ..broker.queues.ports import InternalQueue
 from ..broker.transactions.xa import InDoubt
 from ..store.contract.transaction import TxState
 from .apply_loop import ApplyLoop, ControlHandler

@@ -23,12 +23,12 @@ from ...base.callbacks import ignore
 from ...base.errors import CairnError, StoreError
 from ...channel.ports import ABORTED, MORE, AttachedEnd, Delivery, Error, Fragment, OutwardEnd, TerminalEnd
 from ...store.contract.wiring_rows import QueueRow
+from ..contents.policy import policy_of
 from ..kernel.context import CoreContext
 from ..kernel.idle_driver import IdleDriver
 from ..nodes.registry import FOLLOWS, NOTES_OF, NodeRegistry
 from ..nodes.replication_port import Members
 from ..outbound.connectors import Connector, Connectors, Done
-from ..queues.policy import policy_of
 from .federation_link import BROKEN, TABLE, WAITING, FederationAction, FederationEvent
 from .replica import DownstreamReplica, notes_name
 from .upstream import STREAM

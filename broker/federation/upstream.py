@@ -21,11 +21,11 @@ from ...channel.ports import Open, TerminalEnd
 from ...store.journaled.queue_changes import HistoryGone, QueueGone
 from ...store.journaled.retention_leases import Bookmark
 from ...store.journaled.store import JournalStore
+from ..contents.ports import QueueState
 from ..kernel.context import CoreContext
 from ..nodes.access_control import BROWSE
 from ..nodes.registry import NodeRegistry
 from ..nodes.resolver import Resolver
-from ..queues.ports import QueueState
 from .upstream_feed import Fed, Feed
 from .upstream_link import AFTER, FOLLOWER, LINE, PLACE, DownstreamLink, ReplicaPosition
 from .upstream_states import UpstreamEvent, UpstreamState

@@ -9,8 +9,8 @@ from ...amqp.codec import encode
 from ...amqp.codec.types import Symbol, Ulong
 from ...amqp.native.proton_ffi import ACCEPTED
 from ...channel.ports import Outcome, TerminalEnd
+from ..contents.ports import QueueState
 from ..kernel.idle_driver import IdleDriver
-from ..queues.ports import QueueState
 from ..scheduling.scheduler import Scheduler
 from .upstream_states import TABLE, UpstreamEvent, UpstreamState
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...channel.ports import Forward, Outcome, TerminalEnd
+from ..contents.paging import turn_page
 from ..kernel.context import CoreContext
 from ..kernel.loader import Loaded
 from ..messages.backlog import Page
 from ..messages.entry import Entry, LookedAtContent
-from ..queues.paging import turn_page
 from ..queues.views import BrowsedQueue
 from .consumer import ReceivingDriver
 

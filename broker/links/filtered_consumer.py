@@ -19,11 +19,11 @@ from itertools import islice
 from ...amqp.codec.filters import accepted, parse
 from ...base.errors import CairnError
 from ...channel.ports import Forward, TerminalEnd
+from ..contents.ports import LinkErrors
 from ..kernel.context import CoreContext
 from ..kernel.loader import BEGINNING_BYTES, Loaded
 from ..messages.backlog import Page
 from ..messages.entry import Entry, HeldContent
-from ..queues.ports import LinkErrors
 from ..queues.queue import Queue
 from ..selector.compiler import Selector, selector
 from ..selector.properties import OverBudget

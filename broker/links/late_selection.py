@@ -24,7 +24,7 @@ from ..selector.properties import OverBudget
 from .filtered_consumer import SelectorFilter, refuse
 
 if TYPE_CHECKING:
-    from ..queues.ports import QueueConsumer
+    from ..contents.ports import QueueConsumer
     from ..queues.views import SubscribedQueue
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...channel.ports import DriverEnd, Open, TerminalEnd
+from ..contents.ports import FilteringConsumer, QueueConsumer
 from ..kernel.connections import Connections
 from ..nodes import lifetimes
-from ..queues.ports import FilteringConsumer, QueueConsumer
 from ..queues.queue import Queue
 from .browser import Browser
 from .consumer import Consumer

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 from ...amqp.codec.primitives import Malformed
 from ...base.errors import StoreError
+from ..contents.ports import FilteringConsumer, LateSelector, QueueConsumer
 from ..queues.ends import TargetQueue
-from ..queues.ports import FilteringConsumer, LateSelector, QueueConsumer
 from ..selector.compiler import Parts
 from ..selector.properties import Budget, OverBudget
 from .topic_trie import Topics

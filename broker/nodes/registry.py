@@ -16,9 +16,9 @@ from ...base.callbacks import ignore
 from ...base.errors import CairnError, StoreError
 from ...store.contract.interface import MessageStore
 from ...store.contract.wiring_rows import BindingRow, ExchangeRow, QueueRow
+from ..contents.policy import CHANGEABLE, policy_of
+from ..contents.ports import InternalQueue
 from ..queues.deduplication import drop_memory, make_memory
-from ..queues.policy import CHANGEABLE, policy_of
-from ..queues.ports import InternalQueue
 from ..queues.queue import Queue
 from ..queues.queue_lifetime import LifetimeEvent
 from .binding_filter import MOST_BOUND_STEPS, NOT_FROM, condition_of

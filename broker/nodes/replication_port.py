@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from ...store.contract.dequeue_reason import Why
+    from ..contents.policy import Policy
     from ..messages.entry import Entry
     from ..queues.ends import SourceQueue, TargetQueue
-    from ..queues.policy import Policy
     from ..queues.queue import Queue
 
 Then = Callable[[], None]

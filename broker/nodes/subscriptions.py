@@ -30,7 +30,7 @@ from ...amqp.codec.primitives import Malformed
 from ...amqp.links.values import Terminus
 from ...base.errors import CairnError, StoreError
 from ...channel.ports import DriverEnd, Open, TerminalEnd
-from ..queues.ports import FilteringConsumer, QueueConsumer
+from ..contents.ports import FilteringConsumer, QueueConsumer
 from ..queues.queue import Queue
 from ..selector.compiler import selector
 from ..users.user_accounts import UserAccounts

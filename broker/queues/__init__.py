@@ -1,1 +1,1 @@
-"""Queues: contents, limits, expiry, policies."""
+"""Queues: dispatch, limits, duplicates, failed deliveries and purges."""

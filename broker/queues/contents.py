@@ -25,18 +25,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...base.errors import CairnError
+from ..contents.expiry import Expiry
+from ..contents.policy import policy_of
+from ..contents.ports import FilteringConsumer, LateSelector, QueueBrowser, QueueConsumer, UnsettledHolder
+from ..contents.queue_order import QueueOrder
 from ..kernel.loader import BATCH_MESSAGES, report_unreadable
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..kernel.queue_memory import QueueMemory
 from ..messages.backlog import Backlog, Page
 from ..messages.entry import Entry
 from .delivery_counts import DeliveryCounts
-from .expiry import Expiry
 from .limits import QueueLimits
-from .policy import policy_of
-from .ports import FilteringConsumer, LateSelector, QueueBrowser, QueueConsumer, UnsettledHolder
 from .queue_lifetime import TABLE, LifetimeEvent, QueueLifetime
-from .queue_order import QueueOrder
 
 if TYPE_CHECKING:
     from ..kernel.context import CoreContext

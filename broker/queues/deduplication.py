@@ -19,9 +19,9 @@ from ...amqp.codec import sections
 from ...amqp.codec.primitives import Malformed
 from ...base.callbacks import ignore
 from ...base.errors import CairnError, StoreError
+from ..contents.ports import InternalQueue, InternalQueues, QueueState
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
-from .ports import InternalQueue, InternalQueues, QueueState
 
 PREFIX = "$duplicates:"
 _MISSING, _TRANSIENT = 0, -1

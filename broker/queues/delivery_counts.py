@@ -30,10 +30,10 @@ from ...base.errors import CairnError, StoreError
 from ...store.contract.interface import MessageStore
 from ...store.journaled.store import JournalStore
 from ...store.wiring.schema import MAX_NAME_BYTES
+from ..contents.ports import InternalQueue, InternalQueues, QueueState
 from ..kernel.context import CoreContext
 from ..messages.backlog import Backlog
 from ..messages.entry import Entry
-from .ports import InternalQueue, InternalQueues, QueueState
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ from itertools import count
 from typing import Protocol, TypeVar
 
 from ...base.errors import CairnError
+from ..contents.ports import Expirable, QueueState
 from ..kernel.ports import CoreQueue
 from ..kernel.queue_memory import QueueMemory
 from ..messages.entry import Entry
 from ..users.user_accounts import OwnedQueue
 from .limits import QueueLimits
-from .ports import Expirable, QueueState
 
 _Some = TypeVar("_Some", bound=QueueState)
 

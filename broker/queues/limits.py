@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ...channel.ports import TerminalEnd
 from ...store.contract.dequeue_reason import Why
+from ..contents.policy import Policy
+from ..contents.ports import InternalQueues, LimitedQueue
 from ..kernel.context import CoreContext
 from ..messages.entry import ARRIVAL_MASK, Entry
 from .deduplication import Deduplication, key_of
-from .policy import Policy
-from .ports import InternalQueues, LimitedQueue
 
 LOW_MARK = 0.75
 """The used part of a limit at which blocked senders get credit again."""

@@ -14,6 +14,10 @@ from heapq import heappop, heappush
 from typing import Any
 
 from ...base.errors import CairnError
+from ..contents.expiry import Expiry
+from ..contents.policy import policy_of
+from ..contents.ports import InternalQueues, LateSelector, QueueConsumer
+from ..contents.queue_order import QueueOrder
 from ..kernel.context import CoreContext
 from ..kernel.loader import BATCH_MESSAGES, Beginning, Loaded, report_unreadable
 from ..kernel.memory_budget import ENTRY_BYTES
@@ -23,11 +27,7 @@ from ..messages.message_times import TimedEntry, times_of
 from ..users.user_accounts import OWNER
 from .contents import QueueContents
 from .delivery_counts import DeliveryCounts
-from .expiry import Expiry
 from .limits import QueueLimits
-from .policy import policy_of
-from .ports import InternalQueues, LateSelector, QueueConsumer
-from .queue_order import QueueOrder
 
 _NOT_LOADED = object()
 

@@ -25,11 +25,11 @@ from ...amqp.codec import header, sections
 from ...amqp.codec.primitives import Malformed
 from ...base.errors import CairnError
 from ...store.contract.dequeue_reason import Why
+from ..contents.ports import QueueConsumer
 from ..kernel.context import CoreContext
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..messages.backlog import Page
 from ..messages.entry import ARRIVAL_BITS, ARRIVAL_MASK, Entry, HeldContent
-from .ports import QueueConsumer
 from .queue import Queue, QueueServices
 
 HIGHEST = 9

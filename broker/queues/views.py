@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ..contents.ports import ContentsView, QueueBrowser, QueueConsumer, QueueState
 from ..kernel.loader import Loaded
 from ..kernel.ports import Dispatchable
 from ..kernel.queue_memory import QueueMemory
 from ..messages.backlog import Backlog, Page
 from ..messages.entry import Entry
-from .ports import ContentsView, QueueBrowser, QueueConsumer, QueueState
 
 
 class QueueTotals(Protocol):

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ...channel.ports import Claims, DriverEnd, KeptLink, TerminalEnd
+from ..contents.ports import InternalQueue
 from ..kernel.context import CoreContext
 from ..links.queue_links import STOLEN
 from ..queues.ends import TargetQueue
-from ..queues.ports import InternalQueue
 from .endpoint_states import DROPPED, TABLE, WAITING, EndpointEvent
 
 LINK = "x-link"

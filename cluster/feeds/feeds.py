@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from itertools import count
 
+from ...broker.contents.ports import QueueState
 from ...broker.federation.upstream import Upstreams
 from ...broker.federation.upstream_link import ReplicaPosition
-from ...broker.queues.ports import QueueState
 from ...channel.ports import TerminalEnd
 from ..kernel.context import MemberContext
 from ..kernel.control_messages import ControlMessage

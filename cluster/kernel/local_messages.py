@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ...broker.contents.ports import Expirable
 from ...broker.messages.entry import Entry
 from ...broker.nodes.replication_port import Kept, Then
-from ...broker.queues.ports import Expirable
 from .events import Event
 
 

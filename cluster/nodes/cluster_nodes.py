@@ -17,9 +17,9 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from ...base.errors import StoreError
+from ...broker.contents.policy import Policy, policy_of
 from ...broker.nodes.exchanges import BoundQueue, Exchange
 from ...broker.nodes.registry import PREDECLARED, Arguments, Done, MakeQueue, NodeDeleted, NodeRegistry, check_type
-from ...broker.queues.policy import Policy, policy_of
 from ...broker.queues.queue import Queue
 from ...store.contract.interface import MessageStore
 

@@ -23,8 +23,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from ...broker.contents.ports import FilteringConsumer, QueueConsumer
 from ...broker.messages.entry import ARRIVAL_MASK, Entry
-from ...broker.queues.ports import FilteringConsumer, QueueConsumer
 from ..group.member_id import MemberId
 from ..kernel import events
 from ..kernel.context import MemberContext

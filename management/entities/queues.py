@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from ...base.errors import StoreError
+from ...broker.contents.policy import CHANGEABLE, policy_of
 from ...broker.kernel.connections import Connections
 from ...broker.nodes.access_control import BROWSE, CONFIGURE, CREATE, DELETE, MANAGE, RECEIVE, SEND
 from ...broker.nodes.addresses import DYNAMIC_PREFIX
 from ...broker.nodes.registry import MAX_NAME_BYTES, NodeRegistry
 from ...broker.nodes.resolver import Resolver
-from ...broker.queues.policy import CHANGEABLE, policy_of
 from ...broker.queues.queue import Queue
 from ...broker.users.user_accounts import OWNER, UserAccounts
 from ..protocol.call import Call

@@ -14,13 +14,13 @@ from functools import partial
 from typing import Any
 
 from ...base.errors import CairnError, MessageLocked
+from ...broker.contents.paging import turn_page
 from ...broker.kernel.context import CoreContext
 from ...broker.kernel.memory_budget import ENTRY_BYTES
 from ...broker.messages.entry import Entry
 from ...broker.nodes.access_control import MANAGE, RECEIVE, SEND, Forbidden
 from ...broker.nodes.resolver import Resolver
 from ...broker.nodes.targets import AddressTarget
-from ...broker.queues.paging import turn_page
 from ...broker.queues.queue import Queue
 from ...broker.transactions.dead_letters import Returns
 from ...store.contract.dequeue_reason import Why

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from ...broker.contents.paging import turn_page
 from ...broker.kernel.context import CoreContext
 from ...broker.kernel.loader import Loaded
 from ...broker.messages.backlog import Page
 from ...broker.messages.entry import Entry
 from ...broker.nodes.access_control import BROWSE
-from ...broker.queues.paging import turn_page
 from ...broker.queues.views import BrowsedQueue
 from ..protocol.call import Call
 from ..protocol.entity import Operation, Type

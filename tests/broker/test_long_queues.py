@@ -12,9 +12,9 @@ import pytest
 from proton import Message
 
 from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.broker.contents import paging
 from cairnmq.broker.links import consumer
 from cairnmq.broker.messages.entry import Entry
-from cairnmq.broker.queues import paging
 from cairnmq.broker.scheduling import disposal
 from cairnmq.broker.scheduling.background import SLICE_S
 from cairnmq.management.serve import serve
