@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from .contents.arrival_order import ArrivalOrder
 from .contents.policy import policy_of
 from .contents.queue_order import QueueOrder
+from .contents.sorted_order import SortedOrder
 from .links.context import LinkContext
 from .links.late_selection import LateSelection
 from .nodes import lifetimes
@@ -13,7 +15,6 @@ from .nodes.registry import Arguments
 from .nodes.subscriptions import selector_of
 from .queues.purges import QueuePurges
 from .queues.queue import Queue, QueueServices
-from .queues.sorted_queue import SortedQueue
 from .transactions.local_order import LocalOrder
 
 
@@ -36,8 +37,8 @@ class QueueFactory:
         """Make a queue, empty. Raise `StoreError` if *arguments* are not valid."""
         core, members = self._links.core, self._links.members
         policy = policy_of(name, arguments)
-        kind = SortedQueue if policy.is_sorted else Queue
-        queue = kind(core, self._services, name, queue_id, arguments)
+        make_order = partial(SortedOrder, core) if policy.is_sorted else ArrivalOrder
+        queue = Queue(core, self._services, make_order, name, queue_id, arguments)
         if queue_id and members.replicates(name, policy):
             members.made(queue)
         queue.keep_counts()

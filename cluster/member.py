@@ -16,7 +16,7 @@ from functools import partial
 from ..base.callbacks import ignore
 from ..base.clock import Clock
 from ..base.errors import CairnError
-from ..broker.contents.ports import InternalQueue
+from ..broker.contents.internal_queues import InternalQueue
 from ..broker.federation.upstream import Upstreams
 from ..broker.kernel.connections import Connections
 from ..broker.links.context import LinkContext

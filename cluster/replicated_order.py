@@ -70,7 +70,7 @@ class ReplicatedOrder:
         return False
 
     def dead_letter(self, entry: Entry, why: Why, then: Callable[[int], None]) -> None:
-        self._queue.delayed[entry] = None
+        self._queue.contents.delayed[entry] = None
         self._cluster.take(self._queue, [entry], why, lambda: then(0))
 
     def still_has(self, entry: Entry) -> bool:

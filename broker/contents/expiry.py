@@ -81,7 +81,7 @@ class Expiry:
 
     def _hold_up(self, entry: TimedEntry, now_us: int) -> None:
         queue = self._queue
-        queue.delayed[entry] = None
+        queue.contents.delayed[entry] = None
         if entry.message_id:  # it can be read back, and may have a long time to wait
             entry.content, entry.held_bytes = None, ENTRY_BYTES
         queue.memory.hold(entry.held_bytes)
@@ -89,9 +89,10 @@ class Expiry:
 
     def _due(self, entry: TimedEntry) -> None:
         queue = self._queue
-        if entry in queue.delayed:
-            del queue.delayed[entry]
-            queue.give_back(entry)
+        contents = queue.contents
+        if entry in contents.delayed:
+            del contents.delayed[entry]
+            contents.give_back(entry)
             self._core.schedule_dispatch(queue)
 
     def expire(self) -> bool:
@@ -104,12 +105,12 @@ class Expiry:
                 self.clean(thoroughly=False)
                 return False
             _, _, entry = heappop(self._expiring)
-            if not (entry.gone or entry in queue.delayed or queue.is_held(entry)):
+            if not (entry.gone or entry in queue.contents.delayed or queue.is_held(entry)):
                 self._dead += 1
                 if self._moving < MOST_MOVING:
                     self._expire(entry)
                 else:  # it must not be dispatched, nor hold up other messages
-                    queue.delayed[entry] = None
+                    queue.contents.delayed[entry] = None
                     self._over.append(entry)
         if self._dead:
             self.clean(any(consumer.room() > 0 for consumer in queue.consumers))
@@ -159,15 +160,15 @@ class Expiry:
 
     def clean(self, thoroughly: bool) -> None:
         """Remove entries from the queue that are dequeued, or are being dequeued."""
-        queue = self._queue
-        away, ready = queue.delayed, queue.ready
+        contents = self._queue.contents
+        away, ready = contents.delayed, contents.ready
         while ready and (ready[0].gone or ready[0] in away):
             ready.popleft()
             self._dead -= 1
         if self._dead and (thoroughly or self._dead > len(ready) // 2):
-            queue.ready = deque([entry for entry in ready if not (entry.gone or entry in away)])
-            queue.returned = [entry for entry in queue.returned if not (entry.gone or entry in away)]
-            heapify(queue.returned)
+            contents.ready = deque([entry for entry in ready if not (entry.gone or entry in away)])
+            contents.returned = [entry for entry in contents.returned if not (entry.gone or entry in away)]
+            heapify(contents.returned)
             self._dead = 0
 
     def wake(self) -> None:
@@ -193,10 +194,11 @@ class Expiry:
     def walk(self) -> None:
         """Check the first messages that are not in memory for expiry."""
         queue = self._queue
+        contents = queue.contents
         if self._over:
             self._is_behind = True
-        elif queue.backlog.count and queue.is_owner and not queue.is_reading:
-            queue.read_first(self._walked)
+        elif contents.backlog.count and queue.is_owner and not contents.reader.is_reading:
+            contents.reader.read_first(self._walked)
 
     def _walked(self, page: Page, entries: list[Entry], done: int) -> None:
         queue, now_us = self._queue, self._core.clock.wall_us()
@@ -210,8 +212,8 @@ class Expiry:
             over.append(entry)
         if len(over) < len(entries):
             done = over[-1].position + 1 - page.first if over else 0
-        queue.leave_out(page.cut(done), over)
-        queue.delayed.update(dict.fromkeys(over))
+        queue.contents.reader.leave_out(page.cut(done), over)
+        queue.contents.delayed.update(dict.fromkeys(over))
         self._over.extend(over)
         self._is_behind = done == len(page.ids)
         self._expire_over()
@@ -224,8 +226,8 @@ class Expiry:
             if self._moving >= MOST_MOVING or not self._has_time():  # a move that ends continues
                 return
             entry = self._over.popleft()
-            if entry in queue.delayed and not entry.gone:  # else it was purged meanwhile
-                del queue.delayed[entry]
+            if entry in queue.contents.delayed and not entry.gone:  # else it was purged meanwhile
+                del queue.contents.delayed[entry]
                 self._expire(entry)
         if self._is_behind:
             self._is_behind = False

@@ -18,27 +18,27 @@ _NO_POSITION = 1 << 80
 Then = Callable[[list[Entry]], None]
 
 
-def turn_page(background: BackgroundWork, queue: ContentsView, after: int, most: int, user: str, then: Then) -> None:
-    """Pass the result of `queue.in_memory` to *then*: at once, or in later turns of *user* if that takes long."""
-    if queue.unordered_count <= LOOK_AT_ONCE:
-        then(queue.in_memory(after, most))
+def turn_page(background: BackgroundWork, contents: ContentsView, after: int, most: int, user: str, then: Then) -> None:
+    """Pass the result of `contents.in_memory` to *then*: at once, or in later turns of *user* if that takes long."""
+    if contents.unordered_count <= LOOK_AT_ONCE:
+        then(contents.in_memory(after, most))
     else:
-        _Page(background, queue, after, most, user, then).look()
+        _Page(background, contents, after, most, user, then).look()
 
 
 class _Page:
     """A page that is being searched for."""
 
     def __init__(
-        self, background: BackgroundWork, queue: ContentsView, after: int, most: int, user: str, then: Then
+        self, background: BackgroundWork, contents: ContentsView, after: int, most: int, user: str, then: Then
     ) -> None:
         self._background = background
-        self._queue = queue
+        self._contents = contents
         self._after = after
         self._most = most
         self._user = user
         self._then = then
-        self._all: Sequence[Entry] = queue.unordered()
+        self._all: Sequence[Entry] = contents.unordered()
         self._looked = 0
         self._found: list[Entry] = []
         self._limit = _NO_POSITION
@@ -51,13 +51,13 @@ class _Page:
                 self._background.put_off(self.look, self._user)
                 return
         self._cut()
-        found = [entry for entry in self._found if not self._queue.is_away(entry)]
-        self._then(self._queue.with_ready(found, self._after, self._most))
+        found = [entry for entry in self._found if not self._contents.is_away(entry)]
+        self._then(self._contents.with_ready(found, self._after, self._most))
 
     def _look_at_some(self) -> None:
         some = self._all[self._looked : self._looked + LOOK_AT_ONCE]
         self._looked += len(some)
-        after, limit, is_away = self._after, self._limit, self._queue.is_away
+        after, limit, is_away = self._after, self._limit, self._contents.is_away
         near = [entry for entry in some if after < entry.position < limit]
         self._found += [entry for entry in near if not is_away(entry)]
         if len(self._found) > self._most + LOOK_AT_ONCE:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from ...channel.ports import TerminalEnd
-from ..kernel.ports import Dispatchable
+from ..kernel.ports import CoreQueue, Dispatchable
 from ..kernel.queue_memory import QueueMemory
 from ..messages.backlog import Backlog, Page
 from ..messages.entry import Entry
@@ -93,33 +93,78 @@ class QueueState(Protocol):
     is_deleted: bool
 
 
-class InternalQueue(Protocol):
-    """A queue in which another one keeps records."""
+class ContentsOwner(CoreQueue, QueueState, Protocol):
+    """A queue as its contents see it."""
 
-    name: str
-    queue_id: int
-    arguments: Mapping[str, Any]
-    policy: Policy
-    backlog: Backlog
-    is_deleting: bool
+    def mark(self, entry: Entry) -> None:
+        """Mark a message as previously delivered."""
 
-    def clear(self) -> int:
-        """Forget its messages, which the store keeps."""
+    def begin_timing(self) -> None:
+        """Create the expiry of the queue, if there is none."""
+
+    def count_transient(self, size_bytes: int) -> None:
+        """Count memory of messages that are not stored."""
+
+    def trim(self) -> None:
+        """Apply an overflow policy that drops messages."""
 
 
-class InternalQueues(Protocol):
-    """The queues of a broker by name, among them those in which other queues keep records."""
+class MessageOrder(Protocol):
+    """Decides where messages stand among the contents of one queue, and which consumer gets them. Core only.
+
+    Messages are in order by arrival, or by properties of theirs. `QueueOrder` orders the changes to the messages.
+    """
 
     @property
-    def queues(self) -> Mapping[str, InternalQueue]: ...
+    def is_sorted(self) -> bool:
+        """Return whether the order or the consumers of messages depend on their content."""
 
-    def create_queue(
-        self, name: str, arguments: Mapping[str, Any], done: Callable[[InternalQueue | Exception], None]
-    ) -> None:
-        """Create a durable queue, or find the existing one."""
+    @property
+    def note_dequeued(self) -> Callable[[Sequence[Entry]], None] | None:
+        """Return what to call with messages that left the queue for good, if the order has to know them."""
 
-    def drop_queue(self, name: str, done: Callable[[Exception | None], None]) -> None:
-        """Delete a queue, if it exists."""
+    @property
+    def parked_count(self) -> int:
+        """Return the number of messages that `parked` returns."""
+
+    def parked(self) -> Iterable[Entry]:
+        """Return the messages that wait for one consumer, apart from the others."""
+
+    def is_away(self, entry: Entry) -> bool:
+        """Return whether a message is hidden from browsers."""
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        """Add new messages, which are durable now if they are stored."""
+
+    def give_back(self, entry: Entry) -> None:
+        """Requeue a message at its position."""
+
+    def take_oldest(self) -> Entry | None:
+        """Remove and return the first message that no consumer has, or None; in a sorted queue the least important."""
+
+    def dispose(self, kept: Sequence[Entry], user: str) -> None:
+        """Forget all messages except *kept*, which consumers have; what is left is emptied in turns of *user*."""
+
+    def pick(self, position: int) -> Entry | None:
+        """Take the message at *position* from its place; return None if a consumer of this member has it."""
+
+    def put_before(self, front: Sequence[Entry], end: int) -> None:
+        """Put messages in order before all others; *end*: the position of the next message that is added."""
+
+    def leave_hole(self, position: int) -> None:
+        """Leave a hole for a message that was dequeued before it was shown."""
+
+    def now_decides(self) -> None:
+        """Start to dequeue replaced messages on this member."""
+
+    def dispatch_returned(self, consumers: list[QueueConsumer]) -> bool:
+        """Dispatch messages of `returned`; return whether those that remain do not hold up `ready`."""
+
+    def read_ahead(self) -> None:
+        """Read the next page of the backlog, if few messages are ready."""
+
+    def is_reading_for(self, taker: QueueConsumer) -> bool:
+        """Return whether *taker* may get more messages, from a page that is being read."""
 
 
 class ContentsView(Protocol):
@@ -142,46 +187,43 @@ class ContentsView(Protocol):
         """Complete a page that begins with *found* by messages that are in order."""
 
 
-class LimitedQueue(QueueState, Protocol):
-    """A queue as its limits see it."""
-
-    messages: int
-    delayed: dict[Entry, None]
-    backlog: Backlog
-
-    def in_memory(self, after: int, most: int) -> list[Entry]: ...
-
-    def with_consumers(self) -> list[Entry]:
-        """Return the messages that consumers have, and those that transactions take off."""
-
-    def take_oldest(self) -> Entry | None:
-        """Remove the first message that no consumer has, out of order."""
-
-    def count_dequeued(self, entries: Sequence[Entry]) -> None:
-        """Count messages that are off the queue for good."""
-
-
-class Expirable(Dispatchable, QueueState, Protocol):
-    """A queue as its expiry sees it."""
-
-    ready: deque[Entry]
-    returned: list[Entry]
-    delayed: dict[Entry, None]
-    backlog: Backlog
-    consumers: list[QueueConsumer]
-    memory: QueueMemory
+class FirstPageReader(Protocol):
+    """A reader of the first page of a backlog."""
 
     @property
     def is_reading(self) -> bool: ...
-
-    def give_back(self, entry: Entry) -> None:
-        """Put a message back to its place."""
-
-    def is_held(self, entry: Entry) -> bool:
-        """Return whether a consumer has a message, or a transaction takes it off."""
 
     def read_first(self, then: Callable[[Page, list[Entry], int], None]) -> None:
         """Read the first page of the backlog."""
 
     def leave_out(self, page: Page, entries: Sequence[Entry]) -> None:
         """Take the first page from the backlog; *entries* of it are held."""
+
+
+class ExpiringContents(Protocol):
+    """The contents of a queue as its expiry sees them."""
+
+    ready: deque[Entry]
+    returned: list[Entry]
+    delayed: dict[Entry, None]
+    backlog: Backlog
+
+    @property
+    def reader(self) -> FirstPageReader: ...
+
+    @property
+    def give_back(self) -> Callable[[Entry], None]:
+        """Return what puts a message back to its place."""
+
+
+class Expirable(Dispatchable, QueueState, Protocol):
+    """A queue as its expiry sees it."""
+
+    consumers: list[QueueConsumer]
+    memory: QueueMemory
+
+    @property
+    def contents(self) -> ExpiringContents: ...
+
+    def is_held(self, entry: Entry) -> bool:
+        """Return whether a consumer has a message, or a transaction takes it off."""

@@ -68,7 +68,7 @@ class Browser(ReceivingDriver):
             return False
         self._reading = self._is_turning = True
         background = self._core.background
-        turn_page(background, self._queue, self._seen, PAGE_MESSAGES, self._user, self._turned)
+        turn_page(background, self._queue.contents, self._seen, PAGE_MESSAGES, self._user, self._turned)
         self._is_turning = False
         return bool(self._ahead)
 
@@ -84,14 +84,14 @@ class Browser(ReceivingDriver):
             self.look()
 
     def _read_page(self) -> None:
-        page = self._queue.backlog.page(self._seen, PAGE_MESSAGES)
+        page = self._queue.contents.backlog.page(self._seen, PAGE_MESSAGES)
         if page.ids:
             self._reading = True
-            self._queue.load(page, lambda contents: self._read(page, contents))
+            self._queue.contents.reader.load(page, lambda contents: self._read(page, contents))
 
     def _read(self, page: Page, contents: list[Loaded]) -> None:
         self._reading = False
-        entries, done = self._queue.entries_of(page, contents)
+        entries, done = self._queue.contents.reader.entries_of(page, contents)
         self._ahead.extend(entries)
         self._seen = page.first + done - 1
         if self in self._queue.browsers:

@@ -137,7 +137,7 @@ class Consumer(ReceivingDriver):
         self._queue.dispatch()
 
     def dispatched(self) -> None:
-        if not self._queue.is_reading_for(self):
+        if not self._queue.contents.order.is_reading_for(self):
             self._handle(ConsumerEvent.DISPATCHED)
 
     def take(self, entries: list[Entry]) -> None:
@@ -187,7 +187,7 @@ class Consumer(ReceivingDriver):
                 pieces += self._core.store.piece_count(entry.message_id)
                 if long and pieces > TAKE_AT_ONCE:
                     for other in entries[number:]:
-                        self._queue.give_back(other)
+                        self._queue.contents.give_back(other)
                     del entries[number:]
                     break
                 long.append(entry.message_id)
@@ -207,7 +207,7 @@ class Consumer(ReceivingDriver):
             self._let_go()
             for entry in entries:
                 if not entry.gone:
-                    self._queue.give_back(entry)
+                    self._queue.contents.give_back(entry)
             self._core.schedule_dispatch(self._queue)
             return
         whole = iter(contents)
@@ -217,7 +217,7 @@ class Consumer(ReceivingDriver):
             if isinstance(content, CairnError):
                 self._forwarded -= 1
                 if not entry.gone:
-                    self._queue.put_aside(entry, content)
+                    self._queue.contents.put_aside(entry, content)
             else:
                 messages.append((entry, entry.marked(content)))
         self._send_for_good(messages)

@@ -129,7 +129,7 @@ class FilteredConsumer(Consumer):
         super().__init__(links, terminal, queue, presettled=presettled)
 
     def _join(self) -> None:
-        self._waiting.extend(sorted(self._queue.returned, key=lambda entry: entry.position))
+        self._waiting.extend(sorted(self._queue.contents.returned, key=lambda entry: entry.position))
         self._queue.browsers.append(self)
         self._queue.selecting.append(self)
 
@@ -177,23 +177,24 @@ class FilteredConsumer(Consumer):
     def _look_at_waiting(self, taken: list[Entry], room: int) -> bool:
         """Evaluate waiting messages; return whether none is left, with room for more."""
         queue, waiting = self._queue, self._waiting
+        contents = queue.contents
         while waiting and self._left and len(taken) < room:
             entry = waiting[0]
-            if queue.backlog.first <= entry.position < queue.reading_end:
+            if contents.backlog.first <= entry.position < contents.reader.end:
                 return False  # it is being read for others
             if not self._judge.ready(entry):
                 self._judge.prepare(list(islice(waiting, JUDGE_AT_ONCE)))
                 return False
             waiting.popleft()
             if self._wants(entry):
-                found = queue.take_out(entry)
+                found = contents.take_out(entry)
                 if found is not None:
                     taken.append(found)
         return not waiting and len(taken) < room
 
     def _look_at_ready(self, taken: list[Entry], room: int) -> bool:
-        ready = self._queue.ready
-        place = self._queue.ready_after(self._seen)
+        ready = self._queue.contents.ready
+        place = self._queue.contents.ready_after(self._seen)
         while place < len(ready) and self._left and len(taken) < room:
             entry = ready[place]
             if not self._judge.ready(entry):
@@ -209,18 +210,18 @@ class FilteredConsumer(Consumer):
 
     def _look_at_backlog(self) -> bool:
         """Start to read the next page of the backlog; return True at its end."""
-        if self._seen + 1 < self._queue.reading_end:
+        if self._seen + 1 < self._queue.contents.reader.end:
             return False
-        page = self._queue.backlog.page(self._seen, PAGE_MESSAGES)
+        page = self._queue.contents.backlog.page(self._seen, PAGE_MESSAGES)
         if not page.ids:
             return True
         self._reading = True
-        self._queue.load(page, lambda contents: self._read(page, contents))
+        self._queue.contents.reader.load(page, lambda contents: self._read(page, contents))
         return False
 
     def _wants(self, entry: Entry) -> bool:
         self._left -= 1
-        if entry.gone or (entry.excluded and self in entry.excluded) or not self._queue.is_timely(entry):
+        if entry.gone or (entry.excluded and self in entry.excluded) or not self._queue.contents.is_timely(entry):
             return False
         try:
             wanted = self._judge.wants(entry)
@@ -236,8 +237,8 @@ class FilteredConsumer(Consumer):
     def _read(self, page: Page, contents: list[Loaded]) -> None:
         """Take over the entries of a page that was read, including those that moved into memory meanwhile."""
         self._reading = False
-        entries, done = self._queue.entries_of(page, contents)
-        if self._queue.backlog.first <= page.first:
+        entries, done = self._queue.contents.reader.entries_of(page, contents)
+        if self._queue.contents.backlog.first <= page.first:
             self._waiting.extend(entries)
             self._seen = page.first + done - 1
         self.look()

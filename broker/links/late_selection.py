@@ -47,26 +47,27 @@ class LateSelection:
         Return the messages behind them in `ready`, and in `returned`, and whether it waits for the selector.
         """
         queue = self._queue
+        contents = queue.contents
         self._refused = {taker: None for taker in self._refused if taker in queue.consumers}
         room = sum(max(0, consumer.room()) for consumer in queue.consumers)
         back: list[Entry] = []
         front: deque[Entry] = deque()
         drop: list[Entry] = []
         waits = False
-        while queue.returned and len(back) < room:
-            verdict = self._verdict(queue.returned[0])
+        while contents.returned and len(back) < room:
+            verdict = self._verdict(contents.returned[0])
             if verdict is None:
                 waits = True
                 break
-            (back if verdict else drop).append(heappop(queue.returned))
-        while queue.ready and not waits and len(back) + len(front) < room:
-            verdict = self._verdict(queue.ready[0])
+            (back if verdict else drop).append(heappop(contents.returned))
+        while contents.ready and not waits and len(back) + len(front) < room:
+            verdict = self._verdict(contents.ready[0])
             if verdict is None:
                 waits = True
                 break
-            (front if verdict else drop).append(queue.ready.popleft())
-        behind, behind_returned = queue.ready, queue.returned
-        queue.ready, queue.returned = front, back  # the entries are in order, so the list is a heap
+            (front if verdict else drop).append(contents.ready.popleft())
+        behind, behind_returned = contents.ready, contents.returned
+        contents.ready, contents.returned = front, back  # the entries are in order, so the list is a heap
         if drop:
             self._drop(drop)
         return behind, behind_returned, waits
@@ -74,16 +75,16 @@ class LateSelection:
     def put_back(self, behind: deque[Entry], behind_returned: list[Entry]) -> None:
         """Put the entries that `sift` removed back on the queue, behind those that were not dispatched."""
         queue = self._queue
-        queue.ready.extend(behind)
+        queue.contents.ready.extend(behind)
         for entry in behind_returned:
-            heappush(queue.returned, entry)
+            heappush(queue.contents.returned, entry)
 
     def _verdict(self, entry: Entry) -> bool | None:
         """Return whether *entry* may be dispatched; None if that is not known yet."""
         queue, core = self._queue, self._core
-        if entry.gone or entry in queue.delayed:
+        if entry.gone or entry in queue.contents.delayed:
             return True
-        if not (self.is_needed or queue.replicated or 0 < entry.message_id < queue.delivered_below):
+        if not (self.is_needed or queue.replicated or 0 < entry.message_id < queue.contents.delivered_below):
             return True
         if queue.bindings > 1:  # messages that arrived through another binding are not for this selector
             return True

@@ -16,8 +16,8 @@ from ...base.callbacks import ignore
 from ...base.errors import CairnError, StoreError
 from ...store.contract.interface import MessageStore
 from ...store.contract.wiring_rows import BindingRow, ExchangeRow, QueueRow
+from ..contents.internal_queues import InternalQueue
 from ..contents.policy import CHANGEABLE, policy_of
-from ..contents.ports import InternalQueue
 from ..queues.deduplication import drop_memory, make_memory
 from ..queues.queue import Queue
 from ..queues.queue_lifetime import LifetimeEvent
@@ -191,7 +191,7 @@ class NodeRegistry:
         """Create a queue from a copy with these messages, which may have been delivered at the other site."""
         self.copies.pop(row.name, None)
         queue = self.queues[row.name] = self._make_queue(row.name, row.id, row.arguments)
-        queue.delivered_below = max(ids, default=0) + 1
+        queue.contents.delivered_below = max(ids, default=0) + 1
         queue.begin_timing()
         queue.recovered(ids)
         return queue
@@ -284,7 +284,7 @@ class NodeRegistry:
         self._forget(queue)
         renewed(queue)
         made = self.queues[queue.name] = self._make_queue(queue.name, queue.queue_id, queue.arguments)
-        made.delivered_below = 0
+        made.contents.delivered_below = 0
         if was_deleting:
             made.change_lifetime(LifetimeEvent.DELETE)
             made.when_gone, queue.when_gone = queue.when_gone, []

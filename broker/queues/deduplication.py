@@ -19,7 +19,8 @@ from ...amqp.codec import sections
 from ...amqp.codec.primitives import Malformed
 from ...base.callbacks import ignore
 from ...base.errors import CairnError, StoreError
-from ..contents.ports import InternalQueue, InternalQueues, QueueState
+from ..contents.internal_queues import InternalQueue, InternalQueues
+from ..contents.ports import QueueState
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
 
@@ -101,7 +102,8 @@ class Deduplication:
         """Read the keys that were recorded when the store was opened."""
         self._kept_on = kept.queue_id
         store = self._core.store
-        before = [message_id for message_id in kept.backlog.page(0, kept.backlog.count).ids if message_id]
+        backlog = kept.contents.backlog
+        before = [message_id for message_id in backlog.page(0, backlog.count).ids if message_id]
         while before:
             loaded = store.load_many(before, 1 << 20)
             for message_id, key in zip(before, loaded, strict=False):

@@ -30,9 +30,9 @@ from ...base.errors import CairnError, StoreError
 from ...store.contract.interface import MessageStore
 from ...store.journaled.store import JournalStore
 from ...store.wiring.schema import MAX_NAME_BYTES
-from ..contents.ports import InternalQueue, InternalQueues, QueueState
+from ..contents.internal_queues import InternalQueue, InternalQueues, StoredContents
+from ..contents.ports import QueueState
 from ..kernel.context import CoreContext
-from ..messages.backlog import Backlog
 from ..messages.entry import Entry
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,8 @@ Without it, each failed delivery would run SQL and log the result."""
 class CountedQueue(QueueState, Protocol):
     """A queue whose messages' failures are counted."""
 
-    backlog: Backlog
+    @property
+    def contents(self) -> StoredContents: ...
 
 
 class DeliveryCounts:
@@ -124,14 +125,14 @@ class DeliveryCounts:
         """Read the counts that the store had when it was opened.
 
         Of two records of one message, the one with the higher count is the later."""
-        left = kept.backlog.page(0, kept.backlog.count).ids
+        left = kept.contents.backlog.page(0, kept.contents.backlog.count).ids
         while left:
             found = self._core.store.load_many(left, _READ_BYTES)
             for record, content in zip(left, found, strict=False):
                 self._recall(record, content)
             left = left[len(found) :]
         kept.clear()  # only the store uses the records: no consumer is affected when they are replaced
-        on_queue = self._queue.backlog.page(0, self._queue.backlog.count).ids
+        on_queue = self._queue.contents.backlog.page(0, self._queue.contents.backlog.count).ids
         orphans = np.setdiff1d(np.fromiter(self._records, np.uint64), np.frombuffer(on_queue, np.uint64))
         for message_id in orphans.tolist():
             self._over.append(self._records.pop(message_id))

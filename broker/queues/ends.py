@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Protocol, TypeVar
 
-from ...base.errors import CairnError
+from ..contents.contents import QueueContents
 from ..contents.ports import Expirable, QueueState
 from ..kernel.ports import CoreQueue
 from ..kernel.queue_memory import QueueMemory
@@ -38,13 +38,11 @@ class SourceQueue(OwnedQueue, Expirable, Protocol):
     dead_lettered: int
     expired: int
 
+    @property
+    def contents(self) -> QueueContents: ...
     def clear(self, user: str) -> int: ...
     def count_dequeued(self, entries: Sequence[Entry]) -> None: ...
     def failed(self, entry: Entry) -> bool: ...
-    def put_aside(self, entry: Entry, why: CairnError) -> None: ...
-    def stands(self, entry: Entry) -> bool: ...
-    def take_stored(self, message_ids: Collection[int]) -> list[Entry]: ...
-    def watch(self, entry: Entry) -> None: ...
     def with_consumers(self) -> list[Entry]: ...
 
 

@@ -9,11 +9,14 @@ this member also count; those of others are unknown. Core only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from ...channel.ports import TerminalEnd
 from ...store.contract.dequeue_reason import Why
+from ..contents.contents import QueueContents
+from ..contents.internal_queues import InternalQueues
 from ..contents.policy import Policy
-from ..contents.ports import InternalQueues, LimitedQueue
+from ..contents.ports import QueueState
 from ..kernel.context import CoreContext
 from ..messages.entry import ARRIVAL_MASK, Entry
 from .deduplication import Deduplication, key_of
@@ -22,6 +25,21 @@ LOW_MARK = 0.75
 """The used part of a limit at which blocked senders get credit again."""
 OrderOut = Callable[[Sequence[Entry], Why, Callable[[], None]], None]
 """Has all members of a cluster remove messages from the queue; the callback is called when that is safe."""
+
+
+class LimitedQueue(QueueState, Protocol):
+    """A queue as its limits see it."""
+
+    messages: int
+
+    @property
+    def contents(self) -> QueueContents: ...
+
+    def with_consumers(self) -> list[Entry]:
+        """Return the messages that consumers have, and those that transactions take off."""
+
+    def count_dequeued(self, entries: Sequence[Entry]) -> None:
+        """Count messages that are off the queue for good."""
 
 
 class Staged:
@@ -84,10 +102,10 @@ class QueueLimits:
 
     def _count(self) -> None:
         """Count the sizes of all messages on the queue, except those that are not durable yet."""
-        queue, store = self._queue, self._core.store
-        there = [*queue.in_memory(-1, queue.messages), *queue.delayed, *queue.with_consumers()]
+        queue, contents, store = self._queue, self._queue.contents, self._core.store
+        there = [*contents.in_memory(-1, queue.messages), *contents.delayed, *queue.with_consumers()]
         self._sizes = {entry.position & ARRIVAL_MASK: self._size_of(entry) for entry in there if not entry.gone}
-        page = queue.backlog.page(0, queue.backlog.count)
+        page = contents.backlog.page(0, contents.backlog.count)
         for position, message_id in enumerate(page.ids, page.first):
             if message_id:
                 self._sizes[position & ARRIVAL_MASK] = store.size_of(message_id)
@@ -157,7 +175,8 @@ class QueueLimits:
         if self._overflow != "ring" or not self._queue.is_owner:
             return
         out: list[Entry] = []
-        while self._use(-self._leaving, -self._leaving_bytes) > 1 and (oldest := self._queue.take_oldest()) is not None:
+        take_oldest = self._queue.contents.order.take_oldest
+        while self._use(-self._leaving, -self._leaving_bytes) > 1 and (oldest := take_oldest()) is not None:
             out.append(oldest)
             self._leaving += 1
             self._leaving_bytes += self._sizes.get(oldest.position & ARRIVAL_MASK, 0)

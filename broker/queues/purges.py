@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Protocol
 
 from ...base.callbacks import ignore
 from ...base.errors import CairnError
 from ...store.contract.interface import PurgesInSlices
 from ..kernel.context import CoreContext
-from .contents import QueueContents
+from .delivery_counts import DeliveryCounts
 from .ends import SourceQueue
+from .limits import QueueLimits
+
+
+class DeletedQueue(Protocol):
+    """A queue that is deleted."""
+
+    queue_id: int
+    limits: QueueLimits | None
+    delivery_counts: DeliveryCounts | None
+
+    def end(self) -> None:
+        """Release all messages and memory."""
 
 
 class QueuePurges:
@@ -40,7 +53,7 @@ class QueuePurges:
 
         self._go_on(purging, user, purged)
 
-    def purge_deleted(self, queue: QueueContents) -> None:
+    def purge_deleted(self, queue: DeletedQueue) -> None:
         """Purge a deleted queue by one record; the wiring forgets the queue when the record is durable."""
         queue.end()
         if queue.limits is not None:

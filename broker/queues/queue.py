@@ -1,35 +1,34 @@
 """A queue: messages in order, and consumers that take turns.
 
-The messages are in `contents`; here they are dispatched. Consumers take from `ready` only; while they take one batch,
-the next one is read ahead of them from the backlog.
+Its messages are in `contents`, which sorts them by an order object; here they are counted, and dispatched.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
-from ...base.errors import CairnError
+from ..contents.contents import OrderFactory, QueueContents
 from ..contents.expiry import Expiry
+from ..contents.internal_queues import InternalQueues
 from ..contents.policy import policy_of
-from ..contents.ports import InternalQueues, LateSelector, QueueConsumer
+from ..contents.ports import FilteringConsumer, LateSelector, QueueBrowser, QueueConsumer, UnsettledHolder
 from ..contents.queue_order import QueueOrder
 from ..kernel.context import CoreContext
-from ..kernel.loader import BATCH_MESSAGES, Beginning, Loaded, report_unreadable
 from ..kernel.memory_budget import ENTRY_BYTES
-from ..messages.backlog import Page
+from ..kernel.queue_memory import QueueMemory
 from ..messages.entry import Entry
 from ..messages.message_times import TimedEntry, times_of
-from ..users.user_accounts import OWNER
-from .contents import QueueContents
+from ..scheduling.throttle import Throttle
+from ..users.user_accounts import OWNER, UserAccount
 from .delivery_counts import DeliveryCounts
 from .limits import QueueLimits
-
-_NOT_LOADED = object()
+from .queue_lifetime import TABLE, LifetimeEvent, QueueLifetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +44,111 @@ class QueueServices:
     """Deletes a queue if its lifetime is over."""
 
 
-class Queue(QueueContents):
+class Queue:
     """A queue of messages. Core only."""
 
-    is_sorted = False
-    """True if the order or the consumers of messages depend on their content."""
-
     def __init__(
-        self, core: CoreContext, services: QueueServices, name: str, queue_id: int, arguments: Mapping[str, Any]
+        self,
+        core: CoreContext,
+        services: QueueServices,
+        make_order: OrderFactory,
+        name: str,
+        queue_id: int,
+        arguments: Mapping[str, Any],
     ) -> None:
-        """Create an empty queue with the policy in *arguments*. Raise `StoreError` if that is not valid."""
-        super().__init__(core, name, queue_id, arguments)
+        """Create an empty queue with the policy in *arguments*. Raise `StoreError` if they are not valid."""
+        self.name = name
+        self.queue_id = queue_id
+        """The wiring's id; 0 for a queue that is not durable."""
+        self.arguments = arguments
+        self.policy = policy_of(name, arguments)
+        self.limits: QueueLimits | None = None
+        """Checks messages before they are enqueued, if the policy requires it."""
+        self.delivery_counts: DeliveryCounts | None = None
+        """Failed deliveries of its messages, on the disk, if the policy limits them."""
+        self.maker: object = None
+        """The driver of the link that the queue was made for, with which it is deleted."""
+        self.account: UserAccount | None = None
+        """The account of the user who owns the queue."""
+        self.transient_bytes = 0
+        """The memory of its messages that are not stored."""
+        self.memory_throttle: Throttle | None = None
+        """Throttles senders of transient messages while the queue holds its share of the memory."""
+        self.charged_bytes = 0
+        """Durable bytes on the queue, as the account of its owner counts them."""
+        self.owner: object = None
+        """The connection with which the queue is deleted."""
+        self.private = False
+        """True if only its owner may read it."""
+        self.messages = 0
+        """The messages on the queue, including those that consumers have and those that are not durable yet."""
+        self.taken = 0
+        """The messages that were dequeued since the broker started."""
+        self.dead_lettered = 0
+        """Dequeued messages that were rejected, or delivered too often."""
+        self.expired = 0
+        """Dequeued messages that expired."""
+        self.bindings = 0
+        """The number of bindings that lead to the queue."""
+        self._recovered = 0
+        self.waiting = 0
+        """Batches that are not durable yet: later ones wait behind them."""
+        self.locked: dict[Entry, None] = {}
+        """Messages that open transactions take off."""
+        self.draining: dict[QueueConsumer, None] = {}
+        """Consumers that drain and wait for messages that are being read."""
+        self.consumers: list[QueueConsumer] = []
+        self.memory = QueueMemory(core.memory, self.consumers)
+        self.browsers: list[QueueBrowser] = []
+        """Browsers, and consumers that filter."""
+        self.selecting: list[FilteringConsumer] = []
+        """Consumers that filter."""
+        self.detached_consumers: dict[UnsettledHolder, None] = {}
+        """Closed consumers with messages that are not requeued yet."""
+        self.producers: dict[Any, None] = {}
+        """The drivers of producers, which the queue only counts."""
+        self.was_linked = self.was_filled = False
+        """True if there was a link, or a message, since the broker started; kept for automatically deleted queues."""
+        self.positions = count(1)
+        self.replicated = False
+        """True if all members of a cluster have the queue, and order its changes."""
+        self.is_paused = False
+        """True if another member of the cluster dispatches its messages, or none does at present."""
+        self.is_owner = True
+        """True if this broker decides which messages expire, or exceed the limits."""
+        self.lifetime = QueueLifetime.ACTIVE
+        self.is_deleting = False
+        """The queue is not active: nothing is enqueued any more. `change_lifetime` sets it, and `is_deleted`."""
+        self.when_gone: list[Callable[[], None]] = []
+        """Actions that wait for the end of the deletion."""
+        self.is_deleted = False
+        self.late_selector: LateSelector | None = None
+        """Applies the selector of a subscription to messages that it was not applied to before."""
+        self._core = core
         self._services = services
-        self.order = services.local_order(self)
+        self.contents = QueueContents(core, self, self.memory, self.selecting, make_order)
+        self.add = self.contents.add
+        self._note_dequeued = self.contents.order.note_dequeued
+        self.order: QueueOrder = services.local_order(self)
         self.has_lifetime = bool(self.policy.auto_delete)
         """The queue is deleted automatically; that does not change."""
         if self.policy.has_limits:
             self.limits = QueueLimits(core, self, services.internal_queues)
+
+    @property
+    def depth(self) -> int:
+        """Messages that can be taken now, or once they are read."""
+        return self.contents.depth
+
+    @property
+    def taker_count(self) -> int:
+        """Consumers, those that select included."""
+        return len(self.consumers) + len(self.selecting)
+
+    @property
+    def enqueued(self) -> int:
+        """Messages that were enqueued since the broker started."""
+        return self.messages + self.taken - self._recovered
 
     def change(self, arguments: Mapping[str, Any]) -> None:
         """Apply other arguments, of which only changeable ones differ. A ring drops messages beyond its new limits."""
@@ -86,8 +173,90 @@ class Queue(QueueContents):
         elif not self.policy.max_deliveries and self.delivery_counts is not None:
             self.delivery_counts.emptied(())
 
+    # ---- memory ---------------------------------------------------------------------------------------------------
+
+    def may_read(self) -> bool:
+        """Return whether the next batch may be read.
+
+        Messages in memory behind the batch do not count, else they could keep it out forever."""
+        memory = self.memory
+        return memory.has_room() or bool(self.draining) or memory.is_within_allowance(self.contents.backlog.held_bytes)
+
+    def is_over_share(self, more_bytes: int) -> bool:
+        """Return whether its transient messages, or all of its owner's, fill a share together with *more_bytes*."""
+        held_bytes = self.transient_bytes
+        if self.account is not None:
+            held_bytes = max(held_bytes, self.account.transient_bytes)
+        return held_bytes + more_bytes >= self._core.memory.share_bytes
+
+    def count_transient(self, size_bytes: int) -> None:
+        """Count memory of messages that are not stored."""
+        size_bytes = max(size_bytes, -self.transient_bytes)  # those removed before they were shown do not count
+        self.transient_bytes += size_bytes
+        if self.account is not None:
+            self.account.transient_bytes += size_bytes
+
+    def stop_consumers(self) -> None:
+        """Pause dispatch (D44). Messages that are being read stay on the queue."""
+        self.is_paused = True
+
+    def start_consumers(self) -> None:
+        """Resume dispatch at the end of the step."""
+        self.is_paused = False
+        self._core.schedule_dispatch(self)
+
+    def note_change(self) -> None:
+        """Schedule checks of the queue's lifetime and of the owner's account for the end of the step."""
+        if self.has_lifetime:
+            self._core.schedule_dispatch(self)
+        if self.account is not None:
+            self._core.users.changed[self] = None
+
+    def check_lifetime(self) -> None:
+        """Delete the queue if its lifetime has ended."""
+        self._services.check_lifetime(self)
+
+    def count_dequeued(self, entries: Sequence[Entry]) -> None:
+        """Count messages that are off the queue for good, and release their memory."""
+        self.messages -= len(entries)
+        self.taken += len(entries)
+        self.memory.release(sum([entry.held_bytes for entry in entries]))
+        if self.transient_bytes:
+            self.count_transient(-sum([entry.held_bytes for entry in entries if not entry.message_id]))
+        self.note_change()
+        for entry in entries:
+            entry.gone = True
+        if self.limits is not None:
+            self.limits.count_dequeued(entries)
+        if self.delivery_counts is not None:
+            self.delivery_counts.count_dequeued(entries)
+        if self._note_dequeued is not None:
+            self._note_dequeued(entries)
+
+    def change_lifetime(self, event: LifetimeEvent) -> None:
+        """Change the state of the queue, unless *event* is ignored in this state."""
+        self.lifetime = TABLE.get((self.lifetime, event), self.lifetime)
+        self.is_deleting = self.lifetime is not QueueLifetime.ACTIVE
+        self.is_deleted = self.lifetime is QueueLifetime.DELETED
+
+    def end(self) -> None:
+        """Release all messages and memory of a queue that is deleted."""
+        self.memory.close()
+        self.count_transient(-self.transient_bytes)
+        self.change_lifetime(LifetimeEvent.REMOVED)
+        for entry in self.with_consumers():
+            entry.gone = True
+        self.contents.dispose((), "")
+
+    # ---- messages -------------------------------------------------------------------------------------------------
+
     def recovered(self, ids: Sequence[int]) -> None:
-        super().recovered(ids)
+        """Add the messages that were on the queue when the store was opened."""
+        self.messages = self._recovered = len(ids)
+        if self.limits is not None:
+            self.limits.recovered(ids)
+        self.contents.backlog.extend(1, ids)
+        self.positions = count(1 + len(ids))
         if len(ids) and (self.policy.message_ttl_ms or self.policy.expiry_address):
             self._core.post(self._look_at_times)
         if self.limits is not None:
@@ -105,13 +274,13 @@ class Queue(QueueContents):
         """Start the expiry of messages that were stored before the broker started, without waiting for consumers."""
         if not self.is_deleted:
             self.begin_timing()
-            assert self.expiry is not None
-            self.expiry.walk()
+            assert self.contents.expiry is not None
+            self.contents.expiry.walk()
 
     def begin_timing(self) -> None:
         """Create the expiry of the queue, for its first message with a time."""
-        if self.expiry is None:
-            self.expiry = Expiry(self._core, self, partial(self._services.dead_letter, self))
+        if self.contents.expiry is None:
+            self.contents.expiry = Expiry(self._core, self, partial(self._services.dead_letter, self))
 
     def new_entries(self, kept: Sequence[tuple[bytes, bool]], ids: Sequence[int], timed: bool) -> list[Entry]:
         """Return entries of new messages, in the order of *ids*; *kept* has each content, and whether it is stored.
@@ -137,44 +306,95 @@ class Queue(QueueContents):
                 entries.append(TimedEntry(message_id, position, content, len(content) + ENTRY_BYTES, times))
         return entries
 
-    def stop_consumers(self) -> None:
-        """Pause dispatch (D44). Messages that are being read stay on the queue."""
-        self.is_paused = True
+    def clear(self, user: str = "") -> int:
+        """Remove all messages that no consumer has; return how many.
 
-    def start_consumers(self) -> None:
-        """Resume dispatch at the end of the step."""
-        self.is_paused = False
-        self._core.schedule_dispatch(self)
+        Messages that are not durable yet are removed as soon as they are. *user*: the user whose turns the rest of the
+        work takes (`disposal`).
+        """
+        count = self.messages
+        kept = self.with_consumers()
+        held_bytes = sum([entry.held_bytes for entry in kept])
+        if self.order.finds_by_position:  # others find entries by position, and must see dequeued ones
+            self.contents.mark_gone()
+        self.contents.dispose(kept, user)
+        self.contents.purged_below = next(copy(self.positions))
+        self.messages = len(kept)
+        self.taken += count - len(kept)
+        self.memory.release(self.memory.held_bytes - held_bytes)
+        kept_bytes = sum([entry.held_bytes for entry in kept if not entry.message_id])
+        self.count_transient(kept_bytes - self.transient_bytes)
+        self.note_change()
+        disposal = self._core.disposal
+        if self.limits is not None:
+            disposal.add(self.limits.emptied(kept), user=user)
+        if self.delivery_counts is not None:
+            disposal.add(*self.delivery_counts.emptied(kept), user=user)
+        return count - len(kept)
 
-    def note_change(self) -> None:
-        """Schedule checks of the queue's lifetime and of the owner's account for the end of the step."""
-        if self.has_lifetime:
-            self._core.schedule_dispatch(self)
-        if self.account is not None:
-            self._core.users.changed[self] = None
+    def is_held(self, entry: Entry) -> bool:
+        """Return whether a consumer has a message, or a transaction dequeues it."""
+        return any(entry in unsettled for unsettled in self._unsettled())
 
-    def check_lifetime(self) -> None:
-        """Delete the queue if its lifetime has ended."""
-        self._services.check_lifetime(self)
+    def with_consumers(self) -> list[Entry]:
+        """Return the messages that consumers have, and those that transactions dequeue."""
+        return [entry for unsettled in self._unsettled() for entry in unsettled]
+
+    def _unsettled(self) -> list[dict[Entry, None]]:
+        holders: tuple[UnsettledHolder, ...] = (*self.consumers, *self.selecting, *self.detached_consumers)
+        return [self.locked, *[holder.unsettled for holder in holders]]
+
+    def forget(self, entries: Sequence[Entry]) -> None:
+        """Remove messages from the consumers that have them, whose outcomes then have no effect."""
+        for unsettled in self._unsettled():
+            for entry in entries:
+                unsettled.pop(entry, None)
+
+    def mark(self, entry: Entry) -> None:
+        """Mark a message as previously delivered, as the store does not record that for messages before its start."""
+        entry.previously_delivered = True
+        if not self.order.counts_failures:
+            entry.failures = 1
+        else:  # a cancelled change must not have effects, not even if a limit is set later
+            counts = self.delivery_counts
+            entry.failures = 0 if counts is None else counts.of(entry.message_id)
+            entry.min_delivery_count = 1
+
+    def failed(self, entry: Entry) -> bool:
+        """Count a failed delivery of a message; return whether that reaches the limit."""
+        entry.failures += 1
+        is_over = 0 < self.policy.max_deliveries <= entry.failures
+        if self.delivery_counts is not None and self.policy.max_deliveries and not is_over:
+            self.delivery_counts.failed(entry)
+        return is_over
+
+    def now_decides(self) -> None:
+        """Start to apply expiry and limits on this member."""
+        if self.contents.expiry is not None:
+            self.contents.expiry.wake()
+        if self.limits is not None:
+            self.limits.shown()
+        self.contents.order.now_decides()
 
     # ---- dispatch -------------------------------------------------------------------------------------------------
 
     def dispatch(self) -> None:
         """Dispatch messages to consumers, which take turns, and read ahead."""
-        if self.expiry is not None and not self.expiry.expire():
+        contents = self.contents
+        if contents.expiry is not None and not contents.expiry.expire():
             return  # expired messages must not be dispatched; a later step, scheduled by now, calls this again
-        if self.policy.paused or (self.is_paused and not self.depth):
+        if self.policy.paused or (self.is_paused and not contents.depth):
             self._end_drains()
         elif self.consumers and not self.is_paused:
             if self.late_selector is not None:
                 self._dispatch_selected(self.late_selector)
             else:
-                if self.returned or self.is_sorted:
-                    self._dispatch_returned()
-                if self.ready and not self.returned:
-                    dispatch_ready(self.ready, self.consumers)
-                if self.backlog.count:
-                    self._read_ahead()
+                order = contents.order
+                is_free = order.dispatch_returned(self.consumers) if contents.returned or order.is_sorted else True
+                if contents.ready and is_free:
+                    dispatch_ready(contents.ready, self.consumers)
+                if contents.backlog.count:
+                    order.read_ahead()
                 if self.draining:
                     self._end_drains()
         for browser in self.browsers:
@@ -182,13 +402,13 @@ class Queue(QueueContents):
 
     def _dispatch_selected(self, selector: LateSelector) -> None:
         """Dispatch the messages that the selector matches, as far as it was applied."""
+        contents, order = self.contents, self.contents.order
         behind, behind_returned, waits = selector.sift()
-        if self.returned or self.is_sorted:
-            self._dispatch_returned()
-        if self.ready and not self.returned:
-            dispatch_ready(self.ready, self.consumers)
-        if self.backlog.count and not (behind or behind_returned):
-            self._read_ahead()
+        is_free = order.dispatch_returned(self.consumers) if contents.returned or order.is_sorted else True
+        if contents.ready and is_free:
+            dispatch_ready(contents.ready, self.consumers)
+        if contents.backlog.count and not (behind or behind_returned):
+            order.read_ahead()
         if not waits:
             self._end_drains()
         selector.put_back(behind, behind_returned)
@@ -197,120 +417,6 @@ class Queue(QueueContents):
         """Return the rest of their credit to consumers that drain, and for which no message is being read."""
         for consumer in list(self.draining):
             consumer.dispatched()
-
-    def is_reading_for(self, taker: QueueConsumer) -> bool:
-        """Return whether *taker* may get more messages, from a batch that is being read."""
-        return self._reading is not None and not self.ready and taker.room() > 0
-
-    def _read_ahead(self) -> None:
-        if self._reading is not None or len(self.ready) >= self._mark:
-            return
-        if self.may_read():
-            self.read_first(self._read)
-        else:
-            self._core.memory.starved[self] = None
-
-    def read_first(self, then: Callable[[Page, list[Entry], int], None]) -> None:
-        """Read the first page of the backlog; *then* gets it, its messages, and the number of their places.
-
-        No message of it is removed meanwhile. Not to be called while another page is being read.
-        """
-        assert self._reading is None
-        self._reading = page = self.backlog.page(self.backlog.first - 1, BATCH_MESSAGES)
-        self.reading_end = page.first + len(page.ids)
-        self.load(page, lambda contents: self._read_first(page, contents, then))
-
-    def load(self, page: Page, then: Callable[[list[Loaded]], None]) -> None:
-        """Load the contents of *page*, as many as fit into a batch; *then* gets them, on the core."""
-        self._loader.load(page.stored, self.expiry is not None, then)
-
-    def entries_of(self, page: Page, contents: Sequence[Loaded]) -> tuple[list[Entry], int]:
-        """Return the messages of *page*, as far as *contents* go, and the number of its places that these cover.
-
-        Unreadable messages are reported and omitted.
-        """
-        entries: list[Entry] = []
-        loaded = iter(contents)
-        delivered_below = self.delivered_below
-        done = 0
-        for position, message_id in enumerate(page.ids, page.first):
-            if not message_id:
-                held = page.held.get(position)
-                if held is None:  # a gap
-                    done += 1
-                    continue
-                entry = held
-            else:
-                content = next(loaded, _NOT_LOADED)
-                if type(content) is bytes:
-                    entry = Entry(message_id, position, content, len(content) + ENTRY_BYTES)
-                elif content is None or type(content) is Beginning:
-                    entry = Entry(message_id, position, None, ENTRY_BYTES)
-                elif content is _NOT_LOADED:
-                    break
-                else:
-                    assert isinstance(content, CairnError)
-                    done += 1
-                    if self._core.store.holds(message_id):  # else it was dequeued while a browser read it
-                        report_unreadable(self.name, message_id, content)
-                    continue
-                recovered = message_id < delivered_below
-                if recovered or self.expiry is not None:
-                    entry = self._with_times(entry, content)
-                if recovered:
-                    self.mark(entry)
-            entries.append(entry)
-            done += 1
-        return entries, done
-
-    def _with_times(self, entry: Entry, content: object) -> Entry:
-        """Return *entry*, or a timed one in its place if its message has times."""
-        start = content.content if isinstance(content, Beginning) else content
-        times = times_of(start, self.policy.message_ttl_ms) if isinstance(start, bytes) else None
-        if times is not None:
-            self.begin_timing()
-            entry = TimedEntry(entry.message_id, entry.position, entry.content, entry.held_bytes, times)
-        if isinstance(content, Beginning):
-            entry.first_bytes = content.content
-        return entry
-
-    def _read_first(self, page: Page, contents: list[Loaded], then: Callable[[Page, list[Entry], int], None]) -> None:
-        if self._reading is not page:  # the queue was purged meanwhile
-            return
-        self._reading = None
-        self.reading_end = 0
-        page = self.backlog.page(page.first - 1, len(page.ids))  # again, with messages that were requeued meanwhile
-        entries, done = self.entries_of(page, contents)
-        then(page, entries, done)
-
-    def leave_out(self, page: Page, entries: Sequence[Entry]) -> None:
-        """Remove the first page from the backlog: *entries* were read from it, and are held from now on."""
-        self.backlog.drop(page)
-        self.memory.hold(sum([entry.held_bytes for entry in entries]))
-        self.memory.release(sum([entry.held_bytes for entry in page.held.values()]))  # they were counted before
-
-    @property
-    def is_reading(self) -> bool:
-        return self._reading is not None
-
-    def _read(self, page: Page, entries: list[Entry], done: int) -> None:
-        self.leave_out(page.cut(done), entries)
-        expiry = self.expiry
-        if expiry is not None:
-            early = expiry.early(entries)
-            self.memory.release(sum([entry.held_bytes for entry in early]))
-            expiry.hold_up(early)
-            entries = [entry for entry in entries if entry not in early]
-            expiry.watch(entries)
-        self.ready.extend(entries)
-        self.ready.extend(self.backlog.take_held())
-        self._mark = max(1, len(entries))
-        self.dispatch()
-
-    def _dispatch_returned(self) -> None:
-        """Dispatch requeued messages; those that wait for an absent consumer do not hold up `ready`."""
-        if dispatch_returned(self.returned, self.consumers) and self.ready:
-            dispatch_ready(self.ready, self.consumers)
 
 
 def dispatch_ready(ready: deque[Entry], consumers: list[QueueConsumer]) -> None:
@@ -349,32 +455,3 @@ def dispatch_ready(ready: deque[Entry], consumers: list[QueueConsumer]) -> None:
     for consumer, _, share in shares:
         if share:
             consumer.take(share)
-
-
-def dispatch_returned(returned: list[Entry], consumers: list[QueueConsumer]) -> bool:
-    """Dispatch requeued messages, a heap, one at a time; a consumer may be excluded from a message.
-
-    Return whether only messages remain that wait for another consumer: they must not hold up the messages behind them.
-    """
-    held: list[Entry] = []
-    while returned:
-        entry = heappop(returned)
-        taker = next(
-            (
-                consumer
-                for consumer in consumers
-                if consumer.room() > 0 and not (entry.excluded and consumer in entry.excluded)
-            ),
-            None,
-        )
-        if taker is not None:
-            consumers.remove(taker)
-            consumers.append(taker)
-            taker.take([entry])
-            continue
-        held.append(entry)
-        if not any(consumer.room() > 0 for consumer in consumers):
-            break
-    for entry in held:
-        heappush(returned, entry)
-    return bool(held) and all(entry.excluded for entry in returned)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ...channel.ports import Claims, DriverEnd, KeptLink, TerminalEnd
-from ..contents.ports import InternalQueue
+from ..contents.internal_queues import InternalQueue
 from ..kernel.context import CoreContext
 from ..links.queue_links import STOLEN
 from ..queues.ends import TargetQueue

@@ -64,10 +64,10 @@ class LinkEndpoints:
             end = self._add(queue, by_id.get(source_id))
             end.wait()
             if isinstance(end, ReceiverEndpoint):
-                ids = queue.backlog.page(0, queue.backlog.count).ids
+                ids = queue.contents.backlog.page(0, queue.contents.backlog.count).ids
                 wanted.setdefault(end.source, {}).update(dict.fromkeys(ids, end))
         for source, ends in wanted.items():
-            for entry in source.take_stored(ends):
+            for entry in source.contents.take_stored(ends):
                 ends.pop(entry.message_id).has(entry)
             for message_id, end in ends.items():  # the outcome was stored, but this record was not removed yet
                 self._core.post(end.let_go, message_id)

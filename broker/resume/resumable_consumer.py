@@ -172,7 +172,7 @@ class ReceiverEndpoint(LinkEndpoint):
             if self._was_lost and self.source.failed(entry):
                 self._returns.bury(self.source, entry, TOO_OFTEN, ignore)
             else:
-                self.source.give_back(entry)
+                self.source.contents.give_back(entry)
         self.release(entry)
 
 
@@ -240,7 +240,7 @@ class ResumableConsumer(Consumer):
         self._is_full = True
         for entry in entries:
             self.unsettled.pop(entry, None)
-            self._queue.give_back(entry)
+            self._queue.contents.give_back(entry)
             self.end.release(entry)
         report_unreadable(self._queue.name, entries[0].message_id, error)
         self._core.post(self._handle, ConsumerEvent.RECORDED)  # not now: the queue is being dispatched

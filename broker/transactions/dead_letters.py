@@ -72,20 +72,21 @@ class Returns:
 
         *back*: requeues it, if the queue itself does not.
         """
-        back = back or queue.give_back
+        back = back or queue.contents.give_back
         delay_ms = queue.policy.retry_delay_ms if failed else 0
         if not delay_ms or queue.is_deleted:
             back(entry)
             return
         delay_ms = min(delay_ms << min(entry.failures - 1, 32), max(queue.policy.max_retry_delay_ms, delay_ms))
-        queue.delayed[entry] = None
+        queue.contents.delayed[entry] = None
         self._core.scheduler.after(delay_ms / 1000, self._come_back, queue, entry, back)
 
     def _come_back(self, queue: SourceQueue, entry: Entry, back: Callable[[Entry], None]) -> None:
-        if entry in queue.delayed:
-            del queue.delayed[entry]
-            if queue.stands(entry):  # it has expired, and was kept outside of the order
-                queue.watch(entry)
+        contents = queue.contents
+        if entry in contents.delayed:
+            del contents.delayed[entry]
+            if contents.stands(entry):  # it has expired, and was kept outside of the order
+                contents.watch(entry)
             else:
                 back(entry)
             self._core.schedule_dispatch(queue)
@@ -104,7 +105,7 @@ class Returns:
             _count(queue, reason)
             self._let_go(queue, entry, reason, then)
             return
-        queue.delayed[entry] = None
+        queue.contents.delayed[entry] = None
         if entry.content is not None:
             self._find(queue, entry, reason, then, address, entry.whole())
         else:
@@ -151,8 +152,8 @@ class Returns:
     ) -> None:
         if isinstance(content, CairnError):
             if queue.order.still_has(entry):
-                queue.delayed.pop(entry, None)
-                queue.put_aside(entry, content)
+                queue.contents.delayed.pop(entry, None)
+                queue.contents.put_aside(entry, content)
             then(0)
         else:
             self._resolver.find_for_itself(
@@ -164,7 +165,7 @@ class Returns:
         content: bytes,
     ) -> None:  # fmt: skip
         is_purged = not queue.order.still_has(entry)
-        queue.delayed.pop(entry, None)
+        queue.contents.delayed.pop(entry, None)
         if entry.gone or is_purged:
             then(0)
             return
@@ -182,8 +183,8 @@ class Returns:
             about = {"queue": queue.name}
             told = queue.name, entry.message_id, reason, error
             log.warning("queue %s: message %d (%s) can't be moved: %s", *told, extra=about)
-            queue.delayed[entry] = None
-            self._core.scheduler.after(RETRY_S, self._come_back, queue, entry, queue.give_back)
+            queue.contents.delayed[entry] = None
+            self._core.scheduler.after(RETRY_S, self._come_back, queue, entry, queue.contents.give_back)
             lsn = 0
         then(lsn)
 

@@ -62,7 +62,7 @@ class LocalOrder:
         then(lsn)
 
     def still_has(self, entry: Entry) -> bool:
-        return entry in self._queue.delayed
+        return entry in self._queue.contents.delayed
 
     def answer(self, then: Callable[..., None], *args: Any) -> None:
         self._core.commits.when_durable(0, then, *args)
@@ -72,7 +72,7 @@ class LocalOrder:
         return True
 
     def release(self, entry: Entry, failed: bool) -> None:
-        self._queue.give_back(entry)
+        self._queue.contents.give_back(entry)
 
     def release_all(self) -> None:
         """Do nothing: all messages are back already."""

@@ -31,7 +31,7 @@ class ReplicatedMoves:
         cluster = self._cluster
         ordered, others = shared(targets), own(targets)
         content = shown(queue, entry.failures, reason, targets, content, self._core.clock.wall_us())
-        queue.delayed[entry] = None
+        queue.contents.delayed[entry] = None
         if shared([queue]):
             lsn, kept_here = self._keep_here(others, content, entry.message_id > 0)
             queue.locked[entry] = None  # it belongs to this member, even if another member leads the queue meanwhile
@@ -44,7 +44,7 @@ class ReplicatedMoves:
             return
 
         def there() -> None:
-            queue.delayed.pop(entry, None)
+            queue.contents.delayed.pop(entry, None)
             lsn = take_off(self._core, queue, entry, reason)
             self._core.commits.when_durable(lsn, then)
 
@@ -52,9 +52,9 @@ class ReplicatedMoves:
             if reason or others:
                 there()
                 return
-            queue.delayed.pop(entry, None)
+            queue.contents.delayed.pop(entry, None)
             if not entry.gone:
-                queue.give_back(entry)
+                queue.contents.give_back(entry)
                 self._core.schedule_dispatch(queue)
             refused()
 

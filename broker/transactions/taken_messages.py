@@ -146,7 +146,7 @@ class TakenMessages:
         for entry, queue in self.locked.items():
             queue.locked.pop(entry, None)
             if not entry.gone:
-                queue.give_back(entry)
+                queue.contents.give_back(entry)
                 self._core.schedule_dispatch(queue)
 
     def give_back(self) -> None:
@@ -155,7 +155,7 @@ class TakenMessages:
             taken.queue.locked.pop(taken.entry, None)
             if not taken.entry.gone:
                 taken.entry.previously_delivered = True
-                taken.queue.give_back(taken.entry)
+                taken.queue.contents.give_back(taken.entry)
 
     def _release(self) -> Iterable[Taken]:
         held, self.by_entry = self.by_entry, {}
@@ -178,7 +178,7 @@ class TakenMessages:
         taken.consumer.over(entry)
         entry.previously_delivered = True
         if returns.spares(queue):
-            queue.give_back(entry)
+            queue.contents.give_back(entry)
         elif queue.failed(entry):
             returns.bury(queue, entry, TOO_OFTEN, ignore)
         else:

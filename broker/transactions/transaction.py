@@ -302,6 +302,6 @@ class ClientTransaction:
             if isinstance(operation, Enqueue):
                 self.staging.restore(queue, operation.message_id)
             elif isinstance(operation, Dequeue):
-                for entry in queue.take_stored((operation.message_id,)):
+                for entry in queue.contents.take_stored((operation.message_id,)):
                     queue.locked[entry] = None
                     self.taken.locked[entry] = queue

@@ -53,9 +53,9 @@ def abandon(local: LocalEvent) -> None:
     if queue is not None and not queue.is_deleted:
         for entry in local.entries:
             if not entry.gone:
-                queue.delayed.pop(entry, None)
+                queue.contents.delayed.pop(entry, None)
                 entry.previously_delivered = True
-                queue.give_back(entry)
+                queue.contents.give_back(entry)
     if local.always:
         local.then()
 

@@ -182,7 +182,7 @@ class MessageHandler:
         if stored:
             self._store.dequeue_all(stored, queue.queue_id, self._clock.wall_us(), why)
         for entry in entries:
-            queue.delayed.pop(entry, None)
+            queue.contents.delayed.pop(entry, None)
         replica.count_dequeued(entries, why)
         self._touch(queue)
 
@@ -251,7 +251,7 @@ class MessageHandler:
             transaction.commit(now_us)
             ids = dict(zip(targets, transaction.message_ids, strict=True))
         for entry in entries:
-            replica.queue.delayed.pop(entry, None)
+            replica.queue.contents.delayed.pop(entry, None)
         replica.count_dequeued(entries, event.why)
         for name in targets:
             target = self._owners.replicas[name]
@@ -322,7 +322,8 @@ class MessageHandler:
         """
         if local is not None and local.queue is not replica.queue:
             local = None
-        if local is not None and not replica.acquired and sender == replica.owner and not replica.queue.delayed:
+        delayed = replica.queue.contents.delayed
+        if local is not None and not replica.acquired and sender == replica.owner and not delayed:
             return [entry for entry in local.entries if not entry.gone]  # an owner's, as in almost all cases
         entries: list[Entry] = []
         own = {} if local is None else {entry.position & ARRIVAL_MASK: entry for entry in local.entries}
@@ -333,7 +334,7 @@ class MessageHandler:
             replica.acquired.pop(position, None)
             found = own.get(position) or replica.find(position)
             if found is not None and not found.gone:
-                replica.queue.delayed.pop(found, None)
+                replica.queue.contents.delayed.pop(found, None)
                 entries.append(found)
             elif found is None and position <= replica.base and bury:
                 replica.tombstones.add(position)
@@ -342,7 +343,7 @@ class MessageHandler:
     def _restore(self, replica: Replica, entry: Entry | None) -> None:
         """Requeues an entry of this member, which does not decide about it any more."""
         if entry is not None and not entry.gone:
-            replica.queue.delayed.pop(entry, None)
+            replica.queue.contents.delayed.pop(entry, None)
             self._owners.give_back(replica, entry)
 
 

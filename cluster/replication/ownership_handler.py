@@ -269,7 +269,7 @@ class QueueOwnerHandler:
             replica.queue.memory.release(entry.held_bytes)
             replica.front[arrival] = entry
         elif not replica.is_pending_again(entry):
-            replica.queue.give_back(entry)
+            replica.queue.contents.give_back(entry)
             self._touch(replica.queue)
 
     def lost(self) -> None:

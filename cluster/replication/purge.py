@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...base.errors import StoreError
-from ...broker.messages.entry import ARRIVAL_MASK
 from ..group.group_events import Configuration
 from ..kernel import events
 from ..kernel.context import MemberContext
@@ -78,12 +77,9 @@ class Purges:
         if replica is None:
             self._answer(position, about, StoreError(f"queue {about['queue']!r}", "it was deleted"))
         elif self._owners.decider(replica) == self._state.me:
-            queue = replica.queue
             self._release_all()
-            held = [entry for entry in (*queue.with_consumers(), *queue.delayed) if not entry.gone]
-            keep = [entry.position & ARRIVAL_MASK for entry in held]
             wish = {"queue": replica.name, "by": about["by"], "number": about["number"]}
-            self._broadcaster.send(events.control("purge", **wish, keep=keep))
+            self._broadcaster.send(events.control("purge", **wish, keep=replica.unavailable()))
 
     def heard(self, message: ControlMessage) -> None:
         """Applies the purge of a queue."""

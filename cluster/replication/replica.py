@@ -140,13 +140,13 @@ class Replica:
         rest: list[Entry] = []
         for entry in entries:
             if entry.position in absent:
-                queue.leave_hole(entry.position)
+                queue.contents.order.leave_hole(entry.position)
             elif not queue.is_deleted:
                 queue.add([entry])
                 rest.append(entry)
         for entry in entries:
             if self._back.pop(entry.position, None) is not None and not queue.is_deleted:
-                queue.give_back(entry)
+                queue.contents.give_back(entry)
                 rest.append(entry)
         return rest
 
@@ -183,7 +183,7 @@ class Replica:
         if entry is None and (entry := self.front.pop(position, None)) is not None:
             self.queue.memory.hold(entry.held_bytes)
         if entry is None:
-            entry = self._find_pending(position) or self.queue.pick(position)
+            entry = self._find_pending(position) or self.queue.contents.order.pick(position)
         if entry is None:
             held = self.queue.with_consumers()
             entry = next((one for one in held if one.position & ARRIVAL_MASK == position), None)
@@ -244,25 +244,32 @@ class Replica:
                 continue
             for entry in cut_off():
                 entry.previously_delivered = True
-                queue.give_back(entry)
+                queue.contents.give_back(entry)
 
     def entries(self) -> Iterable[Entry]:
         """Yields all entries in memory."""
         queue = self.queue
+        contents = queue.contents
         for batch in self._pending:
             yield from (entry for entry in batch if entry.position not in self._absent)
         yield from self._back.values()
-        yield from queue.ready
-        yield from queue.returned
-        yield from queue.parked()
-        yield from (entry for entry in queue.delayed if not queue.stands(entry))
-        yield from queue.backlog.held()
+        yield from contents.ready
+        yield from contents.returned
+        yield from contents.order.parked()
+        yield from (entry for entry in contents.delayed if not contents.stands(entry))
+        yield from contents.backlog.held()
         yield from queue.with_consumers()
         yield from self.held.values()
 
+    def unavailable(self) -> list[int]:
+        """Returns the arrivals of messages that consumers have, or whose requeue is delayed."""
+        queue = self.queue
+        held = [entry for entry in (*queue.with_consumers(), *queue.contents.delayed) if not entry.gone]
+        return [entry.position & ARRIVAL_MASK for entry in held]
+
     def stored(self) -> list[tuple[int, int]]:
         """Returns the positions and IDs of all messages that are only on disk."""
-        page = self.queue.backlog.page(0, self.queue.backlog.count)
+        page = self.queue.contents.backlog.page(0, self.queue.contents.backlog.count)
         return [(position, message_id) for position, message_id in enumerate(page.ids, page.first) if message_id]
 
     def were_delivered(self) -> None:
@@ -274,7 +281,7 @@ class Replica:
         here = (*pending, *self._back.values(), *self.front.values())
         # not below the end of the journal: a block that is not written yet assigns lower IDs to what follows
         highest = max([entry.message_id for entry in here], default=0)
-        self.queue.were_delivered(max(highest, self.queue.backlog.highest_id()) + 1)
+        self.queue.contents.were_delivered(max(highest, self.queue.contents.backlog.highest_id()) + 1)
         for entry in here:
             entry.previously_delivered = True
             entry.failures = max(1, entry.failures)
@@ -295,4 +302,4 @@ class Replica:
         self._note = None
         self.base = 0
         next_one = self._pending[0][0].position if self._pending else self.last + 1
-        self.queue.put_before(front, next_one)
+        self.queue.contents.order.put_before(front, next_one)

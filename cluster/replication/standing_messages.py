@@ -31,7 +31,7 @@ def standing_messages(replica: Replica, last: int, unheard: Iterable[Entry]) -> 
         for entry in chain(replica.entries(), unheard)
         if entry.position & ARRIVAL_MASK <= last and not entry.gone
     }
-    below = replica.queue.delivered_below
+    below = replica.queue.contents.delivered_below
     for position, message_id in replica.stored():
         if position <= last and position not in found:
             found[position] = StandingMessage(position, message_id, 2 if message_id < below else 0, None)

@@ -70,7 +70,7 @@ class TransactionHandler:
         ids = self._store_all(puts, offs)
         for replica, entries, why in offs:
             for entry in entries:
-                replica.queue.delayed.pop(entry, None)
+                replica.queue.contents.delayed.pop(entry, None)
                 replica.queue.locked.pop(entry, None)
             replica.count_dequeued(entries, why)
             self._touch(replica.queue)

@@ -50,7 +50,10 @@ class QueueType(Named):
                     "unsettled", meaning="Messages that consumers hold, or that wait for requeueing or for durability.",
                     read=lambda q: max(0, q.messages - q.depth),
                 ),
-                number("backlog", meaning="Ready messages that are only on disk.", read=lambda q: q.backlog.stored),
+                number(
+                    "backlog", meaning="Ready messages that are only on disk.",
+                    read=lambda q: q.contents.backlog.stored,
+                ),
                 number(
                     "held-bytes", meaning="Memory used by the queue's messages.",
                     read=lambda q: q.memory.held_bytes,

@@ -172,7 +172,7 @@ class _Mover:
         self._turn()
 
     def dispatched(self) -> None:
-        if self._queue.is_reading_for(self):
+        if self._queue.contents.order.is_reading_for(self):
             return
         self._queue.draining.pop(self, None)
         if not self._mine and not self._turning:
@@ -195,20 +195,21 @@ class _Mover:
         """Look for the message at the next position, or end."""
         if positions:
             user, looked = self._call.link.wish.user, partial(self._looked, positions[0])
-            turn_page(self._core.background, self._queue, positions.popleft() - 1, 1, user, looked)
+            turn_page(self._core.background, self._queue.contents, positions.popleft() - 1, 1, user, looked)
         else:
             self._end()
 
     def _looked(self, position: int, entries: list[Entry]) -> None:
         """Acquire the message at *position*, which is the first of *entries*, or in the backlog, or not available."""
-        queue = self._queue
+        contents = self._queue.contents
+        backlog = contents.backlog
         entry = entries[0] if entries and entries[0].position == position else None
-        if entry is None and queue.backlog.count and position >= max(queue.backlog.first, queue.reading_end):
-            page = queue.backlog.page(position - 1, 1)
+        if entry is None and backlog.count and position >= max(backlog.first, contents.reader.end):
+            page = backlog.page(position - 1, 1)
             if page.ids and page.first == position:
                 entry = page.held.get(position) or Entry(page.ids[0], position, None, ENTRY_BYTES)
-        if entry is not None and not self._ended and not entry.gone and queue.is_timely(entry):
-            found = queue.take_out(entry)
+        if entry is not None and not self._ended and not entry.gone and contents.is_timely(entry):
+            found = contents.take_out(entry)
             if found is not None:
                 self.take([found])
                 return
@@ -263,7 +264,7 @@ class _Mover:
             if isinstance(content, bytes):
                 self._move(content)
             elif not self._mine[0].gone:
-                self._queue.put_aside(self._done(), content)
+                self._queue.contents.put_aside(self._done(), content)
         self._step()
 
     def _move(self, content: bytes) -> None:

@@ -47,7 +47,7 @@ class PeekOperation:
         queue: BrowsedQueue = of.wanted(call, BROWSE)
         user = call.link.wish.user
         looked = partial(self._looked, call, queue, after, most, body_bytes)
-        turn_page(self._core.background, queue, after, most, user, looked)
+        turn_page(self._core.background, queue.contents, after, most, user, looked)
 
     def _looked(
         self, call: Call, queue: BrowsedQueue, after: int, most: int, body_bytes: int, entries: list[Entry]
@@ -55,14 +55,14 @@ class PeekOperation:
         if entries:
             self._tell(call, entries, body_bytes)
             return
-        page = queue.backlog.page(after, most)
+        page = queue.contents.backlog.page(after, most)
         if not page.ids:
             call.answer({"messages": [], "next": None})
         else:
-            queue.load(page, partial(self._read, call, queue, page, body_bytes))
+            queue.contents.reader.load(page, partial(self._read, call, queue, page, body_bytes))
 
     def _read(self, call: Call, queue: BrowsedQueue, page: Page, body_bytes: int, contents: list[Loaded]) -> None:
-        entries, done = queue.entries_of(page, contents)
+        entries, done = queue.contents.reader.entries_of(page, contents)
         if entries:
             self._tell(call, entries, body_bytes)
         else:  # gaps, or they were dequeued meanwhile, or are unreadable

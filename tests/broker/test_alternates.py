@@ -76,7 +76,7 @@ class Routed(Policed):
         self.make("of-the-dead", dead_letter_address=f"x0/{KEY}")
         self.send("of-the-dead", "m")
         queue = self.world.queue("of-the-dead")
-        [entry] = queue.ready
+        [entry] = queue.contents.ready
         found: list[Any] = []
         self.world.do(self.world.broker.returns.look_up, queue, entry, "rejected", 1, found.append)
         for target in found[0][0]:
@@ -92,7 +92,7 @@ class Routed(Policed):
     def moved(self) -> None:
         self.make("from")
         self.send("from", "m")
-        [message] = self.world.queue("from").ready
+        [message] = self.world.queue("from").contents.ready
         place = ExchangeTarget(self.world.broker.nodes.exchanges["x0"], KEY)
 
         def move() -> None:

@@ -63,7 +63,7 @@ def test_a_deep_queue_leaves_room_for_others() -> None:
     limit = 1 << 20
     world = World(limit)
     fill(world, "deep", 8000)
-    assert world.queue("deep").backlog.count > 4000
+    assert world.queue("deep").contents.backlog.count > 4000
     batch = 500 * 500
     assert limit / 2 <= world.broker.core.memory.used_bytes <= limit / 2 + batch
     fill(world, "other", 8000)

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, RELEASED
+from cairnmq.broker.contents import arrival_order, backlog_reader
 from cairnmq.broker.kernel import memory_budget as memory
 from cairnmq.broker.kernel import queue_memory
 from cairnmq.broker.kernel.memory_budget import ENTRY_BYTES
 from cairnmq.broker.messages import backlog
-from cairnmq.broker.queues import contents, queue
 from tests.harness.broker.world import FakeTerminal, World, message, number_of
 
 LIMIT_BYTES = 12_000
@@ -34,8 +34,8 @@ def _small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backlog, "CHUNK_MESSAGES", 7)
         patch.setattr(queue_memory, "ALLOWANCE_BYTES", ALLOWANCE_BYTES)
-        patch.setattr(contents, "BATCH_MESSAGES", BATCH_MESSAGES)
-        patch.setattr(queue, "BATCH_MESSAGES", BATCH_MESSAGES)
+        patch.setattr(arrival_order, "BATCH_MESSAGES", BATCH_MESSAGES)
+        patch.setattr(backlog_reader, "BATCH_MESSAGES", BATCH_MESSAGES)
         yield
 
 
@@ -196,7 +196,8 @@ class DeepQueue(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         found = self.world.queue()
-        held = [*found.ready, *found.returned, *self.out.values(), *found.backlog.page(0, 1 << 30).held.values()]
+        there = found.contents
+        held = [*there.ready, *there.returned, *self.out.values(), *there.backlog.page(0, 1 << 30).held.values()]
         assert len({id(entry) for entry in held}) == len(held)
         held_bytes = sum(entry.held_bytes for entry in held)
         assert found.memory.held_bytes == held_bytes == self.world.broker.core.memory.used_bytes

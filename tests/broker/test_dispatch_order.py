@@ -9,9 +9,10 @@ from heapq import heapify
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cairnmq.broker.contents.arrival_order import dispatch_returned
 from cairnmq.broker.contents.ports import LinkErrors, QueueConsumer
 from cairnmq.broker.messages.entry import Entry
-from cairnmq.broker.queues.queue import dispatch_ready, dispatch_returned
+from cairnmq.broker.queues.queue import dispatch_ready
 
 
 class Taker:

@@ -161,7 +161,7 @@ def move(policed: Transacting, taker: FakeTerminal) -> None:
     queue, dead = policed.world.queue(), policed.world.queue("dead")
 
     def moved() -> None:
-        entry = queue.take_oldest()
+        entry = queue.contents.order.take_oldest()
         assert entry is not None
         policed.world.broker.returns.move(queue, entry, dead, entry.whole(), lambda: None)
 

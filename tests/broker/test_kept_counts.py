@@ -97,7 +97,7 @@ def test_counts_of_another_log_are_none_of_this_ones(policed: Policed) -> None:
     policed.make("q", max_deliveries=3)
     policed.send("q", "a")
     policed.make(COUNTS, x_log="another")
-    message_id = policed.world.queue().ready[0].message_id
+    message_id = policed.world.queue().contents.ready[0].message_id
     policed.world.store.put(policed.world.queue(COUNTS).queue_id, RECORD.pack(message_id, 2), 0)
     policed.world.store.kick()
     policed.restart()

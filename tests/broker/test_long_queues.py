@@ -65,7 +65,7 @@ def test_purge_and_deletion_of_a_long_queue_leave_others_their_turns(busy: Polic
         busy.make("q", priorities=True)
     fill(busy.world, "q", durable=kind == "durable")
     queue = busy.world.queue()
-    entries = [*queue.ready, *queue.returned]
+    entries = [*queue.contents.ready, *queue.contents.returned]
     assert len(entries) == MANY
     taker = busy.open("q", 3)
     held = {tag for tag, _ in taker.forwarded}
@@ -87,7 +87,8 @@ def test_purge_and_deletion_of_a_long_queue_leave_others_their_turns(busy: Polic
     assert all(entry.gone == (how == "delete" or entry not in held) for entry in entries)
     if how == "purge":
         assert queue.depth == 5
-        assert queue.memory.held_bytes == sum(entry.held_bytes for entry in (*queue.ready, *queue.returned, *held))
+        there = queue.contents
+        assert queue.memory.held_bytes == sum(entry.held_bytes for entry in (*there.ready, *there.returned, *held))
 
 
 def test_purge_of_a_memory_store_leaves_others_their_turns() -> None:
@@ -129,15 +130,15 @@ def test_pages_of_a_queue_in_no_order_are_looked_for_in_slices(
         busy.world.do(taker.driver.close, [tag for tag, _ in taker.forwarded], False, True)
     queue, broker = busy.world.queue(), busy.world.broker
     monkeypatch.setattr(paging, "LOOK_AT_ONCE", 64)
-    assert queue.unordered_count > MANY // 2
+    assert queue.contents.unordered_count > MANY // 2
     draw = random.Random(5)
-    everything = queue.in_memory(-1, MANY)
+    everything = queue.contents.in_memory(-1, MANY)
     assert len(everything) == MANY
     for most in (1, 100, 1000, 3000):
         after = draw.choice(everything).position
         pages: list[list[Entry]] = []
-        expected = queue.in_memory(after, most)
-        busy.world.do(paging.turn_page, broker.core.background, queue, after, most, "evil", pages.append)
+        expected = queue.contents.in_memory(after, most)
+        busy.world.do(paging.turn_page, broker.core.background, queue.contents, after, most, "evil", pages.append)
         assert not pages
         go_on(busy, lambda: 0)
         assert pages == [expected]

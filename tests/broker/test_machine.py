@@ -291,11 +291,11 @@ class Machine(RuleBasedStateMachine):
         used = broker.core.memory.used_bytes
         assert used == sum(queue.memory.held_bytes for queue in broker.nodes.queues.values())
         for queue in broker.nodes.queues.values():
-            if queue.name in POLICIES and not queue.is_reading and not queue.delayed:
+            if queue.name in POLICIES and not queue.contents.reader.is_reading and not queue.contents.delayed:
                 held = len(queue.with_consumers())
-                alive = sum(not entry.gone for entry in (*queue.ready, *queue.returned))
+                alive = sum(not entry.gone for entry in (*queue.contents.ready, *queue.contents.returned))
                 parked = sum(map(len, getattr(queue, "_parked", {}).values()))
-                stored = queue.backlog.count - queue.backlog.holes
+                stored = queue.contents.backlog.count - queue.contents.backlog.holes
                 assert queue.messages == held + alive + parked + stored, queue.name
 
     def teardown(self) -> None:

@@ -47,7 +47,7 @@ def test_a_ring_of_a_deep_queue_drops_what_is_not_in_memory(policed: Policed) ->
     policed.make("q", max_messages=100, overflow="ring")
     for n in range(300):
         policed.send("q", str(n).rjust(500))
-    assert policed.world.queue().backlog.count > 0
+    assert policed.world.queue().contents.backlog.count > 0
     assert [int(body) for body in policed.bodies("q")] == list(range(200, 300))
 
 
@@ -217,7 +217,7 @@ def test_a_deep_queue_without_consumers_shrinks_as_its_messages_expire() -> None
     policed.make("q")
     for n in range(200):
         policed.send("q", str(n).rjust(500), ttl=10 if n < 150 else 1000)
-    assert policed.world.queue().backlog.count > 100
+    assert policed.world.queue().contents.backlog.count > 100
     policed.world.advance(11)
     policed.world.read_all()
     assert policed.world.queue().messages == 50

@@ -160,7 +160,7 @@ class Selecting(RuleBasedStateMachine):
         self.world.read_all()
         assert self.world.broker.core.memory.used_bytes == 0
         assert self.world.store.messages() == {}
-        assert self.world.queue().backlog.holes == 0
+        assert self.world.queue().contents.backlog.holes == 0
 
     def look(self) -> None:
         for client in self.clients:
@@ -177,7 +177,8 @@ class Selecting(RuleBasedStateMachine):
             return
         found = self.world.queue()
         out = [entry for client in self.clients for entry in client.out.values()]
-        held = [*found.ready, *found.returned, *out, *found.backlog.page(0, 1 << 30).held.values()]
+        there = found.contents
+        held = [*there.ready, *there.returned, *out, *there.backlog.page(0, 1 << 30).held.values()]
         assert len({id(entry) for entry in held}) == len(held)
         held_bytes = sum(entry.held_bytes for entry in held)
         assert found.memory.held_bytes == held_bytes == self.world.broker.core.memory.used_bytes
@@ -185,7 +186,7 @@ class Selecting(RuleBasedStateMachine):
             content = len(entry.content) if isinstance(entry.content, bytes) else 0
             assert entry.held_bytes == content + ENTRY_BYTES
         assert found.depth == len(self.waiting)
-        before = [entry.position for entry in [*sorted(found.returned), *found.ready]]
+        before = [entry.position for entry in [*sorted(there.returned), *there.ready]]
         assert before == sorted(before)
 
     @invariant()
@@ -208,8 +209,8 @@ def test_what_comes_back_while_its_place_is_read_is_not_lost() -> None:
     sender = world.open(to_client=False)
     for number in range(1, 31):
         world.send(sender, (number, colourful(number, 600, True), 0))
-    assert world.queue().backlog.count > 10
-    first = world.queue().backlog.first
+    assert world.queue().contents.backlog.count > 10
+    first = world.queue().contents.backlog.first
     selecting_one, in_line = Client(world, (first + 1) % 3), Client(world, None)
     credit = sum(map(selecting_one.wants, range(1, first + 2)))
     world.do(selecting_one.terminal.driver.request, credit, False)
@@ -218,7 +219,7 @@ def test_what_comes_back_while_its_place_is_read_is_not_lost() -> None:
     assert first + 1 in taken
     world.do(in_line.terminal.driver.request, 100, True)
     assert world.readings
-    assert world.queue().reading_end > first + 1
+    assert world.queue().contents.reader.end > first + 1
     world.do(selecting_one.terminal.driver.close, list(taken.values()), False, True)
     world.read_all()
     world.do(in_line.terminal.driver.request, 200, True)

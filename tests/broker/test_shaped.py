@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, RELEASED
+from cairnmq.broker.contents.sorted_order import take_from_heap
 from cairnmq.broker.messages.entry import Entry
-from cairnmq.broker.queues.sorted_queue import take_from_heap
 from tests.harness.broker.policies import Policed, decoded, either
 from tests.harness.broker.world import FakeTerminal
 

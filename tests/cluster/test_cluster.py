@@ -334,7 +334,7 @@ def test_what_is_given_back_before_it_is_safe_is_found_again() -> None:  # D4, D
     harness[3].start()
     assert harness.until(lambda: harness[3].serves)
     follower = harness[3].core
-    assert follower.owners.replicas["q"].queue.backlog.count
+    assert follower.owners.replicas["q"].queue.contents.backlog.count
     is_safe = follower.commits._is_safe
     follower.commits._is_safe = lambda waiting: False  # type: ignore[method-assign]  # acknowledgements are slow
     sender.send(range(300, 310))

@@ -24,21 +24,21 @@ def test_what_fails_again_while_it_waits_here_is_still_here() -> None:  # D4, D1
     sender.send(range(10, 20))
     assert harness.until(lambda: len(receiver.unsettled) == 20)
     follower: Queue = harness[3].core.owners.replicas["q"].queue
-    assert follower.backlog.count, "what was brought stands there, and so what comes behind it"
+    assert follower.contents.backlog.count, "what was brought stands there, and so what comes behind it"
     harness[3].asleep = True
     for failures in (1, 2):  # it will hear both at once
         receiver.settle_as([4, 7, 15], FAIL, failed=True)
         assert harness.until(lambda many=20 + 3 * failures: len(receiver.order) == many)  # type: ignore[misc]
     harness[3].asleep = False
     harness.run(0.02)
-    assert len(follower.delayed) == 3, "there they still wait"
+    assert len(follower.contents.delayed) == 3, "there they still wait"
     harness.run(0.5)
     assert harness.same_everywhere()
     receiver.settle_as(range(20), ACCEPT)
     assert harness.until(lambda: len(receiver.accepted) == 20)
     harness.run(0.1)
     assert all(not member.contents("q") for member in harness.members.values())
-    assert (follower.messages, follower.delayed) == (0, {})
+    assert (follower.messages, follower.contents.delayed) == (0, {})
 
 
 def test_what_is_on_its_way_back_when_a_newcomer_asks_is_brought_to_it() -> None:  # D1, D4, rule 9

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from cairnmq.broker.contents.sorted_order import SortedOrder
 from cairnmq.broker.queues.deduplication import Deduplication
 from cairnmq.broker.queues.queue import Queue
-from cairnmq.broker.queues.sorted_queue import SortedQueue
 from cairnmq.cluster.group.member_id import MemberId
 from cairnmq.cluster.group.membership import GroupMembership
 from cairnmq.cluster.health.liveness import Liveness
@@ -138,7 +138,7 @@ def shares_groups_among_members(patch: pytest.MonkeyPatch) -> None:
 
 
 def leaves_what_a_dead_owner_had_replaced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SortedQueue, "now_decides", lambda self: None)
+    patch.setattr(SortedOrder, "now_decides", lambda self: None)
 
 
 def hands_out_what_it_may_not_own(patch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def test_what_is_accepted_while_it_still_waits_here_is_off_the_queue(shape: dict
     harness[3].asleep = False
     harness.run(0.3)
     queue = harness[3].core.owners.replicas["q"].queue
-    assert (on_queue(harness, 3), queue.messages, queue.delayed) == ([], 0, {})
+    assert (on_queue(harness, 3), queue.messages, queue.contents.delayed) == ([], 0, {})
     harness.run(0.5)
     is_same(harness)
 
@@ -89,7 +89,7 @@ def test_what_is_accepted_before_it_is_read_here_is_off_the_queue() -> None:  # 
     assert harness.until(lambda: all(member.serves for member in harness.members.values())), harness.why()
     harness[3].is_reader_slow = True
     receiver = takes(harness, 1, 5)
-    assert harness[3].core.owners.replicas["q"].queue.backlog.count == 5, "nothing of it has been read"
+    assert harness[3].core.owners.replicas["q"].queue.contents.backlog.count == 5, "nothing of it has been read"
     receiver.settle_as([1, 3], FAIL, failed=True)
     harness.run(0.1)
     receiver.request(10)

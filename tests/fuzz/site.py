@@ -135,10 +135,10 @@ class Site:
         for queue in self.broker.nodes.queues.values():
             links = [*queue.consumers, *queue.browsers, *queue.producers, *queue.detached_consumers]
             assert not links, f"{queue.name} has links still: {links}"
-            if queue.expiry is not None:
-                queue.expiry.clean(True)  # what is over may stand between others for a while
+            if queue.contents.expiry is not None:
+                queue.contents.expiry.clean(True)  # what is over may stand between others for a while
             seen = (queue.messages, queue.waiting, queue.is_deleted)
-            assert seen == (queue.depth + len(queue.delayed), 0, False), f"{queue.name}: {seen}"
+            assert seen == (queue.depth + len(queue.contents.delayed), 0, False), f"{queue.name}: {seen}"
 
 
 class Client:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cairnmq.broker.contents.arrival_order import ArrivalOrder
 from cairnmq.broker.kernel.queue_memory import QueueMemory
 from cairnmq.broker.queues.queue import Queue
 from cairnmq.broker_plugin.run import RunningBroker
@@ -78,6 +79,6 @@ def test_the_check_covers_management_and_the_cluster(method: Any) -> None:
     assert isinstance(on_thread("cairnmq-worker-9", method), core_only.OffTheCore)
 
 
-@pytest.mark.parametrize("method", [Queue.dispatch, Queue.add, Queue.give_back, QueueMemory.hold])
+@pytest.mark.parametrize("method", [Queue.dispatch, ArrivalOrder.add, ArrivalOrder.give_back, QueueMemory.hold])
 def test_the_check_covers_a_queue(method: Any) -> None:
     assert hasattr(method, "__wrapped__")

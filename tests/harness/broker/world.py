@@ -13,10 +13,10 @@ import pytest
 from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.broker.broker import Broker
+from cairnmq.broker.contents import arrival_order, backlog_reader
 from cairnmq.broker.kernel import queue_memory
 from cairnmq.broker.links import filtered_consumer as selecting
 from cairnmq.broker.messages import backlog
-from cairnmq.broker.queues import contents, queue
 from cairnmq.broker.queues.queue import Queue
 from cairnmq.channel.ports import (
     Answer,
@@ -55,8 +55,8 @@ def small_pages() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backlog, "CHUNK_MESSAGES", 7)
         patch.setattr(queue_memory, "ALLOWANCE_BYTES", 1500)
-        patch.setattr(contents, "BATCH_MESSAGES", 5)
-        patch.setattr(queue, "BATCH_MESSAGES", 5)
+        patch.setattr(arrival_order, "BATCH_MESSAGES", 5)
+        patch.setattr(backlog_reader, "BATCH_MESSAGES", 5)
         patch.setattr(selecting, "PAGE_MESSAGES", 4)
         patch.setattr(selecting, "JUDGE_AT_ONCE", 6)
         patch.setattr(selecting, "BEGINNINGS_AT_ONCE", 2)

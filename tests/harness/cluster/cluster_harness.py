@@ -226,7 +226,7 @@ class SimulatedMember:
     def marks(self, name: str) -> dict[int, tuple[bool, int]]:
         """Of each message here, by its position: whether it was delivered before, and how often that failed."""
         replica = self.core.owners.replicas[name]
-        below = replica.queue.delivered_below
+        below = replica.queue.contents.delivered_below
         found = {position: (message_id < below, int(message_id < below)) for position, message_id in replica.stored()}
         for entry in replica.entries():
             if not entry.gone:

@@ -1,4 +1,4 @@
-"""Queues whose order or choice of consumers depends on messages: priorities, last values, groups, one consumer.
+"""The order of a sorted queue: by priority, and by last values, groups or a single consumer that depend on messages.
 
 All available messages are in one heap by their positions, and a position begins with the priority, so the heap's order
 is the order of delivery. A message that takes 8 bytes in the backlog of a plain queue is an entry here, without its
@@ -16,35 +16,37 @@ determines which of them are replaced. Core only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...amqp.codec import header, sections
 from ...amqp.codec.primitives import Malformed
 from ...base.errors import CairnError
 from ...store.contract.dequeue_reason import Why
-from ..contents.ports import QueueConsumer
-from ..kernel.context import CoreContext
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..messages.backlog import Page
 from ..messages.entry import ARRIVAL_BITS, ARRIVAL_MASK, Entry, HeldContent
-from .queue import Queue, QueueServices
+from .contents import QueueContents
+from .ports import ContentsOwner, QueueConsumer
+
+if TYPE_CHECKING:
+    from ..kernel.context import CoreContext
 
 HIGHEST = 9
 """The highest priority; higher ones count as this one."""
 
 
-class SortedQueue(Queue):
-    """A queue that sorts its messages, or chooses their consumers, by properties of messages."""
+class SortedOrder:
+    """The order of the messages of a sorted queue, and the choice of their consumers."""
 
     is_sorted = True
 
-    def __init__(
-        self, core: CoreContext, services: QueueServices, name: str, queue_id: int, arguments: Mapping[str, Any]
-    ) -> None:
-        super().__init__(core, services, name, queue_id, arguments)
+    def __init__(self, core: CoreContext, queue: ContentsOwner, contents: QueueContents) -> None:
+        self._core = core
+        self._queue = queue
+        self._contents = contents
         self._values: dict[str, Entry] = {}
         """The newest message of each value."""
         self._value_of: dict[Entry, str] = {}
@@ -57,49 +59,59 @@ class SortedQueue(Queue):
         """Messages that a newer one with the same value replaced."""
         self._by_arrival: dict[int, Entry] = {}
         """All sorted messages of a replicated queue, by arrival."""
-        if queue_id:
+        if queue.queue_id:
             core.post(self._sort)
 
     @property
-    def depth(self) -> int:
-        return super().depth + sum(map(len, self._parked.values()))
+    def parked_count(self) -> int:
+        return sum(map(len, self._parked.values()))
+
+    def parked(self) -> Iterable[Entry]:
+        return chain.from_iterable(self._parked.values())
+
+    def is_away(self, entry: Entry) -> bool:
+        return entry.gone or entry in self._contents.delayed
 
     # ---- arrivals -------------------------------------------------------------------------------------------------
 
     def _sort(self) -> None:
         """Sort the messages that were stored when the store was opened, a page at a time."""
-        if self.backlog.count and not self.is_reading and not self.is_deleted:
-            self.read_first(self._sorted)
+        contents = self._contents
+        if contents.backlog.count and not contents.reader.is_reading and not self._queue.is_deleted:
+            contents.reader.read_first(self._sorted)
 
     def _sorted(self, page: Page, entries: list[Entry], done: int) -> None:
-        self.leave_out(page.cut(done), ())
+        contents = self._contents
+        contents.reader.leave_out(page.cut(done), ())
         self.add(entries)
         self._sort()
-        if not self.backlog.count:
-            self.trim()
-            self._core.schedule_dispatch(self)
+        if not contents.backlog.count:
+            self._queue.trim()
+            self._core.schedule_dispatch(self._queue)
 
     def add(self, entries: Sequence[Entry]) -> None:
-        if not self.is_purged(entries[0]):
+        if not self._contents.is_purged(entries[0]):
             self._add(entries)
 
     def _add(self, entries: Sequence[Entry]) -> None:
-        early = {} if self.expiry is None else self.expiry.early(entries)
+        contents = self._contents
+        expiry, memory = contents.expiry, contents.memory
+        early = {} if expiry is None else expiry.early(entries)
         for entry in entries:
             self._classify(entry)
-            if not self.memory.has_room() and entry.message_id and entry.content is not None:
+            if not memory.has_room() and entry.message_id and entry.content is not None:
                 entry.content, entry.held_bytes = None, ENTRY_BYTES
             entry.first_bytes = b""
             if entry in early:
                 continue
-            self.memory.hold(entry.held_bytes)
-            if self.expiry is not None:
-                self.expiry.watch((entry,))
-            heappush(self.returned, entry)
-            for selecting in self.selecting:
+            memory.hold(entry.held_bytes)
+            if expiry is not None:
+                expiry.watch((entry,))
+            heappush(contents.returned, entry)
+            for selecting in contents.selecting:
                 selecting.look_again(entry)
-        if early and self.expiry is not None:
-            self.expiry.hold_up(early)
+        if early and expiry is not None:
+            expiry.hold_up(early)
         self._drop_stale()
 
     def put_before(self, front: Sequence[Entry], end: int) -> None:
@@ -111,9 +123,9 @@ class SortedQueue(Queue):
 
     def _classify(self, entry: Entry) -> None:
         """Set the priority, group and value of a message from its content; a malformed message has none of them."""
-        policy = self.policy
+        policy = self._queue.policy
         start = self._start_of(entry)
-        if self.order.finds_by_position:
+        if self._queue.order.finds_by_position:
             self._by_arrival[entry.position & ARRIVAL_MASK] = entry
         try:
             if policy.priorities:
@@ -149,17 +161,15 @@ class SortedQueue(Queue):
 
     def _drop_stale(self) -> None:
         """Dequeue replaced messages, or those that a consumer has when they are requeued."""
-        if not self._stale or not self.is_owner:
+        if not self._stale or not self._queue.is_owner:
             return
         stale, self._stale = self._stale, {}
-        self.order.drop_free([*stale], Why.REPLACED, self._take_away)
+        self._queue.order.drop_free([*stale], Why.REPLACED, self._take_away)
 
     def now_decides(self) -> None:
-        super().now_decides()
         self._drop_stale()
 
-    def count_dequeued(self, entries: Sequence[Entry]) -> None:
-        super().count_dequeued(entries)
+    def note_dequeued(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             self._group_of.pop(entry, None)
             value = self._value_of.pop(entry, None)
@@ -169,19 +179,19 @@ class SortedQueue(Queue):
             self._by_arrival.pop(entry.position & ARRIVAL_MASK, None)
 
     def give_back(self, entry: Entry) -> None:
-        if self.order.finds_by_position and entry.position & ARRIVAL_MASK not in self._by_arrival:
+        if self._queue.order.finds_by_position and entry.position & ARRIVAL_MASK not in self._by_arrival:
             if entry.content is None and not getattr(entry, "first_bytes", b""):
-                self.delayed[entry] = None
+                self._contents.delayed[entry] = None
                 self._core.loader.load_beginnings([entry.message_id], lambda found: self._read_begun(entry, found[0]))
                 return
             self._classify(entry)  # it was dequeued before it was shown here
         value = self._value_of.get(entry)
         is_stale = value is not None and self._values.get(value) is not entry
-        if is_stale and self.order.drop_returned(entry, Why.REPLACED):
+        if is_stale and self._queue.order.drop_returned(entry, Why.REPLACED):
             return
-        self.watch(entry)
-        heappush(self.returned, entry)
-        for selecting in self.selecting:
+        self._contents.watch(entry)
+        heappush(self._contents.returned, entry)
+        for selecting in self._contents.selecting:
             selecting.look_again(entry)
         if is_stale:
             self._stale[entry] = None
@@ -193,58 +203,44 @@ class SortedQueue(Queue):
             return
         entry.first_bytes = found if isinstance(found, bytes) else b""
         self._classify(entry)
-        if entry in self.delayed:
-            del self.delayed[entry]
+        if entry in self._contents.delayed:
+            del self._contents.delayed[entry]
             self.give_back(entry)
-            self._core.schedule_dispatch(self)
+            self._core.schedule_dispatch(self._queue)
 
     def pick(self, position: int) -> Entry | None:
         entry = self._by_arrival.get(position)
         if entry is None:
-            self._forget_delayed(position)  # its requeue is pending, and it was never sorted
-            found, self._was_delayed = self._was_delayed, None
-            if found is None and self.backlog.count and position >= self.backlog.first:
-                found = self._pick_backlog(position)
+            found = self._contents.take_delayed(position)  # its requeue is pending, and it was never sorted
+            if found is None and self._contents.backlog.count and position >= self._contents.backlog.first:
+                found = self._contents.take_from_backlog(position)
                 self._core.post(self._sort)  # messages of the interrupted read may have to be read again
             return found
-        if entry in self.delayed:
-            del self.delayed[entry]
+        if entry in self._contents.delayed:
+            del self._contents.delayed[entry]
             self._take_away(entry)
             return entry
         return entry if not entry.gone and self._take_away(entry) else None
 
     def _take_away(self, entry: Entry) -> bool:
         """Remove a message that no consumer has; return whether it was waiting."""
-        return any(take_from_heap(heap, entry) for heap in (self.returned, *self._parked.values()))
-
-    def parked(self) -> Iterable[Entry]:
-        return chain.from_iterable(self._parked.values())
-
-    def were_delivered(self, below: int) -> None:
-        super().were_delivered(below)
-        for entry in self.parked():
-            entry.previously_delivered = True
-            entry.failures = max(1, entry.failures)
-
-    def stands(self, entry: Entry) -> bool:
-        return super().stands(entry) or any(entry in parked for parked in self._parked.values())
+        return any(take_from_heap(heap, entry) for heap in (self._contents.returned, *self._parked.values()))
 
     def take_oldest(self) -> Entry | None:
         """Remove and return the oldest message of the lowest priority, or None."""
-        waiting = [entry for entry in self.returned if not (entry.gone or entry in self.delayed)]
+        waiting = [entry for entry in self._contents.returned if not (entry.gone or entry in self._contents.delayed)]
         if not waiting:
             return None
         oldest = max(waiting, key=lambda entry: (entry.position >> ARRIVAL_BITS, -entry.position))
-        self.returned.remove(oldest)
-        heapify(self.returned)
+        self._contents.returned.remove(oldest)
+        heapify(self._contents.returned)
         return oldest
 
-    def _dispose(self, kept: Sequence[Entry], user: str) -> None:
-        super()._dispose(kept, user)
+    def dispose(self, kept: Sequence[Entry], user: str) -> None:
         disposal, values = self._core.disposal, self._values
         disposal.add(*self._parked.values(), user=user)
         self._parked = {}
-        if self.order.finds_by_position:  # members that have its messages report which are kept
+        if self._queue.order.finds_by_position:  # members that have its messages report which are kept
             self._value_of = {entry: value for entry, value in self._value_of.items() if not entry.gone}
             self._group_of = {entry: group for entry, group in self._group_of.items() if not entry.gone}
             self._values = {value: entry for value, entry in values.items() if not entry.gone}
@@ -263,22 +259,24 @@ class SortedQueue(Queue):
     # ---- dispatch -------------------------------------------------------------------------------------------------
 
     def is_reading_for(self, taker: QueueConsumer) -> bool:
-        return self.backlog.count > 0 and taker.room() > 0
+        return self._contents.backlog.count > 0 and taker.room() > 0
 
-    def _read_ahead(self) -> None:
+    def read_ahead(self) -> None:
         """Do nothing, as `_sort` reads the backlog."""
 
-    def _dispatch_returned(self) -> None:
-        if self.backlog.count:
-            return
-        self._forget_leavers()
-        eligible = self.consumers[:1] if self.policy.single_active_consumer else list(self.consumers)
+    def dispatch_returned(self, consumers: list[QueueConsumer]) -> bool:
+        contents = self._contents
+        if contents.backlog.count:
+            return not contents.returned
+        self._forget_leavers(consumers)
+        is_single = self._queue.policy.single_active_consumer
+        eligible = consumers[:1] if is_single else list(consumers)
         shares = _Shares(eligible)
         self._share_parked(shares)
         held: list[Entry] = []
         turn = 0
-        while self.returned and shares.has_any_room():
-            entry = heappop(self.returned)
+        while contents.returned and shares.has_any_room():
+            entry = heappop(contents.returned)
             if self.is_away(entry):
                 continue
             group = self._group_of.get(entry)
@@ -295,10 +293,11 @@ class SortedQueue(Queue):
                 self._owners[group] = taker
             turn = (eligible.index(taker) + 1) % len(eligible)
         for entry in held:
-            heappush(self.returned, entry)
-        if turn and not self.policy.single_active_consumer:
-            self.consumers[:] = eligible[turn:] + eligible[:turn]
+            heappush(contents.returned, entry)
+        if turn and not is_single:
+            consumers[:] = eligible[turn:] + eligible[:turn]
         shares.dispatch()
+        return not contents.returned
 
     def _share_parked(self, shares: _Shares) -> None:
         """Dispatch messages that wait for the owners of their groups, as far as these have room."""
@@ -308,25 +307,15 @@ class SortedQueue(Queue):
                 if not self.is_away(entry):
                     shares.add(owner, entry)
 
-    def _forget_leavers(self) -> None:
+    def _forget_leavers(self, consumers: Sequence[QueueConsumer]) -> None:
         """Release the groups of closed consumers, and requeue the messages that waited for them."""
-        leavers = {owner for owner in (*self._owners.values(), *self._parked) if owner not in self.consumers}
+        leavers = {owner for owner in (*self._owners.values(), *self._parked) if owner not in consumers}
         if not leavers:
             return
         self._owners = {group: owner for group, owner in self._owners.items() if owner not in leavers}
         for leaver in leavers:
-            self.returned += self._parked.pop(leaver, [])
-        heapify(self.returned)
-
-    @property
-    def unordered_count(self) -> int:
-        return len(self.returned) + sum(map(len, self._parked.values()))
-
-    def unordered(self) -> list[Entry]:
-        return [*self.returned, *self.parked()]
-
-    def is_away(self, entry: Entry) -> bool:
-        return entry.gone or entry in self.delayed
+            self._contents.returned += self._parked.pop(leaver, [])
+        heapify(self._contents.returned)
 
 
 class _Shares:
