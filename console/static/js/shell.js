@@ -26,7 +26,7 @@ export function shell(session, signOut) {
   const menu = button("", () => setOpen(!element.classList.contains("nav-open")), { icon: "menu", kind: "quiet menu-button", title: "Menu", "aria-expanded": "false", "aria-controls": "nav" });
   const broker = session.broker ?? {};
   const bar = h("header", { class: "bar" }, menu,
-    h("div", { class: "place" }, pulse, h("strong", {}, broker.name ?? "Broker"), broker.version && h("span", {}, broker.version)),
+    h("div", { class: "place" }, pulse, h("strong", {}, String(broker.url ?? "Broker").replace(/^amqps?:\/\//, ""))),
     h("div", { class: "who" }, h("span", {}, "Signed in as"), h("b", {}, session.user || "anonymous"), schemeButton(),
       button("", signOut, { icon: "leave", kind: "quiet", title: "Sign out" })));
   const element = h("div", { class: "shell" }, nav, bar, h("div", {}, banner, main));

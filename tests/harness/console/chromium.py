@@ -24,6 +24,15 @@ new PerformanceObserver((list) => {
   for (const one of list.getEntries()) if (!one.hadRecentInput) window.shifts.push(one.value);
 }).observe({type: "layout-shift", buffered: true});
 """
+_GO = """
+(hash) => new Promise((done) => {
+  const before = location.href;
+  addEventListener("hashchange", () => done(), {once: true});
+  location.hash = hash;
+  if (location.href === before) done();
+})
+"""
+"""The console has opened the page when this ends: its own listener is the first one."""
 
 
 @contextmanager
@@ -77,7 +86,7 @@ class ConsolePage:
     def open(self, *parts: str, query: str = "") -> ConsolePage:
         """Open the page of this address, and wait until its parts have loaded."""
         address = "/".join(quote(part, safe="") for part in parts)
-        self.page.evaluate("hash => { location.hash = hash; }", f"#/{address}{query}")
+        self.page.evaluate(_GO, f"#/{address}{query}")
         self.settle()
         return self
 

@@ -1,8 +1,8 @@
 // The cluster and the federation: members, leaders, synchronization and lag.
 
 import { h } from "../dom.js";
-import { count, duration, text, time } from "../format.js";
-import { badge, empty, noteBox, panel } from "../parts/basics.js";
+import { amount, count, duration, text, time } from "../format.js";
+import { badge, facts, noteBox, panel } from "../parts/basics.js";
 import { region } from "../parts/region.js";
 import { local, table } from "../parts/table.js";
 import { to } from "../router.js";
@@ -14,7 +14,7 @@ const GOOD = ["up", "synchronized", "in-sync", "ready", "online", "member", "lea
 export function clusterPage(view) {
   const members = region(view, { lines: 5, load: (signal) => view.api.get("/cluster", {}, signal), paint: cluster });
   const part = (title, key, columns, none) => panel(title, table(view, {
-    label: title, sort: "name", prefix: `${key}_`, rowKey: (one) => one.identity ?? one.name, columns, none: () => empty(none),
+    label: title, sort: "name", prefix: `${key}_`, rowKey: (one) => one.identity ?? one.name, columns, none: () => h("p", { class: "muted inset" }, none),
     load: local(async (signal) => ({ items: (await view.api.get("/federation", {}, signal))[key] ?? [] })),
   }).element, { flush: true });
   view.every(REFRESH_S);
@@ -33,24 +33,32 @@ const plain = (key, label) => ({ key, label, sort: true, render: (one) => (one[k
 const number = (key, label) => ({ key, label, sort: true, kind: "end", render: (one) => count(one[key]) });
 const stateBadge = (value) => badge(text(value), GOOD.includes(value) ? "good" : "warn");
 
+const COLUMNS = [["node", "Member"], ["address", "Address"], ["state", "State"], ["leader-of", "Leads"], ["process", "Process"], ["incarnation", "Incarnation"], ["this-one", ""]];
+
 function cluster(data) {
-  const members = data.members ?? [];
-  if (data.enabled === false || !members.length) return empty("No cluster", "This broker runs alone. Its queues are not replicated.");
-  const columns = [...new Set(members.flatMap((one) => Object.keys(one)))].filter((key) => key !== "name" && key !== "member");
-  const silent = data.missing ?? data.silent?.length ?? 0;
-  return h("div", { class: "stack" }, silent > 0 && noteBox("warn", `${count(silent)} members do not respond.`),
+  const { members, enabled } = data;
+  if (enabled === false || !members.length) return h("p", { class: "muted" }, "This broker runs alone. Its queues are not replicated.");
+  const keys = [...new Set(members.flatMap((one) => Object.keys(one)))];
+  const extra = keys.filter((key) => !COLUMNS.some(([known]) => known === key)).map((key) => [key, labelOf(key)]);
+  const columns = [...COLUMNS.filter(([key]) => keys.includes(key)), ...extra].filter(([key]) => members.some((one) => one[key] !== "" && one[key] !== null && one[key] !== undefined));
+  return h("div", { class: "stack" }, data.missing > 0 && noteBox("warn", `${amount(data.missing, "member")} ${data.missing === 1 ? "does" : "do"} not respond.`),
+    facts(Object.entries(data).filter(([key, value]) => FACTS[key] && value !== null && value !== "").map(([key, value]) => [FACTS[key], cell(key, value)])),
     h("div", { class: "table-frame" }, h("table", { class: "table", role: "table", "aria-label": "Members" },
-      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, h("th", { scope: "col", role: "columnheader" }, "Member"), columns.map((key) => h("th", { scope: "col", role: "columnheader" }, labelOf(key))))),
-      h("tbody", { role: "rowgroup" }, members.map((one) => h("tr", { role: "row" }, h("td", { class: "main-cell", role: "cell" }, text(one.name ?? one.member)),
-        columns.map((key) => h("td", { role: "cell", data: { label: labelOf(key) } }, cell(key, one[key])))))))));
+      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map(([, label]) => h("th", { scope: "col", role: "columnheader" }, label || h("span", { class: "visually-hidden" }, "Role"))))),
+      h("tbody", { role: "rowgroup" }, members.map((one) => h("tr", { role: "row" },
+        columns.map(([key, label], number) => h("td", { class: number ? null : "main-cell", role: "cell", data: { label } }, cell(key, one[key])))))))));
 }
 
+const FACTS = { cluster: "Cluster", state: "State", size: "Size", view: "View", quorum: "Quorum" };
 const labelOf = (key) => { const words = key.replaceAll(/[_-]/g, " "); return words[0].toUpperCase() + words.slice(1); };
 
 function cell(key, value) {
   if (key === "state") return stateBadge(value);
+  if (key === "this-one") return value ? badge("this broker", "info") : "";
+  if (key === "leader-of") return amount(value, "queue");
+  if (typeof value === "boolean") return value ? "yes" : "no";
   if (Array.isArray(value)) return h("span", {}, value.map((one, place) => [place ? ", " : "", h("a", { href: to`/queues/${String(one)}` }, String(one))]));
   if (/(-ms|_ms)$/.test(key)) return duration(value / 1000);
   if (/time$|^since$/.test(key)) return time(value);
-  return typeof value === "number" ? count(value) : text(value);
+  return typeof value === "number" && key !== "process" && key !== "node" ? count(value) : text(value);
 }

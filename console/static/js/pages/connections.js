@@ -35,7 +35,6 @@ export function connectionsPage(view) {
       { key: "name", label: "Link", sort: true, kind: "main-cell", render: (one) => one.name },
       { key: "address", label: "Address", sort: true, render: (one) => (one.address ? one.address : h("span", { class: "muted" }, "named by each message")) },
       { key: "role", label: "Role", sort: true, render: (one) => h("div", { class: "badges" }, badge(one.role, one.role === "receiver" ? "good" : "info"), one.browsing && badge("browses"), one.presettled && badge("presettled")) },
-      { key: "credit", label: "Credit", sort: true, kind: "end", render: (one) => count(one.credit) },
       { key: "unsettled", label: "Unsettled", sort: true, kind: "end", render: (one) => count(one.unsettled) },
       { key: "since", label: "Open for", sort: true, kind: "end", render: (one) => ago(one.since) },
       { key: "actions", name: "Actions", kind: "fit", render: (one) => close(view, "links", one, "The client may attach it again. Its unsettled messages return to their queues.") },

@@ -4,7 +4,7 @@ import { h, put } from "../dom.js";
 import { bytes, count, duration, percent, text, time } from "../format.js";
 import { command, empty, facts, noteBox, panel, stats } from "../parts/basics.js";
 import { stackBar } from "../parts/bars.js";
-import { containerLegend, containerMap } from "../parts/container_map.js";
+import { containerLegend, containerMap, stateOf } from "../parts/container_map.js";
 import { region } from "../parts/region.js";
 import { page } from "./page.js";
 
@@ -28,14 +28,16 @@ function journal(data) {
       stackBar("Log", [{ label: "Live", value: data.live_bytes, text: bytes(data.live_bytes) }, { label: "Not needed any more", value: reclaimable, text: bytes(reclaimable) }]),
       data.held_by && noteBox(data.held_by.command ? "warn" : "info", data.held_by.text ?? text(data.held_by)),
       data.held_by?.command && command(data.held_by.command),
-      reasons.map((one) => [h("p", {}, one.text ?? text(one)), one.command && command(one.command)]),
+      reasons.map((one, number) => [one.text !== reasons[number - 1]?.text && h("p", {}, sentence(one.text ?? text(one))), one.command && command(one.command)]),
       !data.held_by && !reasons.length && h("p", { class: "muted" }, "Nothing keeps the log longer than its messages need."))),
     h("div", { class: "grid wide-first" }, panel("Containers", containers.length ? h("div", { class: "stack" }, containerLegend(), containerMap(containers, (one) => put(detail, about(one))))
       : empty("No containers", "This store has no journal.")), panel("Chosen container", detail)));
 }
 
+const sentence = (words) => words.charAt(0).toUpperCase() + words.slice(1) + (/[.:]$/.test(words) ? "" : ".");
+
 function about(one) {
-  return facts([["Container", one.slot], ["State", one.state], ["File", one.file && h("code", {}, one.file)], ["First LSN", count(one.first_lsn)], ["Begun", one.begun && time(one.begun)],
+  return facts([["Container", one.slot], ["State", stateOf(one)], ["File", one.file && h("code", {}, one.file)], ["First LSN", count(one.first_lsn)], ["Begun", one.begun && time(one.begun)],
     ["Live", `${bytes(one.live_bytes)} (${percent(one.live_ratio)})`], ["Records", one.records === undefined ? null : count(one.records)], ["Held by", one.held_by && text(one.held_by.text ?? one.held_by)],
     ["Age", one.age_s && duration(one.age_s)]]);
 }

@@ -20,7 +20,7 @@ export function messagePage(view) {
 function message(view, queue, one) {
   const back = () => view.go(to`/queues/${queue}/messages`);
   return h("div", { class: "stack" },
-    h("div", { class: "row" }, messageState(one), link("Timeline", `#/trace?${new URLSearchParams({ queue, id: one.id })}`, { icon: "timeline", kind: "small" }),
+    h("div", { class: "row" }, messageState(one), link("Timeline", `#/trace?${new URLSearchParams({ id: one.id })}`, { icon: "timeline", kind: "small" }),
       button("Retry", () => act(view, queue, [one.position], "retry", back), { icon: "refresh", kind: "small" }),
       button("Move", () => act(view, queue, [one.position], "move", back), { kind: "small" }),
       button("Delete", () => act(view, queue, [one.position], "delete", back), { kind: "small danger" })),

@@ -54,7 +54,7 @@ export function messagesPage(view) {
       for (const key of chosen.keys()) if (!items.some((one) => keyOf(one) === key)) chosen.delete(key);
       put(body, items.map(row));
       put(frame, items.length ? list : search ? empty("Nothing found", next ? `The messages looked at so far do not match “${search}”.` : `No message matches “${search}”.`)
-        : empty("No messages", "The queue is empty, or consumers hold all its messages.", button("Publish a message", publish, { icon: "send" })));
+        : empty("No messages", "The queue is empty, or consumers hold its messages, or they wait for their time of delivery.", button("Publish a message", publish, { icon: "send" })));
     } catch (error) {
       if (view.signal.aborted || error.status === 401) return;
       items = [];
@@ -64,7 +64,7 @@ export function messagesPage(view) {
     const back = () => go(before.pop());
     const forward = () => { before.push(after); go(next); };
     put(pager, h("span", { role: "status" }, `${amount(items.length, "message")} on this page`), h("div", { class: "row" },
-      button("Earlier", back, { icon: "left", kind: "small quiet", disabled: !before.length }), button("Later", forward, { kind: "small quiet", disabled: next === null })));
+      button("Earlier", back, { icon: "left", kind: "small quiet", disabled: !before.length }), button("Later", forward, { kind: "small quiet", disabled: next === null || (!search && items.length < PAGE) })));
     paintActions();
   }
 

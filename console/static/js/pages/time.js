@@ -1,7 +1,7 @@
 // The time slider: contents of the queues at any point, the difference of two points, and the replay of a range.
 
 import { h, put } from "../dom.js";
-import { amount, bytes, count, date, exact, text } from "../format.js";
+import { amount, bytes, count, date, exact, text, time } from "../format.js";
 import { badge, button, empty, failed, loading, noteBox, panel, segments } from "../parts/basics.js";
 import { barList } from "../parts/bars.js";
 import { form } from "../parts/form.js";
@@ -38,6 +38,13 @@ function explorer(view, range) {
   const filter = h("input", { class: "input", type: "text", placeholder: "All queues", "aria-label": "Queue", value: queue, autocomplete: "off", spellcheck: "false",
     onchange: () => { queue = filter.value.trim(); show(); } });
 
+  const goTo = form({ label: "Go", kind: "", fields: [{ name: "at", label: "Go to", placeholder: "LSN, time, or 10m", required: true }], submit: async ({ at }) => {
+    const { lsn } = await view.api.get("/history/contents", { at, queue, limit: 1 }, view.signal);
+    const point = Math.min(Math.max(Number(lsn), first), last);
+    points = [Math.min(points[0], point), point];
+    draw();
+  } });
+
   const timeAt = (lsn) => {
     const [start, end] = [date(range.first_time), date(range.last_time)];
     return start && end ? `≈ ${exact(start.getTime() + ((end - start) * (lsn - first)) / (last - first)).replace(/\.\d+$/, "")}` : "";
@@ -71,17 +78,26 @@ function explorer(view, range) {
 
   async function contents(signal) {
     const found = await view.api.get("/history/contents", { at: points[1], queue }, signal);
-    const queues = found.queues ?? [];
-    return h("div", { class: "grid" }, queues.length > 0 && panel("Queues", barList(queues.map((one) => ({
-      label: h("a", { href: to`/queues/${one.queue ?? one.name}` }, one.queue ?? one.name), value: one.messages, text: `${count(one.messages)}${one.bytes === undefined ? "" : ` · ${bytes(one.bytes)}`}` })))),
-    panel(`Messages${found.total === undefined ? "" : `: ${count(found.total)}`}`, messageTable(found.items ?? [], "The queues were empty at this point."), { flush: true }));
+    const { queues, items, total } = found;
+    return h("div", { class: queues.length ? "grid narrow-first" : "stack" }, queues.length > 0 && panel("Queues", barList(queues.map((one) => ({ label: h("a", { href: to`/queues/${one.queue}` }, one.queue),
+      value: one.messages, text: `${count(one.messages)} · ${bytes(one.bytes)}` })))), h("div", { class: "stack" }, remarks(found),
+    panel(`Messages: ${count(total)}`, [items.length < total && h("p", { class: "muted inset" }, `The first ${count(items.length)} are shown. Name a queue to see its messages.`),
+      messageTable(items, "The queues were empty at this point.")], { flush: true })));
   }
 
   async function difference(signal) {
     const found = await view.api.get("/history/difference", { from: points[0], to: points[1], queue }, signal);
-    const items = found.items ?? [...(found.added ?? []).map((one) => ({ ...one, change: "added" })), ...(found.removed ?? []).map((one) => ({ ...one, change: "removed" }))];
-    return panel("Differences", messageTable(items, "The queues hold the same messages at both points."), { flush: true });
+    const { queues, items } = found;
+    const total = queues.reduce((sum, one) => sum + one.added + one.removed, 0);
+    return h("div", { class: "stack" }, queues.length > 0 && panel("Queues", barList(queues.map((one) => ({ label: h("a", { href: to`/queues/${one.queue}` }, one.queue),
+      value: one.added + one.removed, text: [one.added > 0 && `${count(one.added)} added`, one.removed > 0 && `${count(one.removed)} removed`, one.passed > 0 && `${count(one.passed)} passed through`]
+        .filter(Boolean).join(" · ") || "unchanged" })))), h("div", { class: "stack" }, remarks(found),
+    panel(`Differences: ${count(total)}`, [items.length < total && h("p", { class: "muted inset" }, `The first ${count(items.length)} are shown. Name a queue to see its messages.`),
+      messageTable(items, "The queues hold the same messages at both points.")], { flush: true })));
   }
+
+  const remarks = (found) => [found.complete === false && noteBox("warn", "A part of the history is not kept any more, so messages may be missing here."),
+    [...found.faults ?? [], ...found.remarks ?? []].map((one) => noteBox("warn", text(one)))];
 
   async function replay() {
     return panel("Replay", h("div", { class: "stack" }, noteBox("info", `The messages that arrived in this range${queue ? ` on ${queue}` : ""} are sent again as new messages. The history itself does not change.`),
@@ -102,18 +118,18 @@ function explorer(view, range) {
 
   queueMicrotask(draw);
   return h("div", { class: "stack" }, h("section", { class: "panel", "aria-label": "Point in time" }, h("div", { class: "panel-body" }, h("div", { class: "stack" },
-    h("div", { class: "row" }, segments("View", MODES, mode, (value) => { mode = value; draw(); }), h("div", { class: "field" }, filter)), lead, place, chosen))), result);
+    h("div", { class: "row" }, segments("View", MODES, mode, (value) => { mode = value; draw(); }), h("div", { class: "field" }, filter)), lead, place, h("div", { class: "row apart" }, chosen, h("div", { class: "inline" }, goTo.element))))), result);
 }
 
 function messageTable(items, none) {
   if (!items.length) return empty("Nothing here", none);
   const hasChange = items.some((one) => one.change);
   const head = (label, kind) => h("th", { scope: "col", role: "columnheader", class: kind }, label);
-  return h("div", { class: "table-frame" }, h("table", { class: "table", role: "table", "aria-label": "Messages" },
-    h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, head("Message"), hasChange && head("Change"), head("Queue"), head("LSN", "end"), head("Size", "end"))),
+  const cell = (label, value, kind) => h("td", { role: "cell", class: kind, data: { label } }, value);
+  return h("div", { class: "table-frame tall", tabindex: 0, role: "region", "aria-label": "Messages at this point" }, h("table", { class: "table", role: "table", "aria-label": "Messages" },
+    h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, head("Message"), hasChange && head("Change"), head("Queue"), hasChange && head("Reason"), head("Time", "keep"), head("LSN", "end"), head("Size", "end"))),
     h("tbody", { role: "rowgroup" }, items.map((one) => h("tr", { role: "row" },
-      h("td", { role: "cell", class: "main-cell" }, h("a", { href: `#/trace?${new URLSearchParams({ id: one.id })}` }, text(one.message_id ?? one["message-id"] ?? one.id))),
-      hasChange && h("td", { role: "cell", data: { label: "Change" } }, badge(one.change, one.change === "added" ? "good" : "warn")),
-      h("td", { role: "cell", data: { label: "Queue" } }, text(one.queue)), h("td", { role: "cell", class: "end", data: { label: "LSN" } }, text(one.lsn)),
-      h("td", { role: "cell", class: "end", data: { label: "Size" } }, bytes(one.size)))))));
+      h("td", { role: "cell", class: "main-cell" }, h("a", { href: `#/trace?${new URLSearchParams({ id: one.id })}` }, text(one.message_id ?? `#${one.id}`))),
+      hasChange && cell("Change", badge(one.change, one.change === "added" ? "good" : "warn")), cell("Queue", text(one.queue)),
+      hasChange && cell("Reason", text(one.why)), cell("Time", time(one.time), "keep"), cell("LSN", count(one.lsn), "end"), cell("Size", bytes(one.size ?? NaN), "end"))))));
 }

@@ -17,10 +17,10 @@ export function transactionsPage(view) {
     load: (query, signal) => view.api.get("/transactions", query, signal),
     none: () => empty("No transactions", "No transaction is open, and none is in doubt."),
     columns: [
-      { key: "name", label: "Transaction", sort: true, kind: "main-cell", render: (one) => one.name },
+      { key: "name", label: "Transaction", sort: true, kind: "main-cell", render: (one) => named(one.name) },
       { key: "state", label: "State", sort: true, render: (one) => badge(one.state, one.state === "prepared" ? "warn" : "info") },
       { key: "operations", label: "Operations", sort: true, kind: "end", render: (one) => count(one.operations) },
-      { key: "age-seconds", label: "Age", sort: true, kind: "end", render: (one) => duration(one["age-seconds"] ?? NaN) },
+      { key: "age-seconds", label: "Open for", sort: true, kind: "end", render: (one) => duration(one["age-seconds"] ?? NaN) },
       { key: "connection", label: "Connection", render: (one) => text(one.connection) },
       { key: "actions", name: "Actions", kind: "fit", render: (one) => one.state === "prepared" && h("div", { class: "row" }, decide(view, one, true), decide(view, one, false)) },
     ],
@@ -28,6 +28,13 @@ export function transactionsPage(view) {
   view.every(REFRESH_S);
   return page("Transactions", { lead: "Prepared transactions hold their messages until a coordinator, or an administrator, decides them." },
     h("section", { class: "panel", "aria-label": "Transactions" }, list.element));
+}
+
+/** The global ID of a transaction as text, if its bytes are one, above its hexadecimal digits. */
+function named(name) {
+  const bytes = /^([0-9a-f]{2})+$/.test(name) ? name.match(/../g).map((pair) => parseInt(pair, 16)) : [];
+  const isText = bytes.length > 0 && bytes.every((one) => one >= 0x20 && one < 0x7f);
+  return isText ? [h("strong", {}, String.fromCharCode(...bytes)), h("div", { class: "muted mono" }, name)] : h("span", { class: "mono" }, name);
 }
 
 function decide(view, one, isCommit) {

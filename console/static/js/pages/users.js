@@ -3,6 +3,7 @@
 import { h } from "../dom.js";
 import { bytes, count, text } from "../format.js";
 import { badge, command, empty, facts, link, noteBox, panel } from "../parts/basics.js";
+import { form } from "../parts/form.js";
 import { region } from "../parts/region.js";
 import { table } from "../parts/table.js";
 import { to } from "../router.js";
@@ -30,17 +31,20 @@ export function usersPage(view) {
 
 export function userPage(view) {
   const { name } = view.params;
-  const { element } = region(view, { lines: 8, load: (signal) => view.api.get("/access", { user: name }, signal), paint: access });
+  let resource = view.query.name ?? "";
+  const { element, reload } = region(view, { lines: 8, load: (signal) => view.api.get("/access", { user: name, name: resource }, signal), paint: access });
+  const ask = form({ label: "Show", kind: "", fields: [{ name: "resource", label: "Queue or exchange", value: resource, help: "Empty: what the user may do with any name." }],
+    submit: ({ resource: given = "" }) => { resource = given; view.replaceQuery({ name: resource }); return reload(); } });
   const usage = region(view, { lines: 4, load: async (signal) => (await view.api.get("/users", { search: name, per_page: 200 }, signal)).items.find((one) => one.name === name), paint: quota });
-  return page(`What may ${name} do?`, { crumbs: [["Users", "#/users"]] }, element, panel("Usage and limits", usage.element));
+  return page(`What may ${name} do?`, { crumbs: [["Users", "#/users"]] }, panel("Which rights?", ask.element), element, panel("Usage and limits", usage.element));
 }
 
 function access(found) {
   const may = found.may ?? found.items ?? [];
   const rules = found.rules ?? [];
   if (!may.length && !rules.length) return panel("Access", found.text ? noteBox("info", found.text) : empty("No rules", "The broker has no access rules, so each user may do everything."));
-  return h("div", { class: "grid" }, may.length > 0 && panel("Permissions", grid(["Action", "Resource", "", "Because of"], may.map((one) => [
-    text(one.action), h("code", {}, text(one.resource)), badge(one.allowed ? "allowed" : "denied", one.allowed ? "good" : "bad"), one.rule ? h("code", {}, text(one.rule)) : "no rule"])), { flush: true }),
+  return h("div", { class: "grid" }, may.length > 0 && panel("Permissions", grid(["Action", "Resource", "Effect", "Reason"], may.map((one) => [
+    text(one.action), h("code", {}, text(one.resource)), badge(one.allowed ? "allowed" : "denied", one.allowed ? "good" : "bad"), one.rule ? h("code", {}, text(one.rule)) : one.why || h("span", { class: "zero" }, "–")])), { flush: true }),
   rules.length > 0 && panel("Rules that apply, first match first", grid(["", "Action", "Resource"], rules.map((one) => (typeof one === "string" ? ["", h("code", {}, one), ""] : [
     badge(text(one.effect), one.effect === "allow" ? "good" : "bad"), text(one.action), h("code", {}, text(one.resource))]))), { flush: true }));
 }

@@ -1,4 +1,4 @@
-// The lifetime of a message: its events from top to bottom, and a rail for each queue that it was on.
+// The lifetime of a message: its events from top to bottom, and beside them a line for each queue, from its arrival there to its departure.
 
 import { h, put, s } from "../dom.js";
 import { duration, exact } from "../format.js";
@@ -6,8 +6,11 @@ import { duration, exact } from "../format.js";
 const LANE = 20;
 const LONG_GAP_S = 0.001;
 
-/** Events with `time` (milliseconds, may be null), `lane` (the place), `title`, `detail` (nodes), `isEnd`. */
-export function lifeDiagram(events) {
+/**
+ * Events with `time` (milliseconds, may be null), `lane` (the place), `title`, `detail` (nodes), `isEnd` (it leaves the place), `isMinor`.
+ * *open*: the places where it still is; their lines continue to the end.
+ */
+export function lifeDiagram(events, open = new Set()) {
   const lanes = [...new Set(events.map((one) => one.lane))];
   const width = lanes.length * LANE + 12;
   const rows = events.map((event) => h("div", { class: "life-event", role: "listitem" }, h("div", { class: "what" }, event.title),
@@ -17,9 +20,9 @@ export function lifeDiagram(events) {
     rows.map((row, number) => [gap(events[number - 1], events[number]), row]));
 
   new ResizeObserver(() => {
-    const points = rows.map((row, number) => ({ lane: lanes.indexOf(events[number].lane), y: row.offsetTop + row.offsetHeight / 2, isEnd: events[number].isEnd }));
+    const points = rows.map((row, number) => ({ ...events[number], number: lanes.indexOf(events[number].lane), y: row.offsetTop + row.offsetHeight / 2 }));
     rail.setAttribute("height", String(life.offsetHeight));
-    put(rail, points.slice(1).map((point, number) => step(points[number], point)), points.map(dot));
+    put(rail, lanes.map((lane) => line(lane, points, open.has(lane), life.offsetHeight)), points.map(dot));
   }).observe(life);
 
   return h("div", { class: "stack" }, h("div", { class: "legend" }, lanes.map((one, number) => h("span", {}, h("i", { class: seriesOf(number) }), one))), life);
@@ -32,9 +35,18 @@ function gap(before, event) {
 
 const seriesOf = (lane) => `s${(lane % 6) + 1}`;
 const laneX = (lane) => lane * LANE + 10;
-const dot = ({ lane, y, isEnd }) => s("circle", { class: `${seriesOf(lane)} ${isEnd ? "" : "solid"}`, cx: laneX(lane), cy: y, r: 6 });
+const dot = ({ number, y, isEnd, isMinor }) => s("circle", { class: `${seriesOf(number)} ${isEnd ? "" : "solid"}`, cx: laneX(number), cy: y, r: isMinor ? 3.5 : 6 });
 
-function step(from, to) {
-  const [x1, x2, middle] = [laneX(from.lane), laneX(to.lane), (from.y + to.y) / 2];
-  return s("path", { class: seriesOf(to.lane), d: from.lane === to.lane ? `M${x1} ${from.y}V${to.y}` : `M${x1} ${from.y}C${x1} ${middle} ${x2} ${middle} ${x2} ${to.y}` });
+/** The line of a place. It begins at the departure just before, or else at the first event: the message was routed there from its arrival. */
+function line(lane, points, isOpen, height) {
+  const own = points.filter((one) => one.lane === lane);
+  const [first, last] = [own[0], own.at(-1)];
+  const x = laneX(first.number);
+  const before = points[points.indexOf(first) - 1];
+  const origin = before?.isEnd || before?.isMinor ? before : points[0];
+  const middle = (origin.y + first.y) / 2;
+  const branch = origin.lane !== lane && s("path", { class: `${seriesOf(first.number)} branch`,
+    d: `M${laneX(origin.number)} ${origin.y}C${laneX(origin.number)} ${middle} ${x} ${middle} ${x} ${first.y}` });
+  return [branch, s("path", { class: seriesOf(first.number), d: `M${x} ${first.y}V${isOpen ? height - 8 : last.y}` }),
+    isOpen && s("path", { class: `${seriesOf(first.number)} open`, d: `M${x - 5} ${height - 13}L${x} ${height - 7}L${x + 5} ${height - 13}` })];
 }

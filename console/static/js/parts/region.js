@@ -2,6 +2,7 @@
 
 import { h, keepingFocus, put } from "../dom.js";
 import { failed, loading } from "./basics.js";
+import { latest } from "./latest.js";
 
 /**
  * *load(signal)* fetches the data; *paint(data)* returns a node for it. A *frame*, an object with `element` and `update(data)`, is shown in place
@@ -11,32 +12,22 @@ import { failed, loading } from "./basics.js";
 export function region(view, { load, paint, lines, frame }) {
   const element = h("div", {}, frame ? frame.element : loading(lines));
   let isShown = false;
-  let running = null;
-
-  async function reload() {
-    running?.abort();
-    const current = new AbortController();
-    running = current;
-    const stop = () => current.abort();
-    view.signal.addEventListener("abort", stop, { once: true });
-    try {
-      const data = await load(current.signal);
-      if (current.signal.aborted) return;
+  const reload = latest(view, {
+    load,
+    show(data) {
       frame?.update(data);
       if (!frame) keepingFocus(() => put(element, paint(data)));
       else if (frame.element.parentNode !== element) put(element, frame.element);
       isShown = true;
-    } catch (error) {
-      if (current.signal.aborted || error.status === 401) return;
+    },
+    fail(error) {
       if (isShown && error.isUnreachable) return;
       isShown = false;
       element.style.setProperty("min-height", `${element.offsetHeight}px`);  // what follows stays where it is
       put(element, failed(error, reload));
-    } finally {
-      if (!current.signal.aborted) element.removeAttribute("aria-busy");
-      view.signal.removeEventListener("abort", stop);
-    }
-  }
+    },
+    done() { element.removeAttribute("aria-busy"); },
+  });
 
   element.setAttribute("aria-busy", "true");
   reload();

@@ -4,6 +4,7 @@ import { h, keepingFocus, put } from "../dom.js";
 import { count } from "../format.js";
 import { button, empty, failed, loading } from "./basics.js";
 import { icon } from "./icons.js";
+import { latest } from "./latest.js";
 
 const SEARCH_DELAY_MS = 250;
 
@@ -26,7 +27,6 @@ export function table(view, options) {
   const selected = new Map();
   let rows = new Map();
   let items = [];
-  let running = null;
 
   const all = select && h("input", { type: "checkbox", "aria-label": "Select all on this page", onchange: () => mark(items, all.checked) });
   const heads = columns.map((column) => head(column));
@@ -69,26 +69,24 @@ export function table(view, options) {
     reload();
   }
 
-  async function reload() {
-    running?.abort();
-    const current = new AbortController();
-    running = current;
-    const stop = () => current.abort();
-    view.signal.addEventListener("abort", stop, { once: true });
-    frame.setAttribute("aria-busy", "true");
-    try {
+  const replace = latest(view, {
+    load(signal) {
       const { search: text, sort, order, page } = state;
-      const answer = await load({ search: text, sort, order, page, per_page: perPage, ...options.arguments?.() }, current.signal);
-      if (!current.signal.aborted) paint(answer);
-    } catch (error) {
-      if (current.signal.aborted || error.status === 401 || (rows.size && error.isUnreachable)) return;
+      return load({ search: text, sort, order, page, per_page: perPage, ...options.arguments?.() }, signal);
+    },
+    show: paint,
+    fail(error) {
+      if (rows.size && error.isUnreachable) return;
       rows = new Map();
       put(frame, failed(error, reload));
       put(pager);
-    } finally {
-      view.signal.removeEventListener("abort", stop);
-      if (!current.signal.aborted) frame.removeAttribute("aria-busy");
-    }
+    },
+    done() { frame.removeAttribute("aria-busy"); },
+  });
+
+  function reload() {
+    frame.setAttribute("aria-busy", "true");
+    return replace();
   }
 
   function paint(answer) {
