@@ -9,23 +9,31 @@ from pathlib import Path
 from PIL import Image
 
 from tests.harness.console.chromium import DESKTOP, PHONE, ConsolePage, chromium
-from tests.harness.console.site import ConsoleSite
+from tests.harness.console.shop import Shop
 
 IMAGES = Path(__file__).parents[2] / "docs/images"
 MOST_BYTES = 100_000
 DEAD = ("queues", "orders.dead", "messages")
+TIMELINE = ("trace", "?message_id=order-4711")
 PICTURES: tuple[tuple[str, int, str, tuple[str, ...]], ...] = (
     ("queues", DESKTOP, "light", ("queues",)),
     ("queues-dark", DESKTOP, "dark", ("queues",)),
     ("dead-letters", DESKTOP, "light", DEAD),
     ("message", DESKTOP, "light", (*DEAD, "1")),
+    ("timeline", DESKTOP, "light", TIMELINE),
+    ("time", DESKTOP, "light", ("time",)),
+    ("journal", DESKTOP, "light", ("journal",)),
+    ("exchanges", DESKTOP, "light", ("exchanges", "shop")),
+    ("transactions", DESKTOP, "light", ("transactions",)),
     ("phone", PHONE, "light", DEAD),
 )
-"""Name, width, color scheme and address."""
+"""Name, width, color scheme and address; a part with a question mark is the query."""
 
 
 def take(console: ConsolePage, path: Path) -> None:
     """Write what the window shows, with 8 bits for each pixel."""
+    console.page.mouse.move(0, 0)
+    console.page.wait_for_function("() => document.querySelectorAll('.toast').length === 0")
     image = Image.open(io.BytesIO(console.page.screenshot())).convert("RGB")
     image.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
     assert path.stat().st_size < MOST_BYTES, path
@@ -33,15 +41,17 @@ def take(console: ConsolePage, path: Path) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as place, chromium() as browser:
-        site = ConsoleSite(Path(place))
+        shop = Shop(Path(place), "refunds")
         try:
-            site.fill()
+            shop.fill()
             for name, width, scheme, parts in PICTURES:
-                console = ConsolePage(browser, site.url, width, scheme).sign_in().open(*parts)
+                address = [part for part in parts if not part.startswith("?")]
+                query = "".join(part for part in parts if part.startswith("?"))
+                console = ConsolePage(browser, shop.url, width, scheme).sign_in().open(*address, query=query)
                 take(console, IMAGES / f"console-{name}.png")
                 console.close()
         finally:
-            site.stop()
+            shop.stop()
 
 
 if __name__ == "__main__":

@@ -43,21 +43,20 @@ on = ["$management", "dynamic-*"]
 who = ["checkout", "billing", "warehouse", "copier", "anonymous"]
 may = ["connect", "send", "receive", "browse", "create"]
 """
-HOSTILE_EXCHANGE = f"exchange {HOSTILE}"
 QUEUES: dict[str, dict[str, Any]] = {
     "orders": {"dead-letter-address": "orders.dead", "max-deliveries": 3, "max-messages": 10_000},
     "orders.dead": {}, "orders.retry": {}, "invoices": {"message-ttl-ms": 86_400_000}, "emails": {"priorities": True},
     "audit": {}, "payments": {}, "reminders": {}, "shipping.eu": {}, "shipping.us": {"paused": True},
-    "stock.updates": {"last-value-key": "sku"}, HOSTILE: {},
+    "stock.updates": {"last-value-key": "sku"},
 }  # fmt: skip
-EXCHANGES = {"shop": "topic", "shipping": "direct", "news": "fanout", HOSTILE_EXCHANGE: "topic"}
+EXCHANGES = {"shop": "topic", "shipping": "direct", "news": "fanout"}
 BINDINGS = (
     ("shop", "orders", "order.created"), ("shop", "invoices", "order.*"), ("shop", "audit", "#"),
     ("shop", "emails", "order.created"), ("shop", "payments", "payment.*"), ("shipping", "shipping.eu", "eu"),
-    ("shipping", "shipping.us", "us"), ("news", "emails", ""), ("news", "audit", ""), (HOSTILE_EXCHANGE, HOSTILE, HOSTILE),
+    ("shipping", "shipping.us", "us"), ("news", "emails", ""), ("news", "audit", ""),
 )  # fmt: skip
-XIDS = (b"transfer-2026-0815", b"transfer-2026-0816", HOSTILE.encode())
-"""Distributed transactions in doubt."""
+XIDS = ("transfer-2026-0815", "transfer-2026-0816")
+"""Distributed transactions in doubt, besides one whose name a client chose."""
 AUDIT_MESSAGES = 900
 AUDIT_BYTES = 3000
 REJECTED = 6
@@ -66,8 +65,10 @@ REJECTED = 6
 class Shop:
     """Two brokers with clients that stay connected. `url` is the console of the shop, `remote_url` of Frankfurt."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, name: str = HOSTILE) -> None:
+        """*name*: a name that a client chose for a queue, a link, a transaction and more."""
         self.place = place
+        self.name, self.exchange = name, f"exchange {name}"
         self._clients: list[BlockingConnection] = []
         self._peers: list[Peer] = []
         self._started: list[BrokerProcess] = []
@@ -81,8 +82,8 @@ class Shop:
         connector = f"amqp://copier@127.0.0.1:{self._remote_port}?name=frankfurt"
         self._options = (
             "--container-size", "512K", "--connect-to", connector, "--connect-to-password-file",
-            str(place / "password"), "--archive-dir", str(place / "archive"), "--journal-acquisitions", "--idle-timeout",
-            "0",
+            str(place / "password"), "--archive-dir", str(place / "archive"), "--journal-acquisitions",
+            "--idle-timeout", "0",
         )  # fmt: skip
         self.broker = self._start("shop", *self._options, "--port", "0")
         self.url = self._logged("shop", r"web console at (\S+)")
@@ -147,11 +148,11 @@ class Shop:
         self._fill_remote()
         connection = self.client(container="setup")
         management = SyncRequestResponse(connection, "$management")
-        for name, arguments in QUEUES.items():
+        for name, arguments in {**QUEUES, self.name: {}}.items():
             create(management, "queue", name, arguments=arguments)
-        for name, type in EXCHANGES.items():
+        for name, type in {**EXCHANGES, self.exchange: "topic"}.items():
             create(management, "exchange", name, **{"exchange-type": type})
-        for exchange, queue, key in BINDINGS:
+        for exchange, queue, key in (*BINDINGS, (self.exchange, self.name, self.name)):
             create(management, "binding", None, exchange=exchange, queue=queue, key=key)
         create(management, "following", "returns", connector="frankfurt")
         self._sell(connection)
@@ -173,9 +174,8 @@ class Shop:
         sender = connection.create_sender("shop")
         for number in range(24):
             sender.send(order(number))
-        connection.create_sender(HOSTILE).send(
-            Message(HOSTILE, id=HOSTILE, subject=HOSTILE, properties={HOSTILE: HOSTILE}, durable=True)
-        )
+        name = self.name
+        connection.create_sender(name).send(Message(name, id=name, subject=name, properties={name: name}, durable=True))
         receiver = connection.create_receiver("orders", credit=REJECTED)
         for _ in range(REJECTED):
             receiver.receive(timeout=DEADLINE_S)
@@ -183,11 +183,9 @@ class Shop:
         receiver.close()
         sender = connection.create_sender("reminders")
         for hours in range(1, 9):
+            delay = {symbol("x-opt-delivery-delay"): hours * 3_600_000}
             sender.send(
-                Message(
-                    f"Pay invoice {4700 + hours}.", id=f"reminder-{hours}", subject="payment due", durable=True,
-                    annotations={symbol("x-opt-delivery-delay"): hours * 3_600_000},
-                )  # fmt: skip
+                Message(f"Pay invoice {4700 + hours}.", id=f"reminder-{hours}", durable=True, annotations=delay)
             )
         sender = connection.create_sender("payments")
         for number in range(17):
@@ -212,7 +210,7 @@ class Shop:
         peer = self._peer("bank")
         control = Control(peer)
         sender = peer.sender("payments")
-        for number, xid in enumerate(XIDS, 1):
+        for number, xid in enumerate((*map(str.encode, XIDS), self.name.encode()), 1):
             txn_id = control.declare(xid)
             send(peer, sender, txn_id, *[f"transfer {number}"] * number)
             control.commit(txn_id)
@@ -229,7 +227,7 @@ class Shop:
         receiver.receive(timeout=DEADLINE_S)
         warehouse = self.client("warehouse", "warehouse-eu-2")
         warehouse.create_receiver("shipping.eu", credit=50, name="pick-list")
-        self.client("warehouse", HOSTILE).create_receiver("shipping.eu", credit=1, name=HOSTILE)
+        self.client("warehouse", self.name).create_receiver("shipping.eu", credit=1, name=self.name)
 
     def _wait_for_copy(self, management: SyncRequestResponse) -> None:
         def is_complete() -> bool:

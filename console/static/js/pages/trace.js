@@ -67,7 +67,7 @@ function life(found) {
 
 const capitalized = (text) => { const words = text.replaceAll("_", " "); return words[0].toUpperCase() + words.slice(1); };
 const titleOf = (one) => capitalized(String(one.kind ?? "event"));
-const labelOf = (key) => ({ ids: "IDs in the store", size: "Size" })[key] ?? capitalized(key);
+const labelOf = (key) => ({ ids: "IDs in the store", size: "Size" })[key] ?? key;
 
 function valueOf(key, value) {
   if (key === "size") return value ? bytes(value) : null;

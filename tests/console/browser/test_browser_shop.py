@@ -1,0 +1,345 @@
+"""Every page of the console and its actions in a real browser, with the data of a shop in the middle of its work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.harness.console.chromium import DESKTOP, PHONE, ConsolePage
+from tests.harness.console.contrast import low_contrast
+from tests.harness.console.shop import READER, REJECTED, XIDS, Shop
+from tests.harness.console.site import HOSTILE
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+HOSTILE_EXCHANGE = f"exchange {HOSTILE}"
+PAGES: dict[str, tuple[str, ...]] = {
+    "Overview": ("",), "Queues": ("queues",), "orders": ("queues", "orders"),
+    "Messages": ("queues", "orders.dead", "messages"), "Message 1": ("queues", HOSTILE, "messages", "1"),
+    "Exchanges and bindings": ("exchanges",), HOSTILE_EXCHANGE: ("exchanges", HOSTILE_EXCHANGE),
+    "Connections and links": ("connections",), "Transactions": ("transactions",), "Time slider": ("time",),
+    "Journal map": ("journal",), "Cluster and federation": ("cluster",), "Users and rules": ("users",),
+    "What may billing do?": ("users", "billing"), "Configuration": ("configuration",), "Logs": ("logs",),
+}  # fmt: skip
+HOSTILE_PAGES = (
+    ("queues",), ("queues", HOSTILE), ("queues", HOSTILE, "messages"), ("queues", HOSTILE, "messages", "1"),
+    ("exchanges",), ("exchanges", HOSTILE_EXCHANGE), ("connections",), ("transactions",), ("time",), ("logs",),
+)  # fmt: skip
+"""Pages that show a name, a key, a container ID, a transaction, a body or a log line that others chose."""
+FOR_MANAGERS = (("configuration",), ("logs",), ("journal",), ("time",), ("users", "olga"))
+FIRST_ENQUEUE = """async () => {
+  const {messages} = await (await fetch("/api/v1/history/trace?message_id=order-4711")).json();
+  return messages[0].events.find((one) => one.kind === "enqueued").lsn;
+}"""
+HIDDEN_PANELS = "[...document.querySelectorAll('.page > *')].filter(one => !one.getClientRects().length).length"
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Shop]:
+    running = Shop(tmp_path_factory.mktemp("shop"))
+    try:
+        running.fill()
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture(scope="module")
+def signed_in(shop: Shop, browser: Browser) -> Iterator[ConsolePage]:
+    page = ConsolePage(browser, shop.url).sign_in()
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def console(signed_in: ConsolePage) -> Iterator[ConsolePage]:
+    """The console of the shop, signed in as the administrator. Fails if a page had errors."""
+    yield signed_in
+    problems, signed_in.problems = signed_in.problems, []
+    assert problems == []
+
+
+@pytest.fixture
+def reader(shop: Shop, browser: Browser) -> Iterator[ConsolePage]:
+    page = ConsolePage(browser, shop.url).sign_in(READER)
+    yield page
+    problems = page.problems
+    page.close()
+    assert problems == []
+
+
+def answer(console: ConsolePage, label: str) -> None:
+    """Press a button of the open dialog, and wait until the dialog is closed."""
+    dialog = console.page.locator("dialog")
+    dialog.get_by_role("button", name=label, exact=True).click()
+    dialog.wait_for(state="detached")
+
+
+def row(console: ConsolePage, text: str, table: str = "main table") -> str:
+    """The text of the row with *text*, waited for."""
+    found = console.page.locator(f"{table} tbody tr").filter(has_text=text).first
+    found.wait_for()
+    return found.inner_text()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(DESKTOP, "dark"), (PHONE, "light")])
+def test_pages_have_their_panels(shop: Shop, browser: Browser, width: int, scheme: str) -> None:
+    window = ConsolePage(browser, shop.url, width, scheme).sign_in()
+    for title, parts in PAGES.items():
+        window.open(*parts)
+        page = window.page
+        assert page.inner_text("h1") == title
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), title
+        assert page.evaluate(HIDDEN_PANELS) == 0, title
+        assert low_contrast(page) == [], title
+        assert page.get_by_role("alert").filter(has_text="could not be loaded").count() == 0, (title, window.text())
+    assert window.problems == []
+    window.close()
+
+
+def test_hostile_texts_stay_text_on_every_page(console: ConsolePage) -> None:
+    for parts in HOSTILE_PAGES:
+        console.open(*parts)
+        assert "onerror=alert(1)" in (console.page.text_content("main") or ""), parts
+        assert console.page.locator("main img").count() == 0, parts
+    console.open("trace", query="?message_id=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E")
+    console.wait_for_text("Lifetime", "main")
+    assert console.page.locator("main img").count() == 0
+
+
+def test_exchange_is_bound_explained_and_published_to(console: ConsolePage) -> None:
+    console.open("exchanges").click("Create exchange")
+    console.fill("Name", "returns.events")
+    console.page.get_by_label("Type").select_option("topic")
+    console.page.locator("dialog").get_by_role("button", name="Create exchange").click()
+    console.page.wait_for_function("() => document.querySelector('h1').textContent === 'returns.events'")
+    for queue, key in (("audit", "returned.#"), ("emails", "returned.late")):
+        console.click("Bind")
+        console.fill("Queue", queue)
+        console.fill("Key", key)
+        answer(console, "Add binding")
+        row(console, queue)
+    console.fill("Routing key", "returned.early")
+    console.click("Show")
+    console.wait_for_text("reaches one queue", "main")
+    hits = console.page.locator(".graph .node.hit text")
+    assert hits.all_text_contents() == ["returns.events", "audit"]
+    console.click("Publish a test message")
+    console.fill("Body", "came back")
+    answer(console, "Publish")
+    console.page.locator("main dd").filter(has_text="1").first.wait_for()
+    console.open("queues", "audit", "messages")
+    console.wait_for_text("came back", "main table")
+    console.open("exchanges", "returns.events").click("Remove the binding of emails")
+    answer(console, "Remove")
+    console.page.wait_for_function("() => document.querySelectorAll('main tbody tr').length === 1")
+    console.click("Delete")
+    console.page.locator("dialog").get_by_role("textbox").fill("returns.events")
+    answer(console, "Delete")
+    console.page.wait_for_function("() => document.querySelector('h1').textContent === 'Exchanges and bindings'")
+
+
+def test_link_and_connection_are_closed(console: ConsolePage) -> None:
+    console.open("connections", query="?l_search=pick-list")
+    links = console.page.get_by_role("table", name="Links")
+    links.locator("tbody tr").filter(has_text="pick-list").get_by_role("button", name="Close").click()
+    answer(console, "Close it")
+    console.wait_for_text("Nothing found", "main")
+    console.open("connections", query="?search=checkout")
+    connections = console.page.get_by_role("table", name="Connections")
+    assert "checkout-7f9c4" in connections.inner_text()
+    connections.get_by_role("button", name="Close").click()
+    answer(console, "Close it")
+    console.wait_for_text("Nothing found", "main")
+
+
+def test_dead_letters_are_searched_retried_and_sent_elsewhere(console: ConsolePage) -> None:
+    page = console.open("queues", "orders.dead", "messages").page
+    assert page.locator("tbody tr").count() == REJECTED
+    assert page.get_by_role("button", name="Later").is_disabled()
+    page.get_by_label("Select message").nth(0).check()
+    page.get_by_label("Select message").nth(1).check()
+    console.wait_for_text("2 selected")
+    console.click("Retry")
+    answer(console, "Retry")
+    console.wait_for_text("Retried 2 messages")
+    page.wait_for_function(f"() => document.querySelectorAll('tbody tr').length === {REJECTED - 2}")
+    page.get_by_label("Select message").nth(0).check()
+    console.click("Retry")
+    console.fill("Other address", "orders.retry")
+    answer(console, "Retry")
+    page.wait_for_function(f"() => document.querySelectorAll('tbody tr').length === {REJECTED - 3}")
+    console.open("queues", "orders.retry", "messages")
+    console.wait_for_text("order-4713", "main table")
+    console.open("queues", "orders.dead", "messages").page.get_by_role("link", name="order-4714").click()
+    console.wait_for_text("x-opt-last-death-queue", "main")
+    console.click("Delete")
+    answer(console, "Delete")
+    page.wait_for_function(f"() => document.querySelectorAll('tbody tr').length === {REJECTED - 4}")
+
+
+def test_timeline_shows_queues_side_by_side(console: ConsolePage) -> None:
+    console.open("queues", "orders.dead", "messages").page.get_by_role("link", name="order-4716").click()
+    console.page.get_by_role("link", name="Timeline", exact=True).click()
+    console.wait_for_text("Lifetime", "main")
+    text = console.text()
+    assert "reason rejected" in text
+    assert "container setup" in text, "the acquisition is recorded"
+    lanes = console.page.locator(".life").first.locator("xpath=..").locator(".legend span").all_inner_texts()
+    assert {"orders", "audit", "invoices", "emails", "orders.dead"} <= {lane.strip() for lane in lanes}
+    assert "on 4 queues" in text
+    assert "so far" in text
+    console.page.get_by_label("Find by").select_option("message_id")
+    console.fill("Value", "never sent")
+    console.click("Show timeline")
+    console.wait_for_text("No such message", "main")
+
+
+def test_time_slider_goes_to_a_point_and_compares(console: ConsolePage) -> None:
+    page = console.open("time").page
+    console.wait_for_text("Messages: ", "main")
+    first_lsn = page.evaluate(FIRST_ENQUEUE)
+    console.fill("Go to", str(first_lsn + 1))
+    console.click("Go")
+    page.wait_for_url(f"**to={first_lsn + 1}*")
+    console.settle()
+    assert "order-4711" in console.text("main table")
+    assert "order-4712" not in console.text("main table"), "it arrived later"
+    slider = page.get_by_label("Point in time", exact=True).locator("input")
+    slider.press("End")
+    console.wait_for_text("payments.log", "main")
+    console.fill("Go to", "yesterday at noon")
+    console.click("Go")
+    page.get_by_role("alert").filter(has_text="yesterday at noon").wait_for()
+    page.get_by_label("Queue", exact=True).fill("payments.log")
+    page.keyboard.press("Tab")
+    console.click("Difference")
+    console.wait_for_text("passed through", "main")
+    assert "acknowledged" in console.text()
+    page.get_by_label("From", exact=True).press("End")
+    console.wait_for_text("The queues hold the same messages at both points.", "main")
+
+
+def test_transactions_in_doubt_are_decided(console: ConsolePage) -> None:
+    committed, rolled_back = XIDS
+    console.open("transactions")
+    assert "prepared" in row(console, HOSTILE)
+    assert "open" in row(console, "open")
+    for xid, verb, state in ((committed, "Commit", "committed"), (rolled_back, "Roll back", "rolled back")):
+        line = console.page.locator("main tbody tr").filter(has_text=xid)
+        line.get_by_role("button", name=verb).click()
+        answer(console, verb)
+        console.page.locator("main tbody tr").filter(has_text=xid).filter(has_text=f"{state} without").wait_for()
+    console.open("queues", "payments", "messages", query="?search=transfer")
+    assert [text.strip() for text in console.page.locator("tbody td.mono").all_inner_texts()] == ["transfer 1"]
+
+
+def test_journal_map_shows_what_pins_the_log(console: ConsolePage) -> None:
+    console.open("journal")
+    pinned = console.page.locator("button.container.pinned")
+    assert pinned.count() == 1
+    assert console.page.locator("button.container").count() >= 3
+    pinned.click()
+    console.wait_for_text("on queue payments.log", "main dd")
+    assert "cairnmq ctl queues" in console.text(".command")
+
+
+def test_cluster_and_federation_show_both_sites(shop: Shop, browser: Browser, console: ConsolePage) -> None:
+    console.open("cluster")
+    assert "complete" in row(console, "returns")
+    assert "This broker runs alone" in console.text()
+    remote = ConsolePage(browser, shop.remote_url).sign_in().open("cluster")
+    assert "this broker" in row(remote, "synchronized")
+    assert "returns" in row(remote, "follow-")
+    assert remote.problems == []
+    remote.close()
+
+
+def test_rights_of_a_user_are_explained(console: ConsolePage) -> None:
+    console.open("users").page.get_by_role("link", name="billing", exact=True).click()
+    console.wait_for_text("What may billing do?", "h1")
+    assert "allowed" in row(console, "receive")
+    console.fill("Queue or exchange", "orders")
+    console.click("Show")
+    assert "'billing' may not delete 'orders'" in row(console, "delete")
+    assert "name=orders" in console.page.url
+
+
+def test_configuration_is_filtered_and_names_its_sources(console: ConsolePage) -> None:
+    console.open("configuration").page.get_by_role("searchbox").fill("container-size")
+    console.page.wait_for_function("() => document.querySelectorAll('tbody tr').length === 1")
+    assert "command line" in row(console, "524288")
+
+
+def test_log_follows_what_happens(console: ConsolePage) -> None:
+    console.open("logs")
+    before = console.page.locator(".log-line").count()
+    console.page.evaluate(
+        """async () => {
+          const {csrf} = await (await fetch("/api/v1/session")).json();
+          await fetch("/api/v1/queues", {method: "POST", body: JSON.stringify({name: "made-now"}),
+            headers: {"Content-Type": "application/json", "X-CSRF-Token": csrf}});
+        }"""
+    )
+    console.wait_for_text("CREATE queue 'made-now' by user 'olga'", ".log")
+    assert console.page.locator(".log-line").count() > before
+    console.page.get_by_role("searchbox").fill("made-now")
+    console.page.wait_for_function("() => document.querySelectorAll('.log-line').length === 1")
+    console.click("Errors")
+    console.wait_for_text("No line matches the filter.", "main")
+
+
+def test_reader_is_refused_with_a_reason(reader: ConsolePage) -> None:
+    for parts in FOR_MANAGERS:
+        reader.open(*parts)
+        reader.page.get_by_role("alert").filter(has_text="may not").first.wait_for()
+    reader.open("connections").page.get_by_role("button", name="Close").first.click()
+    refused_in_dialog(reader, "Close it")
+    reader.open("transactions").page.get_by_role("button", name="Commit").first.click()
+    refused_in_dialog(reader, "Commit")
+    reader.open("exchanges", "shop").click("Publish a test message")
+    refused_in_dialog(reader, "Publish")
+    reader.open("exchanges").click("Create exchange")
+    reader.fill("Name", "forbidden")
+    refused_in_dialog(reader, "Create exchange")
+
+
+def refused_in_dialog(console: ConsolePage, label: str) -> None:
+    dialog = console.page.locator("dialog")
+    dialog.get_by_role("button", name=label, exact=True).click()
+    dialog.get_by_role("alert").get_by_text("may not").wait_for()
+    console.page.keyboard.press("Escape")
+    dialog.wait_for(state="detached")
+
+
+def test_expired_login_ends_an_open_dialog(shop: Shop, browser: Browser) -> None:
+    window = ConsolePage(browser, shop.url).sign_in().open("exchanges", "shop")
+    window.click("Publish a test message")
+    window.fill("Body", "too late")
+    window.context.clear_cookies()
+    window.page.locator("dialog").get_by_role("button", name="Publish", exact=True).click()
+    window.wait_for_text("Your session has ended")
+    assert window.page.locator("dialog").count() == 0
+    window.page.get_by_label("User").fill("olga")
+    window.page.get_by_label("Password").fill("quiet-stones")
+    window.click("Sign in")
+    window.page.wait_for_function("() => document.querySelector('h1').textContent === 'shop'")
+    assert window.problems == []
+    window.close()
+
+
+def test_restart_of_broker_and_console_asks_to_sign_in_again(shop: Shop, browser: Browser) -> None:
+    """The last test of the shop: its clients lose their connections."""
+    window = ConsolePage(browser, shop.url).sign_in().open("transactions")
+    row(window, HOSTILE)
+    shop.restart()
+    window.wait_for_text("Your session has ended")
+    window.page.get_by_label("User").fill("olga")
+    window.page.get_by_label("Password").fill("quiet-stones")
+    window.click("Sign in")
+    assert "prepared" in row(window, HOSTILE), "it is still in doubt"
+    assert window.problems == []
+    window.close()
