@@ -15,9 +15,9 @@ from click.shell_completion import CompletionItem
 from ..base.errors import CairnError
 from ..base.printable import printable
 from ..base.private_files import tighten_umask
-from .common.color import COLOR, set_color
 from .common.signals import status_of
 from .common.statuses import UNREADABLE, WrongCall
+from .options.color import COLOR, set_color
 
 
 class _Entry(NamedTuple):

@@ -16,10 +16,10 @@ from ...base.disk.real import disk_error
 from ...base.errors import CairnError
 from ...base.extras import install_hint
 from ...base.private_files import open_private
-from ..common.connect import connect_options
 from ..common.output import answering, console, remark, store_argument
 from ..common.row_writers import CsvWriter, JsonWriter, RowWriter, TableWriter
 from ..common.units import SIZE, Duration
+from ..options.connect import connect_options
 from ..store.archives import archive_option
 
 

@@ -10,10 +10,10 @@ import click
 
 from ...base.errors import CairnError
 from ...base.extras import install_hint
-from ..common.connect import connect_options
 from ..common.output import answering, bars, console, print_json, remark
 from ..common.statuses import FOUND
 from ..common.units import SIZE
+from ..options.connect import connect_options
 from ..store.archives import archive_option
 
 

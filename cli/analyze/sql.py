@@ -11,11 +11,11 @@ from rich.table import Table
 
 from ...base.errors import CairnError
 from ...base.extras import install_hint
-from ..common.connect import connect_options
 from ..common.output import answering, console, print_json, remark, store_argument
 from ..common.row_writers import ArrowWriter, CsvWriter, JsonWriter, RowWriter, TableWriter
 from ..common.signals import interrupting
 from ..common.units import SIZE
+from ..options.connect import connect_options
 from ..store.archives import archive_option
 
 

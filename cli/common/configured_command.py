@@ -10,6 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from ..options.subjects import GroupedCommand
 from .config_file import read_config
 from .described_options import FILE, ConfigFile, DescribedOption
 
@@ -24,25 +25,12 @@ _SOURCES = {
 }
 
 
-class ConfiguredCommand(click.Command):
+class ConfiguredCommand(GroupedCommand):
     """A command whose options are also keys of a configuration file."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[_ARGUMENTS] = list(args)
         return super().parse_args(ctx, args)
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a section per subject, and a last one for the options without a subject."""
-        sections: dict[str, list[tuple[str, str]]] = {}
-        general: list[tuple[str, str]] = []
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
-            if record is not None:
-                own = sections.setdefault(param.subject, []) if isinstance(param, DescribedOption) else general
-                own.append(record)
-        for subject, records in (*sections.items(), ("General", general)):
-            with formatter.section(subject):
-                formatter.write_dl(records)
 
     def described(self) -> dict[str, DescribedOption]:
         """Return the described options by their keys."""

@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 
 from ...base.errors import CairnError
+from ..options.subjects import SubjectOption
 
 PREFIX = "CAIRNMQ_"
 FILE = "cairnmq.config"
@@ -35,7 +36,7 @@ class ConfigFile:
         return f"{self.path}:{self.lines.get(key, 1)}: {key}"
 
 
-class DescribedOption(click.Option):
+class DescribedOption(SubjectOption):
     """An option with a subject, an environment variable and a key of the configuration file."""
 
     def __init__(
@@ -43,8 +44,7 @@ class DescribedOption(click.Option):
         **more: Any,
     ) -> None:  # fmt: skip
         """*can_reload*: a reload applies a changed value. *is_secret*: the value may contain a password."""
-        super().__init__(declarations, **more)
-        self.subject = subject
+        super().__init__(declarations, subject=subject, **more)
         self.can_reload = can_reload
         self.is_secret = is_secret
 

@@ -23,7 +23,7 @@ from rich.progress import Progress as Bars
 
 from ...base.errors import CairnError, NotWhole
 from ...base.printable import printable, printable_json
-from .color import console_colors
+from ..options.color import console_colors
 from .signals import remembered, status_of
 from .statuses import FOUND, UNREADABLE
 

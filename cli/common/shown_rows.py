@@ -8,7 +8,7 @@ import sys
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from .color import console_colors
+from ..options.color import console_colors
 from .output import OutputConsole
 
 _WIDTH = 160

@@ -15,12 +15,12 @@ from ...tools.history.as_of import QueuesView, difference
 from ...tools.history.history_view import HistoryView
 from ...tools.inspect.point_in_time import parse_point_in_time
 from ...tools.load.bulk_sender import BulkSender, OutgoingMessage
-from ..common.connect import connect_options
 from ..common.local_directory import LocalDirectory
 from ..common.output import answering, output, remark
 from ..common.send_options import stoppable, target_of, target_options, tell_sent
 from ..common.shown_rows import Bars, line
 from ..common.units import Finite
+from ..options.connect import connect_options
 from ..store.archives import archives_option
 from .as_of_output import SelectedQueues, selected_queues, show_difference, show_queues
 

@@ -9,9 +9,9 @@ from ...tools.explain.explain import Explanation, Pin, explain_tail
 from ...tools.explain.explain_space import SpaceReport, explain_space
 from ...tools.inspect.format_text import age_text, size_text
 from ...tools.inspect.point_in_time import time_words
-from ..common.connect import connect_options
 from ..common.output import answering, bars, console, output, print_json, printable, store_argument
 from ..common.statuses import FOUND
+from ..options.connect import connect_options
 
 _QUEUES = 20
 _NAMES = "The PostgreSQL server that knows the queues' names"

@@ -16,9 +16,9 @@ from ...tools.history.history_view import HistoryView
 from ...tools.history.trace import Event, MessageLifetime, find, lifetime_of, message_at, sent_as
 from ...tools.inspect.point_in_time import time_words
 from ...tools.inspect.properties import Properties
-from ..common.connect import connect_options
 from ..common.output import answering, output, remark
 from ..common.shown_rows import Bars, console, line
+from ..options.connect import connect_options
 from ..store.archives import archives_option
 
 _MOST = 20

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...amqp.client.plain_values import plain
 from ...base.printable import FORMULA, printable, printable_json
-from ..common.color import console_colors
+from ..options.color import console_colors
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

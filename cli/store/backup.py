@@ -20,9 +20,9 @@ from ...tools.backup.backup import back_up
 from ...tools.backup.manifest import Manifest
 from ...tools.backup.restore import restore as run_restore
 from ...tools.inspect.journal_check import Progress
-from ..common.connect import connect_options
 from ..common.local_directory import LocalDirectory
 from ..common.signals import ENDING, replaced
+from ..options.connect import connect_options
 
 
 @click.command("backup")

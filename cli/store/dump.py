@@ -19,9 +19,9 @@ from ...tools.inspect.point_in_time import time_of
 from ...tools.inspect.row_filter import RowFilter, checked_types
 from ...tools.load.load_lines import wiring_line
 from ...tools.load.redaction import Redaction, Rules
-from ..common.connect import connect_options
 from ..common.output import answering, output, remark
 from ..common.statuses import WrongCall
+from ..options.connect import connect_options
 from .archives import archives_option
 
 

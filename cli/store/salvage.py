@@ -13,10 +13,10 @@ from ...base.errors import CairnError
 from ...tools.repair.salvage import salvage as run_salvage
 from ...tools.repair.salvage_in_place import salvage_in_place
 from ...tools.repair.salvage_report import LOST_STATUS, SalvageReport
-from ..common.connect import connect_options
 from ..common.local_directory import LocalDirectory
 from ..common.output import answering, output, printable
 from ..common.shown_rows import Bars, console
+from ..options.connect import connect_options
 
 
 @click.command("salvage")

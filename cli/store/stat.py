@@ -9,9 +9,9 @@ from rich.table import Table
 
 from ...tools.explain.stat import Stat, stat_store
 from ...tools.inspect.format_text import age_text, size_text
-from ..common.connect import connect_options
 from ..common.output import answering, bars, console, output, print_json, printable, remark, store_argument
 from ..common.statuses import FOUND
+from ..options.connect import connect_options
 from .log_map import log_map
 
 _QUEUES = 20

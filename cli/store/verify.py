@@ -10,8 +10,8 @@ from ...tools.inspect.format_text import size_text
 from ...tools.verify.archive_check import verify_archive
 from ...tools.verify.store_check import verify_store
 from ...tools.verify.verdicts import Verdict, VerifyReport
-from ..common.connect import connect_options
 from ..common.output import answering, bars, console, output, print_json, printable, store_argument
+from ..options.connect import connect_options
 from .archives import archive_option
 
 _STYLES = {"corrupt": "bold red", "torn": "yellow", "note": "dim"}

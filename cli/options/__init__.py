@@ -1,0 +1,1 @@
+"""Definitions of options that many commands share, and help that lists options by subject."""

@@ -1,0 +1,52 @@
+"""Options with a subject, and commands whose help lists the options by subject."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+INPUT, SELECTION, TARGET, CONNECTION, ANALYSIS, OUTPUT, SAFETY = (
+    "Input", "Selection", "Target", "Connection", "Analysis", "Output", "Safety"
+)  # fmt: skip
+"""The subjects of options of commands other than `cairnmq broker`."""
+GENERAL = "General"
+"""The section of options without a subject, the last one."""
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class SubjectOption(click.Option):
+    """An option that the help lists under its subject."""
+
+    def __init__(self, declarations: Sequence[str], *, subject: str, **more: Any) -> None:
+        super().__init__(declarations, **more)
+        self.subject = subject
+
+
+def option(
+    subject: str, *declarations: str, cls: type[SubjectOption] = SubjectOption, **more: Any
+) -> Callable[[_F], _F]:
+    """Return the decorator that adds an option with a subject to a command."""
+    return click.option(*declarations, cls=cls, subject=subject, **more)
+
+
+def write_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    """Write a section per subject, in the order of the first option of each, and a last one for the other options."""
+    sections: dict[str, list[tuple[str, str]]] = {}
+    general: list[tuple[str, str]] = []
+    for param in command.get_params(ctx):
+        record = param.get_help_record(ctx)
+        if record is not None:
+            own = sections.setdefault(param.subject, []) if isinstance(param, SubjectOption) else general
+            own.append(record)
+    for subject, records in (*sections.items(), (GENERAL, general)):
+        with formatter.section(subject):
+            formatter.write_dl(records)
+
+
+class GroupedCommand(click.Command):
+    """A command whose help lists the options by subject."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_options(self, ctx, formatter)
