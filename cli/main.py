@@ -17,7 +17,7 @@ from ..base.printable import printable
 from ..base.private_files import tighten_umask
 from .common.signals import status_of
 from .common.statuses import UNREADABLE, WrongCall
-from .options.color import COLOR, set_color
+from .options.common_options import CommonGroup, log_options, output_options, url_option, user_option, with_color
 
 
 class _Entry(NamedTuple):
@@ -82,7 +82,7 @@ def _interruptible() -> Iterator[None]:
         sys.exit(status_of(error))
 
 
-class LazyGroup(click.Group):
+class LazyGroup(CommonGroup):
     """A group that imports a command when it is called: a start costs what the command needs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -123,6 +123,7 @@ class LazyGroup(click.Group):
         first, *_ = [import_module(f".{name}", __package__) for name in COMMANDS[cmd_name].modules]
         found = getattr(first, cmd_name.replace("-", "_"))
         assert isinstance(found, click.Command)
+        with_color(found)
         if COMMANDS[cmd_name].example:
             found.epilog = f"\b\nExample:\n  cairnmq {COMMANDS[cmd_name].example}"
         return found
@@ -130,18 +131,23 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="cairnmq")
-@click.option(
-    "--color", type=click.Choice(["auto", "always", "never"]), default="auto", envvar=COLOR, show_default=True,
-    expose_value=False, callback=set_color, help="Color the output; NO_COLOR stands for never.",
-)  # fmt: skip
-def cairnmq() -> None:
+@output_options
+@url_option
+@user_option
+@log_options
+def cairnmq(**_: Any) -> None:
     """CairnMQ: a durable AMQP 1.0 broker, and its tools.
+
+    Options of this help may also follow a command that has them.
 
     \b
     Examples:
       cairnmq broker --store-dir ./data
       cairnmq ctl queues list
     """
+
+
+with_color(cairnmq)
 
 
 def main() -> None:

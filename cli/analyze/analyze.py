@@ -19,30 +19,32 @@ from ...base.private_files import open_private
 from ..common.output import answering, console, remark, store_argument
 from ..common.row_writers import CsvWriter, JsonWriter, RowWriter, TableWriter
 from ..common.units import SIZE, Duration
+from ..options.common_options import output_options, skip_damaged_option
 from ..options.connect import connect_options
+from ..options.subjects import ANALYSIS, INPUT, OUTPUT, GroupedCommand, option
 from ..store.archives import archive_option
 
 
-@click.command("analyze")
+@click.command("analyze", cls=GroupedCommand)
 @click.argument("job")
 @store_argument
 @archive_option
-@click.option("--master", default="local[*]", show_default=True, help="The Spark master, like spark://host:7077.")
-@click.option("--memory", type=SIZE, default="2G", show_default=True, help="The memory of the Spark driver.")
-@click.option("--every", type=Duration(1), default="1m", show_default=True, help="The time step of values over time.")
-@click.option("--with", "other", type=click.Path(), help="The other store of compare.")
-@click.option("--producer-log", type=click.Path(dir_okay=False), help="The log for trace-join: CSV or JSON lines.")
-@click.option("--skip-damaged", is_flag=True, help="Leave out unreadable records.")
-@click.option("--json", "json_file", metavar="FILE", help="Write one JSON object per line; - for standard output.")
-@click.option("--csv", "csv_file", metavar="FILE", help="Write CSV with a header line; - for standard output.")
-@click.option("--html", "html_file", metavar="FILE", help="Write a report with tables and plots into one file.")
-@click.option("--spark-log", type=click.Path(dir_okay=False), default=os.devnull,
+@option(ANALYSIS, "--master", default="local[*]", show_default=True, help="The Spark master, like spark://host:7077.")
+@option(ANALYSIS, "--memory", type=SIZE, default="2G", show_default=True, help="The memory of the Spark driver.")
+@option(ANALYSIS, "--every", type=Duration(1), default="1m", show_default=True, help="Time step of values over time.")
+@option(INPUT, "--with", "other", type=click.Path(), help="The other store of compare.")
+@option(INPUT, "--producer-log", type=click.Path(dir_okay=False), help="The log for trace-join: CSV or JSON lines.")
+@skip_damaged_option
+@output_options
+@option(OUTPUT, "--to", "rows_file", metavar="FILE", help="Write the rows of --output json or csv into this file.")
+@option(OUTPUT, "--html", "html_file", metavar="FILE", help="Write a report with tables and plots into one file.")
+@option(OUTPUT, "--spark-log", type=click.Path(dir_okay=False), default=os.devnull,
               help="The file for the log of Spark. [default: none]")  # fmt: skip
 @connect_options("The PostgreSQL server that the store's wiring is on")
 @answering
 def analyze(
     job: str, store: str, archive_dir: str | None, master: str, memory: int, every: float, other: str | None,
-    producer_log: str | None, skip_damaged: bool, json_file: str | None, csv_file: str | None, html_file: str | None,
+    producer_log: str | None, skip_damaged: bool, output_format: str, rows_file: str | None, html_file: str | None,
     spark_log: str, connect: str | None, catalog: str | None,
 ) -> None:  # fmt: skip
     """Analyze a journal with Spark jobs. A broker that runs on it reclaims nothing meanwhile.
@@ -76,12 +78,13 @@ def analyze(
         from ...analytics.spark.session import session
     except ImportError as error:
         raise _missing(error) from error
-    if json_file is not None and csv_file is not None:
-        raise CairnError("cairnmq analyze", "rows can be written in one way", "give one of --json and --csv")
+    if rows_file is not None and output_format == "table":
+        raise CairnError(f"--to {rows_file}", "a table is for terminals", "give --output json or --output csv, too")
     asked = views.ViewsRequest(archive_dir, connect, catalog, skip_damaged, int(every), other, producer_log)
     jobs = running.chosen(job, asked)
-    if job == "all" and csv_file is not None:
-        raise CairnError("--csv", "the rows of different jobs have different columns", "name one job; or use --html")
+    if job == "all" and output_format == "csv":
+        reason = "the rows of different jobs have different columns"
+        raise CairnError("--output csv", reason, "name one job; or use --html")
     many = job == "all"
     views.look(store, asked)
     if html_file is not None:
@@ -89,7 +92,7 @@ def analyze(
             from ...analytics.jobs.report import html_of
         except ImportError as error:
             raise _missing(error) from error
-    with held(store), held(other or store), _written(html_file) as html, _written(json_file or csv_file) as rows:
+    with held(store), held(other or store), _written(html_file) as html, _written(rows_file) as rows:
         with _quiet(spark_log):
             conf = {"spark.driver.memory": f"{max(memory >> 20, 512)}m"} | running.conf_for(master)
             spark = running.started(lambda: session(master, "cairnmq analyze", conf), master)
@@ -107,7 +110,7 @@ def analyze(
                     seconds, begun_s = time.monotonic() - begun_s, time.monotonic()
                     text = f"{number} of {len(jobs)}: {one.name}, {counted(table.num_rows, 'row')}, {seconds:.1f} s"
                     click.echo(text, err=True)
-                tell(one, table, rows, json_file, many=many)
+                tell(one, table, rows or sys.stdout, output_format, many=many)
                 told.append((one, table))
             if html is not None:
                 html.writelines(html_of(told, seen.store, seen.log, datetime.now(UTC)))
@@ -119,10 +122,12 @@ def _missing(error: ImportError) -> CairnError:
     return CairnError("cairnmq analyze", f"{error.name} is missing", install_hint("analysis"))
 
 
-def tell(job: Any, table: Any, rows: TextIO | None, json_file: str | None, *, many: bool) -> None:
-    """Write the rows of a job to *rows*, as JSON if there is a *json_file*, else CSV; or print a table."""
-    if rows is not None:
-        writer: RowWriter = JsonWriter(rows, {"job": job.name} if many else {}) if json_file else CsvWriter(rows)
+def tell(job: Any, table: Any, rows: TextIO, output_format: str, *, many: bool) -> None:
+    """Write the rows of a job to *rows* as JSON or CSV, or print a table."""
+    if output_format == "json":
+        writer: RowWriter = JsonWriter(rows, {"job": job.name} if many else {})
+    elif output_format == "csv":
+        writer = CsvWriter(rows)
     else:
         writer = TableWriter()
         if many:

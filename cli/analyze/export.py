@@ -10,35 +10,38 @@ import click
 
 from ...base.errors import CairnError
 from ...base.extras import install_hint
+from ..common.csv_rows import print_object
 from ..common.output import answering, bars, console, print_json, remark
 from ..common.statuses import FOUND
 from ..common.units import SIZE
+from ..options.common_options import output_options, skip_damaged_option
 from ..options.connect import connect_options
+from ..options.subjects import INPUT, SELECTION, TARGET, GroupedCommand, option
 from ..store.archives import archive_option
 
 
-@click.command("export")
+@click.command("export", cls=GroupedCommand)
 @click.argument("source", metavar="SOURCE", type=click.Path())
 @click.argument("target", metavar="TARGET", type=click.Path())
-@click.option("--format", "kind", type=click.Choice(["parquet", "delta", "iceberg"]),
+@option(TARGET, "--format", "kind", type=click.Choice(["parquet", "delta", "iceberg"]),
               help="The format of TARGET. [default: its present format, or parquet]")  # fmt: skip
-@click.option("--columns", metavar="NAMES",
+@option(SELECTION, "--columns", metavar="NAMES",
               help="Columns of the view records, separated by commas. [default: all of the record header]")  # fmt: skip
-@click.option("--payload", is_flag=True, help="Export the content of messages, too.")
-@click.option("--amqp", is_flag=True, help="Export the AMQP properties of messages as columns, too.")
-@click.option("--partition-by", metavar="NAMES", help="Partitions: day,queue, day, queue, none. [default: day,queue]")
+@option(SELECTION, "--payload", is_flag=True, help="Export the content of messages, too.")
+@option(SELECTION, "--amqp", is_flag=True, help="Export the AMQP properties of messages as columns, too.")
+@option(TARGET, "--partition-by", metavar="NAMES", help="Partitions: day,queue, day, queue, none. [default: day,queue]")
 @archive_option
-@click.option("--names-of", type=click.Path(), metavar="STORE", help="The store with the names of the queues.")
-@click.option("--sealed", is_flag=True, help="Leave out the container that the log is writing.")
-@click.option("--skip-damaged", is_flag=True, help="Leave out unreadable records.")
-@click.option("--commit-size", type=SIZE, default="256M", show_default=True, help="The size of one commit.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@option(INPUT, "--names-of", type=click.Path(), metavar="STORE", help="The store with the names of the queues.")
+@option(SELECTION, "--sealed", is_flag=True, help="Leave out the container that the log is writing.")
+@skip_damaged_option
+@option(TARGET, "--commit-size", type=SIZE, default="256M", show_default=True, help="The size of one commit.")
+@output_options
 @connect_options("The PostgreSQL server that the store's wiring is on")
 @answering
 def export(
     source: str, target: str, kind: str | None, columns: str | None, payload: bool, amqp: bool,
     partition_by: str | None, archive_dir: str | None, names_of: str | None, sealed: bool, skip_damaged: bool,
-    commit_size: int, as_json: bool, connect: str | None, catalog: str | None,
+    commit_size: int, output_format: str, connect: str | None, catalog: str | None,
 ) -> int:  # fmt: skip
     """Export records to Parquet, Delta Lake, or Iceberg. A broker may be running; nothing is written into SOURCE.
 
@@ -61,18 +64,19 @@ def export(
         done = exporting.export(source, target, asked, progress)
     if truncated := done.truncation():
         remark("export", truncated)
-    _tell(done, time.monotonic() - begun_s, as_json)
+    _tell(done, time.monotonic() - begun_s, output_format)
     return FOUND if any(not gap.is_reclaimed for gap in done.missing) else 0
 
 
-def _tell(done: Any, seconds: float, as_json: bool) -> None:
-    if as_json:
-        print_json({
+def _tell(done: Any, seconds: float, output_format: str) -> None:
+    if output_format != "table":
+        fields = {
             "target": done.path, "format": done.kind, "log": done.log, "records": done.records,
             "commits": done.commits, "log_bytes": done.log_bytes, "end_lsn": done.end_lsn,
             "exported": [list(run) for run in done.runs], "missing": [asdict(gap) for gap in done.missing],
             "seconds": round(seconds, 3),
-        })  # fmt: skip
+        }  # fmt: skip
+        print_json(fields) if output_format == "json" else print_object(fields)
         return
     out = console()
     out.print(

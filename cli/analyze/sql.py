@@ -11,31 +11,34 @@ from rich.table import Table
 
 from ...base.errors import CairnError
 from ...base.extras import install_hint
+from ..common.csv_rows import print_csv
 from ..common.output import answering, console, print_json, remark, store_argument
 from ..common.row_writers import ArrowWriter, CsvWriter, JsonWriter, RowWriter, TableWriter
 from ..common.signals import interrupting
 from ..common.units import SIZE
+from ..options.common_options import output_options, skip_damaged_option
 from ..options.connect import connect_options
+from ..options.subjects import ANALYSIS, OUTPUT, SELECTION, GroupedCommand, option
 from ..store.archives import archive_option
 
 
-@click.command("sql")
+@click.command("sql", cls=GroupedCommand)
 @store_argument
 @click.argument("query", required=False)
-@click.option("--schema", is_flag=True, help="List the tables and their columns.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header line.")
-@click.option(
-    "--csv-raw", is_flag=True, help="Print CSV with unchanged texts, including control characters and formulas."
+@option(SELECTION, "--schema", is_flag=True, help="List the tables and their columns.")
+@output_options
+@option(OUTPUT, "--csv", "output_format", flag_value="csv", help="Short for --output csv.")
+@option(
+    OUTPUT, "--csv-raw", is_flag=True, help="Print CSV with unchanged texts, including control characters and formulas."
 )
-@click.option("--arrow", type=click.Path(dir_okay=False), metavar="FILE", help="Write an Arrow stream.")
+@option(OUTPUT, "--arrow", type=click.Path(dir_okay=False), metavar="FILE", help="Write an Arrow stream.")
 @archive_option
-@click.option("--skip-damaged", is_flag=True, help="Leave out unreadable records.")
-@click.option("--memory-limit", type=SIZE, default="1G", show_default=True, help="The memory for sorting and joining.")
+@skip_damaged_option
+@option(ANALYSIS, "--memory-limit", type=SIZE, default="1G", show_default=True, help="Memory for sorting and joining.")
 @connect_options("The PostgreSQL server that the store's wiring is on")
 @answering
 def sql(
-    store: str, query: str | None, schema: bool, as_json: bool, as_csv: bool, csv_raw: bool, arrow: str | None,
+    store: str, query: str | None, schema: bool, output_format: str, csv_raw: bool, arrow: str | None,
     archive_dir: str | None, skip_damaged: bool, memory_limit: int, connect: str | None, catalog: str | None,
 ) -> None:  # fmt: skip
     """Query a journal with SQL. A broker may be running on it; nothing is written into it.
@@ -50,10 +53,11 @@ def sql(
         from ...analytics.views.journal import open_journal
     except ImportError as error:
         raise CairnError("cairnmq sql", f"{error.name} is missing", install_hint("sql")) from error
-    if sum((as_json, as_csv or csv_raw, arrow is not None)) > 1:
-        raise CairnError("cairnmq sql", "rows can be written in one way", "give one of --json, --csv and --arrow")
+    if sum((output_format == "json" or (output_format == "csv" and not csv_raw), csv_raw, arrow is not None)) > 1:
+        reason = "rows can be written in one way"
+        raise CairnError("cairnmq sql", reason, "give one of --output, --csv-raw and --arrow")
     if schema or query == ".tables":
-        _show(engine.schemas(), as_json)
+        _show(engine.schemas(), output_format)
         return
     if not query:
         raise CairnError("cairnmq sql", "no query is given", "--schema lists tables and columns")
@@ -65,7 +69,7 @@ def sql(
         asked = engine.JournalSql(journal, skip_damaged=skip_damaged, memory_limit_bytes=memory_limit, spill=spill)
         try:
             with interrupting(asked.interrupt):
-                _answer(asked, text, _writer(as_json, as_csv or csv_raw, csv_raw, arrow))
+                _answer(asked, text, _writer(output_format, csv_raw, arrow))
         finally:
             asked.close()
 
@@ -84,18 +88,25 @@ def _answer(asked: Any, text: str, writer: RowWriter) -> None:
         writer.close()
 
 
-def _writer(as_json: bool, as_csv: bool, csv_raw: bool, arrow: str | None) -> RowWriter:
+def _writer(output_format: str, csv_raw: bool, arrow: str | None) -> RowWriter:
     if arrow is not None:
         return ArrowWriter(arrow)
-    return JsonWriter() if as_json else CsvWriter(raw=csv_raw) if as_csv else TableWriter()
+    if csv_raw or output_format == "csv":
+        return CsvWriter(raw=csv_raw)
+    return JsonWriter() if output_format == "json" else TableWriter()
 
 
-def _show(schemas: dict[str, Any], as_json: bool) -> None:
-    if as_json:
+def _show(schemas: dict[str, Any], output_format: str) -> None:
+    """Show the tables and columns."""
+    if output_format == "json":
         print_json({name: {field.name: str(field.type) for field in schema} for name, schema in schemas.items()})
         return
-    table = Table("table", "column", "type", box=None, pad_edge=False)
-    for name, schema in schemas.items():
-        for field in schema:
-            table.add_row(name, field.name, str(field.type))
+    rows = [(name, field.name, str(field.type)) for name, schema in schemas.items() for field in schema]
+    columns = ("table", "column", "type")
+    if output_format == "csv":
+        print_csv(columns, (dict(zip(columns, row, strict=True)) for row in rows))
+        return
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
     console().print(table)

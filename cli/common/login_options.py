@@ -9,10 +9,11 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
+from ..options.common_options import PASSWORD
+
 if TYPE_CHECKING:
     from ...amqp.client.login import BrokerLogin
 
-PASSWORD = "CAIRNMQ_PASSWORD"
 SCHEMES = ("amqp", "amqps")
 PORTS = {"amqp": 5672, "amqps": 5671}
 

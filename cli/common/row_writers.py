@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import math
 import os
 import sys
-from base64 import b64encode
 from contextlib import suppress
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from datetime import datetime
 from typing import Any, BinaryIO, Protocol, TextIO
-from uuid import UUID
 
 from rich.table import Table
 from rich.text import Text
 
 from ...base.disk.real import disk_error
-from ...base.printable import FORMULA, printable_json
+from ...base.printable import printable_json
 from ...base.private_files import open_private
+from .csv_rows import CsvRows, cell, plain
 from .output import console, printable
 
 SHOWN = 1000
@@ -68,7 +64,7 @@ class TableWriter:
     def end(self) -> None:
         self.close()
         if self._is_cut:
-            print(f"the first {SHOWN} rows; --json, --csv and --arrow give all", file=sys.stderr)
+            print(f"the first {SHOWN} rows; --output json, --output csv and --arrow give all", file=sys.stderr)
 
     def close(self) -> None:
         if self._table.columns:
@@ -92,7 +88,7 @@ class JsonWriter:
 
     def rows(self, batch: Any) -> bool:
         for row in batch.to_pylist():
-            text = json.dumps(self._more | _plain(row), ensure_ascii=False, separators=(",", ":"))
+            text = json.dumps(self._more | plain(row), ensure_ascii=False, separators=(",", ":"))
             self._out.write(printable_json(text) + "\n")
         return True
 
@@ -102,24 +98,19 @@ class JsonWriter:
 
 
 class CsvWriter:
-    """A line of names, a line per row; what is no number or text as in JSON.
-
-    Texts come from clients, and the rows go to terminals and spreadsheets. Unless they are *raw*, control and format
-    characters but line feeds and tabs are escaped, and texts that a spreadsheet takes for formulas get an apostrophe.
-    """
+    """A line of names, and a line per row; see `csv_rows`."""
 
     def __init__(self, out: TextIO | None = None, *, raw: bool = False) -> None:
-        self._csv = csv.writer(out or sys.stdout, lineterminator="\n")
-        self._cell = _cell if raw else _safe_cell
+        self._csv = CsvRows(out, raw=raw)
 
     def open(self) -> None: ...
 
     def begin(self, schema: Any) -> None:
-        self._csv.writerow(schema.names)
+        self._csv.names(schema.names)
 
     def rows(self, batch: Any) -> bool:
         for row in batch.to_pylist():
-            self._csv.writerow([self._cell(value) for value in row.values()])
+            self._csv.row(row)
         return True
 
     def end(self) -> None: ...
@@ -183,38 +174,6 @@ class ArrowWriter:
                 os.unlink(self._partial)
 
 
-def _plain(value: Any) -> Any:
-    """Return a value that JSON can represent."""
-    if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, bytes):
-        return b64encode(value).decode()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    if isinstance(value, timedelta | UUID | Decimal):
-        return str(value)
-    return value
-
-
-def _cell(value: Any) -> Any:
-    value = _plain(value)
-    if isinstance(value, dict | list | bool):
-        return printable_json(json.dumps(value, ensure_ascii=False))
-    return value
-
-
-def _safe_cell(value: Any) -> Any:
-    """Return the cell for spreadsheets, as described at `CsvWriter`."""
-    if not isinstance(value, str):
-        return _cell(value)
-    text = value if value.isprintable() else "".join(char if char in "\n\t" else printable(char) for char in value)
-    return "'" + text if text.startswith(FORMULA) else text
-
-
 def _shown(value: Any) -> str:
     if value is None:
         return ""
@@ -222,5 +181,5 @@ def _shown(value: Any) -> str:
         return printable(value[:_BYTES].decode("latin-1")) + ("..." if len(value) > _BYTES else "")
     if isinstance(value, datetime):
         return value.isoformat(sep=" ")
-    found = _cell(value)
+    found = cell(value)
     return printable(found if isinstance(found, str) else str(found))

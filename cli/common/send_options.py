@@ -9,12 +9,12 @@ from types import FrameType
 from typing import Any
 from urllib.parse import unquote
 
-import click
-
 from ...amqp.client.login import BrokerLogin
 from ...base.errors import NotWhole
 from ...tools.load.bulk_sender import BulkSender, SendResult
-from .login_options import PASSWORD, checked_url, login_of
+from ..options.common_options import ca_option, user_option
+from .csv_rows import print_object
+from .login_options import checked_url, login_of
 from .output import printable
 from .shown_rows import console, line
 
@@ -23,11 +23,7 @@ _Command = Callable[..., Any]
 
 def target_options(command: _Command) -> _Command:
     """--user and --ca."""
-    command = click.option("--ca", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
-                           help="CA of the broker's certificate (PEM), for amqps.")(command)  # fmt: skip
-    return click.option("--user", metavar="NAME", help=f"User name; the password is asked for, or in {PASSWORD}.")(
-        command
-    )
+    return user_option(ca_option(command))
 
 
 def target_of(url: str, user: str | None, ca: str | None) -> tuple[BrokerLogin, str]:
@@ -55,20 +51,23 @@ def stoppable(sending: BulkSender) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def tell_sent(sent: SendResult, how_to_go_on: Callable[[int], str], more: dict[str, object], as_json: bool) -> None:
+def tell_sent(
+    sent: SendResult, how_to_go_on: Callable[[int], str], more: dict[str, object], output_format: str
+) -> None:
     """Shows the outcomes of a sending. Raises `NotWhole` if it is not complete."""
     go_on = "" if sent.next_token is None else how_to_go_on(sent.next_token)
     rate = sent.outcomes.total() / sent.seconds if sent.seconds else 0.0
     percentiles = {f"p{share:g}": round(sent.percentile_ms(share / 100), 3) for share in (50, 90, 99, 99.9, 100)}
-    if as_json:
-        line({
-            "sent": {
-                "accepted": sent.accepted, "outcomes": dict(sent.outcomes), "bytes": sent.sent_bytes,
-                "seconds": round(sent.seconds, 3), "per_second": round(rate, 1), "latency_ms": percentiles,
-                "late_seconds": round(sent.late_s, 3), "complete": sent.is_complete, "failure": sent.failure or None,
-                "next": sent.next_token, "refused": [{"at": at, "why": why} for at, why in sent.refused], **more,
-            }
-        })  # fmt: skip
+    fields = {
+        "accepted": sent.accepted, "outcomes": dict(sent.outcomes), "bytes": sent.sent_bytes,
+        "seconds": round(sent.seconds, 3), "per_second": round(rate, 1), "latency_ms": percentiles,
+        "late_seconds": round(sent.late_s, 3), "complete": sent.is_complete, "failure": sent.failure or None,
+        "next": sent.next_token, "refused": [{"at": at, "why": why} for at, why in sent.refused], **more,
+    }  # fmt: skip
+    if output_format == "json":
+        line({"sent": fields})
+    elif output_format == "csv":
+        print_object(fields)
     else:
         out = console()
         for outcome, count in sorted(sent.outcomes.items()):

@@ -15,12 +15,15 @@ from ...tools.history.as_of import QueuesView, difference
 from ...tools.history.history_view import HistoryView
 from ...tools.inspect.point_in_time import parse_point_in_time
 from ...tools.load.bulk_sender import BulkSender, OutgoingMessage
+from ..common.csv_rows import print_object
 from ..common.local_directory import LocalDirectory
 from ..common.output import answering, output, remark
 from ..common.send_options import stoppable, target_of, target_options, tell_sent
 from ..common.shown_rows import Bars, line
 from ..common.units import Finite
+from ..options.common_options import output_options
 from ..options.connect import connect_options
+from ..options.subjects import SELECTION, TARGET, GroupedCommand, option
 from ..store.archives import archives_option
 from .as_of_output import SelectedQueues, selected_queues, show_difference, show_queues
 
@@ -28,29 +31,29 @@ _SHOWN = 10
 _CHANGES_SHOWN = 20
 
 
-@click.command("as-of")
+@click.command("as-of", cls=GroupedCommand)
 @click.argument("arguments", nargs=-1, required=True, metavar="STORE... LSN|TIME")
 @archives_option
-@click.option("--queue", "queues", multiple=True, metavar="NAME|ID", help="Show this queue only. Repeatable.")
-@click.option("--count", type=click.IntRange(min=0), metavar="N",
-              help=f"Show at most N messages of each queue: by default {_SHOWN}, with --json all.")  # fmt: skip
-@click.option("--diff", nargs=2, metavar="A B", help="Show the differences between two points in time.")
-@click.option("--partial", is_flag=True, help="Show the remaining history if a part of it was reclaimed.")
-@click.option("--restore", "target", type=LocalDirectory(), metavar="DIR",
+@option(SELECTION, "--queue", "queues", multiple=True, metavar="NAME|ID", help="Show this queue only. Repeatable.")
+@option(SELECTION, "--count", type=click.IntRange(min=0), metavar="N",
+              help=f"Show at most N messages of each queue.  [default: {_SHOWN} in a table]")  # fmt: skip
+@option(SELECTION, "--diff", nargs=2, metavar="A B", help="Show the differences between two points in time.")
+@option(SELECTION, "--partial", is_flag=True, help="Show the remaining history if a part of it was reclaimed.")
+@option(TARGET, "--restore", "target", type=LocalDirectory(), metavar="DIR",
               help="Make a new store in DIR that holds the messages.")  # fmt: skip
-@click.option("--resend", metavar="URL",
+@option(TARGET, "--resend", metavar="URL",
               help="Send the messages to a broker: to their queues, or to the address the URL ends in.")  # fmt: skip
-@click.option("--rate", type=Finite(min=0, min_open=True), metavar="N", help="Send at most N messages per second.")
-@click.option("--skip", type=click.IntRange(min=0), default=0, metavar="N",
+@option(TARGET, "--rate", type=Finite(min=0, min_open=True), metavar="N", help="Send at most N messages per second.")
+@option(TARGET, "--skip", type=click.IntRange(min=0), default=0, metavar="N",
               help="Skip the first N messages of --resend.")  # fmt: skip
 @target_options
 @connect_options("The PostgreSQL server that the store's wiring is on")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@output_options
 @answering
 def as_of(
     arguments: tuple[str, ...], archives: tuple[str, ...], queues: tuple[str, ...], count: int | None,
     diff: tuple[str, str] | None, partial: bool, target: str | None, resend: str | None, rate: float | None, skip: int,
-    user: str | None, ca: str | None, connect: str | None, catalog: str | None, as_json: bool,
+    user: str | None, ca: str | None, connect: str | None, catalog: str | None, output_format: str,
 ) -> int:  # fmt: skip
     """Show the contents of queues at a point in time.
 
@@ -69,12 +72,13 @@ def as_of(
     now_us = SystemClock().wall_us()
     moments = [parse_point_in_time(text, now_us) for text in (diff or arguments[-1:])]
     sending = target_of(resend, user, ca) if resend else None
-    count_shown = _count_shown(count, is_diff=diff is not None, is_copied=bool(target or resend), as_json=as_json)
+    is_table = output_format == "table"
+    count_shown = _count_shown(count, is_diff=diff is not None, is_copied=bool(target or resend), is_table=is_table)
     with HistoryView(paths, connect, catalog) as past:
         selected = selected_queues(past, queues)
         with Bars() as bars:
             views = [past.view(moment, bars.show, partial=partial) for moment in moments]
-        found = _Found(views, selected, as_json)
+        found = _Found(views, selected, output_format)
         found.show(count_shown)
         if target:
             found.restore(target)
@@ -87,13 +91,13 @@ def as_of(
     return found.status
 
 
-def _count_shown(count: int | None, *, is_diff: bool, is_copied: bool, as_json: bool) -> int | None:
+def _count_shown(count: int | None, *, is_diff: bool, is_copied: bool, is_table: bool) -> int | None:
     """The number of messages to show of each queue; None for all."""
     if count is not None:
         return count
     if is_diff:
         return _CHANGES_SHOWN
-    return 0 if is_copied else None if as_json else _SHOWN
+    return 0 if is_copied else _SHOWN if is_table else None
 
 
 class _Found(NamedTuple):
@@ -101,7 +105,7 @@ class _Found(NamedTuple):
 
     views: list[QueuesView]
     queues: SelectedQueues
-    as_json: bool
+    output_format: str
 
     @property
     def status(self) -> int:
@@ -110,9 +114,11 @@ class _Found(NamedTuple):
 
     def show(self, count: int | None) -> None:
         """Show the messages of one view, or the differences between two."""
+        if self.output_format == "csv" and count == 0:
+            return  # the rows are those of --restore or --resend
         if len(self.views) == 1:
             with output(lambda: self.status):
-                show_queues(self.queues, self.views[0], count, as_json=self.as_json)
+                show_queues(self.queues, self.views[0], count, output_format=self.output_format)
             return
         first, second = self.views
         if first.lsn > second.lsn:
@@ -120,7 +126,7 @@ class _Found(NamedTuple):
         with Bars() as bars:
             changes = difference(first, second, self.queues.wanted, bars.show)
         with output(lambda: self.status):
-            show_difference(self.queues, first, second, changes, count or 0, as_json=self.as_json)
+            show_difference(self.queues, first, second, changes, count or 0, output_format=self.output_format)
 
     def restore(self, target: str) -> None:
         """Make a new store at *target*, and report it."""
@@ -130,8 +136,11 @@ class _Found(NamedTuple):
             )
         messages = sum(restored.values())
         with output(lambda: self.status):
-            if self.as_json:
-                line({"restored": {"store": target, "messages": messages, "queues": restored}})
+            fields = {"store": target, "messages": messages, "queues": restored}
+            if self.output_format == "json":
+                line({"restored": fields})
+            elif self.output_format == "csv":
+                print_object(fields)
             else:
                 print(f"restored {messages} messages to {target}")
 
@@ -143,7 +152,7 @@ class _Found(NamedTuple):
             with stoppable(run):
                 sent = run.run()
         with output(lambda: self.status if sent.is_complete else 1):
-            tell_sent(sent, lambda token: f"--skip {token} continues there", {}, self.as_json)
+            tell_sent(sent, lambda token: f"--skip {token} continues there", {}, self.output_format)
 
     def _outgoing(self, address: str, rate: float | None, skip: int) -> Iterator[OutgoingMessage]:
         """The messages, queue by queue, each in its order; their tokens count them."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from rich.table import Table
 
 from ...analytics.scan.selection import queue_ids_named
 from ...base.printable import printable
-from ...tools.history.as_of import QueueChange, QueuesView
+from ...tools.history.as_of import QueueChange, QueuedMessage, QueuesView, Transition
 from ...tools.history.history_view import HistoryView
 from ...tools.inspect.point_in_time import time_words
+from ..common.csv_rows import print_csv
 from ..common.shown_rows import console, line
+
+_MESSAGE = ("queue", "queue_id", *QueuedMessage._fields)
+_CHANGE = ("queue", "message_id", "came", *Transition._fields)
 
 
 class SelectedQueues(NamedTuple):
@@ -40,15 +45,17 @@ def _head(found: SelectedQueues, view: QueuesView) -> dict[str, object]:
     }  # fmt: skip
 
 
-def show_queues(found: SelectedQueues, view: QueuesView, count: int | None, *, as_json: bool) -> None:
+def show_queues(found: SelectedQueues, view: QueuesView, count: int | None, *, output_format: str) -> None:
     """Show the messages on queues; *count*: at most so many of each."""
-    past, head = found.past, _head(found, view)
+    head = _head(found, view)
     on = [queue_id for queue_id in view.on if found.wanted(queue_id)]
-    if as_json:
+    if output_format == "csv":
+        print_csv(_MESSAGE, _rows(found, view, on, count))
+        return
+    if output_format == "json":
         line({"as_of": head})
-        for queue_id in on:
-            for row in view.rows(queue_id, count):
-                line({"queue": past.name_of(queue_id), "queue_id": queue_id, **row._asdict()})
+        for row in _rows(found, view, on, count):
+            line(row)
         return
     out = console()
     out.print(f"as of LSN {view.lsn}: {head['messages']} messages on {len(on)} queues")
@@ -56,11 +63,19 @@ def show_queues(found: SelectedQueues, view: QueuesView, count: int | None, *, a
     table = Table("queue", "messages", "bytes")
     for queue_id in on:
         ids = view.on[queue_id].tolist()
-        table.add_row(printable(past.name_of(queue_id)), str(len(ids)), str(sum(map(view.size_of, ids))))
+        table.add_row(printable(found.past.name_of(queue_id)), str(len(ids)), str(sum(map(view.size_of, ids))))
     if on:
         out.print(table)
     for queue_id in on if count else ():
         _show_queue(found, view, queue_id, count or 0)
+
+
+def _rows(found: SelectedQueues, view: QueuesView, on: list[int], count: int | None) -> Iterator[dict[str, object]]:
+    """Yield the messages of the queues *on*, at most *count* of each."""
+    for queue_id in on:
+        name = found.past.name_of(queue_id)
+        for row in view.rows(queue_id, count):
+            yield {"queue": name, "queue_id": queue_id, **row._asdict()}
 
 
 def _show_queue(found: SelectedQueues, view: QueuesView, queue_id: int, count: int) -> None:
@@ -85,11 +100,13 @@ def _print_faults(view: QueuesView) -> None:
 
 def show_difference(
     found: SelectedQueues, first: QueuesView, second: QueuesView, changes: dict[int, QueueChange], count: int, *,
-    as_json: bool,
+    output_format: str,
 ) -> None:  # fmt: skip
     """Show the changes from *first* to *second*; *count*: at most so many messages of each queue."""
-    if as_json:
+    if output_format == "json":
         _print_changes(found, first, second, changes)
+    elif output_format == "csv":
+        print_csv(_CHANGE, (row for queue_id in changes for row in _moved(found, queue_id, changes[queue_id])))
     else:
         _show_changes(found, first, second, changes, count)
 
@@ -100,11 +117,17 @@ def _print_changes(
     """Print one JSON object per message."""
     line({"diff": {"from": _head(found, first), "to": _head(found, second)}})
     for queue_id, change in changes.items():
-        name = found.past.name_of(queue_id)
-        for came, some in ((True, change.came), (False, change.went)):
-            for message_id, at in some.items():
-                line({"queue": name, "message_id": message_id, "came": came, **at._asdict()})
-        line({"queue": name, "changes": _counts(change)})
+        for row in _moved(found, queue_id, change):
+            line(row)
+        line({"queue": found.past.name_of(queue_id), "changes": _counts(change)})
+
+
+def _moved(found: SelectedQueues, queue_id: int, change: QueueChange) -> Iterator[dict[str, object]]:
+    """Yield the messages that came and went."""
+    name = found.past.name_of(queue_id)
+    for came, some in ((True, change.came), (False, change.went)):
+        for message_id, at in some.items():
+            yield {"queue": name, "message_id": message_id, "came": came, **at._asdict()}
 
 
 def _show_changes(

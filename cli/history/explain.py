@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 from rich.table import Table
 
@@ -9,35 +11,51 @@ from ...tools.explain.explain import Explanation, Pin, explain_tail
 from ...tools.explain.explain_space import SpaceReport, explain_space
 from ...tools.inspect.format_text import age_text, size_text
 from ...tools.inspect.point_in_time import time_words
+from ..common.csv_rows import columns_of, print_csv
 from ..common.output import answering, bars, console, output, print_json, printable, store_argument
 from ..common.statuses import FOUND
+from ..options.common_options import CommonGroup, output_options
 from ..options.connect import connect_options
+from ..options.subjects import OUTPUT, option
 
 _QUEUES = 20
+_PIN = ("kind", "name", "remedies")
+_PART = ("what", "bytes", "remedy")
 _NAMES = "The PostgreSQL server that knows the queues' names"
 
 
-@click.group("explain")
-def explain() -> None:
+@click.group("explain", cls=CommonGroup)
+@output_options
+def explain(**_: Any) -> None:
     """Explain the size of a store, and how to reduce it. Nothing is written."""
 
 
 @explain.command("tail", short_help="Show what pins the oldest part of the log")
 @store_argument
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="Show at most N messages.")
+@option(OUTPUT, "--limit", default=20, show_default=True, type=click.IntRange(1), help="Show at most N messages.")
 @connect_options(_NAMES)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@output_options
 @answering
-def tail(store: str, limit: int, connect: str | None, catalog: str | None, as_json: bool) -> int:
+def tail(store: str, limit: int, connect: str | None, catalog: str | None, output_format: str) -> int:
     """Show what pins the oldest part of the log: queues, messages and transactions by name, and how to release it.
 
     A broker may be running on the store. The exit status is 1 if something can't be read.
+
+    \b
+    Example:
+      cairnmq explain tail ./data --limit 5
     """
     with bars() as progress:
         found = explain_tail(store, progress, connect, catalog, limit)
     status = 0 if found.complete else FOUND
     with output(lambda: status):
-        print_json(found.fields()) if as_json else _show_tail(found)
+        if output_format == "json":
+            print_json(found.fields())
+        elif output_format == "csv":
+            pins = [pin.fields() for pin in found.pins]
+            print_csv(columns_of(pins, _PIN), pins)
+        else:
+            _show_tail(found)
     return status
 
 
@@ -87,21 +105,30 @@ def _row(pin: Pin) -> list[str]:
 
 @explain.command("space", short_help="Show the disk usage by part and queue")
 @store_argument
-@click.option("--queues", "queues_shown", default=_QUEUES, show_default=True, type=click.IntRange(0),
+@option(OUTPUT, "--queues", "queues_shown", default=_QUEUES, show_default=True, type=click.IntRange(0),
               help="Show at most N queues, the largest first.")  # fmt: skip
 @connect_options(_NAMES)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@output_options
 @answering
-def space(store: str, queues_shown: int, connect: str | None, catalog: str | None, as_json: bool) -> int:
+def space(store: str, queues_shown: int, connect: str | None, catalog: str | None, output_format: str) -> int:
     """Show the disk usage of a store: its parts, and its queues by bytes.
 
     A broker may be running on the store. The exit status is 1 if something can't be read.
+
+    \b
+    Example:
+      cairnmq explain space ./data
     """
     with bars() as progress:
         found = explain_space(store, progress, connect, catalog)
     status = 0 if found.complete else FOUND
     with output(lambda: status):
-        print_json(found.fields()) if as_json else _show_space(found, queues_shown)
+        if output_format == "json":
+            print_json(found.fields())
+        elif output_format == "csv":
+            print_csv(_PART, found.part_fields())
+        else:
+            _show_space(found, queues_shown)
     return status
 
 

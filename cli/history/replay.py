@@ -17,7 +17,9 @@ from ..common.output import answering, output, remark
 from ..common.send_options import stoppable, target_of, target_options, tell_sent
 from ..common.shown_rows import Bars
 from ..common.units import Finite
+from ..options.common_options import output_options
 from ..options.connect import connect_options
+from ..options.subjects import SELECTION, TARGET, GroupedCommand, option
 from ..store.archives import archives_option
 
 
@@ -37,29 +39,29 @@ class _Speed(click.ParamType[float]):
         return float(found[1])
 
 
-@click.command("replay")
+@click.command("replay", cls=GroupedCommand)
 @click.argument("paths", nargs=-1, metavar="STORE|ARCHIVE...")
 @archives_option
-@click.option("--to", "url", required=True, metavar="URL",
+@option(TARGET, "--to", "url", required=True, metavar="URL",
               help="The broker. Messages are sent to their queues, or to the address in the URL.")  # fmt: skip
-@click.option("--speed", type=_Speed(), default="1x", show_default=True, metavar="1x|10x|max",
+@option(TARGET, "--speed", type=_Speed(), default="1x", show_default=True, metavar="1x|10x|max",
               help="The speed relative to the arrival of the messages, with proportional spacing.")  # fmt: skip
-@click.option("--rate", type=Finite(min=0, min_open=True), metavar="N",
+@option(TARGET, "--rate", type=Finite(min=0, min_open=True), metavar="N",
               help="Send N messages per second, evenly, instead of --speed.")  # fmt: skip
-@click.option("--from-lsn", metavar="LSN", help="Send messages that arrived at LSN or later.")
-@click.option("--to-lsn", metavar="LSN", help="Send messages that arrived before LSN.")
-@click.option("--from-time", metavar="TIME", help="Send messages that arrived after TIME, or in the last 10m, 2h, 7d.")
-@click.option("--to-time", metavar="TIME", help="Send messages that arrived until TIME.")
-@click.option("--queue", "queues", multiple=True, metavar="NAME|ID", help="Send messages of this queue. Repeatable.")
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Send at most N messages.")
+@option(SELECTION, "--from-lsn", metavar="LSN", help="Send messages that arrived at LSN or later.")
+@option(SELECTION, "--to-lsn", metavar="LSN", help="Send messages that arrived before LSN.")
+@option(SELECTION, "--from-time", metavar="TIME", help="Send messages that arrived after TIME, or in the last 10m.")
+@option(SELECTION, "--to-time", metavar="TIME", help="Send messages that arrived until TIME.")
+@option(SELECTION, "--queue", "queues", multiple=True, metavar="NAME|ID", help="Only of this queue. Repeatable.")
+@option(SELECTION, "--count", type=click.IntRange(min=1), metavar="N", help="Send at most N messages.")
 @target_options
 @connect_options("The PostgreSQL server that the store's wiring is on")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@output_options
 @answering
 def replay(
     paths: tuple[str, ...], archives: tuple[str, ...], url: str, speed: float, rate: float | None, from_lsn: str | None,
     to_lsn: str | None, from_time: str | None, to_time: str | None, queues: tuple[str, ...], count: int | None,
-    user: str | None, ca: str | None, connect: str | None, catalog: str | None, as_json: bool,
+    user: str | None, ca: str | None, connect: str | None, catalog: str | None, output_format: str,
 ) -> int:  # fmt: skip
     """Send the messages that arrived in a journal to a broker again, byte for byte and in order, at a chosen speed.
 
@@ -99,7 +101,7 @@ def replay(
             remark("replay", told)
         status = 1 if faults or not sent.is_complete else 0
         with output(lambda: status):
-            tell_sent(sent, lambda token: f"--from-lsn {token} continues there", {"faults": faults}, as_json)
+            tell_sent(sent, lambda token: f"--from-lsn {token} continues there", {"faults": faults}, output_format)
     return status
 
 

@@ -16,13 +16,18 @@ from ...tools.history.history_view import HistoryView
 from ...tools.history.trace import Event, MessageLifetime, find, lifetime_of, message_at, sent_as
 from ...tools.inspect.point_in_time import time_words
 from ...tools.inspect.properties import Properties
+from ..common.csv_rows import columns_of, print_csv
 from ..common.output import answering, output, remark
 from ..common.shown_rows import Bars, console, line
+from ..options.common_options import output_options
 from ..options.connect import connect_options
+from ..options.subjects import INPUT, SELECTION, GroupedCommand, option
 from ..store.archives import archives_option
 
 _MOST = 20
 """The maximum number of messages that are shown."""
+
+_COLUMNS = ("lsn", "time_us", "event", "message_id")
 
 
 _Criterion = tuple[Callable[[Properties], bool], bytes]
@@ -37,20 +42,20 @@ class _Traced(NamedTuple):
     content_bytes: int
 
 
-@click.command("trace")
+@click.command("trace", cls=GroupedCommand)
 @click.argument("arguments", nargs=-1, required=True, metavar="STORE... [MESSAGE]")
-@click.option("--message-id", metavar="ID", help="Show messages with this AMQP message-id.")
-@click.option("--correlation-id", metavar="ID", help="Show messages with this correlation-id.")
-@click.option("--property", "own", metavar="NAME=VALUE", help="Show messages with this application property.")
+@option(SELECTION, "--message-id", metavar="ID", help="Show messages with this AMQP message-id.")
+@option(SELECTION, "--correlation-id", metavar="ID", help="Show messages with this correlation-id.")
+@option(SELECTION, "--property", "own", metavar="NAME=VALUE", help="Show messages with this application property.")
 @archives_option
-@click.option("--also", multiple=True, type=click.Path(), metavar="STORE",
+@option(INPUT, "--also", multiple=True, type=click.Path(), metavar="STORE",
               help="Search the store of another broker for the same message-id, too. Repeatable.")  # fmt: skip
 @connect_options("The PostgreSQL server that the store's wiring is on")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@output_options
 @answering
 def trace(
     arguments: tuple[str, ...], message_id: str | None, correlation_id: str | None, own: str | None,
-    archives: tuple[str, ...], also: tuple[str, ...], connect: str | None, catalog: str | None, as_json: bool,
+    archives: tuple[str, ...], also: tuple[str, ...], connect: str | None, catalog: str | None, output_format: str,
 ) -> int:  # fmt: skip
     """Show the lifetime of a message, from its arrival to the reason for its departure. A broker may be running.
 
@@ -79,15 +84,23 @@ def trace(
         remark("trace", text)
     if not any(one.life.events for one in traced):
         raise NotWhole(f"message {what}", "the log that is kept has no record of it", "name its archive, too")
-    return _show_all(traced, with_stores=bool(also), as_json=as_json)
+    return _show_all(traced, with_stores=bool(also), output_format=output_format)
 
 
-def _show_all(traced: list[_Traced], *, with_stores: bool, as_json: bool) -> int:
+def _show_all(traced: list[_Traced], *, with_stores: bool, output_format: str) -> int:
     """Print the lifetimes; the exit status."""
     status = 1 if any(one.life.damage for one in traced) else 0
+    many = len(traced) > 1 or with_stores
     with output(lambda: status):
+        if output_format == "csv":
+            rows = [_fields(one, event, with_store=many) for one in traced for event in one.life.events]
+            print_csv(columns_of(rows, _COLUMNS), rows)
+            return status
         for one in traced:
-            _show_json(one, len(traced) > 1 or with_stores) if as_json else _show(one, with_stores)
+            if output_format == "json":
+                _show_json(one, many)
+            else:
+                _show(one, with_stores)
     return status
 
 
@@ -151,7 +164,7 @@ def _status(one: _Traced) -> str:
     return "; ".join(places)
 
 
-def _fields(one: _Traced, event: Event, with_store: bool) -> dict[str, Any]:
+def _fields(one: _Traced, event: Event, *, with_store: bool) -> dict[str, Any]:
     fields: dict[str, Any] = {"lsn": event.lsn, "time_us": event.time_us, "event": event.what}
     if with_store:
         fields["store"] = one.store
@@ -175,7 +188,7 @@ def _show_json(one: _Traced, with_store: bool) -> None:
         }
     })  # fmt: skip
     for event in one.life.events:
-        line(_fields(one, event, with_store))
+        line(_fields(one, event, with_store=with_store))
 
 
 def _show(one: _Traced, with_store: bool) -> None:

@@ -8,7 +8,8 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from ...base.errors import CairnError
-from ..common.login_options import PASSWORD, login_of
+from ..common.login_options import login_of
+from ..options.common_options import PASSWORD
 from .ctl_client import ManagementClient
 
 SHELLS = ("bash", "zsh", "fish")
@@ -42,8 +43,6 @@ class NameOf(click.ParamType[str]):
         self._type = type
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        while ctx.parent is not None and "url" not in ctx.params:
-            ctx = ctx.parent
         url, user, ca = (ctx.params.get(name) for name in ("url", "user", "ca"))
         if url is None or (user is not None and PASSWORD not in os.environ):
             return []  # a password would be asked for

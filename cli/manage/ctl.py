@@ -11,11 +11,14 @@ from typing import Any
 
 import click
 
-from ..common.login_options import PASSWORD, checked_url, login_of
+from ..common.login_options import checked_url, login_of
 from ..common.units import Duration
+from ..options.common_options import CommonGroup, ca_option, output_options, url_option, user_option
+from ..options.confirmation import confirm, destructive
+from ..options.subjects import CONNECTION, option
 from .completion import NameOf
 from .ctl_client import ManagementClient, SilentMembers
-from .ctl_tables import OUTPUTS, Printer
+from .ctl_tables import Printer
 
 Command = Callable[..., Any]
 SINGLE_COLUMNS = {
@@ -53,31 +56,32 @@ class Tools:
         self.client = client
         self.printer = printer
 
+    def is_stopped(
+        self, change: str, type: str, name: str, *, is_sure: bool, is_dry_run: bool, **more: Any
+    ) -> bool:
+        """Return whether a dry run ends with the report of *change*, or else ask for it on a terminal.
 
-_ASKS = ("--url", "--user", "--ca", "--timeout", "--output")
-"""Options of `ctl` with a value; no command below it has options with these names."""
+        A dry run reads the entity, and so reports one that does not exist. *more*: fields of the report in JSON.
+        """
+        if is_dry_run:
+            self.client.ask("READ", type, name)
+            self.printer.done(f"would {change}", more)
+        else:
+            confirm(f"{change[0].upper()}{change[1:]}?", is_sure=is_sure)
+        return is_dry_run
 
 
-class _Group(click.Group):
-    """Accepts its own options behind commands, too. Ends silently on a closed pipe (`| head`)."""
+def connection_options(command: Command) -> Command:
+    """Add the options of a connection to the broker, and the formats of the output."""
+    timeout = option(
+        CONNECTION, "--timeout", "timeout_s", default="10s", show_default=True, type=Duration(0.1), is_common=True,
+        help="Deadline.",
+    )  # fmt: skip
+    return url_option(user_option(ca_option(timeout(output_options(command)))))
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        own: list[str] = []
-        others: list[str] = []
-        rest = iter(args)
-        for one in rest:
-            if one == "--":
-                others += [one, *rest]
-            elif one == "--json" or one.startswith(tuple(f"{name}=" for name in _ASKS)):
-                own.append(one)
-            elif one in _ASKS:
-                value = next(rest, None)
-                if value is None:
-                    raise click.BadOptionUsage(one, f"Option '{one}' requires an argument.", ctx)
-                own += [one, value]
-            else:
-                others.append(one)
-        return super().parse_args(ctx, own + others)
+
+class _Ctl(CommonGroup):
+    """The group `ctl`. It ends silently on a closed pipe (`| head`)."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -89,17 +93,9 @@ class _Group(click.Group):
             sys.exit(0)
 
 
-@click.group("ctl", cls=_Group)
-@click.option("--url", default="amqp://127.0.0.1:5672", show_default=True, envvar="CAIRNMQ_URL", help="The broker.")
-@click.option("--user", help=f"User name. The password is in the variable {PASSWORD}, or asked for.")
-@click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="CA certificates to trust, with amqps (PEM).")
-@click.option("--timeout", "timeout_s", default="10s", show_default=True, type=Duration(0.1), help="Deadline.")
-@click.option("--output", type=click.Choice(OUTPUTS), default="table", show_default=True, help="Format of the output.")
-@click.option("--json", "as_json", is_flag=True, help="Short for --output json.")
-@click.pass_context
-def ctl(
-    context: click.Context, url: str, user: str | None, ca: str | None, timeout_s: float, output: str, as_json: bool
-) -> None:
+@click.group("ctl", cls=_Ctl)
+@connection_options
+def ctl(**_: Any) -> None:
     """Manage a running broker over AMQP.
 
     These options may also follow the command.
@@ -109,19 +105,20 @@ def ctl(
       cairnmq ctl queues list --output csv
       cairnmq ctl --url amqps://mq.example.org --user anna queues peek orders
     """
-    checked_url(url)
-    client = ManagementClient(lambda: login_of(url, user, ca, timeout_s), timeout_s)
-    context.call_on_close(client.close)
-    context.obj = Tools(client, Printer("json" if as_json else output))
 
 
 def with_tools(command: Command) -> Command:
-    """The tools as the first argument."""
+    """Add the options of a connection; the command gets the tools as its first argument."""
 
-    def wrapped(*args: Any, **options: Any) -> Any:
-        return command(click.get_current_context().obj, *args, **options)
+    def wrapped(
+        *args: Any, url: str, user: str | None, ca: str | None, timeout_s: float, output_format: str, **options: Any
+    ) -> Any:
+        checked_url(url)
+        client = ManagementClient(lambda: login_of(url, user, ca, timeout_s), timeout_s)
+        click.get_current_context().call_on_close(client.close)
+        return command(Tools(client, Printer(output_format)), *args, **options)
 
-    return update_wrapper(wrapped, command)
+    return connection_options(update_wrapper(wrapped, command))
 
 
 def value_of(option: str, text: str) -> tuple[str, Any]:
@@ -164,8 +161,9 @@ def list_all(
 def group_of(type: str, plural: str, text: str) -> click.Group:
     """A group with `list` and `show`."""
 
-    @ctl.group(plural, help=text)
-    def group() -> None: ...
+    @ctl.group(plural, cls=CommonGroup, help=text)
+    @connection_options
+    def group(**_: Any) -> None: ...
 
     @group.command("list")
     @click.option("--like", default="*", show_default=True, help="Name pattern.")
@@ -190,25 +188,16 @@ def group_of(type: str, plural: str, text: str) -> click.Group:
     return group
 
 
-yes_option = click.option("-y", "--yes", "is_sure", is_flag=True, help="Don't ask for confirmation.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would change.")
-
-
-def confirm(question: str, is_sure: bool) -> None:
-    """Ask on a terminal; ends the command with status 1 unless the answer is yes. Scripts are not asked."""
-    if not is_sure and sys.stdin.isatty():
-        click.confirm(question, abort=True, err=True)
-
-
 def deleting(group: click.Group, type: str, name: str = "delete", text: str = "Delete it.") -> None:
     """Add the command that deletes one."""
 
     @group.command(name, help=text)
     @click.argument("name", type=NameOf(type))
-    @yes_option
+    @destructive
     @with_tools
-    def delete(tools: Tools, name: str, is_sure: bool) -> None:
-        confirm(f"Delete {type} {name}?", is_sure)
+    def delete(tools: Tools, name: str, is_sure: bool, is_dry_run: bool) -> None:
+        if tools.is_stopped(f"delete {type} {name}", type, name, is_sure=is_sure, is_dry_run=is_dry_run):
+            return
         tools.client.ask("DELETE", type, name)
         tools.printer.done(f"deleted {type} {name}")
 

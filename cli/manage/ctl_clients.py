@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ..options.confirmation import destructive
 from .ctl import Tools, group_of, with_tools
 
 connections = group_of("connection", "connections", "Manage connections of clients.")
@@ -17,8 +18,11 @@ def _closing(group: click.Group, type: str) -> None:
     @group.command("close", help=f"Close a {type} by its identity.\n\nUnsettled messages are requeued.")
     @click.argument("identity")
     @click.option("--reason", help="Reason for the client.")
+    @destructive
     @with_tools
-    def close(tools: Tools, identity: str, reason: str | None) -> None:
+    def close(tools: Tools, identity: str, reason: str | None, is_sure: bool, is_dry_run: bool) -> None:
+        if tools.is_stopped(f"close {type} {identity}", type, identity, is_sure=is_sure, is_dry_run=is_dry_run):
+            return
         tools.client.ask("DELETE", type, identity, {} if reason is None else {"reason": reason})
         tools.printer.done(f"closing {type} {identity}")
 
@@ -28,10 +32,16 @@ _closing(links, "link")
 
 
 def _ending(verb: str, operation: str, text: str, done: str, body: dict[str, bool] | None = None) -> None:
+    operation_words = "roll back" if verb in ("rollback", "cancel") else verb
+
     @transactions.command(verb, help=text)
     @click.argument("xid")
+    @destructive
     @with_tools
-    def end(tools: Tools, xid: str) -> None:
+    def end(tools: Tools, xid: str, is_sure: bool, is_dry_run: bool) -> None:
+        change = f"{operation_words} transaction {xid}"
+        if tools.is_stopped(change, "transaction", xid, is_sure=is_sure, is_dry_run=is_dry_run):
+            return
         tools.client.ask(operation, "transaction", xid, body)
         tools.printer.done(f"{done} transaction {xid}")
 

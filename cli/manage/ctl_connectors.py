@@ -18,14 +18,14 @@ deleting(auto_links, "auto-link", text="Delete an auto-link.")
 
 @connectors.command("create")
 @click.argument("name")
-@click.argument("url")
+@click.argument("target", metavar="URL")
 @with_tools
-def create_connector(tools: Tools, name: str, url: str) -> None:
+def create_connector(tools: Tools, name: str, target: str) -> None:
     """Keep a connection to another container.
 
     URL is as in --connect-to of the broker. Files in it are names in the broker's --secrets-dir.
     """
-    tools.client.ask("CREATE", "connector", name, {"url": url})
+    tools.client.ask("CREATE", "connector", name, {"url": target})
     tools.printer.done(f"created connector {name}")
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from .ctl import Tools, arguments_option, confirm, deleting, group_of, with_tools, yes_option
+from ..options.confirmation import destructive
+from .ctl import Tools, arguments_option, deleting, group_of, with_tools
 
 followings = group_of("following", "followings", "Manage federated queues (downstream).")
 followers = group_of("follower", "followers", "Show downstream sites of queues.")
@@ -33,14 +34,16 @@ def create_following(tools: Tools, name: str, connector: str, source: str, argum
 @followings.command("take-over")
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Also if the first copy is incomplete.")
-@yes_option
+@destructive
 @with_tools
-def take_over(tools: Tools, name: str, force: bool, is_sure: bool) -> None:
+def take_over(tools: Tools, name: str, force: bool, is_sure: bool, is_dry_run: bool) -> None:
     """Promote a federated queue to a normal queue.
 
     The source is not contacted: fence it first, or both sites deliver the same messages.
     """
-    confirm(f"Promote {name}? Its source must not serve clients any more.", is_sure)
+    change = f"promote {name}, whose source must not serve clients any more"
+    if tools.is_stopped(change, "following", name, is_sure=is_sure, is_dry_run=is_dry_run):
+        return
     found = tools.client.ask("TAKE-OVER", "following", name, {"force": force})
     told = f"promoted queue {name} with {found['messages']} messages, as of LSN {found['place']} of its source"
     tools.printer.done(f"{told}; the source was not contacted: make sure that it serves no clients")
@@ -48,10 +51,12 @@ def take_over(tools: Tools, name: str, force: bool, is_sure: bool) -> None:
 
 @followings.command("begin-anew")
 @click.argument("name")
-@yes_option
+@destructive
 @with_tools
-def begin_anew(tools: Tools, name: str, is_sure: bool) -> None:
+def begin_anew(tools: Tools, name: str, is_sure: bool, is_dry_run: bool) -> None:
     """Drop the copy and copy the source again."""
-    confirm(f"Drop the messages of {name} and copy its source again?", is_sure)
+    change = f"drop the messages of {name} and copy its source again"
+    if tools.is_stopped(change, "following", name, is_sure=is_sure, is_dry_run=is_dry_run):
+        return
     tools.client.ask("BEGIN-ANEW", "following", name)
     tools.printer.done(f"copying {name} again")

@@ -9,18 +9,21 @@ from urllib.parse import quote
 
 import click
 
+from ..options.confirmation import confirm, destructive, dry_run_option
 from .completion import NameOf
-from .ctl import Tools, arguments_option, confirm, ctl, deleting, dry_run_option, group_of, with_tools, yes_option
+from .ctl import Tools, arguments_option, deleting, group_of, with_tools
 from .ctl_client import readable
 
 queues = group_of("queue", "queues", "Manage queues.")
 exchanges = group_of("exchange", "exchanges", "Manage exchanges.")
-bindings = group_of("binding", "bindings", "Manage bindings.\n\nNames are EXCHANGE/QUEUE/KEY, percent-encoded.")
+group_of(
+    "binding", "bindings", "Show bindings.\n\nNames are EXCHANGE/QUEUE/KEY, percent-encoded. `cairnmq ctl exchanges "
+    "bind` and `unbind` create and delete bindings.",
+)
 templates = group_of(
     "template", "templates", "Manage queue arguments by name pattern.\n\nThey apply to queues created on first use."
 )
 deleting(exchanges, "exchange", text="Delete an exchange and its bindings.")
-deleting(bindings, "binding", text="Delete a binding.")
 deleting(templates, "template", text="Delete it. Existing queues do not change.")
 _TRANSIENT = click.option("--transient", is_flag=True, help="Not durable.")
 MESSAGE_COLUMNS = ("position", "id", "size", "redelivered", "properties", "application-properties", "body")
@@ -67,38 +70,36 @@ def _messages(tools: Tools, queue: str) -> int:
 @click.argument("name", type=NameOf("queue"))
 @click.option("--if-unused", is_flag=True, help="Only without consumers.")
 @click.option("--if-empty", is_flag=True, help="Only without messages.")
-@yes_option
-@dry_run_option
+@destructive
 @with_tools
-def delete_queue(tools: Tools, name: str, if_unused: bool, if_empty: bool, is_sure: bool, dry_run: bool) -> None:
+def delete_queue(tools: Tools, name: str, if_unused: bool, if_empty: bool, is_sure: bool, is_dry_run: bool) -> None:
     """Delete a queue and its messages."""
-    if _is_stopped(tools, f"delete queue {name} with {{}} messages", name, is_sure, dry_run):
+    if _is_stopped(tools, f"delete queue {name} with {{}} messages", name, is_sure, is_dry_run):
         return
     tools.client.ask("DELETE", "queue", name, {"if-unused": if_unused, "if-empty": if_empty})
     tools.printer.done(f"deleted queue {name}")
 
 
-def _is_stopped(tools: Tools, change: str, queue: str, is_sure: bool, dry_run: bool) -> bool:
+def _is_stopped(tools: Tools, change: str, queue: str, is_sure: bool, is_dry_run: bool) -> bool:
     """Confirm *change*, whose {} is the number of messages of *queue*; true if a dry run ends with that."""
-    if dry_run:
+    if is_dry_run:
         count = _messages(tools, queue)
         tools.printer.done(f"would {change.format(count)}", {"messages": count})
     elif not is_sure and sys.stdin.isatty():
-        confirm(f"{change.format(_messages(tools, queue)).capitalize()}?", is_sure)
-    return dry_run
+        confirm(f"{change.format(_messages(tools, queue)).capitalize()}?", is_sure=is_sure)
+    return is_dry_run
 
 
 @queues.command("purge")
 @click.argument("name", type=NameOf("queue"))
-@yes_option
-@dry_run_option
+@destructive
 @with_tools
-def purge(tools: Tools, name: str, is_sure: bool, dry_run: bool) -> None:
+def purge(tools: Tools, name: str, is_sure: bool, is_dry_run: bool) -> None:
     """Remove the messages of a queue.
 
     Messages that consumers have acquired stay.
     """
-    if _is_stopped(tools, f"purge {{}} messages from queue {name}", name, is_sure, dry_run):
+    if _is_stopped(tools, f"purge {{}} messages from queue {name}", name, is_sure, is_dry_run):
         return
     found = tools.client.ask("PURGE", "queue", name)
     tools.printer.done(f"purged {found['purged']} messages from queue {name}", found)
@@ -110,7 +111,7 @@ def purge(tools: Tools, name: str, is_sure: bool, dry_run: bool) -> None:
 @click.option("--count", type=click.IntRange(0), help="Messages to move, the oldest first.  [default: all]")
 @dry_run_option
 @with_tools
-def move(tools: Tools, name: str, to: str, count: int | None, dry_run: bool) -> None:
+def move(tools: Tools, name: str, to: str, count: int | None, is_dry_run: bool) -> None:
     """Move messages to another address.
 
     TO is a queue, or an exchange with a key.
@@ -119,7 +120,7 @@ def move(tools: Tools, name: str, to: str, count: int | None, dry_run: bool) -> 
     Example:
       cairnmq ctl queues move orders.dead orders --count 10
     """
-    if dry_run:
+    if is_dry_run:
         most = _messages(tools, name) if count is None else min(count, _messages(tools, name))
         tools.printer.done(f"would move {most} messages from queue {name} to {to}", {"messages": most})
         return
@@ -127,24 +128,20 @@ def move(tools: Tools, name: str, to: str, count: int | None, dry_run: bool) -> 
     tools.printer.done(f"moved {found['moved']} messages from queue {name} to {to}", found)
 
 
-@ctl.group("messages")
-def messages() -> None:
-    """Browse and move messages."""
-
-
-@messages.command("list")
+@queues.command("peek")
 @click.argument("queue", type=NameOf("queue"))
 @click.option("--count", default=20, show_default=True, type=click.IntRange(1), help="Number of messages.")
 @click.option("--body-bytes", default=64, show_default=True, type=click.IntRange(0, 65536), help="Bytes of each body.")
 @with_tools
-def list_messages(tools: Tools, queue: str, count: int, body_bytes: int) -> None:
-    """Browse the first messages of a queue."""
+def peek(tools: Tools, queue: str, count: int, body_bytes: int) -> None:
+    """Browse the first messages of a queue.
+
+    \b
+    Example:
+      cairnmq ctl queues peek orders --count 5
+    """
     found = tools.client.peek(queue, count, body_bytes)
     tools.printer.rows(found if tools.printer.as_json else map(readable, found), MESSAGE_COLUMNS)
-
-
-queues.add_command(list_messages, "peek")
-messages.add_command(move, "move")
 
 
 @exchanges.command("create")
@@ -160,7 +157,7 @@ def create_exchange(tools: Tools, name: str, kind: str, transient: bool, argumen
     tools.printer.done(f"created exchange {name}")
 
 
-@bindings.command("create")
+@exchanges.command("bind")
 @click.argument("exchange", type=NameOf("exchange"))
 @click.argument("queue", type=NameOf("queue"))
 @click.argument("key", default="")
@@ -171,24 +168,29 @@ def bind(tools: Tools, exchange: str, queue: str, key: str, arguments: Mapping[s
 
     \b
     Example:
-      cairnmq ctl bindings create amq.topic invoices "invoice.#"
+      cairnmq ctl exchanges bind amq.topic invoices "invoice.#"
     """
     body = {"exchange": exchange, "queue": queue, "key": key, "arguments": arguments}
     found = tools.client.ask("CREATE", "binding", None, body)
     tools.printer.done(f"created binding {found['name']}")
 
 
-exchanges.add_command(bind, "bind")
-
-
 @exchanges.command("unbind")
 @click.argument("exchange", type=NameOf("exchange"))
 @click.argument("queue", type=NameOf("queue"))
 @click.argument("key", default="")
+@destructive
 @with_tools
-def unbind(tools: Tools, exchange: str, queue: str, key: str) -> None:
-    """Delete a binding."""
+def unbind(tools: Tools, exchange: str, queue: str, key: str, is_sure: bool, is_dry_run: bool) -> None:
+    """Delete a binding.
+
+    \b
+    Example:
+      cairnmq ctl exchanges unbind amq.topic invoices "invoice.#"
+    """
     name = "/".join(quote(part, safe="") for part in (exchange, queue, key))
+    if tools.is_stopped(f"delete binding {name}", "binding", name, is_sure=is_sure, is_dry_run=is_dry_run):
+        return
     tools.client.ask("DELETE", "binding", name)
     tools.printer.done(f"deleted binding {name}")
 

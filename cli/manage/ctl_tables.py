@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +9,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ...amqp.client.plain_values import plain
-from ...base.printable import FORMULA, printable, printable_json
+from ...base.printable import printable, printable_json
+from ..common.csv_rows import print_csv
 from ..options.color import console_colors
 
 if TYPE_CHECKING:
@@ -21,14 +21,11 @@ WIDTH_IN_PIPES = 200
 """The line width in pipes and files, which is not limited to 80 columns."""
 
 
-OUTPUTS = ("table", "json", "csv")
-
-
 class Printer:
     """Prints in one of the formats."""
 
     def __init__(self, output: str) -> None:
-        """*output*: one of `OUTPUTS`."""
+        """*output*: one of `options.common_options.OUTPUTS`."""
         self.as_json = output == "json"
         self._as_csv = output == "csv"
 
@@ -38,7 +35,7 @@ class Printer:
             self._json([plain(row) for row in rows])
             return
         if self._as_csv:
-            self._csv(columns, ([_shown(column, row.get(column)) for column in columns] for row in rows))
+            print_csv(columns, rows, _value)
             return
         from rich.table import Table
         from rich.text import Text
@@ -56,7 +53,8 @@ class Printer:
             self._json(plain(found))
             return
         if self._as_csv:
-            self._csv(("attribute", "value"), ([name, _shown(name, value)] for name, value in found.items()))
+            rows = ({"attribute": name, "value": _value(name, value)} for name, value in found.items())
+            print_csv(("attribute", "value"), rows)
             return
         from rich.table import Table
         from rich.text import Text
@@ -79,17 +77,12 @@ class Printer:
         width = None if sys.stdout.isatty() else WIDTH_IN_PIPES
         Console(width=width, highlight=False, soft_wrap=False, **console_colors()).print(shown)
 
-    def _csv(self, columns: Sequence[str], rows: Iterable[list[str]]) -> None:
-        """Print CSV. Names are given by clients: a text that a spreadsheet would evaluate gets an apostrophe."""
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([f"'{cell}" if cell.startswith(FORMULA) else cell for cell in row] for row in rows)
-
     def _json(self, value: Any) -> None:
         sys.stdout.write(printable_json(json.dumps(value, ensure_ascii=False, indent=2)) + "\n")
 
 
-def _shown(name: str, value: Any) -> str:
+def _value(name: str, value: Any) -> str:
+    """Return a value as text, which may still contain control characters."""
     if value is None:
         return ""
     if name in TIMES and isinstance(value, int):
@@ -99,4 +92,8 @@ def _shown(name: str, value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, dict | list):
         return printable_json(json.dumps(value, ensure_ascii=False)) if value else ""
-    return printable(str(value))
+    return str(value)
+
+
+def _shown(name: str, value: Any) -> str:
+    return printable(_value(name, value))

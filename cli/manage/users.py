@@ -11,6 +11,7 @@ import click
 from ...base.accounts import users as users_file
 from ...base.accounts.credentials import FEWEST_ITERATIONS, ITERATIONS, MOST_ITERATIONS, Credentials, make, prove
 from ...base.errors import CairnError
+from ..options.confirmation import confirm, destructive
 
 MAX_PASSWORD_BYTES = 1024
 
@@ -75,12 +76,17 @@ def password(name: str, path: str, iterations: int) -> None:
 @users.command()
 @click.argument("name")
 @_file
-def remove(name: str, path: str) -> None:
+@destructive
+def remove(name: str, path: str, is_sure: bool, is_dry_run: bool) -> None:
     """Remove a user.
 
     Connections of the user stay open until `cairnmq ctl reload`.
     """
-    users_file.read(path)  # a file that is not there is not made
+    _known(users_file.read(path), name, path)
+    if is_dry_run:
+        print(f"would remove {name} from {path}")
+        return
+    confirm(f"Remove {name} from {path}?", is_sure=is_sure)
 
     def edit(accounts: dict[str, Credentials]) -> None:
         _known(accounts, name, path)

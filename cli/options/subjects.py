@@ -11,17 +11,19 @@ INPUT, SELECTION, TARGET, CONNECTION, ANALYSIS, OUTPUT, SAFETY = (
     "Input", "Selection", "Target", "Connection", "Analysis", "Output", "Safety"
 )  # fmt: skip
 """The subjects of options of commands other than `cairnmq broker`."""
-GENERAL = "General"
-"""The section of options without a subject, the last one."""
+OPTIONS, GENERAL = "Options", "General"
+"""The sections of options without a subject."""
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class SubjectOption(click.Option):
     """An option that the help lists under its subject."""
 
-    def __init__(self, declarations: Sequence[str], *, subject: str, **more: Any) -> None:
+    def __init__(self, declarations: Sequence[str], *, subject: str, is_common: bool = False, **more: Any) -> None:
+        """*is_common*: groups pass the option on to their commands."""
         super().__init__(declarations, **more)
         self.subject = subject
+        self.is_common = is_common
 
 
 def option(
@@ -32,17 +34,22 @@ def option(
 
 
 def write_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-    """Write a section per subject, in the order of the first option of each, and a last one for the other options."""
-    sections: dict[str, list[tuple[str, str]]] = {}
+    """Write a section per subject, in the order of the first option of each.
+
+    The options without a subject are the first section, but for `--help`, which is in the last one.
+    """
+    sections: dict[str, list[tuple[str, str]]] = {OPTIONS: []}
     general: list[tuple[str, str]] = []
     for param in command.get_params(ctx):
         record = param.get_help_record(ctx)
-        if record is not None:
-            own = sections.setdefault(param.subject, []) if isinstance(param, SubjectOption) else general
-            own.append(record)
+        if record is None or isinstance(param, click.Argument):
+            continue
+        subject = param.subject if isinstance(param, SubjectOption) else GENERAL if param.is_eager else OPTIONS
+        (general if subject == GENERAL else sections.setdefault(subject, [])).append(record)
     for subject, records in (*sections.items(), (GENERAL, general)):
-        with formatter.section(subject):
-            formatter.write_dl(records)
+        if records:
+            with formatter.section(subject):
+                formatter.write_dl(records)
 
 
 class GroupedCommand(click.Command):

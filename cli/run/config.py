@@ -13,6 +13,7 @@ from ..common.config_file import read_config
 from ..common.configured_command import DEFAULT_FILE, ConfiguredCommand, config_option, sources, without_secrets
 from ..common.described_options import options_of
 from ..common.output import console, print_json, printable, remark
+from ..options.subjects import OUTPUT, SubjectOption
 from .broker import broker
 from .broker_options import broker_options
 from .settings import BrokerSettings
@@ -97,8 +98,8 @@ config.add_command(
         "show",
         callback=_show,
         params=[
-            click.Option(["--json", "as_json"], is_flag=True, help="Print JSON."),
-            click.Option(["--changed", "is_changed"], is_flag=True, help="Leave out defaults."),
+            SubjectOption(["--json", "as_json"], subject=OUTPUT, is_flag=True, is_common=True, help="Print JSON."),
+            SubjectOption(["--changed", "is_changed"], subject=OUTPUT, is_flag=True, help="Leave out defaults."),
             config_option(),
             *options_of(BrokerSettings),
         ],

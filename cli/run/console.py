@@ -14,19 +14,13 @@ from ...base.extras import install_hint
 from ..common.local_directory import LocalDirectory
 from ..common.login_options import PORTS, checked_url
 from ..common.units import Duration
+from ..options.common_options import url_option
 
 HTTP_PORT = 8161
 
 
 @click.command(short_help="Serve the web console of a broker")
-@click.option(
-    "--url",
-    metavar="URL",
-    envvar="CAIRNMQ_URL",
-    default="amqp://127.0.0.1:5672",
-    show_default=True,
-    help="The broker, like amqp://host:port or amqps://host:port.",
-)
+@url_option
 @click.option(
     "--ca", type=click.Path(dir_okay=False), help="CA of the broker's certificate (PEM).  [default: the system's]"
 )

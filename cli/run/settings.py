@@ -12,12 +12,12 @@ import click
 from ...router.tls import NONE, OPTIONAL, REQUIRED
 from ..common.described_options import option
 from ..common.local_directory import LocalDirectory
-from ..common.log import FORMATTERS
 from ..common.units import SIZE, SIZE_OR_NONE, Duration, SizeRange
+from ..options.common_options import LOG_FILE, LOG_FORMAT, LOG_LEVEL, LOGS
 
 NETWORK, TLS, ACCESS, STORE, MEMORY = "Network", "TLS", "Authentication and authorization", "Store", "Memory"
 ARCHIVE, QUEUES, LINKS, CLUSTER = "Archive and export", "Queues and transactions", "Other brokers", "Cluster"
-CONNECTIONS, USERS, METRICS, LOGS = "Limits per connection", "Limits per user", "Metrics", "Logs"
+CONNECTIONS, USERS, METRICS = "Limits per connection", "Limits per user", "Metrics"
 CONSOLE, TRACING = "Web console", "Tracing"
 _PORT = click.IntRange(0, 65535)
 _FILE = click.Path(dir_okay=False)
@@ -175,8 +175,8 @@ class BrokerSettings:
     trace_ratio: float = option(TRACING, "Share of messages without a traceparent to trace, too.",
         click.FloatRange(0, 1), default=0.0)
     trace_limit: int = option(TRACING, "Traced messages per second.", click.IntRange(1, 100_000), default=1000)
-    log_level: str = option(LOGS, "Least severe level to log.", click.Choice(["debug", "info", "warning", "error"]),
-        default="info", can_reload=True)
-    log_format: str = option(LOGS, "Format of log lines.", click.Choice(list(FORMATTERS)), default="text")
-    log_file: str | None = option(LOGS, "Append the log to this file.  [default: the standard streams]", _FILE)
+    log_level: str = option(LOGS, LOG_LEVEL["help"], LOG_LEVEL["type"], default="info", can_reload=True,
+        is_common=True)
+    log_format: str = option(LOGS, LOG_FORMAT["help"], LOG_FORMAT["type"], default="text", is_common=True)
+    log_file: str | None = option(LOGS, LOG_FILE["help"], _FILE, is_common=True)
     verbose: bool = option(LOGS, "Short for --log-level debug.", short=["-v"])

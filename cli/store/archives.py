@@ -8,22 +8,23 @@ from typing import Any
 import click
 
 from ..common.statuses import WrongCall
+from ..options.subjects import INPUT, option
 
 _Command = Callable[..., Any]
 
 
 def archives_option(command: _Command) -> _Command:
     """The option, repeatable, as *archives*."""
-    return click.option(
-        "--archive-dir", "archives", multiple=True, type=click.Path(), metavar="DIR",
+    return option(
+        INPUT, "--archive-dir", "archives", multiple=True, type=click.Path(), metavar="DIR",
         help="Also read the log's archive: the directory of the broker's --archive-dir. Repeatable.",
     )(command)  # fmt: skip
 
 
 def archive_option(command: _Command) -> _Command:
     """The option, given at most once, as *archive_dir*."""
-    return click.option(
-        "--archive-dir", multiple=True, type=click.Path(), metavar="DIR", callback=_one,
+    return option(
+        INPUT, "--archive-dir", multiple=True, type=click.Path(), metavar="DIR", callback=_one,
         help="Also read the log's archive: the directory of the broker's --archive-dir.",
     )(command)  # fmt: skip
 

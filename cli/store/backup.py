@@ -20,17 +20,20 @@ from ...tools.backup.backup import back_up
 from ...tools.backup.manifest import Manifest
 from ...tools.backup.restore import restore as run_restore
 from ...tools.inspect.journal_check import Progress
+from ..common.csv_rows import print_object
 from ..common.local_directory import LocalDirectory
 from ..common.signals import ENDING, replaced
+from ..options.common_options import output_options
 from ..options.connect import connect_options
+from ..options.subjects import TARGET, GroupedCommand
 
 
-@click.command("backup")
+@click.command("backup", cls=GroupedCommand)
 @click.argument("store", metavar="STORE", type=click.Path(file_okay=False, exists=True))
 @click.argument("target", metavar="DEST", type=LocalDirectory())
 @connect_options("The PostgreSQL server that the store's wiring is on")
-@click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
-def backup(store: str, target: str, connect: str | None, catalog: str | None, as_json: bool) -> None:
+@output_options
+def backup(store: str, target: str, connect: str | None, catalog: str | None, output_format: str) -> None:
     """Back up a store, also while its broker runs.
 
     The backup holds everything that was confirmed before it began, as of one moment. DEST must not exist, or be empty;
@@ -40,15 +43,15 @@ def backup(store: str, target: str, connect: str | None, catalog: str | None, as
     begun_s = time.monotonic()
     with _interruptible("backup", target), _progress() as progress:
         made, messages = back_up(store, target, SystemClock(), progress, connect, catalog)
-    _say("backup", target, made, messages, time.monotonic() - begun_s, as_json)
+    _say("backup", target, made, messages, time.monotonic() - begun_s, output_format)
 
 
-@click.command("restore")
+@click.command("restore", cls=GroupedCommand)
 @click.argument("source", metavar="BACKUP", type=click.Path())
 @click.argument("target", metavar="STORE", type=LocalDirectory())
-@connect_options("A PostgreSQL server to put the wiring on, in a new catalog")
-@click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
-def restore(source: str, target: str, connect: str | None, catalog: str | None, as_json: bool) -> None:
+@connect_options("A PostgreSQL server to put the wiring on, in a new catalog", TARGET)
+@output_options
+def restore(source: str, target: str, connect: str | None, catalog: str | None, output_format: str) -> None:
     """Make a store from a backup.
 
     The backup is checked before anything is written, and the store is read back at the end. STORE must not exist, or
@@ -57,17 +60,19 @@ def restore(source: str, target: str, connect: str | None, catalog: str | None, 
     begun_s = time.monotonic()
     with _interruptible("restore", target), _progress() as progress:
         restored, messages, queues = run_restore(source, target, progress, connect, catalog)
-    _say("restored", target, restored, messages, time.monotonic() - begun_s, as_json, queues=queues)
+    _say("restored", target, restored, messages, time.monotonic() - begun_s, output_format, queues=queues)
 
 
-def _say(what: str, path: str, made: Manifest, messages: int, seconds: float, as_json: bool, **more: int) -> None:
+def _say(what: str, path: str, made: Manifest, messages: int, seconds: float, output_format: str, **more: int) -> None:
     fields: dict[str, Any] = {
         what: path, "store_uuid": made.store_uuid, "time": made.time, "base_lsn": made.base_lsn,
         "end_lsn": made.end_lsn, "messages": messages, **more, "files": len(made.files), "bytes": made.total_bytes,
         "seconds": round(seconds, 3),
     }  # fmt: skip
-    if as_json:
+    if output_format == "json":
         print(json.dumps(fields, separators=(",", ":")))
+    elif output_format == "csv":
+        print_object(fields)
     else:
         on_queues = f"{messages} messages" + "".join(f" on {count} {name}" for name, count in more.items())
         size = f"{made.total_bytes / (1 << 20):.1f} MiB"

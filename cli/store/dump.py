@@ -21,7 +21,9 @@ from ...tools.load.load_lines import wiring_line
 from ...tools.load.redaction import Redaction, Rules
 from ..common.output import answering, output, remark
 from ..common.statuses import WrongCall
+from ..options.common_options import output_options
 from ..options.connect import connect_options
+from ..options.subjects import OUTPUT, SELECTION, GroupedCommand, option
 from .archives import archives_option
 
 
@@ -45,38 +47,38 @@ class _Number(click.ParamType[int]):
         return int(text)
 
 
-@click.command("dump")
+@click.command("dump", cls=GroupedCommand)
 @click.argument("paths", nargs=-1, metavar="STORE|ARCHIVE|CONTAINER...")
 @archives_option
-@click.option("--from-lsn", type=_Number("LSN"), default=0, help="Leave out records before this LSN.")
-@click.option("--to-lsn", type=_Number("LSN"), help="Stop before this LSN.")
-@click.option("--since", metavar="TIME", help="Leave out older records: a time, or an age such as 10m.")
-@click.option("--until", metavar="TIME", help="Leave out newer records.")
-@click.option("--last", type=click.IntRange(1, 10_000_000), metavar="N", help="Only the last N selected records.")
-@click.option("--type", "types", multiple=True, metavar="NAME",
+@option(SELECTION, "--from-lsn", type=_Number("LSN"), default=0, help="Leave out records before this LSN.")
+@option(SELECTION, "--to-lsn", type=_Number("LSN"), help="Stop before this LSN.")
+@option(SELECTION, "--since", metavar="TIME", help="Leave out older records: a time, or an age such as 10m.")
+@option(SELECTION, "--until", metavar="TIME", help="Leave out newer records.")
+@option(SELECTION, "--last", type=click.IntRange(1, 10_000_000), metavar="N", help="Only the last N selected records.")
+@option(SELECTION, "--type", "types", multiple=True, metavar="NAME",
               help="Only records of this type: start, enqueue, dequeue, chunk, delete, log-open; `enqueue` also "
               "selects start+enqueue. Repeatable.")  # fmt: skip
-@click.option("--queue", "queues", multiple=True, metavar="NAME|ID", help="Only records of this queue. Repeatable.")
-@click.option("--message", "messages", type=_Number("LSN"), multiple=True,
+@option(SELECTION, "--queue", "queues", multiple=True, metavar="NAME|ID", help="Only of this queue. Repeatable.")
+@option(SELECTION, "--message", "messages", type=_Number("LSN"), multiple=True,
               help="Only records of the message with this id. Repeatable.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-@click.option("--payload", type=_Number("N", {"all": WHOLE_PAYLOAD}), metavar="N|all",
+@output_options
+@option(OUTPUT, "--payload", type=_Number("N", {"all": WHOLE_PAYLOAD}), metavar="N|all",
               help="Bytes of payload to show.  [default: 32; 0 with --json]")  # fmt: skip
-@click.option("--whole", is_flag=True,
+@option(OUTPUT, "--whole", is_flag=True,
               help="Print input for `cairnmq load`: JSON with all payloads.")  # fmt: skip
-@click.option("--redact", "rules", multiple=True, metavar="RULE",
+@option(OUTPUT, "--redact", "rules", multiple=True, metavar="RULE",
               help="Hide body, properties, application-properties, application-properties:NAME, annotations, all of "
               "these, or payloads, each byte of them. Repeatable.")  # fmt: skip
-@click.option("--redact-key", metavar="TEXT", envvar="CAIRNMQ_REDACT_KEY",
+@option(OUTPUT, "--redact-key", metavar="TEXT", envvar="CAIRNMQ_REDACT_KEY",
               help="Show keyed hashes of hidden values, not filler: equal values stay equal.")  # fmt: skip
-@click.option("--blocks", is_flag=True, help="Also print a line per block.")
+@option(OUTPUT, "--blocks", is_flag=True, help="Also print a line per block.")
 @connect_options("The PostgreSQL server that knows the queues' names")
-@click.option("--summary", is_flag=True, help="Print only totals: records per type, bytes, LSNs, damage.")
+@option(OUTPUT, "--summary", is_flag=True, help="Print only totals: records per type, bytes, LSNs, damage.")
 @answering
 def dump(
     paths: tuple[str, ...], archives: tuple[str, ...], from_lsn: int, to_lsn: int | None, since: str | None,
     until: str | None, last: int | None, types: tuple[str, ...], queues: tuple[str, ...], messages: tuple[int, ...],
-    as_json: bool, payload: int | None, whole: bool, rules: tuple[str, ...], redact_key: str | None, blocks: bool,
+    output_format: str, payload: int | None, whole: bool, rules: tuple[str, ...], redact_key: str | None, blocks: bool,
     connect: str | None, catalog: str | None, summary: bool,
 ) -> int:  # fmt: skip
     """Print the records of a journal, one per line. A broker may be running.
@@ -85,9 +87,16 @@ def dump(
     store and its archive together have the complete history. CONTAINER is a file of a journal or an archive. The
     command writes nothing to them. Damage is shown at its place in the log.
 
+    The output is text or JSON. `cairnmq sql STORE 'from records' --output csv` prints records as CSV, and `cairnmq
+    backup` copies a store.
+
     The exit status is 0 if all records are readable, also if the end of the log is torn; 1 if a durable record can't
     be read; and 2 if there is no journal or the command is wrong.
     """
+    if output_format == "csv":
+        remedy = "give --output json, or use `cairnmq sql STORE 'from records' --output csv`"
+        raise WrongCall("--output csv", "records of different types have different fields", remedy)
+    as_json = output_format == "json"
     paths, empty = _read(paths, archives)
     chosen = checked_types(types)
     evidence = open_evidence(list(paths))

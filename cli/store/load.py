@@ -8,23 +8,28 @@ import click
 
 from ...base.clock import SystemClock
 from ...tools.load.loader import load as run_load
+from ..common.csv_rows import print_object
 from ..common.local_directory import LocalDirectory
 from ..common.output import answering, remark
 from ..common.shown_rows import Bars, line
 from ..common.units import SIZE
+from ..options.common_options import output_options
+from ..options.subjects import INPUT, TARGET, GroupedCommand, option
 
 
-@click.command("load")
+@click.command("load", cls=GroupedCommand)
 @click.argument("target", metavar="DIR", type=LocalDirectory())
 @click.argument("source", metavar="[FILE]", type=click.File("rb"), default="-")
-@click.option("--plain", is_flag=True, help="Make the directory of a journal, without a wiring.")
-@click.option("--container-size", type=SIZE, default="1M", show_default=True, metavar="SIZE",
+@option(TARGET, "--plain", is_flag=True, help="Make the directory of a journal, without a wiring.")
+@option(TARGET, "--container-size", type=SIZE, default="1M", show_default=True, metavar="SIZE",
               help="Of the new log's containers, at least 512K.")  # fmt: skip
-@click.option("--without-end", is_flag=True,
+@option(INPUT, "--without-end", is_flag=True,
               help="The lines are by hand, or an older version's, or all that is left of a dump.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@output_options
 @answering
-def load(target: str, source: IO[bytes], plain: bool, container_size: int, without_end: bool, as_json: bool) -> None:
+def load(
+    target: str, source: IO[bytes], plain: bool, container_size: int, without_end: bool, output_format: str
+) -> None:
     """Make a store at DIR from the output of `cairnmq dump --whole`, in FILE or on standard input.
 
     Lines may have been removed, added or changed. The new store is another log: records keep their order, and LSNs and
@@ -36,8 +41,11 @@ def load(target: str, source: IO[bytes], plain: bool, container_size: int, witho
             source, target, SystemClock(), bars.show,
             plain=plain, container_bytes=container_size, without_end=without_end,
         )  # fmt: skip
-    if as_json:
-        line({"loaded": {"store": target, **made._asdict()}})
+    fields = {"store": target, **made._asdict()}
+    if output_format == "json":
+        line({"loaded": fields})
+    elif output_format == "csv":
+        print_object(fields)
     else:
         places = f"{made.messages} messages on {made.queues} queues" if not plain else "a plain journal"
         print(f"loaded {made.records} records to {target}: {places}")

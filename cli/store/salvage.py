@@ -13,21 +13,27 @@ from ...base.errors import CairnError
 from ...tools.repair.salvage import salvage as run_salvage
 from ...tools.repair.salvage_in_place import salvage_in_place
 from ...tools.repair.salvage_report import LOST_STATUS, SalvageReport
+from ..common.csv_rows import print_csv
 from ..common.local_directory import LocalDirectory
 from ..common.output import answering, output, printable
 from ..common.shown_rows import Bars, console
+from ..options.common_options import output_options
 from ..options.connect import connect_options
+from ..options.subjects import TARGET, GroupedCommand, option
+
+_LOST = ("message_id", "queues", "certain", "why")
+"""The columns of the lost messages."""
 
 
-@click.command("salvage")
+@click.command("salvage", cls=GroupedCommand)
 @click.argument("store", type=click.Path())
-@click.option("--to", "target", type=LocalDirectory(), metavar="NEW_STORE", help="Make a new store there.")
-@click.option("--in-place", is_flag=True, help="Put the salvaged store in the place of the damaged one.")
+@option(TARGET, "--to", "target", type=LocalDirectory(), metavar="NEW_STORE", help="Make a new store there.")
+@option(TARGET, "--in-place", is_flag=True, help="Put the salvaged store in the place of the damaged one.")
 @connect_options("The PostgreSQL server that the damaged store's wiring is on; only with --to")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@output_options
 @partial(answering, failed=1)
 def salvage(
-    store: str, target: str | None, in_place: bool, connect: str | None, catalog: str | None, as_json: bool
+    store: str, target: str | None, in_place: bool, connect: str | None, catalog: str | None, output_format: str
 ) -> int:
     """Recover every complete message from a damaged STORE. No broker may run on it.
 
@@ -53,7 +59,12 @@ def salvage(
         print(json.dumps(report, indent=1))
         return 0 if report["whole"] else LOST_STATUS
     with output(lambda: report.exit_status):
-        print(json.dumps(report.fields(), indent=1)) if as_json else _print(report)
+        if output_format == "json":
+            print(json.dumps(report.fields(), indent=1))
+        elif output_format == "csv":
+            print_csv(_LOST, report.lost_fields())
+        else:
+            _print(report)
     return report.exit_status
 
 

@@ -9,24 +9,32 @@ from rich.table import Table
 
 from ...tools.explain.stat import Stat, stat_store
 from ...tools.inspect.format_text import age_text, size_text
+from ..common.csv_rows import print_csv
 from ..common.output import answering, bars, console, output, print_json, printable, remark, store_argument
 from ..common.statuses import FOUND
+from ..options.common_options import output_options
 from ..options.connect import connect_options
+from ..options.subjects import OUTPUT, GroupedCommand, option
 from .log_map import log_map
 
 _QUEUES = 20
+_QUEUE = ("queue", "queue_id", "messages", "bytes", "oldest_message_id", "oldest_time_us", "oldest_age_s")
+_CONTAINER = (
+    "slot", "file", "first_lsn", "begun_us", "incarnation", "blocks", "records", "record_bytes", "live_bytes",
+    "is_needed", "dead_bytes", "live_ratio", "types",
+)  # fmt: skip
 
 
-@click.command("stat")
+@click.command("stat", cls=GroupedCommand)
 @store_argument
-@click.option("--containers", is_flag=True, help="Also a line for each container.")
-@click.option("--queues", "queues_shown", default=_QUEUES, show_default=True, type=click.IntRange(0),
-              help="So many queues, the largest first.")  # fmt: skip
+@option(OUTPUT, "--containers", is_flag=True, help="Show a row for each container, too; in CSV instead of queues.")
+@option(OUTPUT, "--queues", "queues_shown", default=_QUEUES, show_default=True, type=click.IntRange(0),
+              help="Show at most N queues in the table, the largest first.")  # fmt: skip
 @connect_options("The PostgreSQL server that knows the queues' names")
-@click.option("--json", "as_json", is_flag=True, help="All of it as JSON.")
+@output_options
 @answering
 def stat(
-    store: str, containers: bool, queues_shown: int, connect: str | None, catalog: str | None, as_json: bool
+    store: str, containers: bool, queues_shown: int, connect: str | None, catalog: str | None, output_format: str
 ) -> int:
     """Show where the space of a store goes: live and dead bytes, queues, types of records, and a map of the log.
 
@@ -39,8 +47,18 @@ def stat(
     if found.truncation:
         remark("stat", found.truncation)
     with output(lambda: status):
-        print_json(found.fields()) if as_json else _show(found, containers, queues_shown)
+        if output_format == "json":
+            print_json(found.fields())
+        elif output_format == "csv":
+            _print_rows(found.fields(), containers=containers)
+        else:
+            _show(found, containers, queues_shown)
     return status
+
+
+def _print_rows(fields: dict[str, Any], *, containers: bool) -> None:
+    """Print a row for each queue, or for each container."""
+    print_csv(_CONTAINER if containers else _QUEUE, fields["containers" if containers else "queues"])
 
 
 def _show(found: Stat, containers: bool, queues_shown: int) -> None:

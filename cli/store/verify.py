@@ -10,20 +10,24 @@ from ...tools.inspect.format_text import size_text
 from ...tools.verify.archive_check import verify_archive
 from ...tools.verify.store_check import verify_store
 from ...tools.verify.verdicts import Verdict, VerifyReport
+from ..common.csv_rows import print_csv
 from ..common.output import answering, bars, console, output, print_json, printable, store_argument
+from ..options.common_options import output_options
 from ..options.connect import connect_options
+from ..options.subjects import GroupedCommand
 from .archives import archive_option
 
+_COLUMNS = ("kind", "place", "first_lsn", "end_lsn", "what", "lost", "remedy")
 _STYLES = {"corrupt": "bold red", "torn": "yellow", "note": "dim"}
 
 
-@click.command("verify")
+@click.command("verify", cls=GroupedCommand)
 @store_argument
 @archive_option
 @connect_options("The PostgreSQL server that the store's wiring is on")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@output_options
 @answering
-def verify(store: str, archive_dir: str | None, connect: str | None, catalog: str | None, as_json: bool) -> int:
+def verify(store: str, archive_dir: str | None, connect: str | None, catalog: str | None, output_format: str) -> int:
     """Check all of a store: every checksum and reference, the checkpoint and SQL against the journal.
 
     A broker may be running; the command writes nothing. STORE may also be a backup, or a journal directory.
@@ -40,16 +44,19 @@ def verify(store: str, archive_dir: str | None, connect: str | None, catalog: st
         report.complete = True
     except KeyboardInterrupt:
         if report.records:
-            _show(report, as_json)
+            _show(report, output_format)
         raise
     with output(lambda: report.exit_status):
-        _show(report, as_json)
+        _show(report, output_format)
     return report.exit_status
 
 
-def _show(report: VerifyReport, as_json: bool) -> None:
-    if as_json:
+def _show(report: VerifyReport, output_format: str) -> None:
+    if output_format == "json":
         print_json(report.fields())
+        return
+    if output_format == "csv":
+        print_csv(_COLUMNS, (verdict.fields() for verdict in report.verdicts))
         return
     shown = console()
     if report.verdicts:

@@ -10,12 +10,13 @@ from ...tools.load.calibrate import ALLOCATED, WRITTEN, Calibration
 from ...tools.load.calibrate import calibrate as run_calibrate
 from ..common.output import answering, bars, console, print_json, printable
 from ..common.units import Finite
+from ..options.common_options import json_option
 
 
 @click.command("calibrate")
 @click.argument("directory", metavar="DIR", type=click.Path())
 @click.option("--seconds", default=5.0, show_default=True, type=Finite(0.1, 3600), help="The approximate duration.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @answering
 def calibrate(directory: str, seconds: float, as_json: bool) -> None:
     """Measure the cost of durable writes in DIR, and suggest options for a broker there.

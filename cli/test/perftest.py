@@ -14,9 +14,10 @@ from ...base.errors import CairnError
 from ...tools.perftest.plan import MODES, SHARED, Addresses, Options, checked
 from ...tools.perftest.run import Roles, TestRun
 from ...tools.perftest.setup import set_up
-from ..common.login_options import PASSWORD, login_of, password_of
+from ..common.login_options import login_of, password_of
 from ..common.signals import status_of, terminable
 from ..common.units import SIZE, Duration, Finite, Milliseconds
+from ..options.common_options import ca_option, json_option, url_option, user_option
 from .perftest_screen import Screen, check_writable, write_out
 from .soak import DEFAULTS, SoakOptions, soak, soak_options
 
@@ -52,9 +53,9 @@ def _several(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
 
 
 where_options = _several(
-    click.option("--url", default="amqp://127.0.0.1:5672", show_default=True, envvar="CAIRNMQ_URL", help="The broker."),
-    click.option("--user", help=f"The user name; the password is read from {PASSWORD}, or prompted for."),
-    click.option("--ca", type=click.Path(exists=True, dir_okay=False), help="The CA certificates, with amqps."),
+    url_option,
+    user_option,
+    ca_option,
     click.option("--timeout", "timeout_s", default="10s", show_default=True, type=Duration(0.1),
                  help="Seconds that the broker may take to answer a request."),
 )  # fmt: skip
@@ -108,7 +109,7 @@ load_options = _several(
                  help="End the test after this time without progress; 0: never."),
 )  # fmt: skip
 output_options = _several(
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
+    json_option,
     click.option(
         "-o", "--output", type=click.Path(dir_okay=False, writable=True), help="Write the JSON document there, too."
     ),

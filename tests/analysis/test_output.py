@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
@@ -68,15 +69,15 @@ def test_a_job_says_the_same_however_it_is_asked(
     rows = table.to_pylist()
     assert rows
     as_json, as_csv = io.StringIO(), io.StringIO(newline="")
-    tell(job, table, as_json, "-", many=False)
-    tell(job, table, as_csv, None, many=False)
+    tell(job, table, as_json, "json", many=False)
+    tell(job, table, as_csv, "csv", many=False)
     found = [json.loads(line) for line in as_json.getvalue().splitlines()]
     assert found == [{key: plain(value) for key, value in row.items()} for row in rows]
     names, *lines = csv.reader(io.StringIO(as_csv.getvalue(), newline=""))
     assert names == table.schema.names
     assert lines == [[cell(value) for value in row.values()] for row in found]
     monkeypatch.setattr(output, "WIDTH_IN_PIPES", 3000)
-    tell(job, table, None, None, many=True)
+    tell(job, table, sys.stdout, "table", many=True)
     told = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
     assert told[0] == f"{name}: {job.title}"
     assert told[1].split() == names
@@ -103,8 +104,8 @@ def cell(value: Any) -> str:
 def test_no_rows_are_told(views: Views, capsys: pytest.CaptureFixture[str]) -> None:
     job = job_named("in-doubt")
     none = pa.table({"txn_id": pa.array([], pa.int64())})
-    tell(job, none, None, None, many=False)
+    tell(job, none, sys.stdout, "table", many=False)
     assert capsys.readouterr().out == "nothing: no rows\n"
     rows = io.StringIO()
-    tell(job, none, rows, None, many=False)
+    tell(job, none, rows, "csv", many=False)
     assert rows.getvalue() == "txn_id\n"

@@ -75,9 +75,9 @@ def test_what_is_wrong_is_one_line_before_spark_is_started(store: str, tmp_path:
         (("depths", store), "job 'depths': unknown job; one of all, integrity, "),
         (("depth", str(tmp_path / "nothing")), "nothing"),
         (("depth", str(tmp_path / "empty")), "empty"),
-        (("depth", store, "--json", nowhere), nowhere),
-        (("all", store, "--csv", "-"), "--csv: the rows of different jobs"),
-        (("depth", store, "--json", "-", "--csv", "-"), "give one of --json and --csv"),
+        (("depth", store, "--json", "--to", nowhere), nowhere),
+        (("all", store, "--output", "csv"), "--output csv: the rows of different jobs"),
+        (("depth", store, "--to", nowhere), "give --output json or --output csv"),
         (("trace-join", store), "no log of a producer is named; name one with --producer-log"),
         (("trace-join", store, "--producer-log", nowhere), "no such file"),
         (("compare", store), "no other store is named; name one with --with"),
@@ -107,12 +107,12 @@ def test_a_store_of_a_newer_format(store: str, tmp_path: Path) -> None:
 
 
 def test_where_rows_do_not_fit(store: str) -> None:
-    found = run("groups", store, "--master", "local[1]", "--csv", "/dev/full")
+    found = run("groups", store, "--master", "local[1]", "--output", "csv", "--to", "/dev/full")
     assert (found.returncode, found.stdout, found.stderr.count("\n")) == (2, "", 1), found.stderr
     assert "/dev/full: no space left" in found.stderr
 
 
-@pytest.mark.parametrize("how", [("--json", "-"), ()])
+@pytest.mark.parametrize("how", [("--json",), ()])
 def test_where_standard_output_is_full(store: str, how: tuple[str, ...]) -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:
         found = run("groups", store, "--master", "local[1]", *how, stdout=full)
@@ -122,7 +122,7 @@ def test_where_standard_output_is_full(store: str, how: tuple[str, ...]) -> None
 
 def test_where_nobody_reads_on(store: str) -> None:
     """`| head` is no error."""
-    with begun("groups", store, "--json", "-") as running:
+    with begun("groups", store, "--json") as running:
         assert running.stdout is not None
         running.stdout.close()
         assert running.wait(500) == 0
@@ -133,7 +133,7 @@ def test_where_nobody_reads_on(store: str) -> None:
 def test_an_interruption_in_the_middle(store: str, tmp_path: Path, signal_: signal.Signals) -> None:
     """Of all that a terminal's Ctrl-C reaches, Spark's processes too."""
     log = tmp_path / "spark.log"
-    with begun("all", store, "--json", str(tmp_path / "rows"), "--spark-log", str(log)) as running:
+    with begun("all", store, "--json", "--to", str(tmp_path / "rows"), "--spark-log", str(log)) as running:
         until(lambda: log.exists() and "NativeCodeLoader" in log.read_text())
         os.killpg(running.pid, signal_)
         assert running.wait(500) == 128 + signal_
@@ -158,7 +158,7 @@ def test_without_pyspark_it_says_what_to_install(store: str, tmp_path: Path) -> 
 def test_a_report_of_all_jobs(store: str, tmp_path: Path) -> None:
     """Rows in a file, and a page that a browser shows, with plots, and without what names of queues would do to it."""
     html, rows = tmp_path / "report.html", tmp_path / "rows.json"
-    found = run("all", store, "--master", "local[2]", "--html", str(html), "--json", str(rows))
+    found = run("all", store, "--master", "local[2]", "--html", str(html), "--json", "--to", str(rows))
     assert (found.returncode, found.stdout) == (0, "")
     lines = found.stderr.splitlines()
     assert all(re.fullmatch(r"\d+ of \d+: [a-z-]+, (?:1 row|(?!1 )\d+ rows), \d+\.\d s", line) for line in lines), lines

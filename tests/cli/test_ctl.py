@@ -66,7 +66,7 @@ def test_queues_come_are_looked_at_and_go(running: BrokerProcess) -> None:
     [found] = document(running, "queues", "list", "--like", "ord*")
     assert (found["name"], found["arguments"]) == ("orders", {"max-messages": 1000})
     assert document(running, "queues", "show", "orders") == {**found, "type": "queue"}
-    messages = document(running, "messages", "list", "orders", "--count", "2")
+    messages = document(running, "queues", "peek", "orders", "--count", "2")
     assert [message["body"] for message in messages] == ["one", "two"]
     assert [message["body-text"] for message in messages] == ["one", "two"]
     assert messages[0]["application-properties"] == {"n": 1}

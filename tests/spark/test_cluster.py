@@ -176,7 +176,7 @@ def test_jobs_on_a_cluster(
     fill(store, 400)
     master, said = cluster(tmp_path, environment, processes)
     command = [environment["PYSPARK_PYTHON"], "-c", "from cairnmq.cli.main import main; main()", "analyze"]
-    asked = ["throughput", str(store), "--master", master, "--memory", "512M", "--json", "-", "--spark-log", str(log)]
+    asked = ["throughput", str(store), "--master", master, "--memory", "512M", "--json", "--spark-log", str(log)]
     done = subprocess.run(
         command + asked, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path
     )

@@ -151,7 +151,7 @@ def test_ways_to_write_rows(lived: Path, tmp_path: Path, command: Dump) -> None:
     assert command("sql", lived, query, "--arrow", file).status == 0
     assert pa.ipc.open_stream(file.read_bytes()).read_all().num_rows == len(objects)
     assert os.listdir(tmp_path) == ["rows.arrow"]
-    assert command("sql", lived, query, "--json", "--csv").status == 2
+    assert command("sql", lived, query, "--json", "--csv-raw").status == 2
 
 
 def test_what_is_wrong_is_one_line(lived: Path, tmp_path: Path, command: Dump) -> None:

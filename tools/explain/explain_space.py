@@ -28,9 +28,12 @@ class SpaceReport:
 
     def fields(self) -> dict[str, object]:
         """Return the use of space as the fields of a JSON object."""
-        parts = [{"what": what, "bytes": size, "remedy": remedy or None} for what, size, remedy in self.parts]
         queues = [{"queue": name, "messages": count, "bytes": size} for name, count, size in self.queues]
-        return vars(self) | {"parts": parts, "queues": queues}
+        return vars(self) | {"parts": self.part_fields(), "queues": queues}
+
+    def part_fields(self) -> list[dict[str, object]]:
+        """Return the parts of the store as JSON objects."""
+        return [{"what": what, "bytes": size, "remedy": remedy or None} for what, size, remedy in self.parts]
 
 
 def explain_space(path: str, progress: Progress, connect: str | None = None, catalog: str | None = None) -> SpaceReport:

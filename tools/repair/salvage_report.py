@@ -70,18 +70,22 @@ class SalvageReport:
             "queues": self.queues,
             "queues_without_a_name": self.unnamed,
             "findings": [self._finding(finding, gaps.get(finding)) for finding in self.findings],
-            "lost": [
-                {
-                    "message_id": message.message_id, "queues": [self.name_of(queue) for queue in message.queue_ids],
-                    "certain": message.certain, "why": message.why,
-                }
-                for message in self.lost
-            ],
+            "lost": self.lost_fields(),
             "unplaced": self.unplaced,
             "doubtful": [vars(message) for message in self.doubtful],
             "remarks": self.remarks,
             "quarantine": self.files,
         }  # fmt: skip
+
+    def lost_fields(self) -> list[dict[str, object]]:
+        """Return the lost messages as JSON objects."""
+        return [
+            {
+                "message_id": message.message_id, "queues": [self.name_of(queue) for queue in message.queue_ids],
+                "certain": message.certain, "why": message.why,
+            }
+            for message in self.lost
+        ]  # fmt: skip
 
     def _finding(self, finding: Finding, gap: Gap | None) -> dict[str, object]:
         told = finding.fields()

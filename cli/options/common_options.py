@@ -1,0 +1,130 @@
+"""Options that many commands share, each with one definition.
+
+A group accepts them for its commands, too: `cairnmq --output csv ctl queues list` and `cairnmq ctl --output csv queues
+list` are `cairnmq ctl queues list --output csv`. Where an option is given twice, the one nearest to the end applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from .color import COLOR, set_color
+from .subjects import CONNECTION, INPUT, OUTPUT, GroupedCommand, SubjectOption, option, write_options
+
+OUTPUTS = ("table", "json", "csv")
+BROKER_URL = "amqp://127.0.0.1:5672"
+PASSWORD = "CAIRNMQ_PASSWORD"
+LOGS = "Logs"
+LOG_LEVEL: dict[str, Any] = {
+    "help": "Least severe level to log.", "type": click.Choice(["debug", "info", "warning", "error"])
+}  # fmt: skip
+LOG_FORMAT: dict[str, Any] = {"help": "Format of log lines.", "type": click.Choice(["text", "json", "logfmt"])}
+LOG_FILE: dict[str, Any] = {
+    "help": "Append the log to this file.  [default: the standard streams]",
+    "type": click.Path(dir_okay=False), "metavar": "FILE",
+}  # fmt: skip
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def output_options(command: _F) -> _F:
+    """Add `--output` and its short form `--json`, both as *output_format*."""
+    short = option(
+        OUTPUT, "--json", "output_format", flag_value="json", is_common=True, help="Short for --output json."
+    )
+    full = option(
+        OUTPUT, "--output", "output_format", type=click.Choice(OUTPUTS), default="table", show_default=True,
+        is_common=True, help="Format of the output.",
+    )  # fmt: skip
+    return full(short(command))
+
+
+def json_option(command: _F) -> _F:
+    """Add `--json`, as *as_json*, to a command without other formats."""
+    return option(OUTPUT, "--json", "as_json", is_flag=True, is_common=True, help="Print JSON.")(command)
+
+
+def url_option(command: _F) -> _F:
+    """Add `--url`, the broker."""
+    return option(
+        CONNECTION, "--url", default=BROKER_URL, show_default=True, envvar="CAIRNMQ_URL", is_common=True,
+        help="The broker, like amqp://host:port or amqps://host:port.",
+    )(command)  # fmt: skip
+
+
+def user_option(command: _F) -> _F:
+    """Add `--user`."""
+    text = f"User name. The password is in the variable {PASSWORD}, or asked for."
+    return option(CONNECTION, "--user", metavar="NAME", is_common=True, help=text)(command)
+
+
+def ca_option(command: _F) -> _F:
+    """Add `--ca`."""
+    return option(
+        CONNECTION, "--ca", type=click.Path(exists=True, dir_okay=False), metavar="FILE", is_common=True,
+        help="CA certificates to trust, with amqps (PEM).",
+    )(command)  # fmt: skip
+
+
+def log_options(command: _F) -> _F:
+    """Add the options of the log, without defaults: a group passes on what is given."""
+    for name, described in (("--log-file", LOG_FILE), ("--log-format", LOG_FORMAT), ("--log-level", LOG_LEVEL)):
+        command = option(LOGS, name, is_common=True, **described)(command)
+    return command
+
+
+def skip_damaged_option(command: _F) -> _F:
+    """Add `--skip-damaged`."""
+    return option(INPUT, "--skip-damaged", is_flag=True, help="Leave out unreadable records.")(command)
+
+
+def with_color(command: click.Command) -> click.Command:
+    """Return *command*. It and the commands below it accept `--color`."""
+    if all(param.name != "color" for param in command.params):
+        command.params.append(
+            SubjectOption(
+                ["--color"], subject=OUTPUT, type=click.Choice(["auto", "always", "never"]), default="auto",
+                envvar=COLOR, show_default=True, expose_value=False, callback=set_color,
+                help="Color the output; NO_COLOR stands for never.",
+            )
+        )  # fmt: skip
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            with_color(below)
+    return command
+
+
+class CommonGroup(click.Group):
+    """A group that passes the common options that it is called with on to its command."""
+
+    command_class = GroupedCommand
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_options(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command, rest if command is None else [*_passed_on(self, ctx, command), *rest]
+
+
+def _passed_on(group: click.Group, ctx: click.Context, command: click.Command) -> Iterator[str]:
+    """Yield the common options of the command line of *group* as arguments of *command*."""
+    own = {str(param.name): param for param in group.params if isinstance(param, SubjectOption) and param.is_common}
+    accepted = {str(param.name) for param in command.params if isinstance(param, SubjectOption) and param.is_common}
+    for name, param in own.items():
+        if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        value = str(ctx.params[name])
+        if name in accepted:
+            yield from (param.opts[0], value) if not param.is_flag else ("--output", value)
+        elif name == "output_format" and value == "json" and "as_json" in accepted:
+            yield "--json"
+        elif not ctx.resilient_parsing:
+            option_name = "--output" if name == "output_format" else param.opts[0]
+            ctx.fail(f"`{ctx.command_path} {command.name}` has no option {option_name}.")
