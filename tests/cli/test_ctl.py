@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import re
@@ -129,6 +131,8 @@ def test_names_do_not_steer_the_terminal(running: BrokerProcess) -> None:
     send(running, name, "x")
     assert "\x1b" not in ctl(running, "queues", "list")
     assert document(running, "queues", "show", name)["name"] == name
+    rows = csv.DictReader(io.StringIO(ctl(running, "queues", "list", "--output", "csv"), newline=""))
+    assert "evil\\x1b[2J\nqueue" in [row["name"] for row in rows]
     ctl(running, "queues", "delete", name)
 
 
