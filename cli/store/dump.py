@@ -93,10 +93,7 @@ def dump(
     The exit status is 0 if all records are readable, also if the end of the log is torn; 1 if a durable record can't
     be read; and 2 if there is no journal or the command is wrong.
     """
-    if output_format == "csv":
-        remedy = "give --output json, or use `cairnmq sql STORE 'from records' --output csv`"
-        raise WrongCall("--output csv", "records of different types have different fields", remedy)
-    as_json = output_format == "json"
+    as_json = _is_json(output_format)
     paths, empty = _read(paths, archives)
     chosen = checked_types(types)
     evidence = open_evidence(list(paths))
@@ -134,6 +131,13 @@ def dump(
         if told:
             remark("dump", told)
     return totals.exit_status
+
+
+def _is_json(output_format: str) -> bool:
+    if output_format == "csv":
+        remedy = "give --output json, or use `cairnmq sql STORE 'from records' --output csv`"
+        raise WrongCall("--output csv", "records of different types have different fields", remedy)
+    return output_format == "json"
 
 
 def _read(paths: tuple[str, ...], archives: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
