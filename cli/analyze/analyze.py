@@ -19,9 +19,16 @@ from ...base.private_files import open_private
 from ..common.output import answering, console, remark, store_argument
 from ..common.row_writers import CsvWriter, JsonWriter, RowWriter, TableWriter
 from ..common.units import SIZE, Duration
-from ..options.common_options import output_options, skip_damaged_option
-from ..options.connect import connect_options
-from ..options.subjects import ANALYSIS, INPUT, OUTPUT, GroupedCommand, option
+from ..options.common_options import (
+    ANALYSIS,
+    INPUT,
+    OUTPUT,
+    GroupedCommand,
+    connect_options,
+    option,
+    output_options,
+    skip_damaged_option,
+)
 from ..store.archives import archive_option
 
 

@@ -51,6 +51,15 @@ def stoppable(sending: BulkSender) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def tell_result(name: str, fields: dict[str, object], output_format: str) -> bool:
+    """Print a result for programs, in JSON as the object *name*; return False for a table."""
+    if output_format == "json":
+        line({name: fields})
+    elif output_format == "csv":
+        print_object(fields)
+    return output_format != "table"
+
+
 def tell_sent(
     sent: SendResult, how_to_go_on: Callable[[int], str], more: dict[str, object], output_format: str
 ) -> None:
@@ -64,11 +73,7 @@ def tell_sent(
         "late_seconds": round(sent.late_s, 3), "complete": sent.is_complete, "failure": sent.failure or None,
         "next": sent.next_token, "refused": [{"at": at, "why": why} for at, why in sent.refused], **more,
     }  # fmt: skip
-    if output_format == "json":
-        line({"sent": fields})
-    elif output_format == "csv":
-        print_object(fields)
-    else:
+    if not tell_result("sent", fields, output_format):
         out = console()
         for outcome, count in sorted(sent.outcomes.items()):
             out.print(f"{outcome}: {count}")

@@ -15,15 +15,12 @@ from ...tools.history.as_of import QueuesView, difference
 from ...tools.history.history_view import HistoryView
 from ...tools.inspect.point_in_time import parse_point_in_time
 from ...tools.load.bulk_sender import BulkSender, OutgoingMessage
-from ..common.csv_rows import print_object
 from ..common.local_directory import LocalDirectory
 from ..common.output import answering, output, remark
-from ..common.send_options import stoppable, target_of, target_options, tell_sent
-from ..common.shown_rows import Bars, line
+from ..common.send_options import stoppable, target_of, target_options, tell_result, tell_sent
+from ..common.shown_rows import Bars
 from ..common.units import Finite
-from ..options.common_options import output_options
-from ..options.connect import connect_options
-from ..options.subjects import SELECTION, TARGET, GroupedCommand, option
+from ..options.common_options import SELECTION, TARGET, GroupedCommand, connect_options, option, output_options
 from ..store.archives import archives_option
 from .as_of_output import SelectedQueues, selected_queues, show_difference, show_queues
 
@@ -137,11 +134,7 @@ class _Found(NamedTuple):
         messages = sum(restored.values())
         with output(lambda: self.status):
             fields = {"store": target, "messages": messages, "queues": restored}
-            if self.output_format == "json":
-                line({"restored": fields})
-            elif self.output_format == "csv":
-                print_object(fields)
-            else:
+            if not tell_result("restored", fields, self.output_format):
                 print(f"restored {messages} messages to {target}")
 
     def resend(self, broker: BrokerLogin, address: str, rate: float | None, skip: int) -> None:

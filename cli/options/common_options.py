@@ -13,7 +13,25 @@ import click
 from click.core import ParameterSource
 
 from .color import COLOR, set_color
-from .subjects import CONNECTION, INPUT, OUTPUT, GroupedCommand, SubjectOption, option, write_options
+from .connect import connect_options
+from .subjects import (
+    ANALYSIS,
+    CONNECTION,
+    INPUT,
+    OUTPUT,
+    SELECTION,
+    TARGET,
+    GroupedCommand,
+    SubjectOption,
+    option,
+    write_options,
+)
+
+__all__ = [
+    "ANALYSIS", "INPUT", "LOGS", "LOG_FILE", "LOG_FORMAT", "LOG_LEVEL", "OUTPUT", "OUTPUTS", "PASSWORD", "SELECTION",
+    "TARGET", "CommonGroup", "GroupedCommand", "ca_option", "connect_options", "json_option", "log_options", "option",
+    "output_options", "skip_damaged_option", "url_option", "user_option", "with_color",
+]  # fmt: skip
 
 OUTPUTS = ("table", "json", "csv")
 BROKER_URL = "amqp://127.0.0.1:5672"

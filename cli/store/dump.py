@@ -21,9 +21,7 @@ from ...tools.load.load_lines import wiring_line
 from ...tools.load.redaction import Redaction, Rules
 from ..common.output import answering, output, remark
 from ..common.statuses import WrongCall
-from ..options.common_options import output_options
-from ..options.connect import connect_options
-from ..options.subjects import OUTPUT, SELECTION, GroupedCommand, option
+from ..options.common_options import OUTPUT, SELECTION, GroupedCommand, connect_options, option, output_options
 from .archives import archives_option
 
 
