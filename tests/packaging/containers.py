@@ -1,0 +1,95 @@
+"""Podman in namespaces of its own: images, containers and their processes are removed with them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+from ..fresh_machine.machine import SANDBOXES, base, copied_files, passed_on, reason_against
+from ..fresh_machine.sandbox import COMMAND_S, Sandbox
+from .conftest import ROOT
+
+TOOLS = ("podman", "crun")
+BARE, BASE = "localhost/debian:bare", "localhost/debian:configured"
+_PREPARE = """
+mount -t proc proc /proc
+mount -t tmpfs tmpfs /sys/fs/cgroup
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+mount -t tmpfs tmpfs /run
+mkdir -p /var/lib/containers
+mount --bind "$1" /var/lib/containers
+"""
+"""crun refuses hosts that mount both versions of cgroups."""
+PODMAN = ("podman", "--runtime", "crun", "--cgroup-manager", "cgroupfs", "--events-backend", "none")
+_MADE_BY_PODMAN = ("/etc/hosts", "/etc/resolv.conf")
+_DOCKER = f"""
+sudo() {{ "$@"; }}
+docker() {{
+    verb=$1
+    shift
+    case $verb in
+    build) set -- --format docker --isolation chroot --network host --ulimit nofile=1024:1024 \\
+        --build-arg BASE={BASE} {shlex.join(f"--env={name}={value}" for name, value in passed_on().items())} "$@" ;;
+    run) set -- --log-driver k8s-file --network host --cgroups disabled --ulimit nofile=1024:1024 \\
+        --ulimit nproc=4096:4096 "$@" ;;
+    esac
+    {shlex.join(PODMAN)} "$verb" "$@"
+}}
+"""
+"""Options for a host without cgroups of its own, and for the way to Debian's archive and the package index."""
+
+
+def reason_against_containers() -> str | None:
+    """Return why no container can be run here, or None if nothing is known to prevent it."""
+    missing = [name for name in TOOLS if shutil.which(name) is None]
+    return f"not installed: {', '.join(missing)}" if missing else reason_against()
+
+
+class Containers:
+    """A container engine with an image of Debian."""
+
+    def __init__(self) -> None:
+        """Raises `Unavailable`."""
+        system = base("bookworm")
+        self._sandbox = Sandbox(SANDBOXES, "containers")
+        try:
+            self._sandbox.run("sh", "-ec", _PREPARE, "sh", str(self._sandbox.inner))
+            self._sandbox.run(*PODMAN, "import", "--quiet", str(system), BARE)
+            context = self._sandbox.place / "configured"
+            context.mkdir()
+            (context / "Dockerfile").write_text(f"FROM {BARE}\nADD files.tar /\n")
+            names = [name.removeprefix("/") for name in copied_files() if name not in _MADE_BY_PODMAN]
+            self._sandbox.run("tar", "-chf", str(context / "files.tar"), "-C", "/", "--", *names)
+            self._sandbox.run(*PODMAN, "build", "--quiet", "--format", "docker", "--tag", BASE, str(context))
+        except BaseException:
+            self._sandbox.close()
+            raise
+
+    def __enter__(self) -> Containers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._sandbox.close()
+
+    def run(self, script: str, place: Path = ROOT, *, online: bool = False) -> str:
+        """Run a shell script of the host in the directory *place*, in which `docker` is Podman; its output.
+
+        Unless *online*, it has a loopback interface of its own, and containers that it starts have the same.
+        """
+        words = [] if online else ["unshare", "--net"]
+        begin = "true" if online else "ip link set lo up"
+        text = "\n".join((_DOCKER, begin, f"cd {shlex.quote(str(place))}", script))
+        done = subprocess.run(
+            self._sandbox.command(*words, "sh", "-ec", text), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, timeout=COMMAND_S,
+            env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        )  # fmt: skip
+        assert done.returncode == 0, f"{script}\n{done.stdout[-6000:]}"
+        return done.stdout
