@@ -49,6 +49,14 @@ def test_lock_has_a_hash_for_every_version() -> None:
     assert len(_PINNED.findall(text)) == len(re.findall(r"^[a-z0-9]", text, re.M))
 
 
+def test_every_file_of_the_console_is_packed() -> None:
+    """The patterns of setuptools do not descend: files of a new folder were once missing in the packages."""
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    console = ROOT / "console"
+    packed = {path for pattern in patterns["cairnmq.console"] for path in console.glob(pattern)}
+    assert {path for path in (console / "static").rglob("*") if path.is_file()} - packed == set()
+
+
 @thorough
 def test_two_builds_are_equal_byte_by_byte(dist: Path, tmp_path: Path) -> None:
     """The second one is made from a copy with other times, permissions and umask."""
