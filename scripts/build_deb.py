@@ -52,7 +52,9 @@ def prepare(tree: Path, wheel: Path, wheels: Path | None) -> None:
     (tree / "debian/source").mkdir()
     (tree / "debian/source/format").write_text("3.0 (quilt)\n")
     (tree / "debian/cairnmq.docs").write_text("CHANGELOG.md\n")
-    shutil.copy(ROOT / "CHANGELOG.md", tree)
+    (tree / "debian/cairnmq.examples").write_text("alerts.yml\n")
+    for path in (ROOT / "CHANGELOG.md", ROOT / "monitoring/prometheus/alerts.yml"):
+        shutil.copy(path, tree)
     subprocess.run([sys.executable, ROOT / "scripts/man_pages.py", tree / "man"], check=True)
     (tree / "completions").mkdir()
     program = Path(sys.executable).with_name("cairnmq")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import tempfile
 from pathlib import Path
 
-from PIL import Image
-
+from tests.harness.console import picture
 from tests.harness.console.chromium import DESKTOP, PHONE, ConsolePage, chromium
 from tests.harness.console.shop import Shop
 
 IMAGES = Path(__file__).parents[2] / "docs/images"
-MOST_BYTES = 100_000
 DEAD = ("queues", "orders.dead", "messages")
 TIMELINE = ("trace", "?message_id=order-4711")
 PICTURES: tuple[tuple[str, int, str, tuple[str, ...]], ...] = (
@@ -31,12 +28,10 @@ PICTURES: tuple[tuple[str, int, str, tuple[str, ...]], ...] = (
 
 
 def take(console: ConsolePage, path: Path) -> None:
-    """Write what the window shows, with 8 bits for each pixel."""
+    """Write what the window shows."""
     console.page.mouse.move(0, 0)
     console.page.wait_for_function("() => document.querySelectorAll('.toast').length === 0")
-    image = Image.open(io.BytesIO(console.page.screenshot())).convert("RGB")
-    image.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
-    assert path.stat().st_size < MOST_BYTES, path
+    picture.take(console.page, path)
 
 
 def main() -> None:

@@ -45,6 +45,11 @@ class Booted:
     def __init__(self, pid: str) -> None:
         self._pid = pid
 
+    @property
+    def pid(self) -> str:
+        """The number of its first process in the host's /proc, which tells its namespaces."""
+        return self._pid
+
     def run(self, script: str) -> str:
         """Run a shell script, which must succeed; its output."""
         status, output = self._run(script)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -70,3 +71,18 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("dist")
     run(sys.executable, "scripts/build_dist.py", place, "--no-isolation", SOURCE_DATE_EPOCH="1700000000")
     return place
+
+
+@pytest.fixture(scope="session")
+def package(tmp_path_factory: pytest.TempPathFactory, wheels: Path, dist: Path) -> Path:
+    """The Debian package, without compression."""
+    if missing := [name for name in ("dpkg-buildpackage", "dh", "/usr/bin/python3") if shutil.which(name) is None]:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    if run("/usr/bin/python3", "-c", "import sys; print(sys.version_info[:2])") != f"{sys.version_info[:2]}\n":
+        pytest.skip("the wheels are for another version of Python than Debian's")
+    place = tmp_path_factory.mktemp("deb")
+    [wheel] = dist.glob("*.whl")
+    options = ("--wheel", wheel, "--wheels", wheels, "--compression", "none")
+    run(sys.executable, "scripts/build_deb.py", place, "--build-dir", place / "tree", *options)
+    [made] = place.glob("*.deb")
+    return made

@@ -57,21 +57,6 @@ def test_unit_is_hardened() -> None:
     assert done.returncode == 0
 
 
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory, wheels: Path, dist: Path) -> Path:
-    """The Debian package, without compression."""
-    if missing := [name for name in ("dpkg-buildpackage", "dh", "/usr/bin/python3") if shutil.which(name) is None]:
-        pytest.skip(f"not installed: {', '.join(missing)}")
-    if run("/usr/bin/python3", "-c", "import sys; print(sys.version_info[:2])") != f"{sys.version_info[:2]}\n":
-        pytest.skip("the wheels are for another version of Python than Debian's")
-    place = tmp_path_factory.mktemp("deb")
-    [wheel] = dist.glob("*.whl")
-    options = ("--wheel", wheel, "--wheels", wheels, "--compression", "none")
-    run(sys.executable, "scripts/build_deb.py", place, "--build-dir", place / "tree", *options)
-    [made] = place.glob("*.deb")
-    return made
-
-
 @contextmanager
 def machine(release: str, tell: Tell) -> Iterator[Machine]:
     """A minimal system, which is removed at the end. Skips the test where it can't be made, or systemd does not run."""

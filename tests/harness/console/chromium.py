@@ -36,13 +36,13 @@ _GO = """
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium(*options: str) -> Iterator[Browser]:
     """A browser; the test is skipped if there is none."""
     if CHROMIUM is None:
         pytest.skip("no chromium: apt-get install chromium")
     playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
     with playwright.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", *options])
         try:
             yield browser
         finally:
