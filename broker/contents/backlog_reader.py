@@ -28,10 +28,10 @@ class ReadQueue(Protocol):
     policy: Policy
 
     def mark(self, entry: Entry) -> None:
-        """Mark a message as previously delivered."""
+        """Mark a message that was read as previously delivered."""
 
     def begin_timing(self) -> None:
-        """Create the expiry of the queue, if there is none."""
+        """Create the expiry of the queue for a message that was read."""
 
 
 class ReadContents(Protocol):

@@ -70,7 +70,7 @@ class QueueContents:
 
     @property
     def depth(self) -> int:
-        """Messages that can be taken now, or once they are read."""
+        """The number of messages in memory and in the backlog, without those that are delayed."""
         return len(self.ready) + len(self.returned) + self.backlog.count - self.backlog.holes + self.order.parked_count
 
     def is_purged(self, entry: Entry) -> bool:

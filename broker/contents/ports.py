@@ -97,13 +97,13 @@ class ContentsOwner(CoreQueue, QueueState, Protocol):
     """A queue as its contents see it."""
 
     def mark(self, entry: Entry) -> None:
-        """Mark a message as previously delivered."""
+        """Mark a message of the contents as previously delivered."""
 
     def begin_timing(self) -> None:
-        """Create the expiry of the queue, if there is none."""
+        """Create the expiry of the contents for their first message with a time."""
 
     def count_transient(self, size_bytes: int) -> None:
-        """Count memory of messages that are not stored."""
+        """Add to the memory that the queue counts for messages that are not stored."""
 
     def trim(self) -> None:
         """Apply an overflow policy that drops messages."""

@@ -190,7 +190,7 @@ class Queue:
         return held_bytes + more_bytes >= self._core.memory.share_bytes
 
     def count_transient(self, size_bytes: int) -> None:
-        """Count memory of messages that are not stored."""
+        """Count memory of messages that are not stored, for the queue and for its owner."""
         size_bytes = max(size_bytes, -self.transient_bytes)  # those removed before they were shown do not count
         self.transient_bytes += size_bytes
         if self.account is not None:
