@@ -1,9 +1,17 @@
-"""Content of others shown as text: what counts as text, and how other bytes are described."""
+"""Texts for people: numbers with their nouns, and content of others as text."""
 
 from __future__ import annotations
 
 _ALLOWED = frozenset("\t\n\r\f\x1b")
 _HEX_BYTES = 8
+
+
+def counted(count: int, noun: str, plural: str = "", *, spec: str = "") -> str:
+    """Return a number with its noun, such as `1 message` and `2 messages`.
+
+    *plural* is needed unless it ends in -s; *spec* is the format of the number.
+    """
+    return f"{count:{spec}} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def text_in(data: bytes, *, is_cut: bool = False) -> str | None:
@@ -26,4 +34,4 @@ def bytes_words(data: bytes, size_bytes: int | None = None) -> str:
     """Bytes that are no text: how many, and the first ones in hexadecimal digits."""
     size = len(data) if size_bytes is None else size_bytes
     more = "..." if size > _HEX_BYTES else ""
-    return f"{size} bytes, hex {data[:_HEX_BYTES].hex()}{more}" if size else "empty"
+    return f"{counted(size, 'byte')}, hex {data[:_HEX_BYTES].hex()}{more}" if size else "empty"

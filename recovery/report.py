@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..base.texts import counted
 from ..journal.write.open import OpenReport
 
 
@@ -32,13 +33,14 @@ class RecoveryReport:
         how = "closed cleanly" if log.closed_cleanly else "not closed cleanly"
         checkpoint = f"a checkpoint at LSN {log.resumed_lsn} and " if log.resumed_lsn else ""
         found = [
-            f"recovered {self.messages} messages on {self.queues} queues from {checkpoint}{log.records} records "
+            f"recovered {counted(self.messages, 'message')} on {counted(self.queues, 'queue')} from {checkpoint}"
+            f"{counted(log.records, 'record')} "
             f"in {self.seconds:.2f} s (LSN {log.base_lsn} to {log.end_lsn}; {how})"
         ]
         if log.torn is not None:
             found.append(f"cut a torn tail at LSN {log.torn.first_lsn}: {log.torn.why}; nothing confirmed was lost")
         if log.rewritten_bytes:
-            found.append(f"copied anew {log.rewritten_bytes} bytes that no claim proved to be on the disk")
+            found.append(f"copied anew {counted(log.rewritten_bytes, 'byte')} that no claim proved to be on the disk")
         return found + told(self.discarded, self.expunged, self.homeless) + log.remarks
 
 
@@ -59,7 +61,8 @@ class SqlReport:
         """Return the report of a store in SQL or in memory as lines of text."""
         if self.created:
             return ["new store", *self.remarks]
-        found = f"recovered {self.messages} messages on {self.queues} queues from SQL in {self.seconds:.2f} s"
+        contents = f"{counted(self.messages, 'message')} on {counted(self.queues, 'queue')}"
+        found = f"recovered {contents} from SQL in {self.seconds:.2f} s"
         return [found, *told(self.discarded, self.expunged, self.homeless), *self.remarks]
 
 
@@ -67,13 +70,13 @@ def told(discarded: int, expunged: Mapping[str, int], homeless: Mapping[int, int
     """Return a line for each group of discarded, deleted or kept messages that are on no known queue."""
     found = []
     if discarded:
-        found.append(f"discarded {discarded} incomplete messages or messages that were on no queue")
+        found.append(f"discarded {counted(discarded, 'message')}, incomplete or on no queue")
     found += [
-        f"deleted {count} messages of queue {name!r}, which was being deleted when the broker stopped"
+        f"deleted {counted(count, 'message')} of queue {name!r}, which was being deleted when the broker stopped"
         for name, count in expunged.items()
     ]
     found += [
-        f"kept {count} messages of queue id {queue_id}, which is not in SQL; they are not delivered"
+        f"kept {counted(count, 'message')} of queue id {queue_id}, which is not in SQL; not delivered"
         for queue_id, count in sorted(homeless.items())
     ]
     return found

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from ..base.disk.seam import SECTOR_BYTES, File
 from ..base.errors import CairnError
+from ..base.texts import counted
 from ..journal.format import block, container
 from ..journal.format.block import BLOCK_HEAD_BYTES, BadBlock, BlockHead
 from ..journal.format.container import DATA_OFFSET, BadContainer
@@ -36,7 +37,8 @@ class Finding:
     def sentence(self) -> str:
         size = self.end_lsn - self.first_lsn
         where = self.place or "no container"
-        return f"{where}: {size} bytes up to LSN {self.end_lsn}: {self.why}" if size else f"{where}: {self.why}"
+        lost = f"{counted(size, 'byte')} up to LSN {self.end_lsn}: " if size else ""
+        return f"{where}: {lost}{self.why}"
 
     def fields(self) -> dict[str, object]:
         return {

@@ -11,10 +11,11 @@ from typing import Any
 import pyarrow as pa
 from plotly.offline import get_plotlyjs
 
+from ...base.texts import counted
 from ..scan.files import Log
 from .plots import NOTES, PLOTS
 from .table import Job
-from .units import counted, duration_text, size_text
+from .units import duration_text, size_text
 
 MOST_ROWS = 200
 """The maximum number of rows of a table in the report."""
@@ -67,7 +68,7 @@ def html_of(answers: Iterable[tuple[Job, pa.Table]], store: str, log: Log, made:
     yield f'<meta name="viewport" content="width=device-width, initial-scale=1">{_ICON}'
     yield f"<style>{_STYLE}</style><script>{get_plotlyjs()}</script></head><body><h1>{title}</h1>"
     size = size_text(len(log.pieces) * log.container_bytes)
-    containers = counted(len(log.pieces), "container")
+    containers = counted(len(log.pieces), "container", spec=",")
     yield (
         f'<p class="dim">Log {log.uuid}, up to LSN {log.durable_lsn}: {containers} of '
         f"{size_text(log.container_bytes)}, {size} in all.<br>"
@@ -101,11 +102,12 @@ def _overview(tables: dict[str, pa.Table], truncated: str) -> str:
     if "integrity" in tables:
         found = tables["integrity"].num_rows
         well = ("good", "All is well", "the data is complete")
-        cards.append(("bad", counted(found, "finding"), "see integrity") if found else well)
+        cards.append(("bad", counted(found, "finding", spec=","), "see integrity") if found else well)
     if "dead-stock" in tables:
         rows = tables["dead-stock"].to_pylist()
         messages, size = sum(row["messages"] for row in rows), sum(row["bytes"] for row in rows)
-        cards.append(("", counted(messages, "message"), f"{size_text(size)}, on {counted(len(rows), 'queue')}"))
+        queues = counted(len(rows), "queue", spec=",")
+        cards.append(("", counted(messages, "message", spec=","), f"{size_text(size)}, on {queues}"))
         if rows:
             most = max(rows, key=lambda row: int(row["pinned_bytes"]))
             holds = f"queue {most['queue']} pins the most of the log"
@@ -116,7 +118,7 @@ def _overview(tables: dict[str, pa.Table], truncated: str) -> str:
                 cards.append(("", duration_text(float(oldest[_AT_END])), about))
     if "liveness" in tables and tables["liveness"].num_rows:
         shares = tables["liveness"]["share"].to_pylist()
-        about = f"of {counted(len(shares), 'container')} of the log"
+        about = f"of {counted(len(shares), 'container', spec=',')} of the log"
         cards.append(("", f"{sum(shares) / len(shares):.0%} living", about))
     shown = "".join(
         f'<div class="card"><b class="{style}">{escape(str(what))}</b>{escape(str(about))}</div>'
@@ -129,7 +131,7 @@ def _overview(tables: dict[str, pa.Table], truncated: str) -> str:
 def _section(job: Job, table: pa.Table, made: datetime) -> str:
     count = table.num_rows
     nothing = "No problems were found." if job.name == "integrity" else "No rows."
-    said = f'<p class="about">{counted(count, "row")}</p>' if count else f'<p class="about">{nothing}</p>'
+    said = f'<p class="about">{counted(count, "row", spec=",")}</p>' if count else f'<p class="about">{nothing}</p>'
     plot = PLOTS.get(job.name)
     figure = plot(table.to_pylist()) if plot is not None and count else None
     drawn = ""

@@ -18,11 +18,6 @@ class Ticks(NamedTuple):
     texts: list[str]
 
 
-def counted(count: int, noun: str) -> str:
-    """A number and its noun, which forms its plural with -s."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def size_text(size_bytes: float) -> str:
     """Bytes in the largest unit of which there is at least one."""
     number, unit = float(size_bytes), 0

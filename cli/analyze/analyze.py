@@ -80,9 +80,9 @@ def analyze(
     try:
         from ...analytics.jobs import job_run as running
         from ...analytics.jobs import views
-        from ...analytics.jobs.units import counted
         from ...analytics.scan.read_lease import held
         from ...analytics.spark.session import session
+        from ...base.texts import counted
     except ImportError as error:
         raise _missing(error) from error
     if rows_file is not None and output_format == "table":
@@ -115,7 +115,8 @@ def analyze(
             for number, (one, table) in enumerate(running.answers(jobs, seen), 1):
                 if many:
                     seconds, begun_s = time.monotonic() - begun_s, time.monotonic()
-                    text = f"{number} of {len(jobs)}: {one.name}, {counted(table.num_rows, 'row')}, {seconds:.1f} s"
+                    size = counted(table.num_rows, "row", spec=",")
+                    text = f"{number} of {len(jobs)}: {one.name}, {size}, {seconds:.1f} s"
                     click.echo(text, err=True)
                 tell(one, table, rows or sys.stdout, output_format, many=many)
                 told.append((one, table))

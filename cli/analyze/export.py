@@ -10,6 +10,7 @@ import click
 
 from ...base.errors import CairnError
 from ...base.extras import install_hint
+from ...base.texts import counted
 from ..common.csv_rows import print_object
 from ..common.output import answering, bars, console, print_json, remark
 from ..common.statuses import FOUND
@@ -80,7 +81,8 @@ def _tell(done: Any, seconds: float, output_format: str) -> None:
         return
     out = console()
     out.print(
-        f"{done.records} records, {done.log_bytes / (1 << 20):.1f} MiB of the log, in {done.commits} commits and "
+        f"{counted(done.records, 'record')}, {done.log_bytes / (1 << 20):.1f} MiB of the log, "
+        f"in {counted(done.commits, 'commit')} and "
         f"{seconds:.1f} s; {done.kind} in {done.path} has come to LSN {done.end_lsn}"
     )
     for gap in done.missing:

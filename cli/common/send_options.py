@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from ...amqp.client.login import BrokerLogin
 from ...base.errors import NotWhole
+from ...base.texts import counted
 from ...tools.load.bulk_sender import BulkSender, SendResult
 from ..options.common_options import ca_option, user_option
 from .csv_rows import print_object
@@ -77,7 +78,7 @@ def tell_sent(
         out = console()
         for outcome, count in sorted(sent.outcomes.items()):
             out.print(f"{outcome}: {count}")
-        out.print(f"{sent.sent_bytes} bytes in {sent.seconds:.2f} s, {rate:.0f} messages/s")
+        out.print(f"{counted(sent.sent_bytes, 'byte')} in {sent.seconds:.2f} s, {rate:.0f} messages/s")
         if sent.latencies_s:
             shares = ", ".join(f"{name} {value:.2f}" for name, value in percentiles.items())
             out.print(f"confirmed after, in ms: {shares}")
@@ -86,6 +87,6 @@ def tell_sent(
         for at, why in sent.refused:
             out.print(f"{at}: {printable(why)}")
     if sent.failure:
-        raise NotWhole("sending", f"{sent.failure}; {sent.accepted} messages were accepted", go_on)
+        raise NotWhole("sending", f"{sent.failure}; accepted: {counted(sent.accepted, 'message')}", go_on)
     if not sent.is_complete:
         raise NotWhole("sending", "not all messages were accepted")

@@ -10,6 +10,7 @@ import click
 from ...amqp.client.login import BrokerLogin
 from ...base.clock import SystemClock
 from ...base.errors import CairnError
+from ...base.texts import counted
 from ...tools.backup.restore_view import restore_view
 from ...tools.history.as_of import QueuesView, difference
 from ...tools.history.history_view import HistoryView
@@ -135,7 +136,7 @@ class _Found(NamedTuple):
         with output(lambda: self.status):
             fields = {"store": target, "messages": messages, "queues": restored}
             if not tell_result("restored", fields, self.output_format):
-                print(f"restored {messages} messages to {target}")
+                print(f"restored {counted(messages, 'message')} to {target}")
 
     def resend(self, broker: BrokerLogin, address: str, rate: float | None, skip: int) -> None:
         """Send the messages to *broker*, and report that."""

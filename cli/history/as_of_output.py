@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.table import Table
 
 from ...analytics.scan.selection import queue_ids_named
 from ...base.printable import printable
+from ...base.texts import counted
 from ...tools.history.as_of import QueueChange, QueuedMessage, QueuesView, Transition
 from ...tools.history.history_view import HistoryView
 from ...tools.inspect.point_in_time import time_words
@@ -36,7 +37,7 @@ def selected_queues(past: HistoryView, queues: tuple[str, ...]) -> SelectedQueue
     return SelectedQueues(past, queue_ids_named(queues, past.queue_names, "--queue {}"))
 
 
-def _head(found: SelectedQueues, view: QueuesView) -> dict[str, object]:
+def _head(found: SelectedQueues, view: QueuesView) -> dict[str, Any]:
     on = {queue_id: ids for queue_id, ids in view.on.items() if found.wanted(queue_id)}
     return {
         "lsn": view.lsn, "whole": view.is_complete, "messages": sum(map(len, on.values())),
@@ -58,7 +59,7 @@ def show_queues(found: SelectedQueues, view: QueuesView, count: int | None, *, o
             line(row)
         return
     out = console()
-    out.print(f"as of LSN {view.lsn}: {head['messages']} messages on {len(on)} queues")
+    out.print(f"as of LSN {view.lsn}: {counted(head['messages'], 'message')} on {counted(len(on), 'queue')}")
     _print_faults(view)
     table = Table("queue", "messages", "bytes")
     for queue_id in on:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from ...base.texts import counted
 from ...tools.explain.explain import Explanation, Pin, explain_tail
 from ...tools.explain.explain_space import SpaceReport, explain_space
 from ...tools.inspect.format_text import age_text, size_text
@@ -146,6 +147,6 @@ def _show_space(found: SpaceReport, queues_shown: int) -> None:
             table.add_row(printable(name), str(count), size_text(size))
         shown.print(table)
     if len(found.queues) > queues_shown:
-        shown.print(f"and {len(found.queues) - queues_shown} more queues")
+        shown.print(f"and {counted(len(found.queues) - queues_shown, 'more queue')}")
     for note in found.notes:
         shown.print(printable(note))

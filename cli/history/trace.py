@@ -142,7 +142,7 @@ def _needle(text: str) -> bytes:
 
 def _trace(past: HistoryView, store: str, ids: list[int], bars: Bars) -> list[_Traced]:
     if len(ids) > _MOST:
-        past.remarks.append(f"{len(ids)} messages have that; the first {_MOST} are shown")
+        past.remarks.append(f"first {_MOST} of {len(ids)} messages that match")
     found: list[_Traced] = []
     done: set[int] = set()
     for message_id in ids[:_MOST]:

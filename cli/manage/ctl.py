@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ...base.texts import counted
 from ..common.login_options import checked_url, login_of
 from ..common.units import Duration
 from ..options.common_options import CommonGroup, ca_option, output_options, url_option, user_option
@@ -246,7 +247,7 @@ def reload(tools: Tools) -> None:
     run time; `cairnmq config show` lists them.
     """
     found = tools.client.ask("RELOAD", "broker", "broker")
-    tools.printer.done(f"reloaded; closed {found['gone']} connections and links")
+    tools.printer.done(f"reloaded; closed {counted(found['gone'], 'connection or link', 'connections and links')}")
     if found["restart-needed"]:
         click.echo(
             f"cairnmq ctl reload: changed, and used from the next start on: {', '.join(found['restart-needed'])}",

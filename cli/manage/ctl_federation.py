@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ...base.texts import counted
 from ..options.confirmation import destructive
 from .ctl import Tools, arguments_option, deleting, group_of, with_tools
 
@@ -45,7 +46,8 @@ def take_over(tools: Tools, name: str, force: bool, is_sure: bool, is_dry_run: b
     if tools.is_stopped(change, "following", name, is_sure=is_sure, is_dry_run=is_dry_run):
         return
     found = tools.client.ask("TAKE-OVER", "following", name, {"force": force})
-    told = f"promoted queue {name} with {found['messages']} messages, as of LSN {found['place']} of its source"
+    messages = counted(found["messages"], "message")
+    told = f"promoted queue {name} with {messages}, as of LSN {found['place']} of its source"
     tools.printer.done(f"{told}; the source was not contacted: make sure that it serves no clients")
 
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import click
 
+from ...base.texts import counted
 from ..options.confirmation import confirm, destructive, dry_run_option
 from .completion import NameOf
 from .ctl import Tools, arguments_option, deleting, group_of, with_tools
@@ -74,7 +75,7 @@ def _messages(tools: Tools, queue: str) -> int:
 @with_tools
 def delete_queue(tools: Tools, name: str, if_unused: bool, if_empty: bool, is_sure: bool, is_dry_run: bool) -> None:
     """Delete a queue and its messages."""
-    if _is_stopped(tools, f"delete queue {name} with {{}} messages", name, is_sure, is_dry_run):
+    if _is_stopped(tools, f"delete queue {name} with {{}}", name, is_sure, is_dry_run):
         return
     tools.client.ask("DELETE", "queue", name, {"if-unused": if_unused, "if-empty": if_empty})
     tools.printer.done(f"deleted queue {name}")
@@ -84,9 +85,9 @@ def _is_stopped(tools: Tools, change: str, queue: str, is_sure: bool, is_dry_run
     """Confirm *change*, whose {} is the number of messages of *queue*; true if a dry run ends with that."""
     if is_dry_run:
         count = _messages(tools, queue)
-        tools.printer.done(f"would {change.format(count)}", {"messages": count})
+        tools.printer.done(f"would {change.format(counted(count, 'message'))}", {"messages": count})
     elif not is_sure and sys.stdin.isatty():
-        confirm(f"{change.format(_messages(tools, queue)).capitalize()}?", is_sure=is_sure)
+        confirm(f"{change.format(counted(_messages(tools, queue), 'message')).capitalize()}?", is_sure=is_sure)
     return is_dry_run
 
 
@@ -99,10 +100,10 @@ def purge(tools: Tools, name: str, is_sure: bool, is_dry_run: bool) -> None:
 
     Messages that consumers have acquired stay.
     """
-    if _is_stopped(tools, f"purge {{}} messages from queue {name}", name, is_sure, is_dry_run):
+    if _is_stopped(tools, f"purge {{}} from queue {name}", name, is_sure, is_dry_run):
         return
     found = tools.client.ask("PURGE", "queue", name)
-    tools.printer.done(f"purged {found['purged']} messages from queue {name}", found)
+    tools.printer.done(f"purged {counted(found['purged'], 'message')} from queue {name}", found)
 
 
 @queues.command("move")
@@ -122,10 +123,10 @@ def move(tools: Tools, name: str, to: str, count: int | None, is_dry_run: bool) 
     """
     if is_dry_run:
         most = _messages(tools, name) if count is None else min(count, _messages(tools, name))
-        tools.printer.done(f"would move {most} messages from queue {name} to {to}", {"messages": most})
+        tools.printer.done(f"would move {counted(most, 'message')} from queue {name} to {to}", {"messages": most})
         return
     found = tools.client.ask("MOVE", "queue", name, {"to": to} if count is None else {"to": to, "count": count})
-    tools.printer.done(f"moved {found['moved']} messages from queue {name} to {to}", found)
+    tools.printer.done(f"moved {counted(found['moved'], 'message')} from queue {name} to {to}", found)
 
 
 @queues.command("peek")

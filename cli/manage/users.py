@@ -11,6 +11,7 @@ import click
 from ...base.accounts import users as users_file
 from ...base.accounts.credentials import FEWEST_ITERATIONS, ITERATIONS, MOST_ITERATIONS, Credentials, make, prove
 from ...base.errors import CairnError
+from ...base.texts import counted
 from ..options.confirmation import confirm, destructive
 
 MAX_PASSWORD_BYTES = 1024
@@ -123,7 +124,7 @@ def check(name: str | None, path: str) -> None:
         print(f"that is the password of {name}")
     else:
         count = len(found.accounts)
-        print(f"{path}: OK, {count} {'user' if count == 1 else 'users'}")
+        print(f"{path}: OK, {counted(count, 'user')}")
 
 
 def _known(found: users_file.Users | dict[str, Credentials], name: str, path: str) -> Credentials:

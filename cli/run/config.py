@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...base.errors import CairnError
+from ...base.texts import counted
 from ..common.config_file import read_config
 from ..common.configured_command import DEFAULT_FILE, ConfiguredCommand, config_option, sources, without_secrets
 from ..common.described_options import options_of
@@ -50,7 +51,7 @@ def check(file: str) -> None:
     except click.ClickException as error:
         raise CairnError(file, error.format_message()) from error
     _warn(settings.connect_to)
-    click.echo(f"{printable(file)}: OK, {len(found.values)} {'option' if len(found.values) == 1 else 'options'}")
+    click.echo(f"{printable(file)}: OK, {counted(len(found.values), 'option')}")
 
 
 def _warn(connect_to: tuple[str, ...]) -> None:

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...base.errors import CairnError
+from ...base.texts import counted
 from ...tools.diagnosis.certificate_checks import check_certificates
 from ...tools.diagnosis.host_checks import check_host
 from ...tools.diagnosis.report import Finding, Severity
@@ -172,4 +173,4 @@ def support_bundle(
         if metrics:
             bundle.add_metrics(metrics)
         bundle.finish(["Names of queues may be in the log and the metrics: look through them before you send them."])
-    click.echo(f"{printable(target)}: {len(bundle.members)} files; look through them before you send them")
+    click.echo(f"{printable(target)}: {counted(len(bundle.members), 'file')}; look through them before you send them")

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRem
 from rich.progress import Progress as Bars
 
 from ...base.clock import SystemClock
+from ...base.texts import counted
 from ...tools.backup.backup import back_up
 from ...tools.backup.manifest import Manifest
 from ...tools.backup.restore import restore as run_restore
@@ -74,7 +75,9 @@ def _say(what: str, path: str, made: Manifest, messages: int, seconds: float, ou
     elif output_format == "csv":
         print_object(fields)
     else:
-        on_queues = f"{messages} messages" + "".join(f" on {count} {name}" for name, count in more.items())
+        on_queues = counted(messages, "message")
+        if "queues" in more:
+            on_queues += f" on {counted(more['queues'], 'queue')}"
         size = f"{made.total_bytes / (1 << 20):.1f} MiB"
         print(f"{what} {path}: {on_queues}, LSN {made.base_lsn} to {made.end_lsn}, {size} in {seconds:.1f} s")
 

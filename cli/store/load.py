@@ -7,6 +7,7 @@ from typing import IO
 import click
 
 from ...base.clock import SystemClock
+from ...base.texts import counted
 from ...tools.load.loader import load as run_load
 from ..common.csv_rows import print_object
 from ..common.local_directory import LocalDirectory
@@ -47,15 +48,16 @@ def load(
     elif output_format == "csv":
         print_object(fields)
     else:
-        places = f"{made.messages} messages on {made.queues} queues" if not plain else "a plain journal"
-        print(f"loaded {made.records} records to {target}: {places}")
+        messages = f"{counted(made.messages, 'message')} on {counted(made.queues, 'queue')}"
+        places = "a plain journal" if plain else messages
+        print(f"loaded {counted(made.records, 'record')} to {target}: {places}")
     if made.unknown:
-        told = f"{made.unknown} LSNs that records refer to have no record, as in the dumped store"
+        told = f"records refer to {counted(made.unknown, 'LSN')} without a record, as in the dumped store"
         remark("load", told)
     if made.left_out > 0:
-        remark("load", f"{made.left_out} records fewer than were dumped are in the lines")
+        remark("load", f"the lines contain {counted(made.left_out, 'record')} fewer than were dumped")
     elif made.left_out < 0:
-        remark("load", f"{-made.left_out} records more than were dumped are in the lines")
+        remark("load", f"the lines contain {counted(-made.left_out, 'record')} more than were dumped")
     if made.damaged:
-        told = f"{made.damaged} lines report damage: the records there are not loaded"
+        told = f"damage is reported by {counted(made.damaged, 'line')}: the records there are not loaded"
         remark("load", told)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from ...base.texts import counted
 from ...tools.explain.stat import SlotStat
 
 COLUMNS, ROWS = 64, 16
@@ -34,7 +35,7 @@ def log_map(slots: Sequence[SlotStat], container_bytes: int) -> list[Text]:
             line.append(*_drawn(cell, container_bytes, is_first=number == 0, is_last=number == len(cells) - 1))
         lines.append(line)
     shades = "".join(_SHADES[1:])
-    size = "a container" if group == 1 else f"{group} containers"
+    size = counted(group, "container")
     lines.append(Text(LEGEND.format(shades=shades, group=size), style="dim"))
     return lines
 

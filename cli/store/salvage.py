@@ -10,6 +10,7 @@ from rich.table import Table
 
 from ...base.clock import SystemClock
 from ...base.errors import CairnError
+from ...base.texts import counted
 from ...tools.repair.salvage import salvage as run_salvage
 from ...tools.repair.salvage_in_place import salvage_in_place
 from ...tools.repair.salvage_report import LOST_STATUS, SalvageReport
@@ -91,7 +92,7 @@ def _print(report: SalvageReport) -> None:
         table.add_row(printable(name), str(count), str(lost), str(doubtful))
     out.print(table)
     if report.unplaced:
-        out.print(f"{len(report.unplaced)} messages are in the quarantine: their queue is not known")
+        out.print(f"quarantined {counted(len(report.unplaced), 'message')} of unknown queues")
     if report.doubtful:
         out.print("a doubtful message may have been dequeued before; the report names each")
-    out.print(f"salvaged {report.messages} messages to {report.salvaged}")
+    out.print(f"salvaged {counted(report.messages, 'message')} to {report.salvaged}")

@@ -7,6 +7,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from ...base.texts import counted
 from ...tools.explain.stat import Stat, stat_store
 from ...tools.inspect.format_text import age_text, size_text
 from ..common.csv_rows import print_csv
@@ -83,7 +84,7 @@ def _show(found: Stat, containers: bool, queues_shown: int) -> None:
             table.add_row(name, str(queue["messages"]), size, str(queue["oldest_message_id"]), age)
         shown.print(table)
         if len(queues) > queues_shown:
-            shown.print(f"and {len(queues) - queues_shown} more queues")
+            shown.print(f"and {counted(len(queues) - queues_shown, 'more queue')}")
     if containers:
         columns = ("slot", "file", "LSN", "blocks", "records", "live", "dead", "ratio", "by type")
         table = Table(*columns, box=None, pad_edge=False)
@@ -104,10 +105,11 @@ def _show(found: Stat, containers: bool, queues_shown: int) -> None:
 def _lines(log: dict[str, Any]) -> list[tuple[str, str]]:
     free = "" if log["disk_free_bytes"] is None else f"; {size_text(log['disk_free_bytes'])} free on the disk"
     lines = [
-        ("log", f"LSN {log['base_lsn']} to {log['end_lsn']}, {log['containers']} containers of "
-                f"{size_text(log['container_bytes'])}, {log['holes']} holes" + (", closed" if log["closed"] else "")),
-        ("used", f"{size_text(log['used_bytes'])}, and {log['free_containers']} free containers{free}"),
-        ("live", f"{size_text(log['live_bytes'])} ({log['live_ratio']:.0%}) in {log['messages']} messages"),
+        ("log", f"LSN {log['base_lsn']} to {log['end_lsn']}, {counted(log['containers'], 'container')} of "
+                f"{size_text(log['container_bytes'])}, {counted(log['holes'], 'hole')}"
+                + (", closed" if log["closed"] else "")),
+        ("used", f"{size_text(log['used_bytes'])}, and {counted(log['free_containers'], 'free container')}{free}"),
+        ("live", f"{size_text(log['live_bytes'])} ({log['live_ratio']:.0%}) in {counted(log['messages'], 'message')}"),
     ]  # fmt: skip
     if log["write_amplification"] is not None:
         moved = size_text(log["relocated_bytes"])

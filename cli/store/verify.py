@@ -6,6 +6,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from ...base.texts import counted
 from ...tools.inspect.format_text import size_text
 from ...tools.verify.archive_check import verify_archive
 from ...tools.verify.store_check import verify_store
@@ -67,8 +68,9 @@ def _show(report: VerifyReport, output_format: str) -> None:
     counts = report.counts()
     speed = f", {report.bytes / report.seconds / 1e9:.2f} GB/s" if report.seconds > 0.1 else ""
     shown.print(
-        f"{report.store}: {report.records} records in {report.blocks} blocks of {report.containers} containers, "
-        f"{size_text(report.bytes)}, LSN {report.base_lsn} to {report.end_lsn}, {report.messages} messages, "
+        f"{report.store}: {counted(report.records, 'record')} in {counted(report.blocks, 'block')} of "
+        f"{counted(report.containers, 'container')}, "
+        f"{size_text(report.bytes)}, LSN {report.base_lsn} to {report.end_lsn}, {counted(report.messages, 'message')}, "
         f"in {report.seconds:.1f} s{speed}"
     )
     shown.print(f"checked: {', '.join(report.checked)}")

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from ...amqp.client.login import BrokerLogin
 from ...base.errors import CairnError
+from ...base.texts import counted
 from ...tools.perftest.plan import MODES, SHARED, Addresses, Options, checked
 from ...tools.perftest.run import Roles, TestRun
 from ...tools.perftest.setup import set_up
@@ -169,7 +170,7 @@ def perftest(
         how = set_up(where, options, setup_command)
         if not every:
             click.echo(
-                f"{len(options.queue_names()) + len(options.control_names())} queues are there and empty, {how}",
+                f"{counted(len(options.queue_names()) + len(options.control_names()), 'empty queue')}, {how}",
                 err=True,
             )
             if not any(roles):

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...base.errors import DiskError
+from ...base.texts import counted
 from ...tools.perftest.figures import Iteration, Report, mean, stdev, totals
 from ...tools.perftest.plan import Options
 from ...tools.perftest.run import View
@@ -104,7 +105,8 @@ class Screen:
             found = one.as_json()
             stopped = " (partial)" if one.partial else ""
             console.print(
-                f"iteration {one.number + 1}{stopped}: {one.transfers:,} transfers of {one.body_bytes} bytes in "
+                f"iteration {one.number + 1}{stopped}: {counted(one.transfers, 'transfer', spec=',')} of "
+                f"{counted(one.body_bytes, 'byte')} in "
                 f"{one.seconds:.2f} s: {found['transfers_per_s']:,.0f}/s, {found['mbytes_per_s']:,.1f} MB/s"
             )
             console.print(_rates(one))

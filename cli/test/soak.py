@@ -21,6 +21,7 @@ from rich.live import Live
 from rich.text import Text
 
 from ...base.errors import CairnError
+from ...base.texts import counted
 from ...tools.lab.disks import MIB, Disk, FileSystem, unavailable_reason
 from ...tools.lab.kernel import in_private_mounts
 from ...tools.soak.plot import check_png, in_terminal, write_png
@@ -241,7 +242,8 @@ class _Screen:
             wrong = ", ".join(f"{number} {name}" for name, number in counts.items()) or "nothing wrong so far"
             kills = found.kills["running"] + found.kills["recovering"]
             when = f"{found.seconds:.0f} of {self._ways.seconds:.0f} s"
-            self._live.update(Text(f"{when}, {kills} kills, {confirmed:,} messages confirmed: {wrong}"))
+            messages = counted(confirmed, "message", spec=",")
+            self._live.update(Text(f"{when}, {counted(kills, 'kill')}, {messages} confirmed: {wrong}"))
 
     def result(self, found: SoakResult) -> None:
         if self._as_json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from ...base.texts import counted
 from ..group.group import Group
 from ..kernel.context import MemberContext
 from ..kernel.phases import ASKING, FOUNDING, KEEPING, OUTSIDE, SYNCED, UPDATING, WIPING
@@ -79,7 +80,8 @@ class NotServingLog:
             return self._transfer_progress(), f"{_WAIT}, unless this number does not increase for minutes"
         if state.phase == SYNCED:
             behind = self._commits.majority - self._service.following
-            return f"{behind} more members must be up to date", f"{_WAIT}; the logs of the others show their progress"
+            members = counted(behind, "more member")
+            return f"{members} must be up to date", f"{_WAIT}; the logs of the others show their progress"
         return here, _WAIT
 
     def _members(self) -> tuple[str, str]:

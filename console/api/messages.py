@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...amqp.client.plain_values import plain
-from ...base.texts import text_in
+from ...base.texts import counted, text_in
 from ..session.errors import INVALID, NOT_FOUND, ApiError
 from .endpoint import ApiCall, Endpoint, Field
 from .lists import forget_rows
@@ -120,7 +120,7 @@ async def act_on_messages(call: ApiCall) -> Any:
         removed = (await call.session.long.ask("DISCARD", "queue", call.name, {"positions": ids}))["discarded"]
         forget_rows(call.session, "queue")
         left = len(ids) - removed
-        text = f"{left} messages were not removed: they are in use, or have left the queue"
+        text = f"{counted(left, 'message')} not removed: in use, or no longer in the queue"
         return {"done": removed, "failed": [{"id": None, "text": text}] if left else []}
     if action == "move" and not target:
         raise ApiError(400, INVALID, "target: it is required")
@@ -132,7 +132,7 @@ async def act_on_messages(call: ApiCall) -> Any:
         if found["moved"] < len(positions):
             left = len(positions) - found["moved"]
             failed.append(
-                {"id": None, "text": f"{left} messages were not moved to {address}: they are in use, or refused"}
+                {"id": None, "text": f"{counted(left, 'message')} not moved to {address}: in use, or refused"}
             )
     forget_rows(call.session, "queue")
     return {"done": done, "failed": failed}

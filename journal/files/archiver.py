@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from ...base.clock import Clock
 from ...base.errors import CairnError
+from ...base.texts import counted
 from .archive import Archive
 
 log = logging.getLogger(__name__)
@@ -147,8 +148,8 @@ class Archiver:
             slots, self._untold = self._untold, []
             self._told_s = self._clock.monotonic_s()
         if slots:
-            size = self.archive.container_bytes
+            size, lost = self.archive.container_bytes, counted(len(slots), "container")
             log.warning(
-                "history is missing from the archive %s: %d containers of LSN %d to %d (%s)",
-                self.archive.directory.path, len(slots), min(slots) * size, (max(slots) + 1) * size, self._why,
+                "history is missing from the archive %s: %s of LSN %d to %d (%s)",
+                self.archive.directory.path, lost, min(slots) * size, (max(slots) + 1) * size, self._why,
             )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from ...amqp.codec import sections
+from ...base.texts import counted
 from ...broker.nodes.access_control import CREATE, DELETE, MANAGE, MONITOR, RECEIVE, SEND
 from ...broker.nodes.binding_filter import SELECTOR
 from ...broker.nodes.exchanges import TYPES, BoundQueue, Exchange, way_through
@@ -120,7 +121,8 @@ class ExchangeType(Named):
         only(asked, "if-unused")
         exchange: Exchange = self.wanted(call, DELETE)
         if flag(asked, "if-unused", False) and exchange.binding_count:
-            raise Refusal(CONFLICT, f"the exchange {shown(exchange.name)} has {exchange.binding_count} bindings")
+            bindings = counted(exchange.binding_count, "binding")
+            raise Refusal(CONFLICT, f"the exchange {shown(exchange.name)} has {bindings}")
         self._nodes.delete_exchange(exchange, call.then(partial(gone, call)))
 
 

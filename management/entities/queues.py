@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from ...base.errors import StoreError
+from ...base.texts import counted
 from ...broker.contents.policy import CHANGEABLE, policy_of
 from ...broker.kernel.connections import Connections
 from ...broker.nodes.access_control import BROWSE, CONFIGURE, CREATE, DELETE, MANAGE, RECEIVE, SEND
@@ -180,9 +181,9 @@ class QueueType(Named):
         only(asked, "if-unused", "if-empty")
         queue: Queue = self.wanted(call, DELETE)
         if flag(asked, "if-unused", False) and queue.taker_count:
-            raise Refusal(CONFLICT, f"the queue {shown(queue.name)} has {queue.taker_count} consumers")
+            raise Refusal(CONFLICT, f"the queue {shown(queue.name)} has {counted(queue.taker_count, 'consumer')}")
         if flag(asked, "if-empty", False) and queue.messages:
-            raise Refusal(CONFLICT, f"the queue {shown(queue.name)} has {queue.messages} messages")
+            raise Refusal(CONFLICT, f"the queue {shown(queue.name)} has {counted(queue.messages, 'message')}")
         call.messages = queue.messages
         self._nodes.delete_queue(queue, call.then(partial(gone, call)))
 

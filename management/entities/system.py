@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ...amqp.codec.types import Timestamp
 from ...base.errors import CairnError
+from ...base.texts import counted
 from ...broker.kernel.connections import Connections
 from ...broker.kernel.context import CoreContext
 from ...broker.nodes.access_control import EVERY, MANAGE, OPERATIONS
@@ -133,7 +134,7 @@ def alarms_of(core: CoreContext) -> list[str]:
         found.append(f"disk: {full}")
     if waiting := len(core.memory.waiting):
         used, limit = core.memory.used_bytes, core.memory.limit_bytes
-        found.append(f"memory: {used} of {limit} bytes are used, and senders to {waiting} queues wait")
+        found.append(f"memory: {used} of {limit} bytes are used, and senders to {counted(waiting, 'queue')} wait")
     return found
 
 

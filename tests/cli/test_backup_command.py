@@ -135,7 +135,7 @@ def test_a_backup_in_the_middle_of_traffic(tmp_path: Path) -> None:
             )
             traffic.wait_for(traffic.sent + 20)
             with broker(tmp_path / f"new {round}") as again:
-                again.wait_for(rf" recovered {made['messages']} messages on 1 queues .*closed cleanly")
+                again.wait_for(rf" recovered {made['messages']} messages on 1 queue .*closed cleanly")
                 found = drain(again)
             assert len(found) == len(set(found)) == made["messages"]
             assert confirmed - traffic.taken <= set(found) <= set(range(1, traffic.sent + 1)) - taken
@@ -153,9 +153,9 @@ def test_a_stopped_store(tmp_path: Path) -> None:
         assert running.stop() == 0
     result = run("backup", tmp_path / "data", tmp_path / "copy")
     assert result.returncode == 0
-    assert result.stdout.startswith(f"backup {tmp_path}/copy: 1 messages, LSN ")
+    assert result.stdout.startswith(f"backup {tmp_path}/copy: 1 message, LSN ")
     result = run("restore", tmp_path / "copy", tmp_path / "new")
-    assert result.stdout.startswith(f"restored {tmp_path}/new: 1 messages on 1 queues, LSN ")
+    assert result.stdout.startswith(f"restored {tmp_path}/new: 1 message on 1 queue, LSN ")
     assert "orders" in run("dump", tmp_path / "copy").stdout
     with broker(tmp_path / "new") as running:
         assert drain(running) == [7]

@@ -50,7 +50,7 @@ def test_it_says_where_it_is_and_stops_cleanly(tmp_path: Path, number: int) -> N
         assert running.stop(number) == 0  # with a client still connected
         running.wait_for("everything is on the disk")
     with broker(store) as running:
-        running.wait_for(r" recovered 1 messages on 1 queues from .*\d+ records in .*closed cleanly")
+        running.wait_for(r" recovered 1 message on 1 queue from .*\d+ records in .*closed cleanly")
         connection = BlockingConnection(f"127.0.0.1:{running.port}", timeout=DEADLINE_S)
         assert connection.create_receiver("orders").receive(timeout=DEADLINE_S).body == "one"
         connection.close()

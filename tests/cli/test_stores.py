@@ -114,7 +114,7 @@ def test_all_in_sql_outlives_a_stop(tmp_path: Path) -> None:  # E4
             assert drain(connection, "orders", 20) == [f"{number}" for number in range(20)]
         assert running.stop() == 0
     with broker(tmp_path / "data", "--store", "sql") as running, client(running) as connection:
-        running.wait_for(" recovered 31 messages on 1 queues from SQL in")
+        running.wait_for(" recovered 31 messages on 1 queue from SQL in")
         assert drain(connection, "orders", 31) == [*(f"{number}" for number in range(20, 50)), "x" * 3_000_000]
 
 
@@ -177,7 +177,7 @@ def test_what_was_confirmed_survives_kills(tmp_path: Path) -> None:
             running.wait()
     assert len(confirmed) >= KILLS // 2
     with broker(tmp_path / "data", "--store", "sql") as running, client(running) as connection:
-        kept = int(running.wait_for(r" recovered (\d+) messages on 1 queues from SQL")[1])
+        kept = int(running.wait_for(r" recovered (\d+) messages? on 1 queue from SQL")[1])
         found = [int(body) for body in drain(connection, "orders", kept)]
         assert found == sorted(set(found))
         assert set(found) >= set(confirmed)

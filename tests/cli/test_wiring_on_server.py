@@ -88,7 +88,7 @@ def test_a_kill_and_a_start_right_after_it(
         send(running, "orders", "one", "two")
         running.stop(signal.SIGKILL)
     with broker(tmp_path / "data", *where) as running:
-        running.wait_for(" recovered 2 messages on 1 queues")
+        running.wait_for(" recovered 2 messages on 1 queue")
         assert receive(running, "orders") == "one"
         send(running, "bills", "three")
         assert running.stop() == 0
@@ -124,7 +124,7 @@ def test_a_server_that_dies_does_not_end_message_service(server: Server, store: 
             server.start()
         assert "se-cret" not in "".join(running.lines)
     with broker(store, *where) as running:
-        running.wait_for(" recovered 1 messages on 3 queues")
+        running.wait_for(" recovered 1 message on 3 queues")
 
 
 def test_what_is_refused_changes_nothing(

@@ -87,9 +87,9 @@ def test_damaged_store_is_salvaged_as_the_guide_shows(tmp_path: Path) -> None:
     [salvage] = section("how-to/backup.md", "If files are damaged")
     run(salvage.text, tmp_path)
     with broker(tmp_path / "salvaged") as running:
-        running.wait_for(r"recovered 1 messages on 1 queues")
+        running.wait_for(r"recovered 1 message on 1 queue")
     with broker(tmp_path / "restored") as running:
-        running.wait_for(r"recovered 1 messages on 1 queues")
+        running.wait_for(r"recovered 1 message on 1 queue")
 
 
 def test_loads_and_soak_of_the_guide(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_another_container_of_the_same_lsns_is_never_replaced(new: New, caplog: 
     assert content(log.archive)[archive_name(SIZE, LOG_UUID)] == b"the first life"
     assert archived_slots(log.archive) == [0, 1, 2]
     assert log.archiver.dropped == 1
-    assert f"1 containers of LSN {SIZE} to {2 * SIZE}" in caplog.text
+    assert f"1 container of LSN {SIZE} to {2 * SIZE}" in caplog.text
     assert "another container of these LSNs is there already; give each store" in caplog.text
 
 

@@ -45,7 +45,7 @@ def test_a_full_archive_disk_stops_nothing_and_is_told(caplog: pytest.LogCapture
         log.retire()
     assert log.archiver.dropped == 6
     assert "no space left" in str(log.archiver.failure)
-    assert f"history is missing from the archive /archive: 1 containers of LSN {2 * SIZE} to {3 * SIZE}" in caplog.text
+    assert f"history is missing from the archive /archive: 1 container of LSN {2 * SIZE} to {3 * SIZE}" in caplog.text
     assert caplog.text.count("history is missing") == 1, "not once for each container"
     log.archive.plan = None
     log.fill(2)

@@ -221,7 +221,7 @@ def test_the_report_tells_what_was_found() -> None:
     assert not report.created
     assert (report.messages, report.queues, report.discarded, report.homeless) == (3, 1, 0, {})
     assert report.log.closed_cleanly
-    assert "recovered 3 messages on 1 queues from 4 records" in report.lines()[0]
+    assert "recovered 3 messages on 1 queue from 4 records" in report.lines()[0]
     store.put(q, b"kicked, not claimed", 1)
     store.kick()
     store.journal.abandon()

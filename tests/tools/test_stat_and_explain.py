@@ -256,7 +256,7 @@ def test_beside_a_broker_the_remedies_work(running: Any, tmp_path: Path, command
         url = f"amqp://127.0.0.1:{running.port}"
         done = subprocess.run([CAIRNMQ, "ctl", "--url", url, *rest], capture_output=True, text=True, timeout=DEADLINE_S)
         assert done.returncode == 0, (remedy, done.stderr)
-    assert done.stdout == "purged 1 messages from queue orders\n"
+    assert done.stdout == "purged 1 message from queue orders\n"
     assert not json.loads(command("explain", "tail", tmp_path / "data", "--json").out)["by_queue"]
     assert "nothing while no broker runs" not in command("explain", "tail", tmp_path / "data").out
     connection.close()

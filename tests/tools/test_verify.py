@@ -83,7 +83,7 @@ def test_what_a_payload_costs(store: Store, command: Dump) -> None:
     assert found.status == 1
     [one] = findings(found)
     assert one["first_lsn"] <= second < one["end_lsn"]
-    assert one["lost"] == "1 messages of queue orders"
+    assert one["lost"] == "1 message of queue orders"
     assert "salvage" in one["remedy"]
     assert first not in range(one["first_lsn"], one["end_lsn"])
 

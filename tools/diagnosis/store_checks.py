@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterable, Iterator
 
 from ...base.errors import CairnError
+from ...base.texts import counted
 from ...store.contract.layout import LOCK_NAME
 from ...store.directory.kind import kind_of
 from ...store.directory.lock import is_locked
@@ -114,7 +115,7 @@ def _mode(directory: str, name: str) -> int:
 
 def _listed(directory: str, names: list[str]) -> str:
     shown = ", ".join(name or directory for name in names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more files"
+    return shown if len(names) <= 3 else f"{shown} and {counted(len(names) - 3, 'more file')}"
 
 
 def _check_syncs(directory: str, seconds: float, progress: Progress) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
+from ...base.texts import counted
 from ...journal.format.block import Block
 from ...journal.format.record import HEAD_BYTES
 from ...recovery.salvageable import Finding
@@ -83,8 +84,9 @@ class Totals:
         for kind, meaning in (("corrupt", "was once durable"), ("torn", "never confirmed, recovery drops it")):
             if found := self.of_kind(kind):
                 size = sum(finding.end_lsn - finding.first_lsn for finding in found)
-                places = "1 place" if len(found) == 1 else f"{len(found)} places"
-                parts.append(f"{places} {kind}, {size} bytes, the first at LSN {found[0].first_lsn} ({meaning})")
+                places = counted(len(found), "place")
+                first_lsn = found[0].first_lsn
+                parts.append(f"{places} {kind}, {counted(size, 'byte')}, the first at LSN {first_lsn} ({meaning})")
         return "; ".join(parts)
 
 

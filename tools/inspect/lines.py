@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from ...amqp.codec.bodies import body_text
 from ...base.printable import printable
+from ...base.texts import counted
 from ...journal.format import holes
 from ...journal.format.block import Block, padded
 from ...journal.format.holes import Hole
@@ -186,7 +187,7 @@ class PeopleLines:
         if type == _DEQUEUE and flags >= _SAYS_WHY:
             return f"  {reason(type, flags)}"
         if type == _QUEUE_DELETE and size:
-            return f"  but for {size // 8} messages"
+            return f"  but for {counted(size // 8, 'message')}"
         if not size or not self._payload_bytes:
             return ""
         payload = payloads[place : place + size]
@@ -197,7 +198,7 @@ class PeopleLines:
     def block(self, block: Block, container: str) -> str:
         head = block.head
         return (
-            f"{head.lsn:>12}  {'block':<14}  {head.records} records  {head.size_bytes} B  in {container}"
+            f"{head.lsn:>12}  {'block':<14}  {counted(head.records, 'record')}  {head.size_bytes} B  in {container}"
             f"  previous {head.prev_lsn}  durable {head.durable_lsn}  base {head.base_lsn}"
             f"  incarnation {head.incarnation}"
         )

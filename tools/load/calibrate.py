@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from ...base.disk.real import disk_error
 from ...base.errors import CairnError
+from ...base.texts import counted
 from ..inspect.journal_check import Progress
 
 SIZES = (4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
@@ -257,10 +258,10 @@ def suggest(written: dict[int, Timing]) -> list[tuple[str, str]]:
         ))  # fmt: skip
     waiting = latency_s * rate / _DEFAULT_CONTAINER_BYTES
     if waiting > _DEFAULT_WRITE_BUFFERS:
-        count = 2 * int(waiting)
+        count, blocks = 2 * int(waiting), counted(round(waiting), "block")
         found.append((
             f"--max-write-buffers {count}",
-            f"while one sync lasts, {waiting:.0f} blocks of 1 MiB can gather; {_DEFAULT_WRITE_BUFFERS} may wait",
+            f"while one sync lasts, {blocks} of 1 MiB can gather; {_DEFAULT_WRITE_BUFFERS} may wait",
         ))  # fmt: skip
     return found
 

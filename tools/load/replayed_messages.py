@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from ...base.errors import CairnError, JournalError
+from ...base.texts import counted
 from ..history.arrivals import Arrivals, RecordReader
 from ..history.history_view import HistoryView
 from .bulk_sender import OutgoingMessage
@@ -63,8 +64,8 @@ class ReplayedMessages:
         """Return the reasons why messages of the range were not sent."""
         found = [f"LSN {one.first_lsn} to {one.end_lsn} can't be read: {one.why}" for one in self._arrivals.damage]
         if self._arrivals.unreadable:
-            found.append(f"of {len(self._arrivals.unreadable)} messages the content is not kept any more")
-        return found + [f"{name}: {number} messages" for name, number in self._lost.items()]
+            found.append(f"the content of {counted(len(self._arrivals.unreadable), 'message')} is not kept any more")
+        return found + [f"{name}: {counted(number, 'message')}" for name, number in self._lost.items()]
 
     def close(self) -> None:
         self._records.close()

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from ...base.texts import counted
 from .history import (
     Answered,
     Asked,
@@ -79,7 +80,7 @@ class Verdict:
     def line(self) -> str:
         counts = self.counts()
         return (
-            f"{self.confirmed} messages confirmed, {self.in_doubt} in doubt, {self.consumed} consumed, "
+            f"{counted(self.confirmed, 'message')} confirmed, {self.in_doubt} in doubt, {self.consumed} consumed, "
             f"{self.redelivered - counts['unmarked']} redelivered and marked, "
             + ", ".join(f"{counts[kind]} {kind}" for kind in DEFECTS)
         )

@@ -19,6 +19,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from ...base.errors import BrokerError, CairnError
+from ...base.texts import counted
 from ..lab.disks import FileSystem
 from .checker import DEFECTS, Verdict, check
 from .client_processes import ClientProcesses
@@ -96,7 +97,7 @@ class SoakResult:
             word += f" (partial: {self.stopped_by})"
         kills, cuts = self.kills["running"] + self.kills["recovering"], self.kills["power cuts"]
         return (
-            f"{word}: {kills} kills ({self.kills['recovering']} while recovering, {cuts} power cuts) "
+            f"{word}: {counted(kills, 'kill')} ({self.kills['recovering']} while recovering, {cuts} power cuts) "
             f"in {self.seconds:.0f} s: {self.verdict.line()}; seed {self.seed}"
         )
 

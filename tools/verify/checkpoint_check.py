@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from ...base.errors import JournalError
+from ...base.texts import counted
 from ...journal.format.block import Block
 from ...journal.read.scanner import LogReader
 from ...recovery.replay import Replay
@@ -86,7 +87,7 @@ def _differences(known: State, true: State) -> list[str]:
     ids |= {message_id for message_id, _ in known.moved.items() ^ true.moved.items()}
     if ids:
         named = ", ".join(map(str, islice(sorted(ids), _NAMED))) + (", ..." if len(ids) > _NAMED else "")
-        told.append(f"{len(ids)} messages differ ({named})")
+        told.append(f"differences in {counted(len(ids), 'message')} ({named})")
     for name in ("prepared", "decided"):
         one, other = set(getattr(known.outcomes, name)), set(getattr(true.outcomes, name))
         if one != other:

@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ...base.texts import counted
 from ...journal.format.block import BLOCK_HEAD_BYTES, Block
 from ...journal.format.record import HEAD_BYTES, TABLE, Flag, RecordType
 from ...journal.read.scanner import Damage
@@ -240,5 +241,6 @@ def reference_verdicts(
         found.append(Verdict("corrupt", place, what, "", SALVAGE, one.lsn, one.lsn + HEAD_BYTES))
     if len(wrong) > _NAMED:
         more = references.wrong_count - _NAMED
-        found.append(Verdict("corrupt", "the log", f"at most {more} more records name others that are not there"))
+        what = f"references to missing records in at most {counted(more, 'more record')}"
+        found.append(Verdict("corrupt", "the log", what))
     return found

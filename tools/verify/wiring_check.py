@@ -11,6 +11,7 @@ from contextlib import closing
 from urllib.parse import quote
 from uuid import UUID
 
+from ...base.texts import counted
 from ...store.wiring.rescue import Rescued, rescue
 from ...store.wiring.wiring import FILE_NAME
 from .verdicts import SALVAGE, Verdict
@@ -48,13 +49,13 @@ def judge_sql(before: Rescued, after: Rescued, log_uuid: UUID, counts: Mapping[i
     for queue_id, count in sorted(counts.items()):
         if queue_id in known or before.rows.used_id < queue_id <= after.rows.used_id:
             continue
-        what = f"{count} messages are on the queue with id {queue_id}, which SQL does not know"
+        what = f"the queue with id {queue_id} has {counted(count, 'message')}, and SQL does not know it"
         if queue_id > after.rows.used_id:
             what += f", nor has it given any id above {after.rows.used_id}: an older copy was restored"
-        lost = f"{count} messages are not delivered; the broker keeps them"
+        lost = f"{counted(count, 'message')} not delivered, but kept by the broker"
         remedy = "restore the wiring of the journal; or `cairnmq salvage` puts them on a queue of their own"
         found.append(Verdict("corrupt", FILE_NAME, what, lost, remedy))
     for row in after.rows.going:
-        what = f"queue {row.name!r} is being deleted, with {counts.get(row.id, 0)} messages"
+        what = f"queue {row.name!r} is being deleted, with {counted(counts.get(row.id, 0), 'message')}"
         found.append(Verdict("note", FILE_NAME, f"{what}; the next start ends that if the broker does not"))
     return found

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
+from cairnmq.base.texts import counted
 from cairnmq.tools.soak.client import RELAYED
 from cairnmq.tools.soak.history import Died, Event, Notebook, Stopped, read
 from cairnmq.tools.soak.process import command
@@ -337,7 +338,7 @@ class Group:
         broker.stop()
         self.recovered = broker.report()
         drained = sum(1 for line in drain.notebook.read_text().splitlines() if line.startswith('["Got"'))
-        if f"recovered {drained} messages" not in self.recovered[0]:
+        if f"recovered {counted(drained, 'message')} on" not in self.recovered[0]:
             raise Failure(f"{drained} messages were there, but recovery reports {self.recovered}")
         last = Broker(self._store, self._log, *self._options)
         self._cleanup.callback(last.process.kill)
