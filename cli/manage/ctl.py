@@ -29,7 +29,7 @@ SINGLE_COLUMNS = {
 }
 """The columns of objects of which each broker has one, for all members of a cluster."""
 COLUMNS = {
-    "queue": ("name", "durable", "messages", "ready", "unsettled", "consumers", "bindings", "put", "taken"),
+    "queue": ("name", "durable", "messages", "ready", "unsettled", "consumers", "bindings", "enqueued", "dequeued"),
     "exchange": ("name", "exchange-type", "durable", "bindings", "routed", "unroutable"),
     "binding": ("exchange", "queue", "key", "arguments", "durable"),
     "template": ("name", "arguments"),

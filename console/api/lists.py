@@ -22,7 +22,7 @@ MOST_WAIT_S = 2.0
 """The time that rows which were not read yet, or which the user has changed, wait for the budget of all sessions."""
 QUEUE_ATTRIBUTES = (
     "name", "durable", "arguments", "messages", "ready", "unsettled", "held-bytes", "consumers", "producers",
-    "bindings", "put", "taken", "dead-lettered", "expired",
+    "bindings", "enqueued", "dequeued", "dead-lettered", "expired",
 )  # fmt: skip
 """The attributes of queues for lists and for totals, which share one snapshot."""
 MOST_ROWS = 100_000

@@ -32,8 +32,10 @@ MOST_QUEUES = 32
 MOST_STREAMS = 4
 MOST_STREAMS_OF_ALL = 128
 """Half of the connections: the others are for requests."""
-TOTALS = ("messages", "ready", "unsettled", "held-bytes", "consumers", "put", "taken", "dead-lettered", "expired")
-_COUNTERS = ("put", "taken")
+TOTALS = (
+    "messages", "ready", "unsettled", "held-bytes", "consumers", "enqueued", "dequeued", "dead-lettered", "expired"
+)  # fmt: skip
+_COUNTERS = ("enqueued", "dequeued")
 _QUEUE_SAMPLE = ("messages", "ready", "unsettled", "consumers")
 
 

@@ -65,8 +65,8 @@ class QueueType(Named):
                 ),
                 number("producers", meaning="Links that send directly to the queue.", read=lambda q: len(q.producers)),
                 number("bindings", meaning="Bindings to the queue.", read=lambda q: q.bindings),
-                number("put", meaning="Messages enqueued since the broker started.", read=lambda q: q.enqueued),
-                number("taken", meaning="Messages dequeued since the broker started.", read=lambda q: q.taken),
+                number("enqueued", meaning="Messages enqueued since the broker started.", read=lambda q: q.enqueued),
+                number("dequeued", meaning="Messages dequeued since the broker started.", read=lambda q: q.taken),
                 number(
                     "dead-lettered", meaning="Dequeued messages that were rejected or exceeded the delivery limit.",
                     read=lambda q: q.dead_lettered,

@@ -137,7 +137,7 @@ def test_moved_messages_are_there_in_order_and_only_there(manager: Manager, peer
     assert bodies(peer, "other") == numbers[:100]
     assert bodies(peer, "orders") == numbers[100:]
     state = manager.ask("READ", "queue", "orders").body
-    assert (state["put"], state["taken"], state["messages"], state["consumers"]) == (150, 150, 0, 0)
+    assert (state["enqueued"], state["dequeued"], state["messages"], state["consumers"]) == (150, 150, 0, 0)
     assert manager.ask("MOVE", "queue", "orders", {"to": "other"}).body == {"moved": 0}
 
 
@@ -214,4 +214,4 @@ def test_a_purge_tells_how_many_and_keeps_what_a_consumer_has(manager: Manager, 
     received.accept()
     peer.settle_down()
     state = manager.ask("READ", "queue", "orders").body
-    assert (state["messages"], state["put"], state["taken"]) == (0, 10, 10)
+    assert (state["messages"], state["enqueued"], state["dequeued"]) == (0, 10, 10)

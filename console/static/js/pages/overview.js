@@ -18,7 +18,7 @@ export function overviewPage(view) {
 
 function overview(view) {
   const figures = stats(["In", "Out", "Messages", "Unsettled", "Sync to disk", "Disk"]);
-  const rates = lineChart({ label: "Messages per second", format: rate, filled: true, series: [{ key: "put", label: "In" }, { key: "taken", label: "Out" }] });
+  const rates = lineChart({ label: "Messages per second", format: rate, filled: true, series: [{ key: "enqueued", label: "In" }, { key: "dequeued", label: "Out" }] });
   const depth = lineChart({ label: "Messages on all queues", format: short, filled: true, series: [{ key: "messages", label: "Messages" }] });
   const sync = lineChart({ label: "Time to make messages durable", format: (ms) => duration(ms / 1000), series: [{ key: "fsync_ms", label: "Sync" }] });
   const alarms = h("div", { class: "stack" });
@@ -39,8 +39,8 @@ function overview(view) {
     const last = samples.at(-1) ?? {};
     const totals = data.totals ?? {};
     const store = data.store ?? {};
-    figures.set(0, rate(last.put), `${short(totals.put)} in total`);
-    figures.set(1, rate(last.taken), `${short(totals.taken)} in total`);
+    figures.set(0, rate(last.enqueued), `${short(totals.enqueued)} in total`);
+    figures.set(1, rate(last.dequeued), `${short(totals.dequeued)} in total`);
     figures.set(2, count(totals.messages), `${amount(data.broker?.queues, "queue")}`);
     figures.set(3, count(totals.unsettled), amount(totals.consumers, "consumer"));
     figures.set(4, duration((data.fsync?.p50_ms ?? NaN) / 1000), data.fsync?.p99_ms === undefined ? "" : `99% below ${duration(data.fsync.p99_ms / 1000)}`);

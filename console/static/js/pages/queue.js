@@ -79,7 +79,7 @@ function figures(view) {
 }
 
 function charts() {
-  const flow = lineChart({ label: "Messages per second", format: rate, filled: true, series: [{ key: "put", label: "In" }, { key: "taken", label: "Out" }] });
+  const flow = lineChart({ label: "Messages per second", format: rate, filled: true, series: [{ key: "enqueued", label: "In" }, { key: "dequeued", label: "Out" }] });
   const depth = lineChart({ label: "Messages on the queue", format: short, filled: true, series: [{ key: "messages", label: "Messages" }, { key: "unsettled", label: "Unsettled" }] });
   const element = h("div", { class: "grid" }, panel("Throughput", flow.element), panel("Depth", depth.element));
   return { element, update({ items }) {

@@ -25,7 +25,7 @@ export function queuesPage(view) {
       { key: "name", label: "Name", sort: true, kind: "main-cell", render: (one) => h("a", { href: to`/queues/${one.name}`, data: { focus: `queue ${one.name}` } }, one.name) },
       { key: "features", label: "Features", render: features },
       number("messages", "Messages"), number("unsettled", "Unsettled"), number("consumers", "Consumers"),
-      number("put", "In", short), number("taken", "Out", short),
+      number("enqueued", "In", short), number("dequeued", "Out", short),
       { key: "actions", name: "Actions", kind: "fit", render: (one) => h("div", { class: "row" },
         button("Purge", () => askPurge(view, one, () => list.reload()), { kind: "small quiet", "aria-label": `Purge ${one.name}`, data: { focus: `purge ${one.name}` } }),
         button("Delete", () => askDelete(view, one, () => list.reload()), { kind: "small quiet danger", "aria-label": `Delete ${one.name}`, data: { focus: `delete ${one.name}` } })) },
