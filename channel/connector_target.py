@@ -84,7 +84,7 @@ def parse(url: str, *, password_file: str = "", secrets_dir: str | None = None) 
         raise CairnError("connector", f"its URL can't be read: {error}", _REMEDY) from error
     where = f"connector to {parts.hostname or '?'}"
     if parts.scheme not in PORTS or not parts.hostname or parts.path not in ("", "/") or parts.fragment:
-        raise CairnError(where, "its URL names no place", _REMEDY)
+        raise CairnError(where, "invalid URL", _REMEDY)
     asked = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := [one for one in asked if one not in _KNOWN]:
         raise CairnError(where, f"unknown parameter {', '.join(unknown)}", f"use any of {', '.join(_KNOWN)}")

@@ -339,7 +339,7 @@ class NodeRegistry:
     def delete_exchange(self, exchange: Exchange, done: Done[None], why: str = "it was deleted") -> None:
         """Delete an exchange and its bindings; `StoreError` for a predeclared one."""
         if exchange.name in PREDECLARED:
-            done(StoreError(f"exchange {exchange.name!r}", "it is always there"))
+            done(StoreError(f"exchange {exchange.name!r}", "predeclared exchanges can't be deleted"))
         elif not exchange.exchange_id:
             self._drop_exchange(exchange, why, done, None)
         else:

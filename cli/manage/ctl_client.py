@@ -8,8 +8,8 @@ from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 from ...amqp.codec.types import Symbol
-from ...base.errors import CairnError
 from ...base.texts import bytes_words, text_in
+from .ctl_rejection import rejection
 
 if TYPE_CHECKING:
     from ...amqp.client.login import BrokerLogin
@@ -48,13 +48,13 @@ class ManagementClient:
     def ask(
         self, operation: str, type: str, name: str | None = None, body: Mapping[str, Any] | None = None, **more: Any
     ) -> Any:
-        """Return the body of the answer. Raises `CairnError` with the description of the broker for a rejection."""
+        """Return the body of the answer. Raises the `CairnError` of `rejection` for a rejected request."""
         given = {"operation": operation, "type": type, "name": name, **more}
         properties = {key: value for key, value in given.items() if value is not None}
-        place = f"{operation.lower()} {type}" + (f" {name}" if name else "")
         answer = self._connected().ask(properties, None if body is None else dict(body))
         if answer.status >= 400:
-            raise CairnError(place, f"{answer.description} ({answer.status})")
+            subject = more.get("entityType", type)
+            raise rejection(operation, subject, name, body, answer.status, str(answer.description))
         return answer.body
 
     def rows(self, type: str, *, internal: bool = False) -> Iterator[dict[str, Any]]:

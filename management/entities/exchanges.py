@@ -104,7 +104,7 @@ class ExchangeType(Named):
                 raise Refusal(CONFLICT, f"the exchange {shown(name)} already exists with other attributes")
             call.answer(self.map_of(there), OK)
         elif name in self._nodes.queues:
-            raise Refusal(CONFLICT, f"there is a queue {shown(name)}")
+            raise Refusal(CONFLICT, "the name is in use by a queue")
         elif not durable:
             call.answer(self.map_of(self._nodes.add_exchange(name, kind, settings)), CREATED)
         else:

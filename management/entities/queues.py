@@ -26,7 +26,8 @@ def check_name(kind: str, name: str) -> None:
     if not 1 <= len(name.encode()) <= MAX_NAME_BYTES or "\0" in name:
         raise Refusal(BAD_REQUEST, f"the name of a {kind} has 1 to {MAX_NAME_BYTES} bytes, and no NUL")
     if name.startswith(("$", DYNAMIC_PREFIX)):
-        raise Refusal(BAD_REQUEST, f"no {kind} is called {shown(name)}: that is for the broker's own nodes")
+        reserved = f"names of {kind}s that begin with $ or {DYNAMIC_PREFIX} are reserved for the broker"
+        raise Refusal(BAD_REQUEST, reserved)
 
 
 class QueueType(Named):
@@ -134,7 +135,7 @@ class QueueType(Named):
         if there is not None:
             self._same(call, there, durable, settings)
         elif name in self._nodes.exchanges:
-            raise Refusal(CONFLICT, f"there is an exchange {shown(name)}")
+            raise Refusal(CONFLICT, "the name is in use by an exchange")
         elif not durable:
             denial = self._users.of(user).queue_denial()
             if denial is not None:

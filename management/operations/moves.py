@@ -101,7 +101,7 @@ class MoveOperation:
             if isinstance(place, Exception):
                 call.failed(place)
             elif place is queue:
-                raise Refusal(BAD_REQUEST, "they are already there")
+                raise Refusal(BAD_REQUEST, "the messages are already in that queue")
             else:
                 _Mover(self._mover, call, queue, place, min(most, queue.messages), positions).begin()
 

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from proton import Message
 from proton.utils import BlockingConnection
 
+from cairnmq.base.errors import CairnError
 from cairnmq.cli.main import cairnmq
 from cairnmq.tools.soak.servers import free_port
 from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
@@ -156,10 +157,59 @@ def test_wrong_arguments_are_status_2(arguments: tuple[str, ...]) -> None:
 
 
 def test_what_the_broker_refuses_is_one_line_and_status_1(running: BrokerProcess) -> None:
-    assert ctl(running, "queues", "show", "none", status=1).startswith("cairnmq: read queue none: there is no queue")
+    assert ctl(running, "queues", "show", "none", status=1) == "cairnmq: show queue none: not found (404)\n"
     refused = ctl(running, "queues", "create", "q", "-a", "max-messages=-1", status=1)
     assert refused.count("\n") == 1
     assert "max-messages" in refused
+
+
+MISTAKES = {
+    "queues delete nope": "delete queue nope: not found (404)",
+    "queues purge nope": "purge queue nope: not found (404)",
+    "queues purge nope --dry-run": "show queue nope: not found (404)",
+    "queues set nope -a paused=true": "change queue nope: not found (404)",
+    "queues peek nope": "browse queue nope: not found (404)",
+    "queues create nope -a max-messages=abc": "create queue nope: max-messages is 'abc'; use a number (400)",
+    "queues create amq.topic": "create queue amq.topic: the name is in use by an exchange (409)",
+    "queues create $x": (
+        "create queue $x: names of queues that begin with $ or dynamic- are reserved for the broker (400)"
+    ),
+    "exchanges delete amq.topic": "delete exchange amq.topic: predeclared exchanges can't be deleted (409)",
+    "exchanges create amq.topic --type fanout": (
+        "create exchange amq.topic: it already exists with other attributes (409)"
+    ),
+    "exchanges create nope --type odd": (
+        "create exchange nope: unknown type 'odd'; there are direct, fanout, topic, headers (400)"
+    ),
+    "exchanges unbind amq.topic a b": "delete binding amq.topic/a/b: not found (404)",
+    "bindings create nope a": "create binding: there is no exchange 'nope' (404)",
+    "templates update nope": "change template nope: not found (404)",
+    "connections close 99": "close connection 99: not found (404)",
+    "transactions commit aabb": "commit transaction aabb: there is no such transaction, or it is over (404)",
+    "transactions rollback aabb": "roll back transaction aabb: there is no such transaction, or it is over (404)",
+    "transactions cancel aabb": "cancel transaction aabb: there is no such transaction, or it is over (404)",
+    "connectors create nope odd": (
+        "create connector nope: invalid URL; use amqp://user@host:port or amqps://..., percent-encoded (409)"
+    ),
+    "followings create amq.topic c": (
+        "create following amq.topic: there is one of that name; choose another name, or delete that one (409)"
+    ),
+    "followings take-over nope": "promote following nope: not found (404)",
+    "cluster": "show cluster: this broker is not a member of a cluster (start it with --cluster-name) (404)",
+    "queues list --cluster": (
+        "list queue: this broker is not a member of a cluster (start it with --cluster-name) (404)"
+    ),
+}
+
+
+def test_rejection_names_its_subject_once(running: BrokerProcess) -> None:
+    found = {}
+    for mistake in MISTAKES:
+        command = ["ctl", "--timeout", "60", "--url", f"127.0.0.1:{running.port}", *mistake.split()]
+        result = CliRunner().invoke(cairnmq, command)
+        assert isinstance(result.exception, CairnError), (mistake, result)
+        found[mistake] = str(result.exception)
+    assert found == MISTAKES
 
 
 @pytest.mark.parametrize("option", ["--url", "--user", "--ca", "--timeout"])
