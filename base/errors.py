@@ -25,6 +25,16 @@ def _again(kind: type[CairnError], said: str, fields: dict[str, Any]) -> CairnEr
     return error
 
 
+class MissingPath(CairnError):
+    """A file or directory that the user named does not exist: an invalid argument, with exit status 2."""
+
+
+def unreadable(place: str, error: OSError, remedy: str) -> CairnError:
+    """Return the error for a file that can't be read; a `MissingPath` if it does not exist."""
+    kind = MissingPath if isinstance(error, FileNotFoundError | NotADirectoryError) else CairnError
+    return kind(place, f"can't be read: {error.strerror}", remedy)
+
+
 class NotWhole(CairnError):
     """A negative or incomplete result of an operation that read everything it needed."""
 
@@ -72,6 +82,10 @@ class SharedDirectory(CairnError):
 
 class ForeignStore(JournalError):
     """The files are not from CairnMQ, belong to another store, or have a newer format."""
+
+
+class MissingStore(ForeignStore, MissingPath):
+    """The directory of a store, archive or backup does not exist."""
 
 
 class StoreError(CairnError):

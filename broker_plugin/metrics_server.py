@@ -36,7 +36,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from prometheus_client.registry import Collector
 
-from ..base.errors import CairnError
+from ..base.errors import CairnError, unreadable
 from .health import Health
 
 log = logging.getLogger(__name__)
@@ -235,7 +235,7 @@ def _read_token(path: str) -> bytes:
         with open(path, "rb") as file:
             token = file.read(MOST_TOKEN_BYTES + 1).strip()
     except OSError as error:
-        raise CairnError(path, f"can't be read: {error.strerror}", "name a file with the token alone") from error
+        raise unreadable(path, error, "name a file with the token alone") from error
     if not token or len(token) > MOST_TOKEN_BYTES or not token.isascii() or len(token.split()) != 1:
         why = f"invalid token: one word of 1 to {MOST_TOKEN_BYTES} ASCII characters is required"
         raise CairnError(path, why, "write one there, such as the output of `openssl rand -hex 32`")

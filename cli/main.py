@@ -16,7 +16,7 @@ from ..base.errors import CairnError
 from ..base.printable import printable
 from ..base.private_files import tighten_umask
 from .common.signals import status_of
-from .common.statuses import UNREADABLE, WrongCall
+from .common.statuses import error_status
 from .options.common_options import CommonGroup, log_options, output_options, url_option, user_option, with_color
 
 
@@ -42,6 +42,7 @@ COMMANDS = {
     "users": _Entry("Run", "Manage the users file", ("manage.users",)),
     "ctl": _Entry("Manage", "Manage a running broker", _CTL),
     "completion": _Entry("Manage", "Print a shell completion script", ("manage.completion",)),
+    "man": _Entry("Manage", "Show the manual of a command", ("manage.man",)),
     "stat": _Entry("Store", "Show the disk usage of a store", ("store.stat",), "stat ./data"),
     "explain": _Entry("Store", "Explain the size of a store", ("history.explain",), "explain space ./data"),
     "verify": _Entry("Store", "Verify a store", ("store.verify",), "verify ./data"),
@@ -157,4 +158,4 @@ def main() -> None:
         cairnmq()
     except CairnError as error:
         print(f"cairnmq: {printable(str(error))}", file=sys.stderr)
-        sys.exit(UNREADABLE if isinstance(error, WrongCall) else 1)
+        sys.exit(error_status(error))

@@ -6,7 +6,7 @@ import errno
 import os
 
 from ...base.disk.real import RealDirectory
-from ...base.errors import ForeignStore
+from ...base.errors import ForeignStore, MissingStore
 from ...journal.files.archive import archived_lsn
 from ...journal.format import container
 from ...journal.format import log_mark as mark
@@ -19,12 +19,12 @@ _REASONS = {errno.ENOENT: "no such directory", errno.ENOTDIR: "not a directory"}
 
 
 def need_directory(path: str, what_to_name: str = WHAT_TO_NAME) -> None:
-    """Raise `ForeignStore` if *path* does not exist, or is not a directory."""
+    """Raise `MissingStore` if *path* does not exist, or is not a directory."""
     try:
         os.stat(os.path.join(path, ""))
     except OSError as error:
         if error.errno in _REASONS:  # other errors are those of its reader
-            raise ForeignStore(path, _REASONS[error.errno], what_to_name) from None
+            raise MissingStore(path, _REASONS[error.errno], what_to_name) from None
 
 
 def _need_journal(path: str) -> None:

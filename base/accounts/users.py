@@ -23,7 +23,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from ..errors import CairnError
+from ..errors import CairnError, MissingPath, unreadable
 from .credentials import FEWEST_ITERATIONS, FEWEST_SALT_BYTES, ITERATIONS, KEY_BYTES, MOST_ITERATIONS, Credentials
 
 log = logging.getLogger(__name__)
@@ -77,9 +77,9 @@ def read(path: str) -> Users:
         with open(fd, "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError as error:
-        raise CairnError(path, "there is no such users file", "make one with `cairnmq users add`") from error
+        raise MissingPath(path, "there is no such users file", "make one with `cairnmq users add`") from error
     except OSError as error:
-        raise CairnError(path, f"can't be read: {error.strerror}", "name a users file that can") from error
+        raise unreadable(path, error, "name a readable users file") from error
     return parse(data, path)
 
 

@@ -34,7 +34,7 @@ import tomllib
 from typing import Any, NamedTuple
 
 from ...base.accounts.users import ANONYMOUS, EVERYBODY
-from ...base.errors import CairnError
+from ...base.errors import CairnError, unreadable
 from ..users.quotas import Quotas, limits_of
 
 CONNECT, SEND, RECEIVE, BROWSE, CREATE, DELETE = "connect", "send", "receive", "browse", "create", "delete"
@@ -156,7 +156,7 @@ def read(path: str) -> Access:
         with open(path, "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise CairnError(path, f"can't be read: {error.strerror}", "name a file of access rules that can") from error
+        raise unreadable(path, error, "name a readable file of access rules") from error
     if len(data) > MAX_FILE_BYTES:
         raise CairnError(path, f"it is longer than {MAX_FILE_BYTES >> 20} MiB", "those are no access rules")
     return parse(data, path)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,16 +17,21 @@ from .described_options import ConfigFile, DescribedOption
 from .statuses import WrongCall
 from .units import Quantity, SizeRange
 
+MAX_FILE_BYTES = 1 << 20
 _REASON = re.compile(r" - at `\$.*`$")
 
 
-def read_config(path: str, options: Mapping[str, DescribedOption]) -> ConfigFile:
-    """Read a configuration file whose keys are those of *options*. Raises `WrongCall`."""
+def read_config(path: str, options: Mapping[str, DescribedOption], option: str = "") -> ConfigFile:
+    """Read a configuration file whose keys are those of *options*. Raises `WrongCall`.
+
+    *option* is the option that names the file, if it is not an argument.
+    """
+    place = f"{option} {path}".lstrip()
     try:
-        text = Path(path).read_bytes().decode()
+        text = _read(path, place).decode("utf-8-sig")  # editors on Windows write a byte order mark
         values = tomllib.loads(text)
     except OSError as error:
-        raise WrongCall(f"--config {path}", f"can't be read: {error.strerror}", "name a readable file") from error
+        raise WrongCall(place, f"can't be read: {error.strerror}", "name a readable file") from error
     except UnicodeDecodeError as error:
         raise WrongCall(path, f"not UTF-8: {error}", "save the file as UTF-8") from error
     except RecursionError:
@@ -44,6 +50,18 @@ def read_config(path: str, options: Mapping[str, DescribedOption]) -> ConfigFile
             reason = reason[:1].lower() + reason[1:]
             raise WrongCall(f"{file.place(key)}{shown}", reason, "change the type of the value") from None
     return file
+
+
+def _read(path: str, place: str) -> bytes:
+    """Return the content of a regular file; a pipe could block forever."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        raise WrongCall(place, "a directory" if stat.S_ISDIR(mode) else "not a regular file", "name a TOML file")
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        content = file.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise WrongCall(place, f"longer than {MAX_FILE_BYTES >> 20} MiB", "name a TOML file with options")
+    return content
 
 
 def _lines(text: str, keys: Mapping[str, Any]) -> dict[str, int]:

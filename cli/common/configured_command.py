@@ -47,14 +47,14 @@ def _read(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
     if path is None or ctx.resilient_parsing:
         return
     options = ctx.command.described()
-    file = ctx.meta[FILE] = read_config(path, options)
+    file = ctx.meta[FILE] = read_config(path, options, "--config")
     ctx.default_map = {str(options[key].name): value for key, value in file.values.items()}
 
 
 def config_option() -> click.Option:
     """Return `--config`, which is read before the other options."""
     return click.Option(
-        ["--config"], type=click.Path(dir_okay=False), envvar="CAIRNMQ_CONFIG", is_eager=True, expose_value=False,
+        ["--config"], type=click.Path(), envvar="CAIRNMQ_CONFIG", is_eager=True, expose_value=False,
         callback=_read, metavar="FILE", help=f"TOML file with values of these options.  [default: {DEFAULT_FILE} if it "
         "exists]",
     )  # fmt: skip

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from ..options.common_options import PASSWORD
+from .statuses import WrongCall
 
 if TYPE_CHECKING:
     from ...amqp.client.login import BrokerLogin
@@ -32,14 +33,23 @@ def checked_url(url: str) -> tuple[str, Any]:
 
 
 def password_of(user: str) -> str:
-    """The password of *user*: from the environment, or asked for."""
+    """Return the password of *user*: from the environment, or from a prompt on the terminal."""
     password = os.environ.get(PASSWORD)
+    if password is not None:
+        return password
+    if not _has_terminal():  # getpass would print warnings, and read standard input visibly
+        raise WrongCall(f"user {user!r}", "no password given", f"set {PASSWORD}, or run it on a terminal")
+    return str(click.prompt(f"password of {user}", hide_input=True, err=True))
+
+
+def _has_terminal() -> bool:
+    if sys.stdin.isatty():
+        return True
     try:
-        return password if password is not None else click.prompt(f"password of {user}", hide_input=True, err=True)
-    except click.Abort:
-        if sys.stdin.isatty():
-            raise
-        raise click.UsageError(f"user {user!r}: no password given; set {PASSWORD}, or run it on a terminal") from None
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def login_of(url: str, user: str | None, ca: str | None, timeout_s: float = 10.0) -> BrokerLogin:

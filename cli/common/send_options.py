@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -87,6 +88,7 @@ def tell_sent(
         for at, why in sent.refused:
             out.print(f"{at}: {printable(why)}")
     if sent.failure:
-        raise NotWhole("sending", f"{sent.failure}; accepted: {counted(sent.accepted, 'message')}", go_on)
+        print(f"cairnmq: {printable(sent.failure)}", file=sys.stderr)
+        raise NotWhole("sending", f"stopped; accepted: {counted(sent.accepted, 'message')}", go_on)
     if not sent.is_complete:
         raise NotWhole("sending", "not all messages were accepted")

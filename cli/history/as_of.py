@@ -69,6 +69,9 @@ def as_of(
         raise click.UsageError("--diff compares two points in time: --restore and --resend take one")
     now_us = SystemClock().wall_us()
     moments = [parse_point_in_time(text, now_us) for text in (diff or arguments[-1:])]
+    for moment in moments:
+        if moment.time_us is not None and moment.time_us > now_us:
+            remark("as-of", f"warning: {moment.text} is in the future; the end of the log is used")
     sending = target_of(resend, user, ca) if resend else None
     is_table = output_format == "table"
     count_shown = _count_shown(count, is_diff=diff is not None, is_copied=bool(target or resend), is_table=is_table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Mapping
 
 import click
 
@@ -46,11 +47,12 @@ def add(name: str, path: str, iterations: int) -> None:
     why = users_file.why_no_name(name)
     if why:
         raise CairnError(f"user {name!r}", why, "choose another name")
+    if os.path.lexists(path):  # before a password is asked for
+        _unknown(users_file.read(path).accounts, name, path)
     kept = _new_password(name, iterations)
 
     def edit(accounts: dict[str, Credentials]) -> None:
-        if name in accounts:
-            raise CairnError(path, f"it has a user {name!r} already", "change the password by `cairnmq users password`")
+        _unknown(accounts, name, path)
         accounts[name] = kept
 
     users_file.change(path, edit)
@@ -132,6 +134,11 @@ def _known(found: users_file.Users | dict[str, Credentials], name: str, path: st
     if name not in accounts:
         raise CairnError(path, f"it has no user {name!r}", "list them by `cairnmq users list`")
     return accounts[name]
+
+
+def _unknown(accounts: Mapping[str, Credentials], name: str, path: str) -> None:
+    if name in accounts:
+        raise CairnError(path, f"it has a user {name!r} already", "change the password by `cairnmq users password`")
 
 
 def _new_password(name: str, iterations: int) -> Credentials:

@@ -13,6 +13,7 @@ import click
 from ...base.errors import CairnError
 from ..common.log import begin_log
 from ..common.signals import status_of
+from ..common.statuses import error_status
 
 _log = logging.getLogger("cairnmq.broker")
 
@@ -79,7 +80,7 @@ def _run_logged(run: Callable[[], None], *, has_file: bool) -> None:
         _log.error("%s", error, extra={"event": "broker.failed"})
         if has_file:
             raise
-        sys.exit(1)
+        sys.exit(error_status(error))
     except KeyboardInterrupt as error:
         _log.warning("interrupted", extra={"event": "broker.failed"})
         sys.exit(status_of(error))

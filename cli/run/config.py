@@ -35,7 +35,7 @@ def config() -> None:
 
 
 @config.command("check", short_help="Check a configuration file")
-@click.argument("file", default=DEFAULT_FILE, type=click.Path(dir_okay=False))
+@click.argument("file", default=DEFAULT_FILE, type=click.Path())
 def check(file: str) -> None:
     """Check the keys, values and combinations of a configuration file, together with the environment.
 

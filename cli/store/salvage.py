@@ -43,7 +43,8 @@ def salvage(
     quarantine of the new store, with a report that also lists the messages that may have been dequeued before.
     The wiring of the new store is in SQLite.
 
-    The exit status is 0 if everything was complete, 3 if data was or may have been lost, and 1 for an error.
+    The exit status is 0 if everything was complete, 3 if data was or may have been lost, 2 if the command is
+    wrong or STORE does not exist, and 1 for other errors.
     """
     if bool(target) == in_place:
         raise CairnError("cairnmq salvage", "where to?", "give either --to NEW_STORE or --in-place")

@@ -9,7 +9,7 @@ import re
 
 from cryptography import x509
 
-from ...base.errors import CairnError
+from ...base.errors import CairnError, unreadable
 
 _LIST = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
 
@@ -23,7 +23,7 @@ class Revoked:
             with open(path, "rb") as file:
                 lists = [x509.load_pem_x509_crl(found) for found in _LIST.findall(file.read())]
         except OSError as error:
-            raise CairnError(f"--tls-crl {path}", f"can't be read: {error.strerror}", "name a file that can") from error
+            raise unreadable(f"--tls-crl {path}", error, "name a readable file") from error
         except ValueError as error:
             raise CairnError(f"--tls-crl {path}", f"a list can't be read: {error}", "give CRLs in PEM") from error
         if not lists:

@@ -20,6 +20,18 @@ BEGIN = """\
 This page has the help of every command. [configuration.md](configuration.md) describes the options
 of `cairnmq broker`, which can also be set in a file and in the environment.
 
+The exit statuses have the same meaning in all commands:
+
+| Status | Meaning |
+|---|---|
+| 0 | success |
+| 1 | an error, or a finding of a command that reads a store ([store-tools.md](store-tools.md)) |
+| 2 | an invalid argument or option, including a path that does not exist |
+| 3 | losses (`salvage`), errors found (`doctor`) |
+| 130, 143 | ended by Ctrl-C or SIGTERM |
+
+`cairnmq man` shows this help in a pager; the Debian package also installs man pages.
+
 | Command | Purpose |
 |---|---|
 """

@@ -157,6 +157,28 @@ def test_file_that_is_missing_or_not_text_is_one_line(tmp_path: Path) -> None:
     assert "not UTF-8" in latin.stderr
 
 
+def test_config_file_must_be_a_regular_file_of_moderate_size(tmp_path: Path) -> None:
+    """The error is one line that names the argument; a pipe that nothing writes to does not block."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "huge").write_bytes(b"#" * (1 << 20) + b"#")
+    expected = {
+        tmp_path / "pipe": (2, "not a regular file; name a TOML file"),
+        tmp_path: (2, "a directory; name a TOML file"),
+        tmp_path / "huge": (2, "longer than 1 MiB; name a TOML file with options"),
+        tmp_path / "nowhere": (2, "can't be read: No such file or directory; name a readable file"),
+    }
+    for path, (status, reason) in expected.items():
+        checked, started = run("config", "check", str(path)), run("broker", "--config", str(path))
+        assert (checked.returncode, checked.stderr) == (status, f"cairnmq: {path}: {reason}\n")
+        assert (started.returncode, started.stderr) == (status, f"cairnmq: --config {path}: {reason}\n")
+
+
+def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_bytes(b"\xef\xbb\xbfport = 1\n")
+    assert shown("--config", str(path))["port"]["value"] == 1
+
+
 def test_check_accepts_a_complete_file(tmp_path: Path) -> None:
     path = file_of(tmp_path, 'store-dir = "data"\nport = 0\nauto-create = ["a*", "b*"]\nidle-timeout = 30\n')
     done = run("config", "check", path)

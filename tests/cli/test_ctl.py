@@ -253,7 +253,7 @@ def test_password_without_a_terminal_is_asked_for_in_one_line() -> None:
         start_new_session=True, env=environment, timeout=DEADLINE_S,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith("user 'anna': no password given; set CAIRNMQ_PASSWORD, or run it on a terminal\n")
+    assert done.stderr == "cairnmq: user 'anna': no password given; set CAIRNMQ_PASSWORD, or run it on a terminal\n"
 
 
 def test_head_is_no_trouble(running: BrokerProcess) -> None:

@@ -70,7 +70,7 @@ def test_the_error_that_ends_a_start_is_json(tmp_path: Path) -> None:
         [CAIRNMQ, "broker", "--store-dir", str(tmp_path / "store"), "--log-format", "json", "--acl-file", str(rules)],
         capture_output=True, text=True, timeout=DEADLINE_S,
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     told = [json.loads(line) for line in done.stderr.splitlines()]
     assert (told[-1]["event"], told[-1]["level"]) == ("broker.failed", "error")
     assert f"{rules}: can't be read" in told[-1]["message"]

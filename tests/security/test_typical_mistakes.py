@@ -129,10 +129,10 @@ def test_port_without_a_broker() -> None:
     )
 
 
-def refused(*command: str) -> str:
+def refused(*command: str, status: int = 1) -> str:
     """The error of a broker that does not start: one line."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (status, "")
     [line] = done.stderr.splitlines()
     return line
 
@@ -162,7 +162,8 @@ def test_privileged_port(tmp_path: Path) -> None:
 )
 def test_missing_file_or_directory(tmp_path: Path, option: str, complaint: str) -> None:
     path = str(tmp_path / "nowhere" / "file")
-    line = refused(CAIRNMQ, "broker", "--store", "memory", "--port", "0", option, path)
+    status = 2 if option in ("--users-file", "--acl-file") else 1  # files to read, or to write
+    line = refused(CAIRNMQ, "broker", "--store", "memory", "--port", "0", option, path, status=status)
     assert path in line
     assert complaint in line
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...base.disk.real import RealDirectory
-from ...base.errors import CairnError, DiskError, ForeignStore
+from ...base.errors import DiskError, ForeignStore, MissingStore
 from ...recovery.damage_survey import Survey, survey
 from ...recovery.log_identity import NoLog
 from ...recovery.salvageable import Finding, log_id_of
@@ -39,9 +39,10 @@ class DamagedStore(NamedTuple):
 
 
 def check_store(path: str) -> None:
-    """`CairnError` unless *path* is a store, or what is left of one."""
+    """Raises `ForeignStore` unless *path* is a store, or what is left of one."""
     if not os.path.isdir(path):
-        raise CairnError(path, "not a directory", "name a store directory")
+        reason = "not a directory" if os.path.exists(path) else "no such directory"
+        raise MissingStore(path, reason, "name a store directory")
     need_journal(path)
     if not any(os.path.lexists(os.path.join(path, name)) for name in (JOURNAL_NAME, WIRING_NAME)):
         why = f"no store: neither {JOURNAL_NAME} nor {WIRING_NAME} is in it"
