@@ -12,7 +12,8 @@ from cairnmq.cli.main import main
 CALLS = [
     "stat {}", "explain space {}", "verify {}", "dump {}", "backup {} copy", "restore {} new", "salvage {} --to new",
     "trace {} 1", "as-of {} end", "replay {} --to amqp://127.0.0.1:1", "sql {} queues",
-    "export {} out --format parquet", "config check {}", "config show --config {}", "users list --users-file {}", "users check --users-file {}",
+    "export {} out --format parquet", "config check {}", "config show --config {}",
+    "users list --users-file {}", "users check --users-file {}",
     "users remove anna --users-file {}", "users password anna --users-file {}",
     "broker --store memory --port 0 --users-file {}", "broker --store memory --port 0 --acl-file {}",
 ]  # fmt: skip
