@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
-from ..fresh_machine.machine import SANDBOXES, base, copied_files, passed_on, reason_against
+from ..fresh_machine.machine import SANDBOXES, Unavailable, base, copied_files, passed_on, reason_against
 from ..fresh_machine.sandbox import COMMAND_S, Sandbox
 from .conftest import ROOT
 
@@ -58,8 +58,7 @@ class Containers:
         system = base("bookworm")
         self._sandbox = Sandbox(SANDBOXES, "containers")
         try:
-            self._sandbox.run("sh", "-ec", _PREPARE, "sh", str(self._sandbox.inner))
-            self._sandbox.run(*PODMAN, "import", "--quiet", str(system), BARE)
+            self._start_engine(system)
             context = self._sandbox.place / "configured"
             context.mkdir()
             (context / "Dockerfile").write_text(f"FROM {BARE}\nADD files.tar /\n")
@@ -69,6 +68,19 @@ class Containers:
         except BaseException:
             self._sandbox.close()
             raise
+
+    def _start_engine(self, system: Path) -> None:
+        """Run a first container, of the archive *system*. Raises `Unavailable`."""
+        try:
+            self._sandbox.run("sh", "-ec", _PREPARE, "sh", str(self._sandbox.inner))
+            self._sandbox.run(*PODMAN, "import", "--quiet", str(system), BARE)
+            self._sandbox.run(
+                *PODMAN, "run", "--rm", "--network", "host", "--cgroups", "disabled", "--log-driver", "none",
+                "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096", BARE, "true",
+            )  # fmt: skip
+        except subprocess.CalledProcessError as error:
+            command = shlex.join([part for part in error.cmd if len(part) < 80])
+            raise Unavailable(f"{command} ended with status {error.returncode}") from error
 
     def __enter__(self) -> Containers:
         return self
