@@ -182,7 +182,7 @@ MISTAKES = {
         "create exchange nope: unknown type 'odd'; there are direct, fanout, topic, headers (400)"
     ),
     "exchanges unbind amq.topic a b": "delete binding amq.topic/a/b: not found (404)",
-    "bindings create nope a": "create binding: there is no exchange 'nope' (404)",
+    "exchanges bind nope a": "create binding: there is no exchange 'nope' (404)",
     "templates update nope": "change template nope: not found (404)",
     "connections close 99": "close connection 99: not found (404)",
     "transactions commit aabb": "commit transaction aabb: there is no such transaction, or it is over (404)",

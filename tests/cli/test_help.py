@@ -184,7 +184,7 @@ def test_output_is_csv_on_request(running: BrokerProcess) -> None:
     asked = [*ctl(running), "queues", "list", "--like", "orders*", "--output", "csv"]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.stdout.splitlines() == [
-        "name,durable,messages,ready,unsettled,consumers,bindings,put,taken",
+        "name,durable,messages,ready,unsettled,consumers,bindings,enqueued,dequeued",
         "orders,yes,0,0,0,0,0,0,0",
         "orders.dead,yes,0,0,0,0,0,0,0",
     ]
