@@ -16,8 +16,9 @@ Run = Callable[..., None]
 class AccountChanges:
     """The accounts of a users file (`AccountsPort`). Called on the core."""
 
-    def __init__(self, path: str, submit: Run, post: Run) -> None:
+    def __init__(self, path: str, has_rules: bool, submit: Run, post: Run) -> None:
         """*submit* runs work on the other thread, *post* on the core."""
+        self.has_rules = has_rules
         self._path = path
         self._submit = submit
         self._post = post

@@ -132,7 +132,7 @@ class RunningBroker:
         )
         own_types = () if self._membership is None else (ClusterType(self._membership.core),)
         path = options.router.users_file
-        accounts = AccountChanges(path, self._reader.submit, self._post) if path else None
+        accounts = AccountChanges(path, bool(options.acl_file), self._reader.submit, self._post) if path else None
         serve(self._broker.parts, self._broker.resolver.why_not, self._reload_for, own_types, self._audit, accounts)
         room_again = self._broker.sender_credit.grant_withheld
         self._store.start(

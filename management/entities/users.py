@@ -12,7 +12,19 @@ from ...broker.nodes.access_control import CONFIGURE, MANAGE
 from ...broker.users.user_accounts import UserAccount, UserAccounts
 from ..protocol.call import Call
 from ..protocol.entity import Attribute, Named, Operation
-from ..protocol.request import BAD_REQUEST, CONFLICT, CREATED, NO_CONTENT, NOT_FOUND, Refusal, number, only, shown, text
+from ..protocol.request import (
+    BAD_REQUEST,
+    CONFLICT,
+    CREATED,
+    FORBIDDEN,
+    NO_CONTENT,
+    NOT_FOUND,
+    Refusal,
+    number,
+    only,
+    shown,
+    text,
+)
 from .system import Reload, Reloaded
 
 MOST_NAMES = 1000
@@ -21,6 +33,9 @@ Edit = Callable[[dict[str, Credentials]], None]
 
 class AccountsPort(Protocol):
     """The users file, read and written outside the core. Each callback runs on the core."""
+
+    has_rules: bool
+    """True if access rules distinguish administrators from other users."""
 
     def change(self, edit: Edit, done: Callable[[Exception | None], None]) -> None:
         """Have *edit* change the accounts. *done* gets the `CairnError` or `Refusal` that left the file unchanged."""
@@ -115,7 +130,7 @@ class UserType(Named):
         )  # fmt: skip
 
     def _create(self, accounts: AccountsPort, call: Call) -> None:
-        name, verifier = self._account(call)
+        name, verifier = self._account(accounts, call)
 
         def edit(found: dict[str, Credentials]) -> None:
             if name in found:
@@ -125,7 +140,7 @@ class UserType(Named):
         accounts.change(edit, call.then(partial(_tell, call, CREATED)))
 
     def _update(self, accounts: AccountsPort, call: Call) -> None:
-        name, verifier = self._account(call)
+        name, verifier = self._account(accounts, call)
 
         def edit(found: dict[str, Credentials]) -> None:
             _known(found, name)
@@ -134,7 +149,7 @@ class UserType(Named):
         accounts.change(edit, call.then(partial(_tell, call, NO_CONTENT)))
 
     def _delete(self, accounts: AccountsPort, call: Call) -> None:
-        _check(call)
+        _check(accounts, call)
         only(call.request.map())
         name = call.name()
         if name == call.link.wish.user:
@@ -159,7 +174,7 @@ class UserType(Named):
         accounts.change(edit, call.then(done))
 
     def _list(self, accounts: AccountsPort, call: Call) -> None:
-        _check(call)
+        _check(accounts, call)
         asked = call.request.map()
         only(asked, "after", "count")
 
@@ -171,9 +186,9 @@ class UserType(Named):
         count = number(asked, "count", MOST_NAMES, MOST_NAMES, 1)
         accounts.names(text(asked, "after", ""), count, call.then(done))
 
-    def _account(self, call: Call) -> tuple[str, Credentials]:
+    def _account(self, accounts: AccountsPort, call: Call) -> tuple[str, Credentials]:
         """Return the name and the verifier of a request. Raises `Refusal`."""
-        _check(call)
+        _check(accounts, call)
         asked = call.request.map()
         only(asked, "verifier")
         name = call.name()
@@ -191,8 +206,11 @@ class UserType(Named):
         return list(self.by_name.values())
 
 
-def _check(call: Call) -> None:
+def _check(accounts: AccountsPort, call: Call) -> None:
     """Raise `Refusal` unless the caller may manage the broker and configure what acts on behalf of others."""
+    if not accounts.has_rules:
+        text = "without access rules every user could change the accounts of all others"
+        raise Refusal(FORBIDDEN, f"{text}; start the broker with --acl-file, or use `cairnmq users`")
     call.check(MANAGE, "")
     call.check(CONFIGURE, "")
 

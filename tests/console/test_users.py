@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.console.accounts import write_users
 from tests.harness.console.browser import ApiClient, encoded
 from tests.harness.console.served import Served
 from tests.harness.process import broker
@@ -85,3 +86,20 @@ def test_broker_without_a_users_file_says_how_to_get_one(tmp_path: Path) -> None
         assert (reply.status, reply.condition) == (501, "amqp:not-implemented")
         assert "--users-file" in reply.value["error"]["text"]
         assert client.get("/users")["items"] is not None
+
+
+def test_accounts_are_not_changed_without_access_rules(tmp_path: Path) -> None:
+    write_users(tmp_path / "users", {"anna": "first", "mallory": "second"})
+    before = (tmp_path / "users").read_bytes()
+    with broker(tmp_path / "store", "--users-file", str(tmp_path / "users"), "--http-port", "0") as process:
+        client = ApiClient(int(process.wait_for(r"web console at http://127.0.0.1:(\d+)/")[1]))
+        assert client.login("mallory", "second").status == 201
+        for method, path, body in [
+            ("POST", "/users", {"name": "ben", "password": "any"}),
+            ("PATCH", "/users/anna", {"password": "mine"}),
+            ("DELETE", "/users/anna", None),
+        ]:
+            reply = client.api(method, path, body)
+            assert (reply.status, "--acl-file" in reply.value["error"]["text"]) == (403, True), reply
+        assert client.get("/users")["items"] is not None
+    assert (tmp_path / "users").read_bytes() == before

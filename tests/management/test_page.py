@@ -17,7 +17,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference/management.md").read_tex
 def tables() -> str:
     lines: list[str] = []
     parts = World(1 << 20).broker.parts
-    accounts = AccountChanges("users", lambda *work: None, lambda *work: None)
+    accounts = AccountChanges("users", True, lambda *work: None, lambda *work: None)
     for type in make_types(parts, lambda done: None, (), accounts).values():
         lines += ["", f"### {type.name}", "", textwrap.fill(type.meaning, 100), ""]
         lines += ["| attribute | | meaning |", "|---|---|---|"]
