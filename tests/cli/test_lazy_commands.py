@@ -74,6 +74,7 @@ def test_ctrl_c_while_a_command_is_imported_has_a_status_of_its_own(arguments: l
     program = (
         "import os, signal, sys\n"
         "from cairnmq.cli.main import main\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # it is ignored in the background of a shell
         "class Interrupts:\n"
         "    def find_spec(self, name, path, target=None):\n"
         "        if name == 'cairnmq.cli.store.verify':\n"

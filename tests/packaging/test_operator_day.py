@@ -38,6 +38,7 @@ PREPARE = f"""
 cd {DOWNLOADS}
 apt-get update
 apt-get install -y --no-install-recommends systemd sudo ca-certificates
+rm /usr/local/bin/sudo
 apt-get install -y --download-only ./FIRST
 apt-get install -y --download-only --no-install-recommends prometheus
 dpkg-deb -R FIRST next
