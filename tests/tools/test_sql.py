@@ -297,13 +297,17 @@ def test_ctrl_c_at_any_step_is_told_as_such(
 def test_ctrl_c(lived: Path, tmp_path: Path) -> None:
     """Also within DuckDB; what was written stays, and is not taken for all there is."""
     for query, written in ((LONG, True), (f"select count(*) from ({LONG})", False)):
-        command = [CAIRNMQ, "sql", str(lived), query, "--arrow", str(tmp_path / "rows")]
+        # a shell ignores SIGINT for what it runs in the background
+        command = ["env", "--default-signal=INT", CAIRNMQ, "sql", str(lived), query, "--arrow", str(tmp_path / "rows")]
         started = subprocess.Popen(command, stderr=subprocess.PIPE)
         partial = tmp_path / "rows.partial"
-        while not partial.exists() or (written and partial.stat().st_size < MB):
-            assert started.poll() is None
-        started.send_signal(signal.SIGINT)
-        _, err = started.communicate(timeout=DEADLINE_S)
+        try:
+            while not partial.exists() or (written and partial.stat().st_size < MB):
+                assert started.poll() is None
+            started.send_signal(signal.SIGINT)
+            _, err = started.communicate(timeout=DEADLINE_S)
+        finally:
+            started.kill()  # it would fill the disk
         assert (started.returncode, err) == (130, b"cairnmq: interrupted\n")
         assert not (tmp_path / "rows").exists()
         assert partial.exists() == written
