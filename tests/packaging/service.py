@@ -14,7 +14,7 @@ from .booted import Booted
 
 PAGE = "how-to/debian-package.md"
 PACKAGES = "systemd logrotate libsasl2-modules man-db bash-completion"
-"""What the tests need besides the package."""
+"""The packages that the tests use, besides the one under test."""
 NEXT_REVISION = (
     "dpkg-deb -R /root/first.deb /root/next && sed -i 's/^Version: .*/&.1/' /root/next/DEBIAN/control"
     " && dpkg-deb -b -Znone /root/next /root/next.deb && rm -r /root/next"

@@ -152,10 +152,10 @@ def test_what_no_machine_can_do_is_refused_at_once(command: Dump, options: tuple
 
 def test_a_host_that_nobody_knows_is_told(store: Store, command: Dump) -> None:
     filled(store)
-    found = command("replay", store.path, "--to", "amqp://nobody.invalid", "--speed", "max")
+    found = command("replay", store.path, "--to", "amqp://unknown.invalid", "--speed", "max")
     assert found.status == 1
     assert found.err.splitlines() == [
-        "cairnmq: amqp://nobody.invalid:5672: can't be reached: unknown host name; is a broker running there?",
+        "cairnmq: amqp://unknown.invalid:5672: can't be reached: unknown host name; is a broker running there?",
         "cairnmq: sending: stopped; accepted: 0 messages",
     ]
 
