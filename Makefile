@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN = $(VENV)/bin/
 
-# Tests start hundreds of programs, each of which would compile all modules again where Python is asked to keep no
-# bytecode beside the sources. It is kept in build/ then.
+# Tests start hundreds of programs. If Python is set to keep no bytecode, each of them would compile all modules again.
+# The bytecode is then kept in build/.
 ifneq ($(PYTHONDONTWRITEBYTECODE),)
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/build/pycache
@@ -76,8 +76,8 @@ lint: setup
 	$(RUN)ruff check .
 	$(RUN)mypy
 
-# the bytecode of all tests, by one process beside mypy: else each process of `make check` compiles all of them. What is
-# wrong with them, `make check` tells.
+# the bytecode of all tests, by one process beside mypy: otherwise each process of `make check` compiles all of them.
+# Errors are left to `make check`, which reports them.
 compiled: setup
 	@$(RUN)pytest --collect-only --quiet --quiet > /dev/null 2>&1 || true
 
