@@ -199,7 +199,8 @@ def json_response(value: Any, status: int = 200) -> Response:
 
 
 def error_response(error: ApiError) -> Response:
-    response = json_response({"error": {"condition": error.condition, "text": error.text}}, error.status)
+    described = {"condition": error.condition, "text": error.text, **({"field": error.field} if error.field else {})}
+    response = json_response({"error": described}, error.status)
     if error.retry_after_s:
         response.headers["retry-after"] = str(error.retry_after_s)
     return response

@@ -128,4 +128,4 @@ def _only(fields: Mapping[str, Field], given: Mapping[str, Any], what: str) -> N
 
 
 def _invalid(name: str, text: str) -> ApiError:
-    return ApiError(400, INVALID, f"{name}: {text}")
+    return ApiError(400, INVALID, f"{name}: {text}", field=name)

@@ -25,7 +25,11 @@ _ERROR = {
     "properties": {
         "error": {
             "type": "object",
-            "properties": {"condition": {"type": "string"}, "text": {"type": "string"}},
+            "properties": {
+                "condition": {"type": "string"},
+                "text": {"type": "string"},
+                "field": {"type": "string", "description": "The parameter, or the key of the body, that is invalid."},
+            },
             "required": ["condition", "text"],
         }
     },

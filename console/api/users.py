@@ -9,22 +9,26 @@ import asyncio
 from typing import Any
 
 from ...base.accounts.credentials import make
-from ...base.accounts.users import verifier
-from ..session.errors import INVALID, NOT_IMPLEMENTED, ApiError
+from ...base.accounts.users import verifier, why_no_name
+from ..session.errors import CONFLICT, INVALID, NOT_IMPLEMENTED, ApiError
 from ..session.sessions import BrowserSession
 from .endpoint import LIST_QUERY, ApiCall, Endpoint, Field
 from .lists import forget_rows, page_of, rows_of
 
 MOST_NAMES = 10_000
 NAMES_AT_ONCE = 1000
+NO_FILE = "the broker has no users file: start it with --users-file"
 PASSWORD = Field("string", "The password.", required=True, most=1024)
 
 
 async def list_users(call: ApiCall) -> Any:
     rows = await rows_of(call.session, "user")
-    accounts = await _accounts(call.session)
-    if accounts is None:
-        return page_of(rows, call.query)
+    try:
+        accounts = await _accounts(call.session)
+    except ApiError as error:
+        if error.status not in (403, 409, 501):
+            raise
+        return {**page_of(rows, call.query), "accounts": {"can_change": False, "denial_reason": error.text}}
     used = {row["name"] for row in rows}
     known = set(accounts)
     found = [{**row, "has-account": row["name"] in known} for row in rows]
@@ -34,37 +38,42 @@ async def list_users(call: ApiCall) -> Any:
         for name in accounts
         if name not in used
     ]
-    return page_of(found, call.query)
+    return {**page_of(found, call.query), "accounts": {"can_change": True, "denial_reason": None}}
 
 
-async def _accounts(session: BrowserSession) -> list[str] | None:
-    """Return the names of up to `MOST_NAMES` accounts; None if there are none that the user may list."""
+async def _accounts(session: BrowserSession) -> list[str]:
+    """Return the names of up to `MOST_NAMES` accounts. Raises `ApiError` if the user may not change them."""
     found: list[str] = []
-    try:
-        while len(found) < MOST_NAMES:
-            asked = {"after": found[-1] if found else "", "count": NAMES_AT_ONCE}
-            names = (await session.quick.ask("ACCOUNTS", "user", "accounts", asked))["names"]
-            found += names
-            if len(names) < NAMES_AT_ONCE:
-                break
-    except ApiError as error:
-        if error.status in (403, 409, 501):
-            return None
-        raise
+    while len(found) < MOST_NAMES:
+        asked = {"after": found[-1] if found else "", "count": NAMES_AT_ONCE}
+        names = (await _asked(session, "ACCOUNTS", "accounts", asked))["names"]
+        found += names
+        if len(names) < NAMES_AT_ONCE:
+            break
     return found
 
 
 async def create_user(call: ApiCall) -> Any:
-    await _ask(call, "CREATE", call.body["name"], await _verified(call.body["password"]))
-    return {"name": call.body["name"]}
+    name = call.body["name"]
+    if why := why_no_name(name):
+        raise ApiError(400, INVALID, f"name: {why}", field="name")
+    try:
+        await _change(call, "CREATE", name, await _verified(call.body["password"]))
+    except ApiError as error:
+        if error.status == 409 and name in await _accounts(call.session):
+            raise ApiError(409, CONFLICT, error.text, field="name") from error
+        raise
+    return {"name": name}
 
 
 async def change_password(call: ApiCall) -> None:
-    await _ask(call, "UPDATE", call.name, await _verified(call.body["password"]))
+    await _change(call, "UPDATE", call.name, await _verified(call.body["password"]))
+    if call.name == call.session.user:
+        call.session.use_password(call.body["password"])
 
 
 async def remove_user(call: ApiCall) -> Any:
-    found = await _ask(call, "DELETE", call.name)
+    found = await _change(call, "DELETE", call.name)
     forget_rows(call.session, "connection", "link")
     return {"closed": (found or {}).get("gone", 0)}
 
@@ -73,19 +82,22 @@ async def _verified(password: str) -> dict[str, Any]:
     try:
         return {"verifier": verifier(await asyncio.to_thread(make, password))}
     except ValueError as error:
-        raise ApiError(400, INVALID, f"password: {error}") from error
+        raise ApiError(400, INVALID, f"password: {error}", field="password") from error
 
 
-async def _ask(call: ApiCall, operation: str, name: str, body: dict[str, Any] | None = None) -> Any:
+async def _change(call: ApiCall, operation: str, name: str, body: dict[str, Any] | None = None) -> Any:
+    found = await _asked(call.session, operation, name, body)
+    forget_rows(call.session, "user")
+    return found
+
+
+async def _asked(session: BrowserSession, operation: str, name: str, body: dict[str, Any] | None) -> Any:
     try:
-        found = await call.session.quick.ask(operation, "user", name, body)
+        return await session.quick.ask(operation, "user", name, body)
     except ApiError as error:
         if error.status != 501:
             raise
-        text = "the broker has no users file: start it with --users-file"
-        raise ApiError(501, NOT_IMPLEMENTED, text) from error
-    forget_rows(call.session, "user")
-    return found
+        raise ApiError(501, NOT_IMPLEMENTED, NO_FILE) from error
 
 
 USER_ENDPOINTS = (

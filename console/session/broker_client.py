@@ -38,6 +38,10 @@ class BrokerClient:
         self._management: Management | None = None
         self._relay: Sender | None = None
 
+    def use_password(self, password: str) -> None:
+        """Log in with *password* when the connection is made again."""
+        self.login = self.login._replace(password=password)
+
     async def connect(self) -> None:
         """Log in. Raises `BrokerError`."""
         async with self._turn:

@@ -19,13 +19,15 @@ _CONDITIONS = {400: INVALID, 403: DENIED, 404: NOT_FOUND, 409: CONFLICT, 501: NO
 class ApiError(Exception):
     """A request that is not fulfilled."""
 
-    def __init__(self, status: int, condition: str, text: str, retry_after_s: int = 0) -> None:
+    def __init__(self, status: int, condition: str, text: str, retry_after_s: int = 0, *, field: str = "") -> None:
         super().__init__(text)
         self.status = status
         self.condition = condition
         self.text = text
         self.retry_after_s = retry_after_s
         """Seconds after which a client may try again; 0: not stated."""
+        self.field = field
+        """The query parameter, or the key of the body, that is invalid; empty if the error is not about one."""
 
 
 def refusal(status: int, description: str) -> ApiError:

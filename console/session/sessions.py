@@ -69,6 +69,11 @@ class BrowserSession:
         if not hmac.compare_digest(given.encode(), self.csrf.encode()):
             raise ApiError(403, FORGED, "the header X-CSRF-Token is missing or wrong; GET /api/v1/session returns it")
 
+    def use_password(self, password: str) -> None:
+        """Continue after the user has changed its password."""
+        self.quick.use_password(password)
+        self.long.use_password(password)
+
     async def close(self) -> None:
         await self.quick.close()
         await self.long.close()

@@ -22,6 +22,7 @@ PICTURES: tuple[tuple[str, int, str, tuple[str, ...]], ...] = (
     ("journal", DESKTOP, "light", ("journal",)),
     ("exchanges", DESKTOP, "light", ("exchanges", "shop")),
     ("transactions", DESKTOP, "light", ("transactions",)),
+    ("users", DESKTOP, "light", ("users",)),
     ("phone", PHONE, "light", DEAD),
 )
 """Name, width, color scheme and address; a part with a question mark is the query."""

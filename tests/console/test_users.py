@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.console.accounts import write_users
-from tests.harness.console.browser import ApiClient, encoded
+from tests.harness.console.browser import ApiClient, Reply, encoded
 from tests.harness.console.served import Served
 from tests.harness.process import broker
 
@@ -17,10 +17,16 @@ def names(client: ApiClient) -> dict[str, bool]:
     return {one["name"]: one["has-account"] for one in client.get("/users", per_page=100)["items"]}
 
 
+def error_of(reply: Reply) -> tuple[int, str]:
+    """Return the status and the invalid field of an error."""
+    return reply.status, reply.value["error"]["field"]
+
+
 def test_user_is_added_changed_and_removed(served: Served, root: ApiClient) -> None:
     assert root.done("POST", "/users", {"name": "ben", "password": "first"}) == {"name": "ben"}
     assert names(root)["ben"]
-    assert root.api("POST", "/users", {"name": "ben", "password": "again"}).status == 409
+    assert error_of(root.api("POST", "/users", {"name": "ben", "password": "again"})) == (409, "name")
+    assert root.get("/users")["accounts"] == {"can_change": True, "denial_reason": None}
     assert "first" not in (served.directory / "users").read_text()
     ben = ApiClient(served.port)
     assert ben.login("ben", "first").status == 403, "the account is valid, and the rules deny management"
@@ -56,13 +62,14 @@ def test_own_account_is_kept(root: ApiClient) -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "#a", "*", "anonymous", "a\nroot:x", "x" * 256, "e\u0301"])
 def test_invalid_name_is_refused(root: ApiClient, name: str) -> None:
-    assert root.api("POST", "/users", {"name": name, "password": "any"}).status == 400
+    assert error_of(root.api("POST", "/users", {"name": name, "password": "any"})) == (400, "name")
 
 
 def test_invalid_password_is_refused(root: ApiClient) -> None:
     for password in ("", "\u0007", "x" * 1025):
-        assert root.api("POST", "/users", {"name": "new", "password": password}).status == 400
-    assert root.api("POST", "/users", {"name": "new"}).status == 400
+        assert error_of(root.api("POST", "/users", {"name": "new", "password": password})) == (400, "password")
+    assert error_of(root.api("POST", "/users", {"name": "new"})) == (400, "password")
+    assert error_of(root.api("PATCH", "/users/root", {"password": ""})) == (400, "password")
 
 
 def test_users_are_for_administrators(served: Served, login: Callable[[str], ApiClient]) -> None:
@@ -74,7 +81,10 @@ def test_users_are_for_administrators(served: Served, login: Callable[[str], Api
         ("DELETE", f"/users/{encoded('root')}", None),
     ]:
         assert reader.api(method, path, body).status == 403
-    assert "has-account" not in reader.get("/users")["items"][0], "names of accounts are not listed"
+    listed = reader.get("/users")
+    assert "has-account" not in listed["items"][0], "names of accounts are not listed"
+    assert not listed["accounts"]["can_change"]
+    assert "'reader' may not manage" in listed["accounts"]["denial_reason"]
     assert (served.directory / "users").read_bytes() == before
 
 
@@ -85,7 +95,7 @@ def test_broker_without_a_users_file_says_how_to_get_one(tmp_path: Path) -> None
         reply = client.api("POST", "/users", {"name": "ben", "password": "any"})
         assert (reply.status, reply.condition) == (501, "amqp:not-implemented")
         assert "--users-file" in reply.value["error"]["text"]
-        assert client.get("/users")["items"] is not None
+        assert "--users-file" in client.get("/users")["accounts"]["denial_reason"]
 
 
 def test_accounts_are_not_changed_without_access_rules(tmp_path: Path) -> None:
@@ -101,5 +111,5 @@ def test_accounts_are_not_changed_without_access_rules(tmp_path: Path) -> None:
         ]:
             reply = client.api(method, path, body)
             assert (reply.status, "--acl-file" in reply.value["error"]["text"]) == (403, True), reply
-        assert client.get("/users")["items"] is not None
+        assert "--acl-file" in client.get("/users")["accounts"]["denial_reason"]
     assert (tmp_path / "users").read_bytes() == before

@@ -2,12 +2,13 @@
 
 const ROOT = "/api/v1";
 
-/** An answer that is an error. `status` is 0 if the console did not answer. */
+/** An answer that is an error. `status` is 0 if the console did not answer; `field` is the key of the body that is invalid, if it is about one. */
 export class ApiError extends Error {
-  constructor(status, condition, text) {
+  constructor(status, condition, text, field = "") {
     super(text);
     this.status = status;
     this.condition = condition;
+    this.field = field;
   }
 
   get isUnreachable() {
@@ -69,7 +70,7 @@ export class Api extends EventTarget {
     }
     const answer = response.status === 204 ? null : await response.json().catch(() => null);
     if (response.ok) return answer;
-    throw new ApiError(response.status, answer?.error?.condition ?? "", answer?.error?.text ?? `The console answered with status ${response.status}.`);
+    throw new ApiError(response.status, answer?.error?.condition ?? "", answer?.error?.text ?? `The console answered with status ${response.status}.`, answer?.error?.field);
   }
 
   #remember(session) {

@@ -1,19 +1,28 @@
 // Users, and what the access rules permit them.
 
-import { h } from "../dom.js";
+import { h, put } from "../dom.js";
 import { bytes, count, text } from "../format.js";
-import { badge, command, empty, facts, link, noteBox, panel } from "../parts/basics.js";
+import { badge, button, command, empty, facts, link, noteBox, panel } from "../parts/basics.js";
 import { form } from "../parts/form.js";
 import { region } from "../parts/region.js";
 import { table } from "../parts/table.js";
 import { to } from "../router.js";
 import { page } from "./page.js";
+import { askAddUser, askPassword, askRemoveUser } from "./user_actions.js";
 
 export function usersPage(view) {
+  const tools = h("div");
+  const changes = h("div");
+  const reload = () => list.reload();
   const list = table(view, {
     label: "Users", search: "Filter by name", sort: "name", rowKey: (one) => one.name,
     load: (query, signal) => view.api.get("/users", query, signal),
-    none: () => empty("No users", "No user is connected, and none has queues."),
+    none: () => empty("No users", "No user is connected, and none has queues."), tools,
+    painted: ({ accounts }) => {
+      if (accounts.can_change && !tools.hasChildNodes()) put(tools, button("Add user", () => askAddUser(view, reload), { icon: "plus", kind: "primary" }));
+      if (!accounts.can_change) put(tools);
+      put(changes, !accounts.can_change && withoutForms(accounts.denial_reason));
+    },
     columns: [
       { key: "name", label: "User", sort: true, kind: "main-cell", render: (one) => h("a", { href: to`/users/${one.name}`, data: { focus: `user ${one.name}` } }, one.name) },
       { key: "connections", label: "Connections", sort: true, kind: "end", render: (one) => count(one.connections) },
@@ -21,12 +30,21 @@ export function usersPage(view) {
       { key: "queues", label: "Queues", sort: true, kind: "end", render: (one) => count(one.queues) },
       { key: "durable-bytes", label: "Durable", sort: true, kind: "end", render: (one) => bytes(one["durable-bytes"]) },
       { key: "blocked", label: "State", render: (one) => (one.blocked ? badge(`blocked: ${one.blocked}`, "bad") : badge("ok", "good")) },
-      { key: "actions", name: "Actions", kind: "fit", render: (one) => link("Access", to`/users/${one.name}`, { kind: "small quiet", "aria-label": `What may ${one.name} do?` }) },
+      { key: "actions", name: "Actions", kind: "fit", render: (one) => h("div", { class: "row" },
+        link("Access", to`/users/${one.name}`, { kind: "small quiet", "aria-label": `What may ${one.name} do?` }),
+        one["has-account"] && button("Password", () => askPassword(view, one.name, reload), { kind: "small quiet", "aria-label": `Change the password of ${one.name}`, data: { focus: `password ${one.name}` } }),
+        one["has-account"] && one.name !== view.session.user
+          && button("Remove", () => askRemoveUser(view, one.name, reload), { kind: "small quiet danger", "aria-label": `Remove ${one.name}`, data: { focus: `remove ${one.name}` } })) },
     ],
   });
-  return page("Users and rules", { lead: "Who uses the broker, and what each may do." }, h("section", { class: "panel", "aria-label": "Users" }, list.element),
-    panel("Add and remove users", h("div", { class: "stack" }, h("p", { class: "muted" }, "Users are in a file on the host of the broker. Run these commands there; the second one has the broker read the file again."),
-      command("cairnmq users add NAME --users-file FILE"), command("cairnmq ctl reload"))));
+  return page("Users and rules", { lead: "Who uses the broker, and what each may do." }, h("section", { class: "panel", "aria-label": "Users" }, list.element), changes);
+}
+
+/** The reason why this session cannot change users, and the commands that can. */
+function withoutForms(reason) {
+  return panel("Add and remove users", h("div", { class: "stack" }, noteBox("info", reason),
+    h("p", { class: "muted" }, "The users are in a file on the host of the broker. Run these commands there; the second one makes the broker read the file again."),
+    command("cairnmq users add NAME --users-file FILE"), command("cairnmq ctl reload")));
 }
 
 export function userPage(view) {

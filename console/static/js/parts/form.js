@@ -5,6 +5,8 @@ import { button, noteBox } from "./basics.js";
 
 /**
  * A field: `name`, `label`, `help`, `type` (text, number, password, checkbox, select, textarea), `value`, `required`, `options`, `suggestions`.
+ * `check(value, valueOf)` returns why a value is invalid, or an empty text; `valueOf(name)` is the value of another field.
+ * An error of *submit* with the name of a field is shown at that field.
  * A list of fields in place of a field is a row of them; an object with `title` and `fields` is a part that can be opened.
  */
 export function form({ fields, label, submit, cancel, kind = "primary" }) {
@@ -19,7 +21,10 @@ export function form({ fields, label, submit, cancel, kind = "primary" }) {
     try {
       await submit(values(inputs));
     } catch (error) {
-      if (error.status !== 401) problem.replaceChildren(noteBox("bad", error.message));
+      if (error.status === 401) return;
+      const wrong = inputs.get(error.field);
+      if (wrong) refuse(wrong, error.message.replace(`${error.field}: `, ""));
+      else problem.replaceChildren(noteBox("bad", error.message));
     } finally {
       go.disabled = false;
     }
@@ -66,20 +71,35 @@ function controlOf(given, common) {
 }
 
 function check(inputs) {
+  const valueOf = (name) => inputs.get(name).control.value;
   let first = null;
-  for (const { given, control, problem } of inputs.values()) {
+  for (const one of inputs.values()) {
+    const { given, control } = one;
     let reason = "";
     if (given.required && !control.value.trim() && given.type !== "checkbox") reason = "This is required.";
     else if (given.type === "number" && control.value.trim() && !/^-?\d+$/.test(control.value.trim())) reason = "Enter a whole number.";
-    else reason = given.check?.(control.value) ?? "";
-    problem.textContent = reason;
-    problem.hidden = !reason;
-    control.setAttribute("aria-invalid", String(Boolean(reason)));
+    else reason = given.check?.(control.value, valueOf) ?? "";
+    mark(one, reason);
     if (reason && !first) first = control;
   }
-  first?.closest("details")?.setAttribute("open", "");
-  first?.focus();
+  if (first) show(first);
   return !first;
+}
+
+function mark({ control, problem }, reason) {
+  problem.textContent = reason;
+  problem.hidden = !reason;
+  control.setAttribute("aria-invalid", String(Boolean(reason)));
+}
+
+function refuse(input, reason) {
+  mark(input, reason);
+  show(input.control);
+}
+
+function show(control) {
+  control.closest("details")?.setAttribute("open", "");
+  control.focus();
 }
 
 /** What was entered, by name; empty fields are left out. */
