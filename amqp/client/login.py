@@ -46,6 +46,10 @@ class BrokerLogin(NamedTuple):
         return f"{'amqps' if self.tls else 'amqp'}://{host}:{self.port}"
 
 
+class LoginRefused(BrokerError):
+    """The user name or the password is wrong or missing, in contrast to a login that could not be completed."""
+
+
 class LoginSocket:
     """A socket to a broker, and the exact reads of a login."""
 
@@ -121,7 +125,7 @@ class LoginSocket:
                     reply = attempt.checked(reply.job())
                 self._write(p.frame(p.SASL_RESPONSE, reply.data, kind=_SASL_FRAME))
         except Denied as denied:
-            raise BrokerError(self._where.url, f"the login by {mechanism} failed: {denied}") from denied
+            raise LoginRefused(self._where.url, f"the login by {mechanism} failed: {denied}") from denied
 
     def _begin(self, offered: list[str]) -> tuple[str, Attempt]:
         """The mechanism to use, and its exchange. Raises `BrokerError` if the two sides have none in common."""
@@ -129,7 +133,7 @@ class LoginSocket:
         identity = Identity(where.user or "", where.password, insecure=_is_loopback(self.sock))
         offers = ", ".join(offered) or "no SASL mechanism"
         if where.user is None and "ANONYMOUS" not in offered:
-            raise BrokerError(
+            raise LoginRefused(
                 where.url,
                 f"the broker requires a user name (it offers {offers})",
                 "name the user with --user; the password is asked for, or taken from CAIRNMQ_PASSWORD",
@@ -144,7 +148,7 @@ class LoginSocket:
         except Denied as denied:
             if "PLAIN" in offered and "SCRAM-SHA-256" not in offered:
                 raise BrokerError(where.url, self._nothing_in_common(offers), "use TLS: amqps://") from denied
-            raise BrokerError(where.url, f"login failed: {denied}") from denied
+            raise LoginRefused(where.url, f"login failed: {denied}") from denied
 
     def _nothing_in_common(self, offers: str) -> str:
         user = self._where.user
@@ -158,8 +162,8 @@ class LoginSocket:
             why = f"the broker can't check logins now (SASL outcome {_OUTCOMES.get(code, code)})"
             raise BrokerError(where.url, f"login failed: {why}", "try again, and see its log")
         if where.user is None:
-            raise BrokerError(where.url, "login failed: the broker refuses anonymous clients", "log in with --user")
-        raise BrokerError(
+            raise LoginRefused(where.url, "login failed: the broker refuses anonymous clients", "log in with --user")
+        raise LoginRefused(
             where.url, f"login failed: wrong user name or password (user {where.user!r}, {mechanism})",
             "check --user and CAIRNMQ_PASSWORD",
         )  # fmt: skip

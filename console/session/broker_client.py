@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ...amqp.client.links import Sender
-from ...amqp.client.login import BrokerLogin
+from ...amqp.client.login import BrokerLogin, LoginRefused
 from ...amqp.client.loop import Loop
 from ...amqp.client.management import Answer, Management, RequestRefused, await_true
 from ...amqp.client.wire import Wire, outcome_of
@@ -112,7 +112,7 @@ class BrokerClient:
                 raise ApiError(400, INVALID, str(error)) from error
             except BrokerError as error:
                 await self._run(self._drop)
-                if not had_connection and is_refused_login(error):
+                if not had_connection and isinstance(error, LoginRefused):
                     text = f"the broker refuses the login of this session: {error}"
                     raise ApiError(401, LOGIN_REQUIRED, text) from error
                 if not had_connection:
@@ -163,11 +163,6 @@ class BrokerClient:
         self._loop = self._management = self._relay = None
         if wire is not None:
             wire.cut()
-
-
-def is_refused_login(error: BrokerError) -> bool:
-    """Return whether the broker refused the user, and not the request."""
-    return "login" in str(error) or "user name" in str(error)
 
 
 def _take_error(task: asyncio.Task[Any]) -> None:

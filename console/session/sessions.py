@@ -15,9 +15,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from ...amqp.client.login import BrokerLogin
+from ...amqp.client.login import BrokerLogin, LoginRefused
 from ...base.errors import BrokerError
-from .broker_client import BrokerClient, is_refused_login
+from .broker_client import BrokerClient
 from .errors import DENIED, FORGED, LIMIT, LOGIN_REQUIRED, UNAVAILABLE, ApiError
 from .login_throttle import LoginThrottle
 from .rooms import Room, TimeBudget
@@ -130,7 +130,7 @@ class Sessions:
                 if "unauthorized-access" in str(error):
                     text = f"{user or 'anonymous'!r} may not use the management of the broker: {error}"
                     raise ApiError(403, DENIED, text) from error
-                if not is_refused_login(error):
+                if not isinstance(error, LoginRefused):
                     raise ApiError(503, UNAVAILABLE, str(error), 2) from error
                 self._throttle.failed(peer.address, called)
                 text = "wrong user name or password" if user is not None else "the broker requires a user name"

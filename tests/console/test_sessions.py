@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import statistics
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,32 @@ def test_login_without_a_broker_is_unavailable_and_not_delayed() -> None:
     with console("--url", "amqp://127.0.0.1:1") as client:
         for _ in range(4):
             assert client.login("root", "any").status == 503
+
+
+def test_login_that_the_broker_breaks_off_is_unavailable_and_no_failed_guess() -> None:
+    accepted = []
+
+    def break_off(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                peer, _ = listener.accept()
+                peer.recv(8)
+                peer.close()
+                accepted.append(peer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        serving = threading.Thread(target=break_off, args=(listener,))
+        serving.start()
+        try:
+            with console("--url", f"amqp://127.0.0.1:{port}") as client:
+                for _ in range(20):
+                    reply = client.login("root", "right")
+                    assert (reply.status, reply.condition) == (503, "cairnmq:broker-unavailable")
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            serving.join()
+    assert len(accepted) >= 20
 
 
 def test_sessions_end_when_they_are_idle_or_old(tmp_path: Path) -> None:
