@@ -20,7 +20,7 @@ from ..options.connect import connect_options
 from ..options.subjects import OUTPUT, option
 
 _QUEUES = 20
-_PIN = ("kind", "name", "remedies")
+_PIN = ("kind", "name", "inspections", "remedies")
 _PART = ("what", "bytes", "remedy")
 _NAMES = "The PostgreSQL server that knows the queues' names"
 
@@ -83,10 +83,11 @@ def _show_tail(found: Explanation) -> None:
         shown.print(f"if all of that went, {size_text(found.freed_bytes)} would come free")
     for line in found.by_itself:
         shown.print(f"by itself: {line}")
-    if found.remedies:
-        shown.print("remedies:")
-    for remedy in found.remedies:
-        shown.print(f"  {printable(remedy)}", soft_wrap=True)
+    for title, commands in (("to inspect them:", found.inspections), ("remedies:", found.remedies)):
+        if commands:
+            shown.print(title)
+        for command in commands:
+            shown.print(f"  {printable(command)}", soft_wrap=True)
     for note in found.notes:
         shown.print(printable(note))
 

@@ -51,6 +51,8 @@ class Endpoint(NamedTuple):
     status: int = 200
     result: str = "object"
     """The schema of the result: `object`, `list` (a page of items) or `stream`."""
+    schema: Mapping[str, Any] | None = None
+    """The JSON schema of the result; None for one that follows from `result`."""
     is_use: bool = True
     """A request extends the session."""
     ends_with_client: bool = False

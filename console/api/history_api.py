@@ -11,6 +11,7 @@ from typing import Any
 from ..history.readers import HistoryReaders
 from .access import may_manage, require, require_manager
 from .endpoint import ApiCall, Endpoint, Field
+from .history_schemas import CONTENTS, DIFFERENCE
 from .lists import forget_rows
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class HistoryApi:
             ),
             Endpoint(
                 "GET", "/history/contents", "List messages on queues at a point in time", self.contents,
-                ends_with_client=True,
+                ends_with_client=True, schema=CONTENTS,
                 query={
                     "at": Field("string", POINT, required=True), "queue": QUEUE,
                     "limit": Field("integer", "The number of messages.", default=200, least=1, most=1000),
@@ -79,7 +80,7 @@ class HistoryApi:
             ),
             Endpoint(
                 "GET", "/history/difference", "Compare queues between two points in time", self.difference,
-                ends_with_client=True,
+                ends_with_client=True, schema=DIFFERENCE,
                 query={
                     "from": Field("string", POINT, required=True), "to": Field("string", POINT, required=True),
                     "queue": QUEUE,

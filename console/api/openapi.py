@@ -149,6 +149,8 @@ def _success(endpoint: Endpoint) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "object"}
     if endpoint.result == "list":
         schema = {"$ref": "#/components/schemas/List"}
+    if endpoint.schema is not None:
+        schema = dict(endpoint.schema)
     return {"description": endpoint.summary + ".", "content": {"application/json": {"schema": schema}}}
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from ...base.clock import SystemClock
-from ...base.errors import CairnError
+from ...base.errors import CairnError, JournalError
 from ...tools.explain.explain import explain_tail
 from ...tools.explain.stat import stat_store
 from ...tools.history.as_of import QueuesView, difference
@@ -101,7 +101,7 @@ def changes(asked: Asked) -> Any:
                 for message_id, move in list(moves.items())[: max(0, MOST_MESSAGES - len(items))]:
                     items.append({
                         "change": kind, "id": message_id, "queue": name, "lsn": move.lsn, "time": _ms(move.time_us),
-                        "why": move.why, "size": _size(view, message_id),
+                        "why": move.why, "size": _size(view, message_id), "message_id": _amqp_id(view, message_id),
                     })  # fmt: skip
         found = {"from": first.lsn, "to": second.lsn, "queues": queues, "items": items, "remarks": past.told()}
         for view in views:
@@ -113,6 +113,14 @@ def _size(view: QueuesView, message_id: int) -> int | None:
     try:
         return view.size_of(message_id)
     except (CairnError, KeyError):
+        return None
+
+
+def _amqp_id(view: QueuesView, message_id: int) -> str | None:
+    """Return the message-id of the sender; None for a message without one, and if it can't be read."""
+    try:
+        return view.amqp_id_of(message_id) or None
+    except (JournalError, KeyError):
         return None
 
 
@@ -190,7 +198,10 @@ def journal(asked: Asked) -> Any:
             "dead_bytes": slot.dead_bytes, "live_ratio": ratio,
             "held_by": {"text": tail.pins[0].name} if slot.slot == tail.slot and tail.pins else None,
         })  # fmt: skip
-    remedies = [{"text": "This releases the oldest container:", "command": one} for one in tail.remedies]
+    commands = [
+        *({"text": "To see what holds the oldest container:", "command": one} for one in tail.inspections),
+        *({"text": "To release the oldest container:", "command": one} for one in tail.remedies),
+    ]
     held_by = None
     if tail.pins:
         kinds = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in tail.counts.items())
@@ -198,7 +209,7 @@ def journal(asked: Asked) -> Any:
     reclaimable = int(str(log["used_bytes"])) - int(str(log["live_bytes"]))
     return {
         **log, "container_bytes": size, "containers": containers, "reclaimable_bytes": reclaimable, "held_by": held_by,
-        "explanation": [*remedies, *({"text": text} for text in tail.by_itself)],
+        "explanation": [*commands, *({"text": text} for text in tail.by_itself)],
         "pins": [pin.fields() for pin in tail.pins],
         "queues": stat.queues, "notes": stat.notes, "complete": stat.complete,
     }  # fmt: skip

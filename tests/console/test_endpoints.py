@@ -159,7 +159,7 @@ def test_history_shows_the_life_of_a_message(root: ApiClient, queue: str) -> Non
     assert [one["message_id"] for one in then["items"]] == ["life-1"]
     assert root.get("/history/contents", at="end", queue=queue)["items"] == []
     changed = root.get("/history/difference", **{"from": before["last_lsn"], "to": "end", "queue": queue})
-    assert [one["change"] for one in changed["items"]] == ["removed"]
+    assert [(one["change"], one["message_id"]) for one in changed["items"]] == [("removed", "life-1")]
     (life,) = root.get("/history/trace", message_id="life-1", queue=queue)["messages"]
     assert root.get("/history/trace", message_id="life-1")["messages"] == [life]
     root.done("POST", "/queues", {"name": "another"})
@@ -169,6 +169,26 @@ def test_history_shows_the_life_of_a_message(root: ApiClient, queue: str) -> Non
     assert {event["queue"] for event in life["events"]} >= {queue}
     assert root.api("GET", "/history/trace", message_id="nobody").value["messages"] == []
     assert root.api("GET", "/history/contents", at="yesterday").status == 409
+
+
+def test_difference_names_messages_as_the_description_states(root: ApiClient, queue: str) -> None:
+    schemas = pytest.importorskip("jsonschema")
+    publish(root, queue, "leaves", properties={"message-id": "leaves-1"})
+    begin = root.get("/history/range")["last_lsn"]
+    root.done("POST", f"/queues/{encoded(queue)}/purge")
+    publish(root, queue, "arrives", properties={"message-id": "<i>arrives-1</i>"})
+    publish(root, queue, "has no ID")
+    changed = root.get("/history/difference", **{"from": begin, "to": "end", "queue": queue})
+    found = [(one["change"], one["message_id"]) for one in changed["items"]]
+    assert found == [("added", "<i>arrives-1</i>"), ("added", None), ("removed", "leaves-1")]
+    described = root.get("/openapi.json")["paths"]
+    for path, answer in (
+        ("/history/difference", changed),
+        ("/history/contents", root.get("/history/contents", at="end", queue=queue)),
+    ):
+        content = described[path]["get"]["responses"]["200"]["content"]["application/json"]
+        schemas.validate(answer, content["schema"])
+        assert "message_id" in content["schema"]["properties"]["items"]["items"]["required"]
 
 
 def test_replay_sends_the_messages_of_a_range_again(root: ApiClient, queue: str) -> None:
@@ -233,10 +253,19 @@ def test_latency_of_syncs_is_that_of_the_last_interval() -> None:
     assert SyncLatency().add({}) is None, "a store without a journal"
 
 
-def test_journal_map_has_containers(root: ApiClient) -> None:
+def test_journal_map_has_containers_and_commands(root: ApiClient) -> None:
+    root.done("POST", "/queues", {"name": "keeps-the-log"})
+    publish(root, "keeps-the-log", "first of all")
     found = root.get("/journal")
     assert found["containers"]
     assert found["used_bytes"] >= found["live_bytes"]
+    commands = {one["command"]: one["text"] for one in found["explanation"] if one.get("command")}
+    assert commands["cairnmq ctl queues purge keeps-the-log"] == "To release the oldest container:"
+    assert commands["cairnmq ctl queues peek keeps-the-log"] == "To see what holds the oldest container:"
+    released = [one for one, text in commands.items() if "release" in text]
+    assert released
+    assert not any("peek" in one for one in released)
+    root.done("DELETE", "/queues/keeps-the-log")
 
 
 def test_events_arrive(root: ApiClient, served: Served) -> None:

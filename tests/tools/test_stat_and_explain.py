@@ -179,13 +179,17 @@ def test_what_pins_the_tail(lived: Path, command: Dump, snapshot: Snapshot) -> N
     [pin] = [pin for pin in told["pins"] if pin["kind"] == "message"]
     assert pin["queues"] == ["bills; rm -rf /"]
     assert pin["size_bytes"] == len("the first one")
+    assert pin["inspections"] == told["inspections"] == ["cairnmq ctl queues peek 'bills; rm -rf /'"]
     assert "cairnmq ctl queues purge 'bills; rm -rf /'" in pin["remedies"]
+    assert not any("peek" in one for one in told["remedies"]), "it releases nothing"
     assert told["by_queue"] == {"bills; rm -rf /": 1}
     assert told["freed_bytes"] >= 512 << 10
     assert any("relocation" in line for line in told["by_itself"])
     assert snapshot(lived) == before
     shown = command("explain", "tail", lived)
     assert "held by 1 message" in shown.out
+    inspect, remedies = shown.out.index("to inspect them:"), shown.out.index("remedies:")
+    assert inspect < shown.out.index("cairnmq ctl queues peek") < remedies < shown.out.index("cairnmq ctl queues purge")
 
 
 def test_a_transaction_pins_the_tail(tmp_path: Path, command: Dump) -> None:
@@ -251,7 +255,7 @@ def test_beside_a_broker_the_remedies_work(running: Any, tmp_path: Path, command
     told = json.loads(command("explain", "tail", tmp_path / "data", "--json").out)
     [pin] = [pin for pin in told["pins"] if pin["kind"] == "message"]
     assert pin["message_id"] == "cairn 7"
-    for remedy in pin["remedies"][:2]:
+    for remedy in (*pin["inspections"], pin["remedies"][0]):
         _, _, *rest = remedy.split()
         url = f"amqp://127.0.0.1:{running.port}"
         done = subprocess.run([CAIRNMQ, "ctl", "--url", url, *rest], capture_output=True, text=True, timeout=DEADLINE_S)

@@ -29,6 +29,8 @@ from .overview import StoreOverview, overview_of
 
 _LISTED = 20
 """The maximum number of messages that are listed individually."""
+MOST_COMMANDS = 10
+"""The maximum number of commands of each kind in an explanation."""
 
 
 class Pin(NamedTuple):
@@ -40,9 +42,14 @@ class Pin(NamedTuple):
     details: dict[str, object]
     remedies: tuple[str, ...]
     """Commands that end it."""
+    inspections: tuple[str, ...] = ()
+    """Commands that show it, and change nothing."""
 
     def fields(self) -> dict[str, object]:
-        return {"kind": self.kind, "name": self.name, **self.details, "remedies": list(self.remedies)}
+        return {
+            "kind": self.kind, "name": self.name, **self.details, "inspections": list(self.inspections),
+            "remedies": list(self.remedies),
+        }  # fmt: skip
 
 
 @dataclass
@@ -65,7 +72,10 @@ class Explanation:
     """The bytes that would be free if all holders ended."""
     by_itself: list[str] = field(default_factory=list)
     """The events that will happen without an operator."""
+    inspections: list[str] = field(default_factory=list)
+    """Commands that show the pins."""
     remedies: list[str] = field(default_factory=list)
+    """Commands that end them."""
     notes: list[str] = field(default_factory=list)
     complete: bool = True
 
@@ -95,6 +105,7 @@ def explain_tail(
 
 def _fill(found: Explanation, overview: StoreOverview, slot: int, listed: int) -> None:
     queues: Counter[str] = Counter()
+    inspections: dict[str, None] = {}
     remedies: dict[str, None] = {}
     for holder in SlotHolders(overview.state, overview.container_bytes).of(slot):
         pin = None
@@ -116,9 +127,10 @@ def _fill(found: Explanation, overview: StoreOverview, slot: int, listed: int) -
         found.counts[kind] += 1
         if pin is not None:
             found.pins.append(pin)
+            inspections.update(dict.fromkeys(pin.inspections))
             remedies.update(dict.fromkeys(pin.remedies))
     found.by_queue = dict(queues.most_common())
-    found.remedies = list(remedies)[:10]
+    found.inspections, found.remedies = list(inspections)[:MOST_COMMANDS], list(remedies)[:MOST_COMMANDS]
 
 
 def _name_takers(found: Explanation, overview: StoreOverview, progress: Progress) -> None:
@@ -148,16 +160,17 @@ def _message(overview: StoreOverview, holder: MessageHolds) -> Pin:
     ]  # fmt: skip
     if locks:
         details["locked_by"] = locks
+    inspections: list[str] = []
     remedies: list[str] = []
     for xid in locks:
         remedies += _ending(xid)
     for queue_id in holder.queue_ids:
         if queue_id in overview.queue_names:
             name = shlex.quote(overview.queue_names[queue_id])
-            remedies += [f"cairnmq ctl queues peek {name}", f"cairnmq ctl queues purge {name}",
-                         f"cairnmq ctl queues move {name} OTHER --count 1"]  # fmt: skip
+            inspections.append(f"cairnmq ctl queues peek {name}")
+            remedies += [f"cairnmq ctl queues purge {name}", f"cairnmq ctl queues move {name} OTHER --count 1"]
     on = f"on queue {', '.join(names)}" if names else "on no queue yet"
-    return Pin("message", f"message {message_id} {on}", details, tuple(remedies))
+    return Pin("message", f"message {message_id} {on}", details, tuple(remedies), tuple(inspections))
 
 
 def _transaction(overview: StoreOverview, holder: TransactionHolds) -> Pin:

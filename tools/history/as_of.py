@@ -79,7 +79,7 @@ class QueuesView:
             state = "ready" if xid is None else f"acquired by transaction {xid.hex()}"
             time_us, amqp_id = found.time_of(message_id), ""
             try:
-                amqp_id = amqp_id_of(next(self.pieces(message_id)).payload)
+                amqp_id = self.amqp_id_of(message_id)
             except JournalError as error:
                 time_us, state = 0, f"can't be read: {error}"
             yield QueuedMessage(place, message_id, time_us, self.size_of(message_id), state, amqp_id)
@@ -87,6 +87,14 @@ class QueuesView:
     def size_of(self, message_id: int) -> int:
         """Return the size of the content of a message, in bytes."""
         return self._contents.size_of(message_id)
+
+    def amqp_id_of(self, message_id: int) -> str:
+        """Return the message-id of the sender as text; empty for a message without one.
+
+        Raises `JournalError` if it can't be read.
+        """
+        piece = next(self.pieces(message_id), None)
+        return "" if piece is None else amqp_id_of(piece.payload)
 
     def pieces(self, message_id: int) -> Iterator[FoundRecord]:
         """The records with the content of a message, in order. Raises `JournalError` if one can't be read."""

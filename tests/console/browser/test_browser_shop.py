@@ -217,6 +217,11 @@ def test_time_slider_goes_to_a_point_and_compares(console: ConsolePage) -> None:
     page.keyboard.press("Tab")
     console.click("Difference")
     console.wait_for_text("passed through", "main")
+    page.get_by_label("Queue", exact=True).fill("invoices")
+    page.keyboard.press("Tab")
+    page.get_by_role("slider", name="From").press("Home")
+    console.wait_for_text("order-4711", "main table")
+    assert "added" in row(console, "order-4711")
     page.get_by_role("slider", name="From").press("End")
     console.wait_for_text("The queues hold the same messages at both points.", "main")
 
