@@ -1,9 +1,7 @@
 """Pages and docstrings are written in standard technical English: no pattern that the style guide forbids.
 
-`language_exceptions.txt` lists pages that do not meet the rules yet, `language_exceptions_code.txt` lists files of the
-product. Both may only shrink: a listed file that meets the rules fails the test, too. `python -m tests.test_language
-[FILE ...]` prints the problems of pages and Python files. `python -m tests.test_language --counts` counts the problems
-of docstrings by rule and folder.
+`python -m tests.test_language [FILE ...]` prints the problems of pages and Python files. `python -m tests.test_language
+--counts` counts the problems of docstrings by rule and folder.
 """
 
 from __future__ import annotations
@@ -22,10 +20,8 @@ import pytest
 from .structure.modules import MODULES
 
 ROOT = Path(__file__).parents[1]
-EXCEPTIONS = Path(__file__).with_name("language_exceptions.txt")
 _PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PAGES = [str(page.relative_to(ROOT)) for page in _PAGES]
-CODE_EXCEPTIONS = Path(__file__).with_name("language_exceptions_code.txt")
 CODE = sorted(str(path.relative_to(ROOT)) for path in MODULES.values())
 """The Python files of the product."""
 WIDTH = 100
@@ -182,26 +178,9 @@ def code_problems() -> dict[str, list[tuple[int, str, str]]]:
     return {name: sorted(each) for name, each in found.items()}
 
 
-def listed(path: Path) -> set[str]:
-    """Return the names in a list of exceptions."""
-    return {line for line in path.read_text().splitlines() if line and not line.startswith("#")}
-
-
-def exceptions() -> set[str]:
-    return listed(EXCEPTIONS)
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_page_is_in_standard_english(page: str) -> None:
-    found = problems((ROOT / page).read_text())
-    if page in exceptions():
-        assert found, f"it meets the rules now: remove it from {EXCEPTIONS.name}"
-    else:
-        assert found == []
-
-
-def test_exceptions_are_pages() -> None:
-    assert exceptions() - set(PAGES) == set()
+    assert problems((ROOT / page).read_text()) == []
 
 
 @pytest.mark.parametrize(
@@ -221,12 +200,8 @@ def problems_of_code() -> dict[str, list[tuple[int, str, str]]]:
 
 
 def test_docstrings_are_in_standard_english(problems_of_code: dict[str, list[tuple[int, str, str]]]) -> None:
-    allowed = listed(CODE_EXCEPTIONS)
     found = [
-        f"{name}:{line}: {rule}: {sentence}"
-        for name, each in problems_of_code.items()
-        for line, rule, sentence in each
-        if name not in allowed
+        f"{name}:{line}: {rule}: {sentence}" for name, each in problems_of_code.items() for line, rule, sentence in each
     ]
     assert found == []
 
@@ -251,11 +226,6 @@ def test_messages_are_in_standard_english() -> None:
 )
 def test_rules_find_messages(code: str, rule: str) -> None:
     assert [each for _, text in messages(code) for each, _ in message_problems(text)] == [rule]
-
-
-def test_code_exceptions_are_not_clean(problems_of_code: dict[str, list[tuple[int, str, str]]]) -> None:
-    clean = [name for name in sorted(listed(CODE_EXCEPTIONS)) if not problems_of_code.get(name)]
-    assert clean == [], f"remove them from {CODE_EXCEPTIONS.name}"
 
 
 @pytest.mark.parametrize(
@@ -292,7 +262,7 @@ def main(names: list[str]) -> None:
         print_counts()
         return
     of_code = code_problems()
-    for name in names or [each for each in PAGES if each not in exceptions()]:
+    for name in names or PAGES:
         for line, rule, sentence in of_code.get(name, ()):
             print(f"{name}:{line}: {rule}: {sentence[:180]}")
         for problem in problems((ROOT / name).read_text()) if name.endswith(".md") else ():
