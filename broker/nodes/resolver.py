@@ -82,21 +82,23 @@ class Resolver:
         user: str = "",
         operation: str = SEND,
         connection: object = None,
+        may_create: bool = True,
     ) -> None:
         """Find the target of *address*, or create it if allowed; *then* gets the target or an error, perhaps later.
 
-        *operation*: the operation that *user* requests there, over *connection*.
+        *operation*: the operation that *user* requests there, over *connection*. *may_create*: False for a
+        `LookupError` where a queue would be created.
         """
         place = self.place_of(address, capabilities)
         name = addresses.parse(address, capabilities).name if place is None else place.name
         if self.access is not None or operation != SEND:
             why = self.why_not_used(place, name, user, operation, connection)
-            if not why and place is None:
+            if not why and place is None and may_create:
                 why = self.why_not(user, CREATE, name)
             if why:
                 then(Forbidden(why))
                 return
-        self._find(place, name, then, user)
+        self._find(place, name, then, user, may_create=may_create)
 
     def find_for_itself(self, address: str, then: Callable[[AddressTarget | Exception], None]) -> None:
         """Find, or create, the target of *address* with the rights of the broker itself."""
@@ -123,9 +125,10 @@ class Resolver:
         self.nodes.create_queue(name, users.owned(arguments, user), made)
 
     def _find(
-        self, place: AddressTarget | None, name: str, then: Callable[[AddressTarget | Exception], None], user: str = ""
-    ) -> None:
-        reason = "" if place is not None else self._why_not_created(name)
+        self, place: AddressTarget | None, name: str, then: Callable[[AddressTarget | Exception], None],
+        user: str = "", *, may_create: bool = True,
+    ) -> None:  # fmt: skip
+        reason = "" if place is not None else self._why_not_created(name, may_create=may_create)
         if name in self.nodes.copies and not isinstance(place, Queue | ExchangeTarget):
             then(CopyLocked(name))
         elif place is not None:
@@ -162,10 +165,12 @@ class Resolver:
                 return f"{name!r} belongs to another connection"
         return self.why_not(user, operation, name)
 
-    def _why_not_created(self, address: str) -> str:
+    def _why_not_created(self, address: str, *, may_create: bool) -> str:
+        shown = address if len(address) <= 80 else address[:80] + "..."
+        if not may_create:
+            return f"there is no queue or exchange {shown!r}"
         wanted = any(fnmatchcase(address, pattern) for pattern in self.auto_create)
         if not wanted or address.startswith(("$", DYNAMIC_PREFIX, SUBSCRIPTION_PREFIX)):
-            shown = address if len(address) <= 80 else address[:80] + "..."
             return f"there is no queue {shown!r}, and it is not created automatically"
         if not address or len(address.encode()) > MAX_NAME_BYTES:
             return f"a queue's name has 1 to {MAX_NAME_BYTES} bytes, this one has {len(address.encode())}"

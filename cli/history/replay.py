@@ -67,8 +67,9 @@ def replay(
 
     A message is sent once for each queue that it was enqueued on. Messages of transactions that were not committed are
     left out, and so are internal queues (their names begin with $) unless --queue names them. Each message is
-    confirmed. Ctrl-C ends the replay and prints the --from-lsn that continues it. A replay does not delay a running
-    broker: for a slow replay, keep an archive (--archive-dir).
+    confirmed. The broker creates missing queues as for other clients (its --auto-create). Ctrl-C ends the replay and
+    prints the --from-lsn that continues it. A replay does not delay a running broker: for a slow replay, keep an
+    archive (--archive-dir).
 
     The exit status is 0 if all selected messages were accepted, 1 if some were not, and 2 if there is no log or the
     command is wrong.

@@ -110,22 +110,27 @@ def purge(tools: Tools, name: str, is_sure: bool, is_dry_run: bool) -> None:
 @click.argument("name", type=NameOf("queue"))
 @click.argument("to", type=NameOf("queue"))
 @click.option("--count", type=click.IntRange(0), help="Messages to move, the oldest first.  [default: all]")
+@click.option("--create", "may_create", is_flag=True, help="Create the queue TO if it does not exist.")
 @dry_run_option
 @with_tools
-def move(tools: Tools, name: str, to: str, count: int | None, is_dry_run: bool) -> None:
+def move(tools: Tools, name: str, to: str, count: int | None, may_create: bool, is_dry_run: bool) -> None:
     """Move messages to another address.
 
-    TO is a queue, or an exchange with a key.
+    TO is a queue, or an exchange with a key. It must exist, unless --create is given and the broker creates queues of
+    that name on first use (--auto-create).
 
     \b
     Example:
       cairnmq ctl queues move orders.dead orders --count 10
     """
+    asked: dict[str, Any] = {"to": to, "create": may_create}
     if is_dry_run:
+        if not may_create:
+            tools.client.ask("MOVE", "queue", name, {**asked, "count": 0})  # checks the target and the rights
         most = _messages(tools, name) if count is None else min(count, _messages(tools, name))
         tools.printer.done(f"would move {counted(most, 'message')} from queue {name} to {to}", {"messages": most})
         return
-    found = tools.client.ask("MOVE", "queue", name, {"to": to} if count is None else {"to": to, "count": count})
+    found = tools.client.ask("MOVE", "queue", name, asked if count is None else {**asked, "count": count})
     tools.printer.done(f"moved {counted(found['moved'], 'message')} from queue {name} to {to}", found)
 
 

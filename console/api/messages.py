@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 from ...amqp.client.plain_values import plain
@@ -127,7 +128,14 @@ async def act_on_messages(call: ApiCall) -> Any:
     by_target, failed = ({target: ids}, []) if target else await _by_origin(call, ids)
     done = 0
     for address, positions in by_target.items():
-        found = await call.session.long.ask("MOVE", "queue", call.name, {"to": address, "positions": positions})
+        asked = {"to": address, "positions": positions, "create": call.body["create"]}
+        try:
+            found = await call.session.long.ask("MOVE", "queue", call.name, asked)
+        except ApiError as error:
+            if target or error.status != HTTPStatus.NOT_FOUND:
+                raise
+            failed.append({"id": None, "text": f"{counted(len(positions), 'message')} not moved: {error.text}"})
+            continue
         done += found["moved"]
         if found["moved"] < len(positions):
             left = len(positions) - found["moved"]
@@ -170,6 +178,7 @@ MESSAGE_ENDPOINTS = (
             "action": Field("string", "The action.", required=True, choices=("retry", "move", "delete")),
             "ids": Field("array", "The positions of the messages.", required=True),
             "target": Field("string", "The address; for `retry`, by default the queue of origin.", default=""),
+            "create": Field("boolean", "Create the target on first use.", default=False),
         },
     ),
     Endpoint("GET", "/queues/{name}/messages/{position}", "Show a message with up to 64 KiB of its body", read_message),

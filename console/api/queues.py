@@ -54,7 +54,7 @@ async def purge_queue(call: ApiCall) -> Any:
 
 
 async def move_messages(call: ApiCall) -> Any:
-    asked = {"to": call.body["target"]}
+    asked = {"to": call.body["target"], "create": call.body["create"]}
     if call.body["count"]:
         asked["count"] = call.body["count"]
     found = await call.session.long.ask("MOVE", "queue", call.name, asked)
@@ -90,6 +90,7 @@ QUEUE_ENDPOINTS = (
         body={
             "target": Field("string", "The address.", required=True),
             "count": Field("integer", "The number of messages; 0 for all.", default=0),
+            "create": Field("boolean", "Create the target on first use.", default=False),
         },
     ),
 )  # fmt: skip

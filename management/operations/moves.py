@@ -26,7 +26,7 @@ from ...broker.transactions.dead_letters import Returns
 from ...store.contract.dequeue_reason import Why
 from ..protocol.call import Call
 from ..protocol.entity import Operation, Type
-from ..protocol.request import BAD_REQUEST, CONFLICT, FORBIDDEN, NOT_FOUND, Refusal, number, only, shown, text
+from ..protocol.request import BAD_REQUEST, CONFLICT, FORBIDDEN, NOT_FOUND, Refusal, flag, number, only, shown, text
 
 MOST_POSITIONS = 1000
 AT_ONCE = 64
@@ -52,9 +52,10 @@ class MoveOperation:
 
     def operation(self, of: Type) -> Operation:
         return Operation(
-            "MOVE", ("to", "count", "positions"),
+            "MOVE", ("to", "count", "positions", "create"),
             "Moves the messages that are on the queue at the start, or the first `count` of them, to the address `to`; "
-            "`moved` is their number. `positions` selects up to 1000 messages instead; 409 for a replicated queue. "
+            "`moved` is their number. 404 without the address; with `create` true or absent, a queue is created there "
+            "on first use. `positions` selects up to 1000 messages instead; 409 for a replicated queue. "
             "Messages that the target does not accept, or that a consumer or a transaction holds, stay. "
             "Ends early if the requester's connection closes.",
             partial(self._move, of),
@@ -80,8 +81,8 @@ class MoveOperation:
 
     def _move(self, of: Type, call: Call) -> None:
         asked = call.request.map()
-        only(asked, "to", "count", "positions")
-        to = text(asked, "to")
+        only(asked, "to", "count", "positions", "create")
+        to, may_create = text(asked, "to"), flag(asked, "create", True)
         most = number(asked, "count", 1 << 62, 1 << 62)
         queue: Queue = of.wanted(call, RECEIVE)
         call.check_address(SEND, to)
@@ -106,7 +107,8 @@ class MoveOperation:
                 _Mover(self._mover, call, queue, place, min(most, queue.messages), positions).begin()
 
         wish = call.link.wish
-        self._mover.resolver.find(to, call.then(found), user=wish.user, connection=wish.connection)
+        then = call.then(found)
+        self._mover.resolver.find(to, then, user=wish.user, connection=wish.connection, may_create=may_create)
 
 
 def positions_in(asked: Mapping[str, Any]) -> deque[int] | None:

@@ -74,11 +74,33 @@ def test_queues_come_are_looked_at_and_go(running: BrokerProcess) -> None:
     assert [message["body-text"] for message in messages] == ["one", "two"]
     assert messages[0]["application-properties"] == {"n": 1}
     assert "three" in ctl(running, "queues", "peek", "orders")
-    assert document(running, "queues", "move", "orders", "others", "--count", "1")["moved"] == 1
+    assert document(running, "queues", "move", "orders", "others", "--count", "1", "--create")["moved"] == 1
     assert ctl(running, "queues", "purge", "orders") == "purged 2 messages from queue orders\n"
     assert "has 1 message (409)" in ctl(running, "queues", "delete", "others", "--if-empty", status=1)
     assert ctl(running, "queues", "delete", "others") == "deleted queue others\n"
     ctl(running, "queues", "delete", "orders")
+
+
+def test_move_creates_no_queue_unless_asked(running: BrokerProcess) -> None:
+    """A misspelled target is an error, also of a dry run, and for an exchange with a key."""
+    send(running, "waiting", "one", "two")
+    for target in ("nope", "nope/key"):
+        expected = (
+            f"cairnmq: move queue waiting: there is no queue or exchange '{target}' (404); create it first, or give "
+            "--create\n"
+        )
+        for dry_run in ((), ("--dry-run",)):
+            assert ctl(running, "queues", "move", "waiting", target, *dry_run, status=1) == expected
+    missing_source = "cairnmq: move queue none: not found (404)\n"
+    assert ctl(running, "queues", "move", "none", "nope", status=1) == missing_source
+    would = "would move 2 messages from queue waiting to nope\n"
+    assert ctl(running, "queues", "move", "waiting", "nope", "--create", "--dry-run") == would
+    names = {one["name"]: one["messages"] for one in document(running, "queues", "list")}
+    assert (names["waiting"], "nope" in names) == (2, False)
+    assert document(running, "queues", "move", "waiting", "nope", "--create")["moved"] == 2
+    assert document(running, "queues", "show", "nope")["messages"] == 2
+    for name in ("waiting", "nope"):
+        ctl(running, "queues", "delete", name)
 
 
 def test_long_requests_are_split_into_the_frames_that_the_broker_takes(tmp_path: Path) -> None:

@@ -88,6 +88,39 @@ def test_selected_messages_are_moved_and_the_rest_stays_in_order(root: ApiClient
     root.done("DELETE", "/queues/orders-moved")
 
 
+def test_move_creates_no_target_unless_asked(root: ApiClient, queue: str) -> None:
+    publish(root, queue, "one")
+    path = f"/queues/{encoded(queue)}"
+    ids = positions(root, queue)
+    selected = {"action": "move", "ids": ids, "target": "orders-nowhere"}
+    for address, body in (("move", {"target": "orders-nowhere"}), ("messages/actions", selected)):
+        refused = root.api("POST", f"{path}/{address}", body)
+        assert (refused.status, b"there is no queue or exchange 'orders-nowhere'" in refused.body) == (404, True)
+    assert root.api("GET", "/queues/orders-nowhere").status == 404
+    assert root.done("POST", f"{path}/messages/actions", {**selected, "create": True}) == {"done": 1, "failed": []}
+    assert root.get("/queues/orders-nowhere")["messages"] == 1
+    root.done("DELETE", "/queues/orders-nowhere")
+
+
+def test_retry_into_a_deleted_queue_keeps_the_message(root: ApiClient, queue: str) -> None:
+    root.done("POST", "/queues", {"name": "orders-short-lived", "arguments": {
+        "message-ttl-ms": 1, "expiry-address": queue
+    }})  # fmt: skip
+    publish(root, "orders-short-lived", "late")
+    deadline = time.monotonic() + DEADLINE_S
+    while not (there := positions(root, queue)):
+        assert time.monotonic() < deadline, "the message did not expire"
+    (position,) = there
+    root.done("DELETE", "/queues/orders-short-lived")
+    path, asked = f"/queues/{encoded(queue)}/messages/actions", {"action": "retry", "ids": [position]}
+    found = root.done("POST", path, asked)
+    text = "1 message not moved: there is no queue or exchange 'orders-short-lived'"
+    assert found == {"done": 0, "failed": [{"id": None, "text": text}]}
+    assert positions(root, queue) == [position]
+    assert root.done("POST", path, {**asked, "create": True})["done"] == 1
+    root.done("DELETE", "/queues/orders-short-lived")
+
+
 def test_retry_without_origin_is_reported(root: ApiClient, queue: str) -> None:
     publish(root, queue, "never dead-lettered")
     (position,) = positions(root, queue)

@@ -175,6 +175,18 @@ def test_a_move_that_can_not_be(manager: Manager, peer: Peer, body: Any, status:
     assert bodies(peer, "orders") == ["one"]
 
 
+def test_move_without_create_refuses_a_missing_target(manager: Manager, peer: Peer) -> None:
+    peer.put(peer.sender("orders"), ["one", "two"])
+    for target in ("other", "none/key"):
+        refused = manager.ask("MOVE", "queue", "orders", {"to": target, "create": False})
+        assert (refused.status, refused.text) == (404, f"there is no queue or exchange {target!r}")
+    assert manager.ask("READ", "queue", "other").status == 404
+    assert manager.ask("MOVE", "queue", "orders", {"to": "other", "create": 1}).status == 400
+    manager.ask("CREATE", "queue", "other")
+    assert manager.ask("MOVE", "queue", "orders", {"to": "other", "create": False}).body == {"moved": 2}
+    assert bodies(peer, "other") == ["one", "two"]
+
+
 def test_a_queue_that_is_deleted_meanwhile(manager: Manager, peer: Peer, broker: RunningBroker) -> None:
     peer.put(peer.sender("orders"), [str(number) for number in range(500)])
     asked = []

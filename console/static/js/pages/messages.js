@@ -132,8 +132,8 @@ export function messageState(one) {
 
 /** Asks about an action on selected messages and runs it: retry, move or delete. */
 export function act(view, queue, ids, action, done) {
-  const run = async (target) => {
-    const answer = await view.api.post(path`/queues/${queue}/messages/actions`, { action, ids, target });
+  const run = async (target, create) => {
+    const answer = await view.api.post(path`/queues/${queue}/messages/actions`, { action, ids, target, create });
     const number = answer.done ?? answer.moved ?? answer.count ?? ids.length;
     toast(`${{ retry: "Retried", move: "Moved", delete: "Deleted" }[action]} ${amount(number, "message")}`);
     for (const failure of (answer.failed ?? []).slice(0, 3)) toast(failure.text ?? `Message ${failure.id ?? failure} stays.`, "warning");
@@ -146,6 +146,8 @@ export function act(view, queue, ids, action, done) {
   const isRetry = action === "retry";
   const { close } = dialog(isRetry ? "Retry messages" : "Move messages", () => [
     noteBox("info", isRetry ? `${amount(ids.length, "message")} will go back to the queue where each came from, unless you name another address.` : `${amount(ids.length, "message")} will go to this address.`),
-    form({ label: isRetry ? "Retry" : "Move", cancel: () => close(), fields: [{ name: "target", label: isRetry ? "Other address" : "To the address", required: !isRetry }],
-      submit: async ({ target }) => { await run(target); close(); } }).element]);
+    form({ label: isRetry ? "Retry" : "Move", cancel: () => close(), fields: [
+      { name: "target", label: isRetry ? "Other address" : "To the address", required: !isRetry },
+      { name: "create", label: "Create the queue if it does not exist", type: "checkbox" },
+    ], submit: async ({ target, create }) => { await run(target, create); close(); } }).element]);
 }

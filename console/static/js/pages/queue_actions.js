@@ -37,6 +37,7 @@ export function askMove(view, queue, done) {
     label: "Move", cancel: () => close(),
     fields: [
       { name: "target", label: "To the address", required: true, help: "A queue, or an exchange and a key, as a client would name it." },
+      { name: "create", label: "Create the queue if it does not exist", type: "checkbox" },
       { name: "count", label: "At most", type: "number", help: "Empty: all messages that are on the queue now." },
     ],
     submit: async (entered) => {
