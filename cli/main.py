@@ -18,6 +18,7 @@ from ..base.private_files import tighten_umask
 from .common.signals import status_of
 from .common.statuses import error_status
 from .options.common_options import CommonGroup, log_options, output_options, url_option, user_option, with_color
+from .options.examples import example
 
 
 class _Entry(NamedTuple):
@@ -126,7 +127,7 @@ class LazyGroup(CommonGroup):
         assert isinstance(found, click.Command)
         with_color(found)
         if COMMANDS[cmd_name].example:
-            found.epilog = f"\b\nExample:\n  cairnmq {COMMANDS[cmd_name].example}"
+            found.epilog = example(COMMANDS[cmd_name].example)
         return found
 
 

@@ -16,6 +16,7 @@ from ..common.login_options import checked_url, login_of
 from ..common.units import Duration
 from ..options.common_options import CommonGroup, ca_option, output_options, url_option, user_option
 from ..options.confirmation import confirm, destructive
+from ..options.examples import example
 from ..options.subjects import CONNECTION, option
 from .completion import NameOf
 from .ctl_client import ManagementClient, SilentMembers
@@ -159,14 +160,14 @@ def list_all(
         click.echo(f"cluster: {unheard}", err=True)
 
 
-def group_of(type: str, plural: str, text: str) -> click.Group:
-    """A group with `list` and `show`."""
+def group_of(type: str, plural: str, text: str, name: str) -> click.Group:
+    """Return a group with `list` and `show`. *name*: the entity in the example of `show`."""
 
     @ctl.group(plural, cls=CommonGroup, help=text)
     @connection_options
     def group(**_: Any) -> None: ...
 
-    @group.command("list")
+    @group.command("list", epilog=example(f"ctl {plural} list --output csv"))
     @click.option("--like", default="*", show_default=True, help="Name pattern.")
     @click.option("--internal", is_flag=True, help="Include internal ones.")
     @_CLUSTER
@@ -179,7 +180,7 @@ def group_of(type: str, plural: str, text: str) -> click.Group:
         rows = (row for row in tools.client.rows(type, internal=internal) if fnmatchcase(row["name"], like))
         tools.printer.rows(rows, COLUMNS[type])
 
-    @group.command("show")
+    @group.command("show", epilog=example(f"ctl {plural} show {name}"))
     @click.argument("name", type=NameOf(type))
     @with_tools
     def show(tools: Tools, name: str) -> None:
@@ -189,10 +190,10 @@ def group_of(type: str, plural: str, text: str) -> click.Group:
     return group
 
 
-def deleting(group: click.Group, type: str, name: str = "delete", text: str = "Delete it.") -> None:
-    """Add the command that deletes one."""
+def deleting(group: click.Group, type: str, text: str, name: str) -> None:
+    """Add the command that deletes an entity. *name*: the one in the example."""
 
-    @group.command(name, help=text)
+    @group.command("delete", help=text, epilog=example(f"ctl {group.name} delete {name}"))
     @click.argument("name", type=NameOf(type))
     @destructive
     @with_tools
@@ -232,7 +233,7 @@ def for_singles() -> None:
             else:
                 tools.printer.one(tools.client.ask("READ", type, type))
 
-        ctl.command(type, help=text)(_CLUSTER(with_tools(show)))
+        ctl.command(type, help=text, epilog=example(f"ctl {type}"))(_CLUSTER(with_tools(show)))
 
 
 for_singles()
@@ -245,6 +246,10 @@ def reload(tools: Tools) -> None:
 
     Revocation lists are included. Of the options in the configuration file, a reload applies those that can change at
     run time; `cairnmq config show` lists them.
+
+    \b
+    Example:
+      cairnmq ctl reload
     """
     found = tools.client.ask("RELOAD", "broker", "broker")
     tools.printer.done(f"reloaded; closed {counted(found['gone'], 'connection or link', 'connections and links')}")

@@ -5,17 +5,22 @@ from __future__ import annotations
 import click
 
 from ..options.confirmation import destructive
+from ..options.examples import example
 from .ctl import Tools, group_of, with_tools
 
-connections = group_of("connection", "connections", "Manage connections of clients.")
-sessions = group_of("session", "sessions", "Show sessions of clients.")
-links = group_of("link", "links", "Manage links of clients.")
-users = group_of("user", "users", "Show users, their usage and quotas.")
-transactions = group_of("transaction", "transactions", "Manage open and in-doubt transactions.")
+connections = group_of("connection", "connections", "Manage connections of clients.", "3")
+sessions = group_of("session", "sessions", "Show sessions of clients.", "3.0")
+links = group_of("link", "links", "Manage links of clients.", "3.7")
+users = group_of("user", "users", "Show users, their usage and quotas.", "anna")
+_XID = "0b5f"
+transactions = group_of("transaction", "transactions", "Manage open and in-doubt transactions.", _XID)
 
 
-def _closing(group: click.Group, type: str) -> None:
-    @group.command("close", help=f"Close a {type} by its identity.\n\nUnsettled messages are requeued.")
+def _closing(group: click.Group, type: str, identity: str) -> None:
+    """Add the command that closes a connection or link. *identity*: that of the example."""
+    text = f"Close a {type} by its identity.\n\nUnsettled messages are requeued."
+
+    @group.command("close", help=text, epilog=example(f'ctl {type}s close {identity} --reason "maintenance"'))
     @click.argument("identity")
     @click.option("--reason", help="Reason for the client.")
     @destructive
@@ -27,14 +32,14 @@ def _closing(group: click.Group, type: str) -> None:
         tools.printer.done(f"closing {type} {identity}")
 
 
-_closing(connections, "connection")
-_closing(links, "link")
+_closing(connections, "connection", "3")
+_closing(links, "link", "3.7")
 
 
 def _ending(verb: str, operation: str, text: str, done: str, body: dict[str, bool] | None = None) -> None:
     operation_words = "roll back" if verb in ("rollback", "cancel") else verb
 
-    @transactions.command(verb, help=text)
+    @transactions.command(verb, help=text, epilog=example(f"ctl transactions {verb} {_XID}"))
     @click.argument("xid")
     @destructive
     @with_tools

@@ -6,14 +6,14 @@ import click
 
 from .ctl import Tools, deleting, group_of, with_tools
 
-connectors = group_of("connector", "connectors", "Manage connections to other brokers.")
-link_routes = group_of("link-route", "link-routes", "Manage link routes.")
-auto_links = group_of("auto-link", "auto-links", "Manage bridges between queues and addresses.")
-routers = group_of("router", "routers", "Show connected brokers.")
+connectors = group_of("connector", "connectors", "Manage connections to other brokers.", "hub")
+link_routes = group_of("link-route", "link-routes", "Manage link routes.", '"hub.*"')
+auto_links = group_of("auto-link", "auto-links", "Manage bridges between queues and addresses.", "orders-in")
+routers = group_of("router", "routers", "Show connected brokers.", "mq2")
 
-deleting(connectors, "connector", text="Delete a connector.")
-deleting(link_routes, "link-route", text="Delete a link route.")
-deleting(auto_links, "auto-link", text="Delete an auto-link.")
+deleting(connectors, "connector", "Delete a connector.", "hub")
+deleting(link_routes, "link-route", "Delete a link route.", '"hub.*"')
+deleting(auto_links, "auto-link", "Delete an auto-link.", "orders-in")
 
 
 @connectors.command("create")
@@ -24,6 +24,10 @@ def create_connector(tools: Tools, name: str, target: str) -> None:
     """Keep a connection to another container.
 
     URL is as in --connect-to of the broker. Files in it are names in the broker's --secrets-dir.
+
+    \b
+    Example:
+      cairnmq ctl connectors create hub "amqps://site-b@hub.example.org?password-file=hub-password"
     """
     tools.client.ask("CREATE", "connector", name, {"url": target})
     tools.printer.done(f"created connector {name}")
@@ -36,7 +40,12 @@ def create_connector(tools: Tools, name: str, target: str) -> None:
 @click.option("--strip", default="", help="Prefix to remove from addresses.")
 @with_tools
 def create_link_route(tools: Tools, pattern: str, connector: str, direction: str, strip: str) -> None:
-    """Route links by address pattern."""
+    """Route links by address pattern.
+
+    \b
+    Example:
+      cairnmq ctl link-routes create "hub.*" hub --strip hub.
+    """
     body = {"connector": connector, "direction": direction, "strip": strip}
     tools.client.ask("CREATE", "link-route", pattern, body)
     tools.printer.done(f"created link route {pattern}")
@@ -53,6 +62,10 @@ def create_auto_link(tools: Tools, name: str, direction: str, address: str, conn
     """Bridge a queue over a connector.
 
     in: messages come from the other container to the queue ADDRESS; out: they go there.
+
+    \b
+    Example:
+      cairnmq ctl auto-links create orders-in in orders hub
     """
     body = {"direction": direction, "address": address, "connector": connector, "external": external}
     tools.client.ask("CREATE", "auto-link", name, body)

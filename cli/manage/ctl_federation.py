@@ -10,10 +10,10 @@ from ...base.texts import counted
 from ..options.confirmation import destructive
 from .ctl import Tools, arguments_option, deleting, group_of, with_tools
 
-followings = group_of("following", "followings", "Manage federated queues (downstream).")
-followers = group_of("follower", "followers", "Show downstream sites of queues.")
+followings = group_of("following", "followings", "Manage federated queues (downstream).", "orders")
+followers = group_of("follower", "followers", "Show downstream sites of queues.", "site-b")
 
-deleting(followings, "following", text="Delete a federated queue and its messages.")
+deleting(followings, "following", "Delete a federated queue and its messages.", "orders")
 
 
 @followings.command("create")
@@ -26,6 +26,10 @@ def create_following(tools: Tools, name: str, connector: str, source: str, argum
     """Copy a queue of another site.
 
     NAME follows the queue of that name at the broker of CONNECTOR. The arguments apply when NAME is promoted.
+
+    \b
+    Example:
+      cairnmq ctl followings create orders hub
     """
     body = {"connector": connector, "source": source or name, "arguments": arguments}
     tools.client.ask("CREATE", "following", name, body)
@@ -41,6 +45,10 @@ def take_over(tools: Tools, name: str, force: bool, is_sure: bool, is_dry_run: b
     """Promote a federated queue to a normal queue.
 
     The source is not contacted: fence it first, or both sites deliver the same messages.
+
+    \b
+    Example:
+      cairnmq ctl followings take-over orders
     """
     change = f"promote {name}, whose source must not serve clients any more"
     if tools.is_stopped(change, "following", name, is_sure=is_sure, is_dry_run=is_dry_run):
@@ -56,7 +64,12 @@ def take_over(tools: Tools, name: str, force: bool, is_sure: bool, is_dry_run: b
 @destructive
 @with_tools
 def begin_anew(tools: Tools, name: str, is_sure: bool, is_dry_run: bool) -> None:
-    """Drop the copy and copy the source again."""
+    """Drop the copy and copy the source again.
+
+    \b
+    Example:
+      cairnmq ctl followings begin-anew orders
+    """
     change = f"drop the messages of {name} and copy its source again"
     if tools.is_stopped(change, "following", name, is_sure=is_sure, is_dry_run=is_dry_run):
         return

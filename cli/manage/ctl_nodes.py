@@ -15,17 +15,18 @@ from .completion import NameOf
 from .ctl import Tools, arguments_option, deleting, group_of, with_tools
 from .ctl_client import readable
 
-queues = group_of("queue", "queues", "Manage queues.")
-exchanges = group_of("exchange", "exchanges", "Manage exchanges.")
+queues = group_of("queue", "queues", "Manage queues.", "orders")
+exchanges = group_of("exchange", "exchanges", "Manage exchanges.", "amq.topic")
 group_of(
     "binding", "bindings", "Show bindings.\n\nNames are EXCHANGE/QUEUE/KEY, percent-encoded. `cairnmq ctl exchanges "
-    "bind` and `unbind` create and delete bindings.",
-)
+    "bind` and `unbind` create and delete bindings.", "amq.topic/invoices/invoice.%23",
+)  # fmt: skip
 templates = group_of(
-    "template", "templates", "Manage queue arguments by name pattern.\n\nThey apply to queues created on first use."
-)
-deleting(exchanges, "exchange", text="Delete an exchange and its bindings.")
-deleting(templates, "template", text="Delete it. Existing queues do not change.")
+    "template", "templates", "Manage queue arguments by name pattern.\n\nThey apply to queues created on first use.",
+    '"orders.*"',
+)  # fmt: skip
+deleting(exchanges, "exchange", "Delete an exchange and its bindings.", "news")
+deleting(templates, "template", "Delete it. Existing queues do not change.", '"orders.*"')
 _TRANSIENT = click.option("--transient", is_flag=True, help="Not durable.")
 MESSAGE_COLUMNS = ("position", "id", "size", "redelivered", "properties", "application-properties", "body")
 
@@ -74,7 +75,12 @@ def _messages(tools: Tools, queue: str) -> int:
 @destructive
 @with_tools
 def delete_queue(tools: Tools, name: str, if_unused: bool, if_empty: bool, is_sure: bool, is_dry_run: bool) -> None:
-    """Delete a queue and its messages."""
+    """Delete a queue and its messages.
+
+    \b
+    Example:
+      cairnmq ctl queues delete orders --if-empty
+    """
     if _is_stopped(tools, f"delete queue {name} with {{}}", name, is_sure, is_dry_run):
         return
     tools.client.ask("DELETE", "queue", name, {"if-unused": if_unused, "if-empty": if_empty})
@@ -99,6 +105,10 @@ def purge(tools: Tools, name: str, is_sure: bool, is_dry_run: bool) -> None:
     """Remove the messages of a queue.
 
     Messages that consumers have acquired stay.
+
+    \b
+    Example:
+      cairnmq ctl queues purge orders --dry-run
     """
     if _is_stopped(tools, f"purge {{}} from queue {name}", name, is_sure, is_dry_run):
         return
@@ -157,7 +167,12 @@ def peek(tools: Tools, queue: str, count: int, body_bytes: int) -> None:
 @arguments_option
 @with_tools
 def create_exchange(tools: Tools, name: str, kind: str, transient: bool, arguments: Mapping[str, Any]) -> None:
-    """Create an exchange."""
+    """Create an exchange.
+
+    \b
+    Example:
+      cairnmq ctl exchanges create news --type topic
+    """
     body = {"exchange-type": kind, "durable": not transient, "arguments": arguments}
     tools.client.ask("CREATE", "exchange", name, body)
     tools.printer.done(f"created exchange {name}")
@@ -206,7 +221,12 @@ def unbind(tools: Tools, exchange: str, queue: str, key: str, is_sure: bool, is_
 @arguments_option
 @with_tools
 def create_template(tools: Tools, pattern: str, arguments: Mapping[str, Any]) -> None:
-    """Set arguments of queues by name pattern."""
+    """Set arguments of queues by name pattern.
+
+    \b
+    Example:
+      cairnmq ctl templates create "orders.*" -a max-messages=1000
+    """
     tools.client.ask("CREATE", "template", pattern, {"arguments": arguments})
     tools.printer.done(f"created template {pattern}")
 
@@ -216,6 +236,11 @@ def create_template(tools: Tools, pattern: str, arguments: Mapping[str, Any]) ->
 @arguments_option
 @with_tools
 def update_template(tools: Tools, pattern: str, arguments: Mapping[str, Any]) -> None:
-    """Replace the arguments for new queues."""
+    """Replace the arguments for new queues.
+
+    \b
+    Example:
+      cairnmq ctl templates update "orders.*" -a max-messages=5000
+    """
     tools.client.ask("UPDATE", "template", pattern, {"arguments": arguments})
     tools.printer.done(f"changed template {pattern}")

@@ -43,7 +43,12 @@ _iterations = click.option(
 @_file
 @_iterations
 def add(name: str, path: str, iterations: int) -> None:
-    """Add a user; create the file if needed."""
+    """Add a user; create the file if needed.
+
+    \b
+    Example:
+      cairnmq users add anna --users-file ./users
+    """
     why = users_file.why_no_name(name)
     if why:
         raise CairnError(f"user {name!r}", why, "choose another name")
@@ -64,7 +69,12 @@ def add(name: str, path: str, iterations: int) -> None:
 @_file
 @_iterations
 def password(name: str, path: str, iterations: int) -> None:
-    """Change the password of a user."""
+    """Change the password of a user.
+
+    \b
+    Example:
+      cairnmq users password anna --users-file ./users
+    """
     _known(users_file.read(path), name, path)
     kept = _new_password(name, iterations)
 
@@ -84,6 +94,10 @@ def remove(name: str, path: str, is_sure: bool, is_dry_run: bool) -> None:
     """Remove a user.
 
     Connections of the user stay open until `cairnmq ctl reload`.
+
+    \b
+    Example:
+      cairnmq users remove anna --users-file ./users
     """
     _known(users_file.read(path), name, path)
     if is_dry_run:
@@ -102,7 +116,12 @@ def remove(name: str, path: str, is_sure: bool, is_dry_run: bool) -> None:
 @users.command("list")
 @_file
 def list_users(path: str) -> None:
-    """List users."""
+    """List users.
+
+    \b
+    Example:
+      cairnmq users list --users-file ./users
+    """
     for name in users_file.read(path).accounts:
         print(name)
 
@@ -114,6 +133,10 @@ def check(name: str | None, path: str) -> None:
     """Check the file, or a password of NAME.
 
     The file must be complete and readable by its owner only.
+
+    \b
+    Example:
+      cairnmq users check --users-file ./users
     """
     found = users_file.read(path)
     mode = stat.S_IMODE(os.stat(path).st_mode)

@@ -33,7 +33,12 @@ def cluster_lab(context: click.Context, name: str) -> None:
 @click.option("--no-crypto", is_flag=True, help="Disable encryption and authentication.")
 @click.pass_obj
 def up(lab: Lab, nodes: int, token_ms: int, mtu: int, no_crypto: bool) -> None:
-    """Start a lab of NODES nodes, and remove the previous one."""
+    """Start a lab of NODES nodes, and remove the previous one.
+
+    \b
+    Example:
+      cairnmq cluster-lab up 3
+    """
     lab.up(LabOptions(nodes, token_ms, not no_crypto, mtu))
     _tell(lab)
 
@@ -41,14 +46,24 @@ def up(lab: Lab, nodes: int, token_ms: int, mtu: int, no_crypto: bool) -> None:
 @cluster_lab.command()
 @click.pass_obj
 def down(lab: Lab) -> None:
-    """Stop the daemons, and remove the lab."""
+    """Stop the daemons, and remove the lab.
+
+    \b
+    Example:
+      cairnmq cluster-lab down
+    """
     lab.down()
 
 
 @cluster_lab.command()
 @click.pass_obj
 def status(lab: Lab) -> None:
-    """Show the membership as each node sees it."""
+    """Show the membership as each node sees it.
+
+    \b
+    Example:
+      cairnmq cluster-lab status
+    """
     _tell(lab)
 
 
@@ -56,7 +71,12 @@ def status(lab: Lab) -> None:
 @_NODE
 @click.pass_obj
 def kill(lab: Lab, node: int) -> None:
-    """Kill a node's daemon (SIGKILL)."""
+    """Kill a node's daemon (SIGKILL).
+
+    \b
+    Example:
+      cairnmq cluster-lab kill 2
+    """
     lab.kill(node)
 
 
@@ -64,7 +84,12 @@ def kill(lab: Lab, node: int) -> None:
 @_NODE
 @click.pass_obj
 def stop(lab: Lab, node: int) -> None:
-    """Stop a node's daemon gracefully."""
+    """Stop a node's daemon gracefully.
+
+    \b
+    Example:
+      cairnmq cluster-lab stop 2
+    """
     lab.stop(node)
 
 
@@ -72,7 +97,12 @@ def stop(lab: Lab, node: int) -> None:
 @_NODE
 @click.pass_obj
 def start(lab: Lab, node: int) -> None:
-    """Start a node's daemon again."""
+    """Start a node's daemon again.
+
+    \b
+    Example:
+      cairnmq cluster-lab start 2
+    """
     lab.start(node)
 
 
@@ -80,7 +110,12 @@ def start(lab: Lab, node: int) -> None:
 @_NODE
 @click.pass_obj
 def pause(lab: Lab, node: int) -> None:
-    """Suspend a node's daemon (SIGSTOP)."""
+    """Suspend a node's daemon (SIGSTOP).
+
+    \b
+    Example:
+      cairnmq cluster-lab pause 2
+    """
     lab.pause(node)
 
 
@@ -88,7 +123,12 @@ def pause(lab: Lab, node: int) -> None:
 @_NODE
 @click.pass_obj
 def resume(lab: Lab, node: int) -> None:
-    """Resume a suspended daemon."""
+    """Resume a suspended daemon.
+
+    \b
+    Example:
+      cairnmq cluster-lab resume 2
+    """
     lab.resume(node)
 
 
@@ -96,7 +136,12 @@ def resume(lab: Lab, node: int) -> None:
 @click.argument("sides", nargs=-1, required=True, metavar="SIDE...")
 @click.pass_obj
 def partition(lab: Lab, sides: tuple[str, ...]) -> None:
-    """Partition the nodes: each SIDE is a list such as 1,2. The other nodes form one more side."""
+    """Partition the nodes: each SIDE is a list such as 1,2. The other nodes form one more side.
+
+    \b
+    Example:
+      cairnmq cluster-lab partition 1,2 3
+    """
     try:
         parted = [[int(node) for node in side.split(",")] for side in sides]
     except ValueError:
@@ -109,14 +154,24 @@ def partition(lab: Lab, sides: tuple[str, ...]) -> None:
 @click.option("--in", "ingress", is_flag=True, help="Drop frames that the node receives instead of those it sends.")
 @click.pass_obj
 def cut(lab: Lab, node: int, ingress: bool) -> None:
-    """Drop all packets in one direction: those that the node sends."""
+    """Drop all packets in one direction: those that the node sends.
+
+    \b
+    Example:
+      cairnmq cluster-lab cut 2
+    """
     lab.cut(node, egress=not ingress)
 
 
 @cluster_lab.command()
 @click.pass_obj
 def heal(lab: Lab) -> None:
-    """Remove all partitions and cuts."""
+    """Remove all partitions and cuts.
+
+    \b
+    Example:
+      cairnmq cluster-lab heal
+    """
     lab.heal()
 
 
@@ -128,7 +183,12 @@ def heal(lab: Lab) -> None:
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
 def run(lab: Lab, node: int, command: tuple[str, ...]) -> None:
-    """Run COMMAND in the network namespace of a node; the other nodes have the addresses 10.77.0.NODE."""
+    """Run COMMAND in the network namespace of a node; the other nodes have the addresses 10.77.0.NODE.
+
+    \b
+    Example:
+      cairnmq cluster-lab run 1 cairnmq broker --store-dir ./data
+    """
     words = lab.command(node, command[1:] if command[0] == "--" else command)
     sys.stdout.flush()
     try:
