@@ -25,6 +25,10 @@ def _again(kind: type[CairnError], said: str, fields: dict[str, Any]) -> CairnEr
     return error
 
 
+class InvalidOption(CairnError):
+    """The value of an option, of an environment variable or in a configuration file is invalid: exit status 2."""
+
+
 class MissingPath(CairnError):
     """A file or directory that the user named does not exist: an invalid argument, with exit status 2."""
 

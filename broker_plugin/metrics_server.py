@@ -160,7 +160,7 @@ class MetricsServer:
         *token_file*: the file with the token that /metrics requires; empty for none.
         """
         self._host = host
-        self._token = _read_token(token_file) if token_file else b""
+        self._token = read_token(token_file) if token_file else b""
         self._health = health
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
@@ -230,7 +230,7 @@ class MetricsServer:
 _CHALLENGE = (("WWW-Authenticate", "Bearer"),)
 
 
-def _read_token(path: str) -> bytes:
+def read_token(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             token = file.read(MOST_TOKEN_BYTES + 1).strip()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import uvicorn
 
-from ..base.errors import CairnError
+from ..base.errors import CairnError, InvalidOption
 from .app import Console
 from .http.protocol import MOST_HEAD_BYTES, TimedProtocol
 from .session.options import ConsoleOptions
@@ -62,7 +62,9 @@ def serve(options: ConsoleOptions, sock: socket.socket, on_start: Callable[[uvic
         config.load()
     except (OSError, ssl.SSLError) as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        raise CairnError(f"web console: {options.tls_cert}", f"can't be used as a certificate: {reason}") from error
+        place = f"--tls-cert {options.tls_cert}, --tls-key {options.tls_key}"
+        remedy = "give a PEM certificate and its key, unencrypted"
+        raise InvalidOption(place, f"can't be used: {reason}", remedy) from error
     server = uvicorn.Server(config)
     on_start(server)
     server.run([sock])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..base.clock import Clock
-from ..base.errors import CairnError
+from ..base.errors import InvalidOption
 from ..store.contract.options import Progress, StoreOptions
 from ..store.directory.kind import refuse_other_kind
 from ..store.mapped.memory_store import MemoryStore
@@ -16,7 +16,7 @@ def open_memory_store(
     """Return an empty store. Raises `ForeignStore` if *path*, which may be empty, holds a store whose messages last."""
     options = options or StoreOptions()
     if options.connect is not None or options.catalog is not None:
-        raise CairnError("--connect, --catalog", "the memory store keeps nothing on a server", "leave them out")
+        raise InvalidOption("--connect, --catalog", "the memory store keeps nothing on a server", "leave them out")
     refuse_archive(options, "memory")
     if path:
         refuse_other_kind(path, "memory")
@@ -24,8 +24,9 @@ def open_memory_store(
 
 
 def refuse_archive(options: StoreOptions, kind: str) -> None:
-    """Raise `CairnError` for options that require a journal."""
+    """Raise `InvalidOption` for options that require a journal."""
     if options.archive_dir is not None:
-        raise CairnError("--archive-dir", f"the {kind} store has no journal to archive", "leave it out")
+        raise InvalidOption("--archive-dir", f"the {kind} store has no journal to archive", "leave it out")
     if options.acquisitions:
-        raise CairnError("--journal-acquisitions", f"the {kind} store has no journal to write them in", "leave it out")
+        reason = f"the {kind} store has no journal to write them in"
+        raise InvalidOption("--journal-acquisitions", reason, "leave it out")

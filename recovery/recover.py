@@ -15,7 +15,7 @@ from uuid import uuid4
 from ..base.clock import Clock
 from ..base.disk.real import RealDirectory
 from ..base.disk.seam import Directory
-from ..base.errors import CairnError, CorruptJournal, ForeignStore
+from ..base.errors import CorruptJournal, ForeignStore, InvalidOption
 from ..journal.files.held_containers import Holds
 from ..journal.format.block import ACQUISITIONS, Block
 from ..journal.format.container import file_number
@@ -179,7 +179,7 @@ def _archive_directory(path: str | None, journal: Directory) -> Directory | None
     if path is None:
         return None
     if os.path.realpath(path) == os.path.realpath(journal.path):
-        raise CairnError(path, "the archive can't be the journal's own directory", "name another --archive-dir")
+        raise InvalidOption(path, "the archive can't be the journal's own directory", "name another --archive-dir")
     return RealDirectory(path, create=True)
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import click
 import msgspec
 
+from ...base.errors import InvalidOption
 from .described_options import ConfigFile, DescribedOption
-from .statuses import WrongCall
 from .units import Quantity, SizeRange
 
 MAX_FILE_BYTES = 1 << 20
@@ -22,7 +22,7 @@ _REASON = re.compile(r" - at `\$.*`$")
 
 
 def read_config(path: str, options: Mapping[str, DescribedOption], option: str = "") -> ConfigFile:
-    """Read a configuration file whose keys are those of *options*. Raises `WrongCall`.
+    """Read a configuration file whose keys are those of *options*. Raises `InvalidOption`.
 
     *option* is the option that names the file, if it is not an argument.
     """
@@ -31,24 +31,24 @@ def read_config(path: str, options: Mapping[str, DescribedOption], option: str =
         text = _read(path, place).decode("utf-8-sig")  # editors on Windows write a byte order mark
         values = tomllib.loads(text)
     except OSError as error:
-        raise WrongCall(place, f"can't be read: {error.strerror}", "name a readable file") from error
+        raise InvalidOption(place, f"can't be read: {error.strerror}", "name a readable file") from error
     except UnicodeDecodeError as error:
-        raise WrongCall(path, f"not UTF-8: {error}", "save the file as UTF-8") from error
+        raise InvalidOption(path, f"not UTF-8: {error}", "save the file as UTF-8") from error
     except RecursionError:
-        raise WrongCall(path, "invalid TOML: arrays or tables are nested too deep", "no option needs it") from None
+        raise InvalidOption(path, "invalid TOML: arrays or tables are nested too deep", "no option needs it") from None
     except tomllib.TOMLDecodeError as error:
-        raise WrongCall(path, f"invalid TOML: {error}", "correct the line; see https://toml.io") from error
+        raise InvalidOption(path, f"invalid TOML: {error}", "correct the line; see https://toml.io") from error
     file = ConfigFile(path, values, _lines(text, values))
     for key, value in values.items():
         if key not in options:
-            raise WrongCall(file.place(key), "unknown key", _nearest(key, options))
+            raise InvalidOption(file.place(key), "unknown key", _nearest(key, options))
         shown = "" if options[key].is_secret else f" = {value!r}"
         try:
             msgspec.convert(value, _toml_type(options[key]))
         except msgspec.ValidationError as error:
             reason = _REASON.sub("", str(error))
             reason = reason[:1].lower() + reason[1:]
-            raise WrongCall(f"{file.place(key)}{shown}", reason, "change the type of the value") from None
+            raise InvalidOption(f"{file.place(key)}{shown}", reason, "change the type of the value") from None
     return file
 
 
@@ -56,11 +56,11 @@ def _read(path: str, place: str) -> bytes:
     """Return the content of a regular file; a pipe could block forever."""
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
-        raise WrongCall(place, "a directory" if stat.S_ISDIR(mode) else "not a regular file", "name a TOML file")
+        raise InvalidOption(place, "a directory" if stat.S_ISDIR(mode) else "not a regular file", "name a TOML file")
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
         content = file.read(MAX_FILE_BYTES + 1)
     if len(content) > MAX_FILE_BYTES:
-        raise WrongCall(place, f"longer than {MAX_FILE_BYTES >> 20} MiB", "name a TOML file with options")
+        raise InvalidOption(place, f"longer than {MAX_FILE_BYTES >> 20} MiB", "name a TOML file with options")
     return content
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ...base.errors import CairnError
+from ...base.errors import CairnError, InvalidOption
 from ..options.subjects import SubjectOption
 
 PREFIX = "CAIRNMQ_"
@@ -61,9 +61,9 @@ class DescribedOption(SubjectOption):
         try:
             return super().process_value(ctx, value)
         except click.BadParameter as error:
-            raise CairnError(self._place(ctx, source, value), error.message.rstrip(".")) from error
+            raise InvalidOption(self._place(ctx, source, value), error.message.rstrip(".")) from error
         except CairnError as error:
-            raise CairnError(self._place(ctx, source, value), error.reason, error.remedy) from error
+            raise InvalidOption(self._place(ctx, source, value), error.reason, error.remedy) from error
 
     def _place(self, ctx: click.Context, source: ParameterSource, value: Any) -> str:
         shown = "" if self.is_secret else f" = {value!r}"

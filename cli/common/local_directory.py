@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from ...base.errors import InvalidOption
 from ...base.remote_paths import is_remote
-from .statuses import WrongCall
 
 
 class LocalDirectory(click.Path):
@@ -23,5 +23,6 @@ class LocalDirectory(click.Path):
         if is_remote(text):
             option = param.opts[0] if param is not None and param.opts[0].startswith("-") else ""
             place = f"{option} {text}".strip()
-            raise WrongCall(place, "stores and archives are on file systems only", "mount it, and name the directory")
+            reason = "stores and archives are on file systems only"
+            raise InvalidOption(place, reason, "mount it, and name the directory")
         return super().convert(value, param, ctx)

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from logging.handlers import WatchedFileHandler
 from typing import Any
 
-from ...base.errors import CairnError
+from ...base.errors import InvalidOption
 from ...base.printable import printable, printable_json
 
 ABOUT = ("connection", "link", "queue")
@@ -131,7 +131,7 @@ class _File(WatchedFileHandler):
 def begin_log(kind: str, level: str, path: str = "") -> None:
     """Log from now on: to the file at *path*, or JSON to standard error, or else to both standard streams.
 
-    Raises `CairnError` if the file can't be written.
+    Raises `InvalidOption` if the file can't be written.
     """
     handlers: list[logging.Handler]
     if path:
@@ -139,7 +139,7 @@ def begin_log(kind: str, level: str, path: str = "") -> None:
             handlers = [_File(path, encoding="utf-8", errors="backslashreplace")]
         except OSError as error:
             reason = f"can't be written: {error.strerror}"
-            raise CairnError(f"--log-file {path}", reason, "name a file in a directory of this user") from error
+            raise InvalidOption(f"--log-file {path}", reason, "name a file in a directory of this user") from error
     elif kind == "json":
         handlers = [logging.StreamHandler(sys.stderr)]
     else:

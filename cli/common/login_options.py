@@ -9,8 +9,8 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
+from ...base.errors import InvalidOption
 from ..options.common_options import PASSWORD
-from .statuses import WrongCall
 
 if TYPE_CHECKING:
     from ...amqp.client.login import BrokerLogin
@@ -38,7 +38,7 @@ def password_of(user: str) -> str:
     if password is not None:
         return password
     if not _has_terminal():  # getpass would print warnings, and read standard input visibly
-        raise WrongCall(f"user {user!r}", "no password given", f"set {PASSWORD}, or run it on a terminal")
+        raise InvalidOption(f"user {user!r}", "no password given", f"set {PASSWORD}, or run it on a terminal")
     return str(click.prompt(f"password of {user}", hide_input=True, err=True))
 
 

@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from ...base.errors import CairnError, MissingPath, NotWhole
+from ...base.errors import CairnError, NotWhole
 from ...base.printable import printable, printable_json
 from ..options.color import console_colors
 from .signals import remembered, status_of
-from .statuses import FOUND, UNREADABLE
+from .statuses import FOUND, UNREADABLE, error_status
 
 if TYPE_CHECKING:
     from ...tools.inspect.journal_check import Progress
@@ -69,7 +69,8 @@ def answering(command: _Command, failed: int = UNREADABLE) -> _Command:
 def _end_with(error: Exception, failed: int) -> None:
     """End the process with the status described in the module; an unexpected error is a defect, and raised again."""
     if isinstance(error, CairnError):
-        status = UNREADABLE if isinstance(error, MissingPath) else FOUND if isinstance(error, NotWhole) else failed
+        is_usage = error_status(error) == UNREADABLE
+        status = UNREADABLE if is_usage else FOUND if isinstance(error, NotWhole) else failed
         _end(f"cairnmq: {error}", status)
     elif isinstance(error, BrokenPipeError):
         _forget_output()

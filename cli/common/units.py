@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from ...base.errors import CairnError
-from .statuses import WrongCall
+from ...base.errors import InvalidOption
 
 _SIZES = {"": 1, "B": 1}
 for _power, _prefix in enumerate("KMGT", 1):
@@ -29,7 +28,7 @@ class Quantity(click.ParamType[int]):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         found = re.fullmatch(r"(\d{1,18}) ?([a-z]{0,3})", str(value).lower(), re.ASCII)
         if found is None or found[2] not in self._units or int(found[1]) < self._least:
-            raise WrongCall(_place(self.name, value, param), f"invalid {self.name}", self._example)
+            raise InvalidOption(_place(self.name, value, param), f"invalid {self.name}", self._example)
         return int(found[1]) * self._units[found[2]]
 
 
@@ -52,7 +51,7 @@ class Duration(click.FloatRange):
         found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?) ?([a-z]{0,2})", str(value).lower(), re.ASCII)
         if found is None or found[2] not in _TIMES:
             place = _place(self.name, value, param)
-            raise WrongCall(place, "invalid duration", "give a number with a unit, like 500ms, 30s, 2h or 7d")
+            raise InvalidOption(place, "invalid duration", "give a number with a unit, like 500ms, 30s, 2h or 7d")
         return float(super().convert(float(found[1]) * _TIMES[found[2]], param, ctx))
 
 
@@ -90,5 +89,7 @@ def host_port(option: str, text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
     if not host or not re.fullmatch(r"\d{1,5}", port, re.ASCII) or not 0 < int(port) < 65536:
-        raise CairnError(f"{option} {text}", "invalid address", "give a host and a port, such as mq2.example.org:5672")
+        raise InvalidOption(
+            f"{option} {text}", "invalid address", "give a host and a port, such as mq2.example.org:5672"
+        )
     return host, int(port)

@@ -11,7 +11,7 @@ import click
 
 from ...base.accounts import users as users_file
 from ...base.accounts.credentials import FEWEST_ITERATIONS, ITERATIONS, MOST_ITERATIONS, Credentials, make, prove
-from ...base.errors import CairnError
+from ...base.errors import CairnError, InvalidOption
 from ...base.texts import counted
 from ..options.confirmation import confirm, destructive
 
@@ -51,7 +51,7 @@ def add(name: str, path: str, iterations: int) -> None:
     """
     why = users_file.why_no_name(name)
     if why:
-        raise CairnError(f"user {name!r}", why, "choose another name")
+        raise InvalidOption(f"user {name!r}", why, "choose another name")
     if os.path.lexists(path):  # before a password is asked for
         _unknown(users_file.read(path).accounts, name, path)
     kept = _new_password(name, iterations)

@@ -24,7 +24,8 @@ from ..common.described_options import FILE, ConfigFile, options_of
 from ..common.log import set_level
 from ..common.signals import Ended
 from .announcements import announce, reporting_errors
-from .broker_options import auto_create_of, broker_options, quota_of
+from .broker_options import auto_create_of, quota_of
+from .checked_options import checked_options
 from .console_process import ConsoleProcess
 from .recovery_progress import RecoveryProgress
 from .settings import BrokerSettings
@@ -49,7 +50,7 @@ def _broker(**values: Any) -> None:
     given = BrokerSettings(**values)
     for warning in unknown_variables(broker, given.connect_to):
         announce("broker.unknown-variable", warning, logging.WARNING)
-    options = broker_options(given)
+    options = checked_options(given)
     sys.setswitchinterval(0.0005)  # else the flusher may wait 5 ms for the interpreter after each sync
     gc.freeze()  # objects that exist now live until the end
     gc.set_threshold(GARBAGE_AFTER, 20, 20)

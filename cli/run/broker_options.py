@@ -1,6 +1,6 @@
 """The options of a broker, made of the settings of `cairnmq broker`.
 
-Combinations that exclude each other raise `CairnError` with the option, the reason and the remedy.
+Combinations that exclude each other raise `InvalidOption` with the option, the reason and the remedy.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib.util import find_spec
 import click
 
 from ...amqp.links.events import Limits
-from ...base.errors import CairnError
+from ...base.errors import CairnError, InvalidOption
 from ...base.extras import install_hint
 from ...broker_plugin.options import (
     ArchiveLimits,
@@ -31,6 +31,7 @@ from ...broker_plugin.options import (
 )
 from ...router.admission.admission import AdmissionOptions
 from ...router.tls import NONE, OPTIONAL, TlsOptions
+from ..common.statuses import invalid_options
 from ..common.units import host_port
 from .connect_to import auto_links_of, targets_of
 from .settings import BrokerSettings
@@ -40,9 +41,15 @@ _EXTRAS = {"delta": ("deltalake", "delta"), "iceberg": ("pyiceberg", "iceberg")}
 
 
 def broker_options(given: BrokerSettings) -> BrokerOptions:
-    """Return the options of the broker. Raises `CairnError`."""
+    """Return the options of the broker.
+
+    Raises `InvalidOption`, and another `CairnError` for a host name that is unknown at present.
+    """
     router = _router_options(given)
-    targets = targets_of(given.connect_to, given.connect_to_password_file or "")
+    with invalid_options():
+        targets = targets_of(given.connect_to, given.connect_to_password_file or "")
+        link_routes = tuple(map(parse_link_route, given.link_route))
+        auto_links = tuple(auto_links_of(given.auto_link, targets))
     return BrokerOptions(
         given.store_dir or "",
         _store_options(given),
@@ -62,8 +69,8 @@ def broker_options(given: BrokerSettings) -> BrokerOptions:
         sidecars=_sidecars_of(given),
         export=_export_of(given),
         connect_to=tuple(targets),
-        link_routes=tuple(map(parse_link_route, given.link_route)),
-        auto_links=tuple(auto_links_of(given.auto_link, targets)),
+        link_routes=link_routes,
+        auto_links=auto_links,
         secrets_dir=given.secrets_dir or "",
         metrics_token_file=given.metrics_token_file or "",
         audit_file=given.audit_file or "",
@@ -97,7 +104,8 @@ def _store_options(given: BrokerSettings) -> StoreOptions:
     if given.store_dir is None and given.store != "memory":
         raise click.UsageError("Missing option '--store-dir' (CAIRNMQ_STORE_DIR, or store-dir in the file).")
     if given.archive_dir is None and (given.archive_max_size or given.archive_max_age):
-        raise CairnError("--archive-max-size, --archive-max-age", "there is no archive", "name one with --archive-dir")
+        place = "--archive-max-size, --archive-max-age"
+        raise InvalidOption(place, "there is no archive", "name one with --archive-dir")
     return StoreOptions(
         given.container_size,
         given.initial_containers,
@@ -158,7 +166,7 @@ def admits_anonymous(host: str, said: int, has_names: bool) -> bool:
         except (OSError, UnicodeError) as error:
             raise CairnError(f"--listen {host}", "unknown host name", "name an address of this machine") from error
     if not loopback and said < 2:
-        raise CairnError(
+        raise InvalidOption(
             f"--listen {host}",
             "everyone who reaches this address could read and write all messages",
             "give --anonymous twice to allow it, or name users with --users-file, or listen on 127.0.0.1",
@@ -186,22 +194,22 @@ def _export_of(given: BrokerSettings) -> ExportOptions | None:
 
 def _require_journal(option: str, store: str) -> None:
     if store != "journal":
-        raise CairnError(option, f"a store of kind {store} has no journal", "leave it out")
+        raise InvalidOption(option, f"a store of kind {store} has no journal", "leave it out")
 
 
 def _require_module(option: str, module: str, extra: str) -> None:
     if find_spec(module) is None:
-        raise CairnError(option, f"{module} is not installed", install_hint(extra))
+        raise InvalidOption(option, f"{module} is not installed", install_hint(extra))
 
 
 def _tls_of(given: BrokerSettings) -> TlsOptions | None:
     names = (given.tls_cert, given.tls_key, given.tls_ca, given.tls_client_certs, given.tls_crl)
     if given.tls_port is None:
         if given.tls_only or any(names):
-            raise CairnError("--tls-...", "TLS is to be spoken, and at no port", "give one with --tls-port")
+            raise InvalidOption("--tls-...", "TLS is to be spoken, and at no port", "give one with --tls-port")
         return None
     if given.tls_cert is None:
-        raise CairnError("--tls-port", "there is no certificate to show", "name one with --tls-cert")
+        raise InvalidOption("--tls-port", "there is no certificate to show", "name one with --tls-cert")
     clients = given.tls_client_certs or (OPTIONAL if given.tls_ca else NONE)
     key = given.tls_key or given.tls_cert
     return TlsOptions(given.tls_cert, key, given.tls_port, given.tls_ca or "", clients, given.tls_crl or "")
@@ -212,7 +220,7 @@ def _cluster_of(given: BrokerSettings) -> ClusterOptions | None:
     if given.cluster_name is None:
         if given.cluster_size is not None or given.cluster_force or advertise or kept is not None or silence_s:
             option = "--advertise" if advertise else "--keep-aside" if kept is not None else "--cluster-..."
-            raise CairnError(option, "no cluster is named", "name one with --cluster-name")
+            raise InvalidOption(option, "no cluster is named", "name one with --cluster-name")
         return None
     plain = tuple([host_port("--advertise", text) for text in advertise if not text.startswith(_AMQPS)])
     tls = tuple([host_port("--advertise", text[len(_AMQPS) :]) for text in advertise if text.startswith(_AMQPS)])

@@ -8,15 +8,16 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from ...base.errors import CairnError
+from ...base.errors import InvalidOption
 from ...base.texts import counted
 from ..common.config_file import read_config
 from ..common.configured_command import DEFAULT_FILE, ConfiguredCommand, config_option, sources, without_secrets
 from ..common.described_options import options_of
 from ..common.output import console, print_json, printable, remark
+from ..common.statuses import invalid_options
 from ..options.subjects import OUTPUT, SubjectOption
 from .broker import broker
-from .broker_options import broker_options
+from .checked_options import checked_options
 from .settings import BrokerSettings
 from .unknown_variables import unknown_variables
 
@@ -37,7 +38,10 @@ def config() -> None:
 @config.command("check", short_help="Check a configuration file")
 @click.argument("file", default=DEFAULT_FILE, type=click.Path())
 def check(file: str) -> None:
-    """Check the keys, values and combinations of a configuration file, together with the environment.
+    """Check a configuration file, together with the environment.
+
+    Keys, values and combinations are checked, and the files that they name: users, access rules, certificates, keys and
+    tokens. Run it as the user of the broker.
 
     \b
     Example:
@@ -47,9 +51,10 @@ def check(file: str) -> None:
     try:
         context = broker.make_context("broker", ["--config", file])
         settings = BrokerSettings(**context.params)
-        broker_options(settings)
+        with invalid_options():
+            checked_options(settings)
     except click.ClickException as error:
-        raise CairnError(file, error.format_message()) from error
+        raise InvalidOption(file, error.format_message()) from error
     _warn(settings.connect_to)
     click.echo(f"{printable(file)}: OK, {counted(len(found.values), 'option')}")
 

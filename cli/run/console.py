@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from ...base.errors import CairnError
+from ...base.errors import CairnError, InvalidOption
 from ...base.extras import install_hint
 from ..common.local_directory import LocalDirectory
 from ..common.login_options import PORTS, checked_url
@@ -89,9 +89,9 @@ def require_console(place: str) -> None:
 
 
 def check_listener(option: str, host: str, *, has_tls: bool, is_insecure: bool) -> None:
-    """Raise `CairnError` if passwords would be sent in clear text over a network."""
+    """Raise `InvalidOption` if passwords would be sent in clear text over a network."""
     if not has_tls and not is_insecure and not is_loopback(host):
-        raise CairnError(
+        raise InvalidOption(
             f"{option} {host}", "passwords would be sent in clear text over the network",
             "configure --tls-cert, or use --http-insecure behind a proxy that speaks TLS",
         )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from ...base.errors import CairnError
+from ...base.errors import InvalidOption
 from ...broker_plugin.run import RunningBroker
 from ..common.configured_command import sources, without_secrets
 from .console import check_listener, is_loopback, require_console
@@ -40,7 +40,7 @@ class ConsoleProcess:
         check_listener("--http-listen", given.http_listen, has_tls=self._is_https, is_insecure=given.http_insecure)
         if given.tls_only:
             remedy = "run `cairnmq console --url amqps://NAME:PORT` beside it, with a name of the certificate"
-            raise CairnError("--http-port", "the console can't connect to a broker with --tls-only", remedy)
+            raise InvalidOption("--http-port", "the console can't connect to a broker with --tls-only", remedy)
         from ...console.server import listening_socket
 
         assert given.http_port is not None

@@ -27,7 +27,7 @@ from ..common.configured_command import DEFAULT_FILE, sources, without_secrets
 from ..common.output import answering, bars, console, print_json, printable
 from ..common.units import Finite
 from .broker import broker
-from .broker_options import broker_options
+from .checked_options import checked_options
 from .settings import BrokerSettings
 from .unknown_variables import unknown_variables
 
@@ -58,10 +58,11 @@ class _Configuration:
                     for option, value, source in sources(context)
                 ]
                 self.settings = BrokerSettings(**context.params)
-                broker_options(self.settings)
+                checked_options(self.settings)
         except (click.ClickException, CairnError) as error:
             text = error.format_message() if isinstance(error, click.ClickException) else str(error)
-            if self.settings is None or self.settings.store_dir is not None:
+            given = self.settings
+            if given is None or given.store_dir is not None or given.store == "memory":
                 self.finding = Finding("configuration", Severity.ERROR, text, "see `cairnmq config check`")
 
     def value(self, name: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..common.statuses import WrongCall
+from ...base.errors import InvalidOption
 from ..options.subjects import INPUT, option
 
 _Command = Callable[..., Any]
@@ -32,5 +32,5 @@ def archive_option(command: _Command) -> _Command:
 def _one(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> str | None:
     if len(given) > 1:
         which = ", ".join(given)
-        raise WrongCall(f"--archive-dir {which}", f"cairnmq {context.info_name} reads one archive", "give it once")
+        raise InvalidOption(f"--archive-dir {which}", f"cairnmq {context.info_name} reads one archive", "give it once")
     return given[0] if given else None

@@ -10,6 +10,7 @@ import click
 from ...analytics.scan.journal_directory import directory_of_containers
 from ...analytics.scan.selection import Selection, queue_ids_named
 from ...base.clock import SystemClock
+from ...base.errors import InvalidOption
 from ...tools.history.history_view import rows_of, stores_of
 from ...tools.inspect.dump import Totals, last_of
 from ...tools.inspect.dump import dump as run_dump
@@ -20,7 +21,6 @@ from ...tools.inspect.row_filter import RowFilter, checked_types
 from ...tools.load.load_lines import wiring_line
 from ...tools.load.redaction import Redaction, Rules
 from ..common.output import answering, output, remark
-from ..common.statuses import WrongCall
 from ..options.common_options import OUTPUT, SELECTION, GroupedCommand, connect_options, option, output_options
 from .archives import archives_option
 
@@ -41,7 +41,7 @@ class _Number(click.ParamType[int]):
         if not (text.isascii() and text.isdecimal()):
             option = param.opts[0] if param is not None else self.name
             also = "".join(f", or {word!r}" for word in self._words)
-            raise WrongCall(f"{option} {text}", "not a number", f"give a whole number of at least 0{also}")
+            raise InvalidOption(f"{option} {text}", "not a number", f"give a whole number of at least 0{also}")
         return int(text)
 
 
@@ -134,7 +134,7 @@ def dump(
 def _is_json(output_format: str) -> bool:
     if output_format == "csv":
         remedy = "give --output json, or use `cairnmq sql STORE 'from records' --output csv`"
-        raise WrongCall("--output csv", "records of different types have different fields", remedy)
+        raise InvalidOption("--output csv", "records of different types have different fields", remedy)
     return output_format == "json"
 
 

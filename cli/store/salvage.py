@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 
 from ...base.clock import SystemClock
-from ...base.errors import CairnError
+from ...base.errors import InvalidOption
 from ...base.texts import counted
 from ...tools.repair.salvage import salvage as run_salvage
 from ...tools.repair.salvage_in_place import salvage_in_place
@@ -47,9 +47,9 @@ def salvage(
     wrong or STORE does not exist, and 1 for other errors.
     """
     if bool(target) == in_place:
-        raise CairnError("cairnmq salvage", "where to?", "give either --to NEW_STORE or --in-place")
+        raise InvalidOption("cairnmq salvage", "where to?", "give either --to NEW_STORE or --in-place")
     if in_place and connect:
-        raise CairnError("cairnmq salvage", "a wiring on a server has no place in the store", "give --to NEW_STORE")
+        raise InvalidOption("cairnmq salvage", "a wiring on a server has no place in the store", "give --to NEW_STORE")
     with Bars() as bar:
         if target:
             report: SalvageReport | dict[str, object] = run_salvage(

@@ -22,7 +22,7 @@ from uuid import UUID
 
 from ...base.clock import Clock
 from ...base.disk.seam import SECTOR_BYTES, Directory
-from ...base.errors import CairnError, CannotLink, DiskError, DiskFull
+from ...base.errors import CairnError, CannotLink, DiskError, DiskFull, InvalidOption
 from ..format import container
 from ..format import log_mark as mark
 from ..format.container import BadContainer
@@ -83,7 +83,7 @@ class Archive:
         self._clock = clock
         self._oldest = (-1, 0)  # the LSN of the oldest container, and the time of its last record
         if self.limits.max_bytes is not None and self.limits.max_bytes < container_bytes:
-            raise CairnError(
+            raise InvalidOption(
                 f"{directory.path}",
                 f"an archive of {self.limits.max_bytes} bytes has no room for a container of {container_bytes}",
                 "give a larger --archive-max-size",

@@ -54,8 +54,8 @@ class MoveOperation:
         return Operation(
             "MOVE", ("to", "count", "positions", "create"),
             "Moves the messages that are on the queue at the start, or the first `count` of them, to the address `to`; "
-            "`moved` is their number. 404 without the address; with `create` true or absent, a queue is created there "
-            "on first use. `positions` selects up to 1000 messages instead; 409 for a replicated queue. "
+            "`moved` is their number. A missing address is created on first use, or is status 404 with `create` false. "
+            "`positions` selects up to 1000 messages instead; 409 for a replicated queue. "
             "Messages that the target does not accept, or that a consumer or a transaction holds, stay. "
             "Ends early if the requester's connection closes.",
             partial(self._move, of),

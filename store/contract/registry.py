@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from typing import Protocol, cast
 
 from ...base.clock import Clock
-from ...base.errors import CairnError
+from ...base.errors import InvalidOption
 from .options import Progress, StoreOptions
 from .owner import OwnedStore
 
@@ -33,13 +33,13 @@ class OpenStore(Protocol):
 
 
 def find_kind(name: str) -> OpenStore:
-    """Return the function that opens stores of the kind *name*. Raises `CairnError` if it can't be found or loaded."""
+    """Return the function that opens stores of the kind *name*. Raises `InvalidOption` if it cannot be loaded."""
     known = {found.name: found for found in entry_points(group=GROUP)}
     if name not in known:
         kinds = ", ".join(sorted(known))
-        raise CairnError(f"--store {name}", "there is no such kind of store", f"there are {kinds}")
+        raise InvalidOption(f"--store {name}", "there is no such kind of store", f"there are {kinds}")
     try:
         return cast(OpenStore, known[name].load())
     except (ImportError, AttributeError) as error:
         why = f"it can't be loaded from {known[name].value} ({error})"
-        raise CairnError(f"--store {name}", why, "install the package that it comes from again") from error
+        raise InvalidOption(f"--store {name}", why, "install the package that it comes from again") from error

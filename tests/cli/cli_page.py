@@ -26,7 +26,7 @@ The exit statuses have the same meaning in all commands:
 |---|---|
 | 0 | success |
 | 1 | an error, or a finding of a command that reads a store ([store-tools.md](store-tools.md)) |
-| 2 | an invalid argument or option, including a path that does not exist |
+| 2 | an invalid argument, option, environment variable or configuration file, including a path that does not exist |
 | 3 | losses (`salvage`), errors found (`doctor`) |
 | 130, 143 | ended by Ctrl-C or SIGTERM |
 

@@ -48,9 +48,10 @@ environment. Flags are `true` or `false`.
 * **Durations** are numbers with a unit: `500ms`, `30s`, `10m`, `2h`, `7d`, `1w`. A number without a
   unit is seconds.
 
-`cairnmq config check FILE` checks a file. `cairnmq config show` prints all values and where they
-come from, without passwords, and accepts the options of `cairnmq broker`. Unknown keys and invalid
-values are errors. Unknown variables `CAIRNMQ_*` are warnings, also in the log of the broker
+`cairnmq config check FILE` checks a file, and the files of users, access rules, certificates, keys
+and tokens that it names. `cairnmq config show` prints all values and where they come from, without
+passwords, and accepts the options of `cairnmq broker`. Unknown keys and invalid values are errors,
+with exit status 2. Unknown variables `CAIRNMQ_*` are warnings, also in the log of the broker
 (`broker.unknown-variable`).
 
 !!! note "Kubernetes"

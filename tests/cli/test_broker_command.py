@@ -30,9 +30,9 @@ def every_byte(directory: Path) -> dict[str, bytes]:
     }
 
 
-def one_line(result: subprocess.CompletedProcess[str]) -> str:
-    """What a refused start says: one line on standard error, status 1."""
-    assert result.returncode == 1, result
+def one_line(result: subprocess.CompletedProcess[str], status: int = 1) -> str:
+    """Return the error of a refused start: one line on standard error."""
+    assert result.returncode == status, result
     [line] = result.stderr.splitlines()
     assert line.startswith("cairnmq: ")
     return line
@@ -73,8 +73,8 @@ def test_a_port_in_use_is_refused_before_the_store_is_touched(tmp_path: Path) ->
 
 def test_an_open_address_needs_to_be_meant(tmp_path: Path) -> None:
     arguments = ("broker", "--store-dir", str(tmp_path / "data"), "--port", "0", "--listen", "0.0.0.0")
-    assert "give --anonymous twice" in one_line(run(*arguments))
-    assert "give --anonymous twice" in one_line(run(*arguments, "--anonymous"))
+    assert "give --anonymous twice" in one_line(run(*arguments), 2)
+    assert "give --anonymous twice" in one_line(run(*arguments, "--anonymous"), 2)
     with broker(tmp_path / "data", "--listen", "0.0.0.0", "--anonymous", "--anonymous") as running:
         running.wait_for(r" listening on 0\.0\.0\.0:")
 
@@ -191,7 +191,7 @@ def test_what_leaves_the_journal_is_archived(tmp_path: Path) -> None:
 def test_an_impossible_archive_is_refused(tmp_path: Path, arguments: tuple[str, ...], complaint: str) -> None:
     command = [CAIRNMQ, "broker", "--store-dir", "data", "--port", "0", *arguments]
     result = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
-    assert complaint in one_line(result)
+    assert complaint in one_line(result, 1 if complaint.startswith("/proc") else 2)
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_error_of_the_file_is_one_line_with_place_value_reason_and_remedy(text: 
 
 def test_error_of_the_environment_names_the_variable() -> None:
     done = run("broker", "--store", "memory", environment={"CAIRNMQ_PORT": "tcp://10.0.0.1:5672"})
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "cairnmq: CAIRNMQ_PORT in the environment = 'tcp://10.0.0.1:5672': 'tcp://10.0.0.1:5672' is not a valid "
         "integer range\n"

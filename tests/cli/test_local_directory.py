@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cairnmq.cli.common.statuses import WrongCall
+from cairnmq.base.errors import InvalidOption
 from cairnmq.cli.main import cairnmq
 
 COMMANDS = {
@@ -30,7 +30,7 @@ def test_directory_on_an_object_store_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     arguments = [url if one == "URL" else one for one in COMMANDS[name]]
-    with pytest.raises(WrongCall, match=f"{url}: stores and archives are on file systems only; mount it"):
+    with pytest.raises(InvalidOption, match=f"{url}: stores and archives are on file systems only; mount it"):
         cairnmq.main(arguments, standalone_mode=False)
     assert list(tmp_path.iterdir()) == []
 

@@ -89,7 +89,7 @@ def test_memory_needs_no_directory(tmp_path: Path) -> None:
 def test_what_can_not_be_is_refused(tmp_path: Path, arguments: tuple[str, ...], complaint: str) -> None:
     command = [CAIRNMQ, "broker", "--store-dir", "data", "--port", "0", *arguments]
     result = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path)
-    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert complaint in result.stderr
     assert not any(tmp_path.iterdir())
 

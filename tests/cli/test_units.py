@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from cairnmq.base.errors import CairnError
-from cairnmq.cli.common.statuses import WrongCall
+from cairnmq.base.errors import CairnError, InvalidOption
 from cairnmq.cli.common.units import SIZE, Duration, SizeRange
 
 SIZES = {
@@ -17,7 +16,7 @@ SIZES = {
 
 def test_error_names_the_first_long_spelling_of_the_option() -> None:
     option = click.Option(["-p", "--pause-time", "--pause_time"])
-    with pytest.raises(WrongCall, match=r"^--pause-time 5x: invalid duration"):
+    with pytest.raises(InvalidOption, match=r"^--pause-time 5x: invalid duration"):
         Duration().convert("5x", option, None)
 
 
@@ -42,7 +41,8 @@ def test_duration_has_units_and_is_seconds_without_one(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "7MB", "7y", "-1s", "nan", "inf", "s", "1h30m", "1e3"])
 def test_duration_that_is_invalid_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(WrongCall, match=f"duration {text}: invalid duration; give a number with a unit, like 500ms"):
+    expected = f"duration {text}: invalid duration; give a number with a unit, like 500ms"
+    with pytest.raises(InvalidOption, match=expected):
         Duration(0).convert(text, None, None)
 
 

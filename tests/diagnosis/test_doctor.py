@@ -129,7 +129,7 @@ def doctor(*arguments: str, **environment: str) -> tuple[int, str]:
 def test_command_prints_findings_and_exits_by_their_severity(tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir(mode=0o700)
-    (tmp_path / "token").touch()
+    (tmp_path / "token").write_text("secret")
     (tmp_path / "token").chmod(0o644)
     config = tmp_path / "cairnmq.toml"
     config.write_text(f'store-dir = "{store}"\nport = 0\n')

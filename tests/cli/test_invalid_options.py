@@ -1,0 +1,143 @@
+"""An invalid option, environment variable or configuration file is status 2 and one line, in every command."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trustme
+
+from cairnmq.cli.main import main
+
+BROKER = "broker --store-dir data --port 0"
+ENVIRONMENT = [
+    ("CAIRNMQ_PORT=tcp://10.0.0.1:5672", BROKER.removesuffix(" --port 0")),
+    ("CAIRNMQ_PORT=70000", "config show"),
+    ("CAIRNMQ_IDLE_TIMEOUT=1y", BROKER),
+    ("CAIRNMQ_MEMORY_LIMIT=1GBx", BROKER),
+    ("CAIRNMQ_TLS_ONLY=perhaps", BROKER),
+    ("CAIRNMQ_LOG_FORMAT=xml", BROKER),
+    ("CAIRNMQ_STORE=tape", "broker --store-dir data"),
+    ("CAIRNMQ_CREDIT=0", "config check good.toml"),
+    ("CAIRNMQ_CONFIG=nowhere.toml", BROKER),
+    ("CAIRNMQ_CONNECT_TO=http://mq2", BROKER),
+    ("CAIRNMQ_URL=http://mq2", "ctl queues list"),
+    ("CAIRNMQ_COLOR=sometimes", "ctl queues list"),
+]
+OPTIONS = [
+    f"{BROKER} --archive-max-size 1G", f"{BROKER} --archive-dir a --archive-max-size 100K",
+    f"{BROKER} --archive-dir data/journal", f"{BROKER} --tls-port 0", f"{BROKER} --tls-only",
+    f"{BROKER} --listen 0.0.0.0", f"{BROKER} --failover-server mq2", f"{BROKER} --redirect-to mq2:0",
+    f"{BROKER} --link-route hub", f"{BROKER} --auto-link hub", f"{BROKER} --connect-to http://mq2",
+    f"{BROKER} --advertise mq2:5672", f"{BROKER} --store tape", f"{BROKER} --store sql --sidecars",
+    f"{BROKER} --store memory --journal-acquisitions", f"{BROKER} --store memory --archive-dir a",
+    f"{BROKER} --store memory --connect postgresql://host/db", f"{BROKER} --http-port 0 --http-listen 0.0.0.0",
+    f"{BROKER} --log-file nowhere/log", f"{BROKER} --users-file text", f"{BROKER} --acl-file text",
+    f"{BROKER} --metrics-port 0 --metrics-token-file text", f"{BROKER} --tls-port 0 --tls-cert nowhere",
+    f"{BROKER} --tls-port 0 --tls-cert text", "console --http-listen 0.0.0.0",
+    "console --http-port 0 --tls-cert text", "salvage data", "salvage data --to new --in-place",
+    "users add 'an na' --users-file users", "ctl --timeout 1y queues list", "stat data --output xml",
+]  # fmt: skip
+Call = Callable[[str], tuple[int, str]]
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
+    """Returns the exit status and the standard error of a command in a directory with some files."""
+    (tmp_path / "good.toml").write_text('store = "memory"\n')
+    (tmp_path / "text").write_text("two words\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CAIRNMQ_COLOR", "auto")
+
+    def run(words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["cairnmq", *shlex.split(words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, capfd.readouterr().err
+
+    return run
+
+
+def check(status: int, errors: str) -> None:
+    lines = errors.splitlines()
+    assert status == 2, errors
+    assert "Traceback" not in errors
+    assert len(lines) == 1 or lines[0].startswith("Usage: "), errors
+
+
+@pytest.mark.parametrize(("variable", "words"), ENVIRONMENT, ids=[variable for variable, _ in ENVIRONMENT])
+def test_invalid_variable_is_status_2(
+    variable: str, words: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, _, value = variable.partition("=")
+    monkeypatch.setenv(name, value)
+    status, errors = call(words)
+    check(status, errors)
+    assert value.rpartition("/")[2] in errors
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("words", OPTIONS)
+def test_invalid_option_is_status_2(words: str, call: Call) -> None:
+    check(*call(words))
+
+
+TLS = 'tls-port = 0\ntls-cert = "server.pem"\n'
+NAMED_FILES = [
+    ('users-file = "nowhere"', "nowhere: there is no such users file; make one with `cairnmq users add`"),
+    ('users-file = "text"', "text, line 1: not a users file of CairnMQ; make one with `cairnmq users add`"),
+    ('users-file = "."', "broker.toml:3: users-file = '.': File '.' is a directory"),
+    ('acl-file = "nowhere"', "nowhere: can't be read: No such file or directory; name a readable file of access rules"),
+    ('acl-file = "text"', "text: "),
+    ('tls-port = 0\ntls-cert = "nowhere"', "--tls-cert nowhere, --tls-key nowhere: can't be used: No such file or "),
+    ('tls-port = 0\ntls-cert = "text"', "--tls-cert text, --tls-key text: can't be used: "),
+    (f'{TLS}tls-key = "nowhere"', "--tls-cert server.pem, --tls-key nowhere: can't be used: No such file or "),
+    (f'{TLS}tls-key = "other.pem"', "--tls-cert server.pem, --tls-key other.pem: can't be used: "),
+    (f'{TLS}tls-ca = "nowhere"', "--tls-ca nowhere: can't be used: No such file or directory; give CAs in PEM"),
+    (f'{TLS}tls-ca = "ca.pem"\ntls-crl = "text"', "--tls-crl text: can't be used: "),
+    ('metrics-token-file = "nowhere"', "nowhere: can't be read: No such file or directory; name a file with the token"),
+    ('metrics-token-file = "text"', "text: invalid token"),
+    ('connect-to = ["amqps://mq2?ca=nowhere"]', "connector mq2"),
+    ('store = "tape"\nstore-dir = "data"', "--store tape: there is no such kind of store"),
+]
+
+
+@pytest.fixture
+def certificates(call: Call, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    for name in ("server", "other"):
+        authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / f"{name}.pem"))
+
+
+@pytest.mark.usefixtures("certificates")
+@pytest.mark.parametrize(("text", "expected"), NAMED_FILES)
+def test_check_reports_a_file_that_is_missing_or_invalid(text: str, expected: str, call: Call, tmp_path: Path) -> None:
+    """As a start of the broker does, which then writes nothing."""
+    base = "" if "store =" in text else 'store = "memory"\n'
+    (tmp_path / "broker.toml").write_text(f"{base}port = 0\n{text}\n")
+    for words in ("config check broker.toml", "broker --config broker.toml"):
+        status, errors = call(words)
+        assert (status, errors.count("\n")) == (2, 1), errors
+        assert errors.startswith(f"cairnmq: {expected}")
+    status, _ = call("doctor --config broker.toml --seconds 0")
+    assert status == 3
+
+
+@pytest.mark.usefixtures("certificates")
+def test_check_accepts_files_that_exist(
+    call: Call, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rules").write_text("")
+    (tmp_path / "token").write_text("secret\n")
+    monkeypatch.setattr("sys.stdin", (tmp_path / "token").open())
+    assert call("users add anna --users-file users --iterations 15000")[0] == 0
+    (tmp_path / "broker.toml").write_text(
+        f'store = "memory"\n{TLS}tls-ca = "ca.pem"\nusers-file = "users"\nacl-file = "rules"\n'
+        'metrics-token-file = "token"\nconnect-to = ["amqps://mq2?ca=ca.pem"]\n'
+    )
+    assert call("config check broker.toml") == (0, "")
