@@ -161,6 +161,9 @@ class ConnectionEnd(Protocol):
     def user(self) -> str:
         """Return the user that the client is authenticated as. Any thread, once it has opened the connection."""
 
+    def idle_s(self) -> float | None:
+        """Return the seconds since bytes of the client last arrived; None if unknown. Any thread."""
+
     def expel(self, description: str, *, elsewhere: bool = False) -> None:
         """Close the connection with `amqp:connection:forced`. Called on the core; done later, on the worker.
 

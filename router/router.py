@@ -23,6 +23,7 @@ from .kernel.core import Core
 from .listener import RateLimit, bind, places_of, shown
 from .options import FEWEST_OPENING, RouterOptions
 from .outbound_connection import OutboundConnections
+from .tcp_info import seconds_idle
 from .tls import SecuredTerminal
 from .worker import Worker
 
@@ -161,7 +162,10 @@ class Router:
             sock.close()
             return
         worker, name = self._least_loaded(), shown(peer)
-        make = partial(Terminal, name, *self._parts(worker), no_room=self._no_room, scratch=worker.scratch)
+        make = partial(
+            Terminal, name, *self._parts(worker), no_room=self._no_room, scratch=worker.scratch,
+            idle_s=partial(seconds_idle, sock),
+        )  # fmt: skip
         sock.setblocking(False)
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -47,6 +47,10 @@ class ReceivingDriver(IdleDriver):
     def room(self) -> int:
         return self._limit - self._forwarded
 
+    @property
+    def credit(self) -> int:
+        return max(0, self._limit - self._forwarded)
+
     def _spend(self, limit: int) -> int:
         """Use up the credit up to *limit*, for which no message was found, and return it."""
         spent = max(0, limit - self._forwarded)

@@ -50,6 +50,10 @@ class PassthroughReceiver(IdleDriver):
     def room(self) -> int:
         return self._limit - self._forwarded
 
+    @property
+    def credit(self) -> int:
+        return max(0, self.room())
+
     def request(self, limit: int, drain: bool) -> None:
         self._limit = limit
         if self._place.multicast:

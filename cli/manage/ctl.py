@@ -34,9 +34,9 @@ COLUMNS = {
     "exchange": ("name", "exchange-type", "durable", "bindings", "routed", "unroutable"),
     "binding": ("exchange", "queue", "key", "arguments", "durable"),
     "template": ("name", "arguments"),
-    "connection": ("identity", "name", "user", "container", "links", "since"),
+    "connection": ("identity", "name", "user", "container", "links", "idle-seconds", "since"),
     "session": ("identity", "number", "connection", "links", "since"),
-    "link": ("identity", "name", "role", "address", "unsettled", "since"),
+    "link": ("identity", "name", "role", "address", "credit", "unsettled", "since"),
     "user": (
         "name", "connections", "links", "queues", "durable-bytes", "throttled-links", "max-links", "max-queues",
         "max-durable-bytes", "max-messages-per-second",

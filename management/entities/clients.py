@@ -6,6 +6,7 @@ from typing import Any
 
 from ...amqp.codec.types import Timestamp
 from ...broker.kernel.connections import ClientLink, Connection, Connections, Session
+from ...broker.kernel.idle_driver import IdleDriver
 from ...broker.kernel.loader import Loader
 from ...broker.links.consumer import Consumer
 from ...broker.nodes.access_control import MANAGE
@@ -29,6 +30,12 @@ class ConnectionType(Type):
                 Attribute("user", "string", "The authenticated user; empty for an anonymous connection.",
                           lambda c: c.end.user),
                 Attribute("since", "time", "The time of the AMQP open.", lambda c: Timestamp(c.since_us // 1000)),
+                Attribute(
+                    "idle-seconds", "number",
+                    "Time since the client last sent something, heartbeats included; null if the operating system "
+                    "does not report it.",
+                    lambda c: c.end.idle_s(),
+                ),
                 Attribute("sessions", "number", "Sessions of the connection.", lambda c: len(c.sessions)),
                 Attribute("links", "number", "Links on it.", lambda c: len(c.links)),
             ),
@@ -129,6 +136,11 @@ class LinkType(Type):
                 Attribute(
                     "unsettled", "number", "Messages that the client holds unsettled.",
                     lambda k: len(k.terminal.driver.unsettled) if isinstance(k.terminal.driver, Consumer) else 0,
+                ),
+                Attribute(
+                    "credit", "number",
+                    "Messages that a receiver has requested and not received yet; null for a sender.",
+                    lambda k: k.terminal.driver.credit if isinstance(k.terminal.driver, IdleDriver) else None,
                 ),
                 Attribute("since", "time", "The time of the attach.", lambda k: Timestamp(k.since_us // 1000)),
             ),

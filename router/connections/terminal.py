@@ -73,16 +73,18 @@ class Terminal:
         certificate: bytes = b"",
         no_room: Callable[[bool], str] | None = None,
         scratch: ScratchBuffer | None = None,
+        idle_s: Callable[[], float | None] = lambda: None,
     ) -> None:
         """*name* is for the log; *wake* is called when the first work is queued, mostly on the core.
 
         *secure*: the connection uses TLS; *certified*: the user that the client's *certificate* names, empty for none;
         *no_room*: returns, at the open, the reason to refuse one more connection, empty to accept it. *scratch*: the
-        worker's buffer.
+        worker's buffer; *idle_s*: returns the seconds since bytes last arrived, None if unknown, on any thread.
         """
         self.name = name
         self.certified = certified
         self.certificate = certificate
+        self.idle_s = idle_s
         self._about = {"connection": name}
         self._secure = secure
         self._no_room = no_room

@@ -38,6 +38,8 @@ class Client:
     container = "me"
     certificate = b""
 
+    def idle_s(self) -> float | None: ...
+
     def expel(self, description: str, *, elsewhere: bool = False) -> None: ...
 
 

@@ -154,7 +154,9 @@ def test_publishing_needs_the_right_to_send(login: Callable[[str], ApiClient], r
 def test_connection_is_closed_and_console_says_so(login: Callable[[str], ApiClient], root: ApiClient) -> None:
     login("shop")
     (found,) = [one for one in root.get("/connections")["items"] if one["user"] == "shop"]
-    assert root.get("/links", connection=found["identity"])["total"] == 2
+    links = root.get("/links", connection=found["identity"])["items"]
+    assert {one["role"]: one["credit"] is None for one in links} == {"sender": True, "receiver": False}
+    assert found["idle-seconds"] >= 0
     root.done("DELETE", f"/connections/{encoded(found['identity'])}", reason="maintenance")
     until_s = time.monotonic() + DEADLINE_S
     while any(one["user"] == "shop" for one in root.get("/connections")["items"]):

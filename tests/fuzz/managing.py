@@ -25,6 +25,8 @@ class _Connection:
     name = container = peer = "fuzz"
     user = ""
 
+    def idle_s(self) -> float | None: ...
+
     def expel(self, description: str, *, elsewhere: bool = False) -> None: ...
 
 

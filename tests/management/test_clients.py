@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import socket
+import time
+from collections.abc import Callable
+
 import pytest
 from proton import Endpoint, Terminus
 
-from .conftest import Manager, NewPeer
+from cairnmq.router.tcp_info import seconds_idle
+from tests.harness.clients.peers import Peer
+from tests.harness.process import DEADLINE_S
+
+from .conftest import Manager, NewPeer, StartBroker
 
 
 def test_connections_and_links_come_and_go(manager: Manager, new_peer: NewPeer) -> None:
@@ -32,6 +40,88 @@ def test_connections_and_links_come_and_go(manager: Manager, new_peer: NewPeer) 
     while [row for row in manager.rows("connection", "container") if row["container"] == "clerk"]:
         pass
     assert [row for row in manager.rows("link") if row["connection"] == told["identity"]] == []
+
+
+def credit_of(manager: Manager, name: str) -> int | None:
+    found: list[int | None] = [
+        row["credit"] for row in manager.rows("link", "name", "credit") if row["name"] == name
+    ]
+    [credit] = found
+    return credit
+
+
+def test_credit_of_a_receiver_is_what_it_still_expects(manager: Manager, new_peer: NewPeer) -> None:
+    peer = new_peer()
+    sender = peer.sender("orders", name="out")
+    taking = peer.receiver("orders", 10, name="in")
+    peer.settle_down()
+    assert (credit_of(manager, "in"), credit_of(manager, "out")) == (10, None)
+    peer.put(sender, ["one", "two", "three"])
+    received = peer.take(taking, 3)
+    assert credit_of(manager, "in") == 7
+    for one in received:
+        one.accept()
+    peer.settle_down()
+    assert credit_of(manager, "in") == 7, "an outcome returns none"
+    taking.flow(5)
+    peer.settle_down()
+    assert credit_of(manager, "in") == 12
+    assert peer.drain(taking) == []
+    assert credit_of(manager, "in") == 0
+
+
+def test_credit_of_a_browser_is_what_it_still_expects(manager: Manager, new_peer: NewPeer) -> None:
+    peer = new_peer()
+    peer.put(peer.sender("orders"), ["one", "two"])
+    looking = peer.attach(peer.session.receiver("look"), "orders", copy=True)
+    assert credit_of(manager, "look") == 0
+    looking.flow(5)
+    peer.take(looking, 2)
+    assert credit_of(manager, "look") == 3
+
+
+def test_credit_of_a_receiver_of_an_address_without_a_queue(
+    start_broker: StartBroker, peer_at: Callable[..., Peer]
+) -> None:
+    port = start_broker(anycast=("any.*",)).port
+    peer, manager = peer_at(port), Manager(peer_at(port))
+    taking = peer.receiver("any.orders", 4, name="in")
+    peer.settle_down()
+    assert credit_of(manager, "in") == 4
+    sender = peer.sender("any.orders", name="out")
+    peer.post(sender, b"\x00Su\xa0\x01x")
+    peer.take(taking)
+    assert (credit_of(manager, "in"), credit_of(manager, "out")) == (3, None)
+
+
+def test_idle_time_of_a_connection_begins_again_with_each_message(manager: Manager, new_peer: NewPeer) -> None:
+    peer = new_peer(container="clerk")
+    sender = peer.sender("orders")
+
+    def idle_s() -> float:
+        rows = manager.rows("connection", "container", "idle-seconds")
+        [found] = [row["idle-seconds"] for row in rows if row["container"] == "clerk"]
+        assert isinstance(found, float)
+        return found
+
+    until_s = time.monotonic() + DEADLINE_S
+    while (silent_s := idle_s()) < 0.5:
+        assert time.monotonic() < until_s, "a silent client becomes idle"
+    before_s = time.monotonic()
+    peer.put(sender, ["one"])
+    found_s = idle_s()
+    assert found_s <= time.monotonic() - before_s + 0.1, (silent_s, found_s)  # the clock of the system is coarse
+
+
+def test_idle_time_is_unknown_of_other_and_of_closed_sockets() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        assert seconds_idle(one) is None
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        assert seconds_idle(client) is not None
+        client.close()
+        assert seconds_idle(client) is None
 
 
 def test_a_link_that_was_refused_is_not_told(manager: Manager, new_peer: NewPeer) -> None:

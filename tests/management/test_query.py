@@ -21,6 +21,8 @@ class FakeConnection:
     container = "tests"
     user = ""
 
+    def idle_s(self) -> float | None: ...
+
     def expel(self, description: str, *, elsewhere: bool = False) -> None: ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -145,12 +146,18 @@ def test_exchange_is_bound_explained_and_published_to(console: ConsolePage) -> N
 def test_link_and_connection_are_closed(console: ConsolePage) -> None:
     console.open("connections", query="?l_search=pick-list")
     links = console.page.get_by_role("table", name="Links")
+    heads = links.get_by_role("columnheader").all_inner_texts()
+    cells = links.locator("tbody tr").filter(has_text="pick-list").get_by_role("cell").all_inner_texts()
+    assert dict(zip(heads, cells, strict=True))["Credit"] == "50"
     links.locator("tbody tr").filter(has_text="pick-list").get_by_role("button", name="Close").click()
     answer(console, "Close it")
     console.wait_for_text("Nothing found", "main")
     console.open("connections", query="?search=checkout")
     connections = console.page.get_by_role("table", name="Connections")
     assert "checkout-7f9c4" in connections.inner_text()
+    heads = connections.get_by_role("columnheader").all_inner_texts()
+    cells = connections.locator("tbody tr").get_by_role("cell").all_inner_texts()
+    assert re.fullmatch(r"[\d.]+ (ms|s|min)( \d+ s)?", dict(zip(heads, cells, strict=True))["Idle for"])
     connections.get_by_role("button", name="Close").click()
     answer(console, "Close it")
     console.wait_for_text("Nothing found", "main")

@@ -60,6 +60,9 @@ class Connection:
         self.expelled = ""
         self.sent_elsewhere = False
 
+    def idle_s(self) -> float | None:
+        return None
+
     def expel(self, description: str, *, elsewhere: bool = False) -> None:
         self.expelled = self.expelled or description
         self.sent_elsewhere = elsewhere

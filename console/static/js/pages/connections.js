@@ -2,7 +2,7 @@
 
 import { h } from "../dom.js";
 import { path } from "../api.js";
-import { ago, count, text } from "../format.js";
+import { ago, count, duration, text } from "../format.js";
 import { badge, button, empty } from "../parts/basics.js";
 import { confirm } from "../parts/dialog.js";
 import { table } from "../parts/table.js";
@@ -23,6 +23,7 @@ export function connectionsPage(view) {
       { key: "user", label: "User", sort: true, render: (one) => (one.user ? h("a", { href: to`/users/${one.user}` }, one.user) : h("span", { class: "muted" }, "anonymous")) },
       { key: "sessions", label: "Sessions", sort: true, kind: "end", render: (one) => count(one.sessions) },
       { key: "links", label: "Links", sort: true, kind: "end", render: (one) => count(one.links) },
+      { key: "idle-seconds", label: "Idle for", sort: true, kind: "end", render: (one) => duration(one["idle-seconds"] ?? NaN) },
       { key: "since", label: "Open for", sort: true, kind: "end", render: (one) => ago(one.since) },
       { key: "actions", name: "Actions", kind: "fit", render: (one) => close(view, "connections", one, "The client may connect again. Its unsettled messages return to their queues.") },
     ],
@@ -35,6 +36,7 @@ export function connectionsPage(view) {
       { key: "name", label: "Link", sort: true, kind: "main-cell", render: (one) => one.name },
       { key: "address", label: "Address", sort: true, render: (one) => (one.address ? one.address : h("span", { class: "muted" }, "named by each message")) },
       { key: "role", label: "Role", sort: true, render: (one) => h("div", { class: "badges" }, badge(one.role, one.role === "receiver" ? "good" : "info"), one.browsing && badge("browses"), one.presettled && badge("presettled")) },
+      { key: "credit", label: "Credit", sort: true, kind: "end", render: (one) => count(one.credit ?? NaN) },
       { key: "unsettled", label: "Unsettled", sort: true, kind: "end", render: (one) => count(one.unsettled) },
       { key: "since", label: "Open for", sort: true, kind: "end", render: (one) => ago(one.since) },
       { key: "actions", name: "Actions", kind: "fit", render: (one) => close(view, "links", one, "The client may attach it again. Its unsettled messages return to their queues.") },
