@@ -1,4 +1,8 @@
-"""`--yes` and `--dry-run` of commands that delete or replace something, and the question on a terminal."""
+"""`--yes` and `--dry-run` of commands that delete or replace something, and the question on a terminal.
+
+Scripts are not asked. Requests to a broker, and changes of a users file, need no `--yes` there; commands that replace a
+store or remove a lab do.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ...base.errors import InvalidOption
 from .subjects import SAFETY, option
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -15,8 +20,12 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 def destructive(command: _F) -> _F:
     """Add `--yes`, as *is_sure*, and `--dry-run`, as *is_dry_run*."""
-    sure = option(SAFETY, "-y", "--yes", "is_sure", is_flag=True, help="Don't ask for confirmation.")
-    return sure(dry_run_option(command))
+    return yes_option(dry_run_option(command))
+
+
+def yes_option(command: _F) -> _F:
+    """Add `--yes`, as *is_sure*."""
+    return option(SAFETY, "-y", "--yes", "is_sure", is_flag=True, help="Don't ask for confirmation.")(command)
 
 
 def dry_run_option(command: _F) -> _F:
@@ -28,3 +37,10 @@ def confirm(question: str, *, is_sure: bool) -> None:
     """Ask on a terminal; end the command with status 1 unless the answer is yes. Scripts are not asked."""
     if not is_sure and sys.stdin.isatty():
         click.confirm(question, abort=True, err=True)
+
+
+def require_confirmation(place: str, question: str, *, is_sure: bool) -> None:
+    """Ask as `confirm` does. Raises `InvalidOption`, which names *place*, without a terminal and without `--yes`."""
+    if not is_sure and not sys.stdin.isatty():
+        raise InvalidOption(place, "no confirmation, and no terminal to ask on", "give --yes")
+    confirm(question, is_sure=is_sure)

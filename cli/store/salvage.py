@@ -11,19 +11,24 @@ from rich.table import Table
 from ...base.clock import SystemClock
 from ...base.errors import InvalidOption
 from ...base.texts import counted
+from ...tools.repair.damaged_store import DamagedStore
+from ...tools.repair.salvage import preview
 from ...tools.repair.salvage import salvage as run_salvage
-from ...tools.repair.salvage_in_place import salvage_in_place
+from ...tools.repair.salvage_in_place import is_interrupted, salvage_in_place
 from ...tools.repair.salvage_report import LOST_STATUS, SalvageReport
 from ..common.csv_rows import print_csv
 from ..common.local_directory import LocalDirectory
 from ..common.output import answering, output, printable
 from ..common.shown_rows import Bars, console
 from ..options.common_options import output_options
+from ..options.confirmation import destructive, require_confirmation
 from ..options.connect import connect_options
 from ..options.subjects import TARGET, GroupedCommand, option
 
 _LOST = ("message_id", "queues", "certain", "why")
 """The columns of the lost messages."""
+_DAMAGE = ("kind", "file", "first_lsn", "end_lsn", "why")
+"""The columns of a dry run."""
 
 
 @click.command("salvage", cls=GroupedCommand)
@@ -32,16 +37,20 @@ _LOST = ("message_id", "queues", "certain", "why")
 @option(TARGET, "--in-place", is_flag=True, help="Put the salvaged store in the place of the damaged one.")
 @connect_options("The PostgreSQL server that the damaged store's wiring is on; only with --to")
 @output_options
+@destructive
 @partial(answering, failed=1)
 def salvage(
-    store: str, target: str | None, in_place: bool, connect: str | None, catalog: str | None, output_format: str
-) -> int:
+    store: str, target: str | None, in_place: bool, connect: str | None, catalog: str | None, output_format: str,
+    is_sure: bool, is_dry_run: bool,
+) -> int:  # fmt: skip
     """Recover every complete message from a damaged STORE. No broker may run on it.
 
     With --to the damaged store is only read. With --in-place its journal and wiring are moved to
-    STORE/quarantine-TIME first. Nothing is deleted. Data that could not be recovered is kept in the directory
-    quarantine of the new store, with a report that also lists the messages that may have been dequeued before.
-    The wiring of the new store is in SQLite.
+    STORE/quarantine-TIME first; this needs --yes without a terminal. Nothing is deleted. Data that could not be
+    recovered is kept in the directory quarantine of the new store, with a report that also lists the messages that may
+    have been dequeued before. The wiring of the new store is in SQLite.
+
+    With --dry-run the damage is shown, and nothing is written.
 
     The exit status is 0 if everything was complete, 3 if data was or may have been lost, 2 if the command is
     wrong or STORE does not exist, and 1 for other errors.
@@ -50,6 +59,11 @@ def salvage(
         raise InvalidOption("cairnmq salvage", "where to?", "give either --to NEW_STORE or --in-place")
     if in_place and connect:
         raise InvalidOption("cairnmq salvage", "a wiring on a server has no place in the store", "give --to NEW_STORE")
+    if is_dry_run:
+        return _preview(store, target, connect, catalog, output_format)
+    if in_place:
+        question = f"Replace the journal and the wiring of {store} by what can be recovered?"
+        require_confirmation("cairnmq salvage --in-place", question, is_sure=is_sure)
     with Bars() as bar:
         if target:
             report: SalvageReport | dict[str, object] = run_salvage(
@@ -70,7 +84,34 @@ def salvage(
     return report.exit_status
 
 
-def _print(report: SalvageReport) -> None:
+def _preview(store: str, target: str | None, connect: str | None, catalog: str | None, output_format: str) -> int:
+    """Show the damage, and what a salvage would do."""
+    if target is None and is_interrupted(store):
+        change, report = f"complete the salvage of {store} that was interrupted", SalvageReport(store)
+    else:
+        with Bars() as bar:
+            examined = preview(store, bar.show, connect, catalog)
+        change, report = _change(examined, store, target), examined.report
+    with output(lambda: 0):
+        if output_format == "json":
+            print(json.dumps({"would": change, "findings": [one.fields() for one in report.findings]}, indent=1))
+        elif output_format == "csv":
+            print_csv(_DAMAGE, [one.fields() for one in report.findings])
+        else:
+            _print_findings(report)
+            console().print(printable(f"would {change}"))
+    return 0
+
+
+def _change(examined: DamagedStore, store: str, target: str | None) -> str:
+    if target is not None:
+        return f"copy every complete message of {store} to {target}"
+    if examined.is_sound:
+        return f"change nothing: {store} is complete"
+    return f"move the journal and the wiring of {store} to a quarantine, and put what is complete in their place"
+
+
+def _print_findings(report: SalvageReport) -> None:
     out = console()
     if report.findings:
         table = Table("container", "LSN", "damage", "unknown records", title="Damage", title_justify="left")
@@ -81,6 +122,11 @@ def _print(report: SalvageReport) -> None:
             unknown = f"at most {gap.unknown_records}" if gap is not None and gap.unknown else ""
             table.add_row(finding.place or "none", lsns, printable(f"{finding.kind}: {finding.why}"), unknown)
         out.print(table)
+
+
+def _print(report: SalvageReport) -> None:
+    out = console()
+    _print_findings(report)
     for remark in report.remarks:
         out.print(printable(remark))
     if not report.salvaged:

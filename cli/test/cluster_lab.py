@@ -10,6 +10,7 @@ import click
 from ...base.errors import CairnError
 from ...tools.lab.cluster_lab import PATH, Lab
 from ...tools.lab.cluster_lab_conf import MAX_NODES, TOKEN_MS, LabOptions
+from ..options.confirmation import destructive, require_confirmation, yes_option
 
 _NODE = click.argument("node", type=click.IntRange(1, MAX_NODES))
 
@@ -31,28 +32,46 @@ def cluster_lab(context: click.Context, name: str) -> None:
 @click.option("--token", "token_ms", default=TOKEN_MS, show_default=True, type=click.IntRange(100), help="In ms.")
 @click.option("--mtu", default=1500, show_default=True, type=click.IntRange(576, 9000), help="The MTU of the links.")
 @click.option("--no-crypto", is_flag=True, help="Disable encryption and authentication.")
+@yes_option
 @click.pass_obj
-def up(lab: Lab, nodes: int, token_ms: int, mtu: int, no_crypto: bool) -> None:
-    """Start a lab of NODES nodes, and remove the previous one.
+def up(lab: Lab, nodes: int, token_ms: int, mtu: int, no_crypto: bool, is_sure: bool) -> None:
+    """Start a lab of NODES nodes.
+
+    A previous lab of that name is removed; this needs --yes without a terminal.
 
     \b
     Example:
       cairnmq cluster-lab up 3
     """
+    _confirm_removal("up", lab, is_sure=is_sure)
     lab.up(LabOptions(nodes, token_ms, not no_crypto, mtu))
     _tell(lab)
 
 
-@cluster_lab.command()
+@cluster_lab.command(short_help="Remove the lab")
+@destructive
 @click.pass_obj
-def down(lab: Lab) -> None:
+def down(lab: Lab, is_sure: bool, is_dry_run: bool) -> None:
     """Stop the daemons, and remove the lab.
+
+    It needs --yes without a terminal.
 
     \b
     Example:
       cairnmq cluster-lab down
     """
+    if is_dry_run:
+        click.echo(f"would remove lab {lab.name}: {lab.directory}" if lab.exists else f"there is no lab {lab.name}")
+        return
+    _confirm_removal("down", lab, is_sure=is_sure)
     lab.down()
+
+
+def _confirm_removal(verb: str, lab: Lab, *, is_sure: bool) -> None:
+    """Confirm the removal of a lab that exists."""
+    if lab.exists:
+        question = f"Stop the daemons of lab {lab.name}, and remove {lab.directory}?"
+        require_confirmation(f"cairnmq cluster-lab {verb}: lab {lab.name}", question, is_sure=is_sure)
 
 
 @cluster_lab.command()

@@ -194,6 +194,15 @@ def test_destructive_command_asks_on_a_terminal(running: BrokerProcess) -> None:
     assert (status, "[y/N]" in shown) == (0, False)
 
 
+def test_salvage_in_place_asks_on_a_terminal(tmp_path: Path) -> None:
+    question = f"Replace the journal and the wiring of {tmp_path} by what can be recovered? [y/N]"
+    command = [CAIRNMQ, "salvage", str(tmp_path), "--in-place"]
+    status, shown = on_a_terminal(command, "n\n", COLUMNS="400")
+    assert (status, question in shown, "no store" in shown) == (1, True, False)
+    status, shown = on_a_terminal(command, "y\n", COLUMNS="400")
+    assert (status, question in shown, "no store" in shown) == (1, True, True)
+
+
 @pytest.mark.parametrize(
     ("command", "told"),
     [

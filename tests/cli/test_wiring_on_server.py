@@ -214,8 +214,8 @@ def test_a_store_moves_from_sqlite_to_a_server(tmp_path: Path, where: tuple[str,
 
 def test_salvage_asks_the_server_for_the_names(tmp_path: Path, store: Path, where: tuple[str, ...]) -> None:
     assert "its wiring is in postgresql" in refused("salvage", store, "--to", tmp_path / "new")
-    assert "its wiring is in postgresql" in refused("salvage", store, "--in-place")
-    assert "give --to NEW_STORE" in refused("salvage", store, "--in-place", *where)
+    assert "its wiring is in postgresql" in refused("salvage", store, "--in-place", "--yes")
+    assert "give --to NEW_STORE" in refused("salvage", store, "--in-place", *where, status=2)
     result = run("salvage", store, "--to", tmp_path / "new", *where)
     assert result.returncode == 0, result.stderr
     with broker(tmp_path / "new") as running:

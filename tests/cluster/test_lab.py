@@ -38,7 +38,7 @@ def name() -> Iterator[str]:
         pytest.skip(f"no lab: {reason}")
     made = f"l{secrets.token_hex(2)}"
     yield made
-    run("--name", made, "down")
+    run("--name", made, "down", "--yes")
 
 
 def test_a_lab_from_up_to_down(name: str) -> None:
@@ -55,7 +55,13 @@ def test_a_lab_from_up_to_down(name: str) -> None:
     assert "on one side of a partition, not on two" in run("--name", name, "partition", "1,2", "2")
     assert run("--name", name, "pause", "1") == ""
     assert run("--name", name, "status").startswith("node 1: paused, pid ")
-    assert run("--name", name, "down") == "", "also of a paused one"
+    refusal = f"cairnmq cluster-lab {{}}: lab {name}: no confirmation, and no terminal to ask on; give --yes"
+    assert run("--name", name, "down") == refusal.format("down")
+    assert run("--name", name, "up", "3") == refusal.format("up")
+    assert run("--name", name, "down", "--dry-run") == f"would remove lab {name}: /var/lib/cairnmq-lab/{name}\n"
+    assert run("--name", name, "status").startswith("node 1: paused, pid "), "nothing has changed"
+    assert run("--name", name, "down", "--yes") == "", "also of a paused one"
+    assert run("--name", name, "down", "--dry-run") == f"there is no lab {name}\n"
     assert not Path(f"/proc/{second.split()[-1]}").exists()
     assert not [space for space in os.listdir("/run/netns") if space.startswith(f"{name}-")]
     not_up = process("--name", name, "status")

@@ -161,7 +161,7 @@ class SalvageInPlace(Salvage):
     name = "salvage --in-place"
 
     def arguments(self, root: Path) -> list[str | Path]:
-        return ["salvage", root / "store", "--in-place"]
+        return ["salvage", root / "store", "--in-place", "--yes"]
 
     def check(self, root: Path) -> None:
         run_again(root, *self.arguments(root))

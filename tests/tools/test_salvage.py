@@ -307,8 +307,48 @@ def test_the_command_tells_what_was_salvaged(wholes: list[Whole], tmp_path: Path
 @pytest.mark.parametrize("options", [[], ["--in-place", "--to", "new"]])
 def test_the_command_wants_to_know_where_to(wholes: list[Whole], salvage_it: Dump, options: list[str]) -> None:
     out, err, status = salvage_it(wholes[0].path, *options)
-    assert (out, status) == ("", 1)
+    assert (out, status) == ("", 2)
     assert err == "cairnmq: cairnmq salvage: where to?; give either --to NEW_STORE or --in-place\n"
+
+
+def test_in_place_needs_yes_without_a_terminal(
+    wholes: list[Whole], tmp_path: Path, salvage_it: Dump, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = broken(wholes[0], tmp_path)
+    before = tree(path)
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr("sys.stdin", nothing)
+        out, err, status = salvage_it(path, "--in-place")
+    assert (out, status) == ("", 2)
+    assert err == "cairnmq: cairnmq salvage --in-place: no confirmation, and no terminal to ask on; give --yes\n"
+    assert tree(path) == before
+    assert salvage_it(path, "--in-place", "--yes")[2] == 3
+    assert tree(path) != before
+
+
+@pytest.mark.parametrize(
+    ("options", "change"),
+    [
+        (("--in-place",), "move the journal and the wiring of {} to a quarantine, and put what is complete in their"),
+        (("--to", "new"), "copy every complete message of {} to new"),
+    ],
+)
+def test_dry_run_shows_the_damage_and_writes_nothing(
+    wholes: list[Whole], tmp_path: Path, salvage_it: Dump, options: tuple[str, ...], change: str
+) -> None:
+    path = broken(wholes[0], tmp_path)
+    before = tree(tmp_path)
+    out, err, status = salvage_it(path, *options, "--dry-run")
+    assert (err, status) == ("", 0)
+    assert "corrupt" in out
+    assert f"would {change.format(path)}" in out
+    found = json.loads(salvage_it(path, *options, "--dry-run", "--json").out)
+    assert found["would"].startswith(change.format(path))
+    assert [one["kind"] for one in found["findings"]] == ["corrupt"]
+    assert salvage_it(path, *options, "--dry-run", "--output", "csv").out.count("\n") == 2
+    assert tree(tmp_path) == before
+    sound = salvage_it(wholes[1].path, "--in-place", "--dry-run").out
+    assert sound == f"would change nothing: {wholes[1].path} is complete\n"
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path, salvage_it: Dump) -> None:

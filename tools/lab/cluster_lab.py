@@ -113,6 +113,11 @@ class Lab:
             self.directory.parent.rmdir()
 
     @property
+    def exists(self) -> bool:
+        """Return whether there is a lab of this name, or what an interrupted `up` left of it."""
+        return self.directory.exists()
+
+    @property
     def nodes(self) -> range:
         return range(1, self.options.nodes + 1)
 

@@ -55,6 +55,19 @@ def salvage(
     return examined.report
 
 
+def preview(
+    path: str, progress: Progress, connect: str | None = None, catalog: str | None = None
+) -> DamagedStore:
+    """Examine the store at *path* as a salvage does, and write nothing. Raises the errors of `salvage`."""
+    check_store(path)
+    fd = lock_unchanged(path)
+    try:
+        return examine(path, progress, connect, catalog)
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
 def build(examined: DamagedStore, building: str, clock: Clock, progress: Progress) -> None:
     """Make the new store in the directory *building*, with its quarantine, and fill in the report."""
     report, found, rows = examined

@@ -62,6 +62,11 @@ def salvage_in_place(path: str, clock: Clock, progress: Progress) -> SalvageRepo
         os.close(fd)
 
 
+def is_interrupted(path: str) -> bool:
+    """Return whether a salvage in place was interrupted at *path*, which the next one completes."""
+    return os.path.isdir(path) and bool(_begun(path))
+
+
 def _begun(path: str) -> str:
     """Return the time of an interrupted salvage that has moved the damaged journal away; "" without one."""
     for name in RealDirectory(path).names():
