@@ -18,7 +18,7 @@ from ..channel.connector_target import Target
 from .connections.client_terminal import ClientTerminal
 from .connections.terminal import Terminal
 from .tls import SecuredClientTerminal, SecuredTerminal, make_client_context
-from .worker import Worker
+from .workers.worker import Worker
 
 log = logging.getLogger(__name__)
 

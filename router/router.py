@@ -25,7 +25,7 @@ from .options import FEWEST_OPENING, RouterOptions
 from .outbound_connection import OutboundConnections
 from .tcp_info import seconds_idle
 from .tls import SecuredTerminal
-from .worker import Worker
+from .workers.worker import Worker
 
 log = logging.getLogger(__name__)
 

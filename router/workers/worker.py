@@ -26,16 +26,16 @@ from contextlib import suppress
 from math import inf
 from time import perf_counter
 
-from ..amqp.native.buffer_pool import Buckets
-from ..amqp.native.scratch_buffer import ScratchBuffer
-from ..amqp.sasl.handshake import MAX_AHEAD_BYTES
-from ..base.clock import Clock
-from ..channel.ports import Drivers, Timer
-from .admission.openings import Openings
-from .admission.user_shares import UserShares
-from .connections.connection import Conversation as Conversation
-from .connections.connection import Turn
-from .kernel.core import TURN_S, Core
+from ...amqp.native.buffer_pool import Buckets
+from ...amqp.native.scratch_buffer import ScratchBuffer
+from ...amqp.sasl.handshake import MAX_AHEAD_BYTES
+from ...base.clock import Clock
+from ...channel.ports import Drivers, Timer
+from ..admission.openings import Openings
+from ..admission.user_shares import UserShares
+from ..connections.connection import Conversation as Conversation
+from ..connections.connection import Turn
+from ..kernel.core import TURN_S, Core
 from .worker_socket import READ, WRITE, WorkerSocket
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import socket
 
-from .connections.connection import Conversation
+from ..connections.connection import Conversation
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 FIRST_READ_BYTES = 16 << 10

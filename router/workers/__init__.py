@@ -1,0 +1,1 @@
+"""Threads that own connections: their sockets, and the turns in which these are read and written."""
