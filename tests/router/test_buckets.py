@@ -61,7 +61,7 @@ def test_many_long_messages_pass_through_a_small_pool(
         assert received.content == sent
         received.accept()
         peer.settle_down()
-    assert 0 < most[id(worker.incoming)] <= 128 * KIB
+    assert 0 < most[id(worker.reader.incoming)] <= 128 * KIB
     assert most[id(worker.outgoing)] <= 128 * KIB + len(peers) * FRAME_BYTES
     until(lambda: worker.outgoing.used_bytes == 0)
     until(lambda: not broker._broker.core.memory.used_bytes)
@@ -80,16 +80,16 @@ def test_connections_wait_unread_while_the_core_is_held_up(
     def all_wait() -> bool:
         for peer in peers:
             peer._exchange()
-        return len(worker._waiting) == len(peers)
+        return len(worker.reader.waiting) == len(peers)
 
     with core_held_up(broker):
         posted = [peer.post(sender, sent) for peer, sender in zip(peers, senders, strict=True)]
         peers[0].wait(all_wait)
-        assert worker.incoming.free_bytes <= 0
+        assert worker.reader.incoming.free_bytes <= 0
     for peer, delivery in zip(peers, posted, strict=True):
         peer.wait(lambda delivery=delivery: delivery.settled)  # type: ignore[misc]
-    assert most[id(worker.incoming)] <= 256 * KIB
-    until(lambda: not worker._waiting)
+    assert most[id(worker.reader.incoming)] <= 256 * KIB
+    until(lambda: not worker.reader.waiting)
 
 
 def test_consumers_that_take_nothing_hold_little(
@@ -137,7 +137,9 @@ def test_a_client_that_takes_no_answers_is_not_read(broker: RunningBroker, peer:
     worker = worker_of(broker)
     with Raw(broker.port, opening(), begin()) as one:
         one.until("begin")
-        (held,) = [held for held in list(worker._sockets.values()) if held.terminal.engine.endpoints.container == "raw"]
+        (held,) = [
+            held for held in list(worker.sockets.by_fd.values()) if held.terminal.engine.endpoints.container == "raw"
+        ]
         cycle = attach("l" * 200, 0, "q") + frame(raw.DETACH, Uint(0), True)
         said = 0
         one.sock.setblocking(False)
@@ -167,7 +169,7 @@ def test_what_comes_on_a_closed_link_is_thrown_away(start_broker: StartBroker, p
         peer.wait(lambda: endless.pending == 0)
     assert peer.refusal(sender) == "amqp:link:message-size-exceeded"
     peer.settle_down()
-    (held,) = worker_of(broker)._sockets.values()
+    (held,) = worker_of(broker).sockets.by_fd.values()
     session = lib.pn_session_head(held.terminal.engine.endpoints.connection, 0)
     assert lib.pn_session_incoming_bytes(session) == 0
 

@@ -69,7 +69,7 @@ def test_a_worker_off_the_core_is_caught(broker: RunningBroker, peer: Peer) -> N
     peer.put(peer.sender("q"), ["one"])
     queue: Queue = broker._broker.nodes.queues["q"]
     assert isinstance(on_thread("cairnmq-worker-9", queue.dispatch), core_only.OffTheCore)
-    (terminal,) = broker._router._workers[0]._by_terminal
+    (terminal,) = broker._router._workers[0].sockets.by_terminal
     assert isinstance(terminal, Terminal)
     assert isinstance(on_thread("anybody", lambda: terminal.note(print)), AssertionError)
 

@@ -39,7 +39,7 @@ def nothing_is_held(broker: RunningBroker) -> None:
     worker = worker_of(broker)
     until(lambda: not broker._broker.core.memory.used_bytes, "memory to be given back")
     until(lambda: not broker._broker.core.store.state.detailed, "what was stored of half messages to go")  # type: ignore[attr-defined]
-    until(lambda: not worker.incoming.used_bytes, "buckets of what came to be given back")
+    until(lambda: not worker.reader.incoming.used_bytes, "buckets of what came to be given back")
     until(lambda: not worker.outgoing.used_bytes, "buckets of what goes to be given back")
 
 
