@@ -10,32 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cairnmq.broker.contents.arrival_order import dispatch_returned
-from cairnmq.broker.contents.ports import LinkErrors, QueueConsumer
+from cairnmq.broker.contents.ports import QueueConsumer
 from cairnmq.broker.messages.entry import Entry
 from cairnmq.broker.queues.queue import dispatch_ready
-
-
-class Taker:
-    """A consumer with a number of credits, which records what it gets."""
-
-    terminal: LinkErrors
-
-    def __init__(self, credit: int) -> None:
-        self.credit = credit
-        self.unsettled: dict[Entry, None] = {}
-
-    def room(self) -> int:
-        return self.credit - len(self.unsettled)
-
-    def take(self, entries: list[Entry]) -> None:
-        self.unsettled.update(dict.fromkeys(entries))
-
-    def dispatched(self) -> None:
-        raise AssertionError("no consumer drains")
-
-    @property
-    def positions(self) -> list[int]:
-        return [entry.position for entry in self.unsettled]
+from tests.harness.broker.queue_site import Taker
 
 
 def entries(positions: Iterable[int]) -> list[Entry]:
