@@ -7,9 +7,12 @@ message, a tenth of a second for a million. Core only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from heapq import nsmallest
 
 from ..messages.entry import Entry
+from ..messages.message_times import due_us_of
 from ..scheduling.background import BackgroundWork
+from .contents import QueueContents
 from .ports import ContentsView
 
 LOOK_AT_ONCE = 1024
@@ -68,6 +71,37 @@ class _Page:
         if len(self._found) > self._most:
             self._limit = self._found[self._most].position
             del self._found[self._most :]
+
+
+class ScheduledView:
+    """The messages of a queue that wait for their delivery time, as `turn_page` looks at them."""
+
+    def __init__(self, contents: QueueContents, wall_us: Callable[[], int]) -> None:
+        """*wall_us*: returns the time in microseconds since 1970."""
+        self._contents = contents
+        self._wall_us = wall_us
+
+    @property
+    def unordered_count(self) -> int:
+        return len(self._contents.delayed)
+
+    def in_memory(self, after: int, most: int) -> list[Entry]:
+        return nsmallest(most, (one for one in self.unordered() if one.position > after and not self.is_away(one)))
+
+    def unordered(self) -> list[Entry]:
+        return [*self._contents.delayed]
+
+    def is_away(self, entry: Entry) -> bool:
+        return entry.gone or entry not in self._contents.delayed or due_us_of(entry) <= self._wall_us()
+
+    def with_ready(self, found: list[Entry], after: int, most: int) -> list[Entry]:
+        return found
+
+
+def merged(page: list[Entry], other: list[Entry], end: int | None, most: int) -> list[Entry]:
+    """Return the first *most* messages of both lists by position, up to *end*; None: no message follows *page*."""
+    near = [entry for entry in other if end is None or entry.position <= end]
+    return sorted([*page, *near], key=_position)[:most] if near else page
 
 
 def _position(entry: Entry) -> int:

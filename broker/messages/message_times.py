@@ -52,6 +52,11 @@ class TimedEntry(Entry):
         self.due_us, self.expires_us = times
 
 
+def due_us_of(entry: Entry) -> int:
+    """Return the delivery time of a message in microseconds since 1970; 0 without one."""
+    return entry.due_us if isinstance(entry, TimedEntry) else 0
+
+
 def may_have_times(content: bytes, head: Header) -> bool:
     """Return whether a message may have times: a time to live, an absolute time, or annotations."""
     return head.ttl_ms is not None or (head.annotated and tells_times(content, head))

@@ -16,7 +16,7 @@ from ..options.color import console_colors
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-TIMES = ("since",)
+TIMES = ("since", "due")
 WIDTH_IN_PIPES = 200
 """The line width in pipes and files, which is not limited to 80 columns."""
 

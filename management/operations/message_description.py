@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 from ...amqp.codec import decode, encode, header, sections
 from ...amqp.codec.primitives import Malformed
+from ...amqp.codec.types import Timestamp
 from ...base.errors import CairnError
 from ...broker.messages.entry import Entry
+from ...broker.messages.message_times import due_us_of
 from ...store.contract.interface import MessageStore
 
 MOST_ANSWER_BYTES = 1 << 20
@@ -19,6 +21,7 @@ ATTRIBUTES = (
     ("id", "number", "The message ID of the store; 0 for a message that is not stored."),
     ("size", "number", "Size of the encoded message in bytes."),
     ("pieces", "number", "The number of pieces in the store."),
+    ("due", "time", "The delivery time of a message that waits for it; null for others."),
     ("redelivered", "boolean", "Whether it may have been delivered before."),
     ("failures", "number", "Failed deliveries besides those in the header."),
     ("header", "map", "`durable`, `priority`, `ttl`, `first-acquirer`, `delivery-count`."),
@@ -44,10 +47,12 @@ class PeekedMessage(NamedTuple):
     content: bytes | None
     """The content; None if it must be read."""
     pieces: int
+    due_us: int
+    """The delivery time in microseconds since 1970; 0 without one, or if it is over."""
 
 
-def peeked(entry: Entry, store: MessageStore) -> PeekedMessage:
-    """Return the message of *entry*. Core only."""
+def peeked(entry: Entry, store: MessageStore, now_us: int) -> PeekedMessage:
+    """Return the message of *entry*; *now_us*: the time in microseconds since 1970. Core only."""
     content = entry.content
     pieces, size_bytes = 1, 0
     if isinstance(content, bytes):
@@ -59,8 +64,9 @@ def peeked(entry: Entry, store: MessageStore) -> PeekedMessage:
         size_bytes = sum(len(content.piece(number)) for number in range(pieces))
         content = content.piece(0)
     return PeekedMessage(
-        entry.position, entry.message_id, entry.previously_delivered, entry.failures, size_bytes, content, pieces
-    )
+        entry.position, entry.message_id, entry.previously_delivered, entry.failures, size_bytes, content, pieces,
+        due if (due := due_us_of(entry)) > now_us else 0,
+    )  # fmt: skip
 
 
 def described(store: MessageStore, seen: Sequence[PeekedMessage], body_bytes: int) -> bytes:
@@ -92,6 +98,7 @@ def _message(one: PeekedMessage, body_bytes: int) -> bytes:
         "id": encode.value(one.message_id),
         "size": encode.value(one.size_bytes),
         "pieces": encode.value(one.pieces),
+        "due": encode.value(Timestamp(one.due_us // 1000)) if one.due_us else encode.NULL,
         "redelivered": encode.value(one.acquired),
         "failures": encode.value(one.failures),
     }

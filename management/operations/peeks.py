@@ -5,10 +5,11 @@ The reader's thread reads and decodes a page; the core only selects its messages
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
 
-from ...broker.contents.paging import turn_page
+from ...broker.contents.paging import ScheduledView, merged, turn_page
+from ...broker.contents.ports import ContentsView
 from ...broker.kernel.context import CoreContext
 from ...broker.kernel.loader import Loaded
 from ...broker.messages.backlog import Page
@@ -33,8 +34,9 @@ class PeekOperation:
     def operation(self, of: Type) -> Operation:
         return Operation(
             "PEEK", ("after", "count", "body-bytes"),
-            "Returns up to `count` (100 by default) messages behind the position `after`, in order. `body-bytes` adds "
-            "up to that many bytes of each body. `next` is the `after` of the next page, null at the end.",
+            "Returns up to `count` (100 by default) messages behind the position `after`, in order, including those "
+            "that wait for their delivery time. `body-bytes` adds up to that many bytes of each body. `next` is the "
+            "`after` of the next page, null at the end.",
             partial(self._peek, of),
         )  # fmt: skip
 
@@ -45,31 +47,57 @@ class PeekOperation:
         most = number(asked, "count", 100, MOST_MESSAGES, 1)
         body_bytes = number(asked, "body-bytes", 0, MOST_BODY_BYTES)
         queue: BrowsedQueue = of.wanted(call, BROWSE)
-        user = call.link.wish.user
-        looked = partial(self._looked, call, queue, after, most, body_bytes)
-        turn_page(self._core.background, queue.contents, after, most, user, looked)
+        _Peek(self._core, call, queue, after, most, body_bytes).begin()
 
-    def _looked(
-        self, call: Call, queue: BrowsedQueue, after: int, most: int, body_bytes: int, entries: list[Entry]
+
+class _Peek:
+    """One request: finds the scheduled messages, then a page of the others, and merges them by position."""
+
+    def __init__(
+        self, core: CoreContext, call: Call, queue: BrowsedQueue, after: int, most: int, body_bytes: int
     ) -> None:
+        self._core = core
+        self._call = call
+        self._queue = queue
+        self._after = after
+        self._most = most
+        self._body_bytes = body_bytes
+        self._view = ScheduledView(queue.contents, core.clock.wall_us)
+        self._scheduled: list[Entry] = []
+
+    def begin(self) -> None:
+        self._turn_page(self._view, self._schedule_found)
+
+    def _turn_page(self, view: ContentsView, then: Callable[[list[Entry]], None]) -> None:
+        turn_page(self._core.background, view, self._after, self._most, self._call.link.wish.user, then)
+
+    def _schedule_found(self, scheduled: list[Entry]) -> None:
+        self._scheduled = scheduled
+        self._turn_page(self._queue.contents, self._looked)
+
+    def _looked(self, entries: list[Entry]) -> None:
         if entries:
-            self._tell(call, entries, body_bytes)
+            self._tell(entries, entries[-1].position)
             return
-        page = queue.contents.backlog.page(after, most)
-        if not page.ids:
-            call.answer({"messages": [], "next": None})
+        contents = self._queue.contents
+        page = contents.backlog.page(self._after, self._most)
+        if page.ids:
+            contents.reader.load(page, partial(self._read, page))
         else:
-            queue.contents.reader.load(page, partial(self._read, call, queue, page, body_bytes))
+            self._tell([], None)
 
-    def _read(self, call: Call, queue: BrowsedQueue, page: Page, body_bytes: int, contents: list[Loaded]) -> None:
-        entries, done = queue.contents.reader.entries_of(page, contents)
-        if entries:
-            self._tell(call, entries, body_bytes)
-        else:  # gaps, or they were dequeued meanwhile, or are unreadable
-            call.answer({"messages": [], "next": page.first + done - 1})
+    def _read(self, page: Page, contents: list[Loaded]) -> None:
+        entries, done = self._queue.contents.reader.entries_of(page, contents)
+        self._tell(entries, page.first + done - 1)
 
-    def _tell(self, call: Call, entries: Sequence[Entry], body_bytes: int) -> None:
-        store = self._core.store
-        seen = [peeked(entry, store) for entry in entries if not entry.gone]
-        work = partial(described, store, seen, body_bytes)
-        self._core.loader.ask(work, call.answer_encoded)
+    def _tell(self, entries: list[Entry], end: int | None) -> None:
+        """Answer with *entries*, the page up to the position *end*; None if no message follows."""
+        waiting = [entry for entry in self._scheduled if not self._view.is_away(entry)]
+        page = merged(entries, waiting, end, self._most)
+        if not page:  # with an end: gaps, or they were dequeued meanwhile, or are unreadable
+            self._call.answer({"messages": [], "next": end})
+            return
+        store, now_us = self._core.store, self._core.clock.wall_us()
+        seen = [peeked(entry, store, now_us) for entry in page if not entry.gone]
+        work = partial(described, store, seen, self._body_bytes)
+        self._core.loader.ask(work, self._call.answer_encoded)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from proton import Delivery, Message, symbol, timestamp
 
+from cairnmq.broker.contents.paging import LOOK_AT_ONCE
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.harness.clients.peers import Peer
+from tests.harness.process import DEADLINE_S
 
 from .conftest import Manager, StartBroker, StartProcess
+
+HOUR_MS = 3_600_000
 
 
 def look(manager: Manager, queue: str, **asked: Any) -> list[dict[str, Any]]:
@@ -124,6 +129,88 @@ def test_deep_queues_are_read_back(start_broker: StartBroker, peer_at: Callable[
     assert manager.ask("READ", "queue", "orders").body["backlog"] > 0
     seen = look(manager, "orders", count=100, body_bytes=2000)
     assert [one["body"][1000:] for one in seen] == [str(number) for number in range(600)]
+
+
+def scheduled(body: str, delay_ms: int) -> Message:
+    annotations = {symbol("x-opt-delivery-delay"): delay_ms} if delay_ms else None
+    return Message(body=body, durable=True, annotations=annotations)
+
+
+def test_scheduled_messages_are_shown_at_their_place_with_their_time(manager: Manager, peer: Peer) -> None:
+    before_ms = time.time() * 1000
+    peer.send(peer.sender("orders"), *(scheduled(str(number), number % 2 * HOUR_MS) for number in range(9)))
+    for count in (1, 2, 3, 100):
+        seen = look(manager, "orders", count=count, body_bytes=10)
+        assert [one["body"] for one in seen] == [str(number) for number in range(9)], count
+        assert [one["due"] is not None for one in seen] == [number % 2 == 1 for number in range(9)]
+    dues_ms = [int(one["due"]) - HOUR_MS for one in look(manager, "orders") if one["due"] is not None]
+    assert all(before_ms - 1 <= due_ms <= time.time() * 1000 for due_ms in dues_ms)
+    state = manager.ask("READ", "queue", "orders").body
+    assert (state["messages"], state["ready"]) == (9, 5)
+    assert bodies(peer, "orders") == ["0", "2", "4", "6", "8"]
+    seen = look(manager, "orders", body_bytes=10)
+    assert [one["body"] for one in seen] == ["1", "3", "5", "7"], "they are the rest"
+    positions = [seen[0]["position"]]
+    assert manager.ask("DISCARD", "queue", "orders", {"positions": positions}).body == {"discarded": 0}
+    assert manager.ask("PURGE", "queue", "orders").body["purged"] == 4
+    assert look(manager, "orders") == []
+
+
+def test_a_message_that_becomes_due_is_no_longer_marked(manager: Manager, peer: Peer) -> None:
+    peer.send(peer.sender("orders"), scheduled("soon", 300), scheduled("later", HOUR_MS))
+    deadline_s = time.monotonic() + DEADLINE_S
+    is_marked = {"soon": True}
+    while is_marked.get("soon") is not False:  # it may be missing while it goes to its place
+        is_marked = {one["body"]: one["due"] is not None for one in look(manager, "orders", body_bytes=10)}
+        assert is_marked["later"]
+        assert time.monotonic() < deadline_s
+    assert bodies(peer, "orders") == ["soon"]
+
+
+def test_scheduled_messages_of_a_queue_with_priorities_are_shown_once(manager: Manager, peer: Peer) -> None:
+    manager.ask("CREATE", "queue", "ranked", {"arguments": {"priorities": True}})
+    messages = [scheduled(f"{number}", number % 3 * HOUR_MS) for number in range(30)]
+    for number, message in enumerate(messages):
+        message.priority = number % 10
+    peer.send(peer.sender("ranked"), *messages)
+    for count in (1, 7, 100):
+        seen = look(manager, "ranked", count=count, body_bytes=10)
+        assert sorted(int(one["body"]) for one in seen) == list(range(30)), count
+        assert {int(one["body"]) for one in seen if one["due"] is not None} == {n for n in range(30) if n % 3}
+
+
+def test_many_scheduled_messages_among_those_on_disk_are_read_in_order(
+    start_broker: StartBroker, peer_at: Callable[..., Peer]
+) -> None:
+    """More than are scanned at once, between messages of a backlog."""
+    port = start_broker(memory_limit_bytes=400_000).port
+    peer, manager = peer_at(port), Manager(peer_at(port))
+    number = 2 * LOOK_AT_ONCE + 500
+    messages = (scheduled(f"{one} {'x' * 300}", one % 4 // 2 * HOUR_MS) for one in range(number))
+    peer.send(peer.sender("orders"), *messages)
+    assert manager.ask("READ", "queue", "orders").body["backlog"] > 0
+    for count in (1000, 137):
+        seen = look(manager, "orders", count=count, body_bytes=400)
+        assert [int(one["body"].split()[0]) for one in seen] == list(range(number))
+        assert [one["due"] is not None for one in seen] == [one % 4 // 2 == 1 for one in range(number)]
+
+
+def test_scheduled_messages_are_shown_after_a_crash(start_process: StartProcess, peer_at: Callable[..., Peer]) -> None:
+    process = start_process()
+    peer = peer_at(process.port)
+    peer.send(peer.sender("orders"), scheduled("later", HOUR_MS), scheduled("now", 0), scheduled("last", HOUR_MS))
+    process.stop(9)
+    port = start_process().port
+    peer, manager = peer_at(port), Manager(peer_at(port))
+    for _ in range(2):  # before and after the broker has looked at them for a consumer
+        seen = look(manager, "orders", body_bytes=10)
+        assert [(one["body"], one["due"] is not None) for one in seen] == [
+            ("later", True), ("now", False), ("last", True),
+        ]  # fmt: skip
+        link = peer.receiver("orders", 1)
+        [received] = peer.take(link)
+        received.settle(Delivery.RELEASED)
+        peer.detach(link)
 
 
 # ---- MOVE -----------------------------------------------------------------------------------------------------------

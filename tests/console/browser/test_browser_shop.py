@@ -188,6 +188,16 @@ def test_dead_letters_are_searched_retried_and_sent_elsewhere(console: ConsolePa
     page.wait_for_function(f"() => document.querySelectorAll('tbody tr').length === {REJECTED - 4}")
 
 
+def test_scheduled_messages_are_marked_with_their_time(console: ConsolePage) -> None:
+    page = console.open("queues", "reminders", "messages").page
+    assert page.locator("tbody tr").count() == 8
+    assert "due " in row(console, "reminder-1")
+    assert "ready" not in console.text("main table")
+    page.get_by_role("link", name="reminder-8").click()
+    console.wait_for_text("This message is scheduled.", "main")
+    console.wait_for_text("Due", "main dt")
+
+
 def test_timeline_shows_queues_side_by_side(console: ConsolePage) -> None:
     console.open("queues", "orders.dead", "messages").page.get_by_role("link", name="order-4716").click()
     console.page.get_by_role("link", name="Timeline", exact=True).click()

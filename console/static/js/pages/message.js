@@ -25,11 +25,12 @@ function message(view, queue, one) {
       button("Move", () => act(view, queue, [one.position], "move", back), { kind: "small" }),
       button("Delete", () => act(view, queue, [one.position], "delete", back), { kind: "small danger" })),
     one.malformed && noteBox("bad", `The encoding of this message is damaged: ${one.malformed}`),
+    one.due && noteBox("info", "This message is scheduled. It cannot be moved, retried or deleted before its delivery time; a purge of the queue removes it."),
     panel("Body", bodyOf(one)),
     h("div", { class: "grid" },
       panel("Properties", pairs(one.properties, "This message has no properties.")),
       panel("Application properties", pairs(one["application-properties"], "This message has no application properties.")),
-      panel("Delivery", facts([["ID in the store", one.id], ["Position", one.position], ["Size", bytes(one.size)], ["Failures", one.failures],
+      panel("Delivery", facts([["ID in the store", one.id], ["Position", one.position], ["Size", bytes(one.size)], ["Due", one.due && exact(one.due)], ["Failures", one.failures],
         ...Object.entries(one.header ?? {}).map(([key, value]) => [key, text(value)])])),
       panel("Annotations", pairs(one["message-annotations"], "This message has no annotations."))));
 }

@@ -2,7 +2,7 @@
 
 import { h, put } from "../dom.js";
 import { path } from "../api.js";
-import { amount, bytes, count, text } from "../format.js";
+import { amount, bytes, count, text, time } from "../format.js";
 import { badge, button, empty, failed, loading, noteBox } from "../parts/basics.js";
 import { confirm, dialog } from "../parts/dialog.js";
 import { form } from "../parts/form.js";
@@ -54,7 +54,7 @@ export function messagesPage(view) {
       for (const key of chosen.keys()) if (!items.some((one) => keyOf(one) === key)) chosen.delete(key);
       put(body, items.map(row));
       put(frame, items.length ? list : search ? empty("Nothing found", next ? `The messages looked at so far do not match “${search}”.` : `No message matches “${search}”.`)
-        : empty("No messages", "The queue is empty, or consumers hold its messages, or they wait for their time of delivery.", button("Publish a message", publish, { icon: "send" })));
+        : empty("No messages", "The queue is empty, or consumers hold its messages, or they wait for a retry.", button("Publish a message", publish, { icon: "send" })));
     } catch (error) {
       if (view.signal.aborted || error.status === 401) return;
       items = [];
@@ -124,7 +124,7 @@ export function messageState(one) {
   const origin = annotations["x-opt-last-death-queue"];
   const failures = (one.failures ?? 0) + (one.header?.["delivery-count"] ?? 0);
   const found = [
-    one.malformed && badge("malformed", "bad"), reason && badge(`${String(reason).replaceAll("_", " ")}${origin ? ` in ${text(origin)}` : ""}`, "bad"),
+    one.due && badge(`due ${time(one.due)}`, "info"), one.malformed && badge("malformed", "bad"), reason && badge(`${String(reason).replaceAll("_", " ")}${origin ? ` in ${text(origin)}` : ""}`, "bad"),
     failures > 0 && badge(amount(failures, "failure"), "warn"), one.redelivered && badge("redelivered", "info"), one.header?.durable === false && badge("transient"),
   ].filter(Boolean);
   return h("div", { class: "badges" }, found.length ? found : badge("ready", "good"));
