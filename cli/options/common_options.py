@@ -6,7 +6,7 @@ list` are `cairnmq ctl queues list --output csv`. Where an option is given twice
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -29,7 +29,7 @@ from .subjects import (
 
 __all__ = [
     "ANALYSIS", "INPUT", "LOGS", "LOG_FILE", "LOG_FORMAT", "LOG_LEVEL", "OUTPUT", "OUTPUTS", "PASSWORD", "SELECTION",
-    "TARGET", "CommonGroup", "GroupedCommand", "ca_option", "connect_options", "json_option", "log_options", "option",
+    "TARGET", "CommonGroup", "GroupedCommand", "ca_option", "connect_options", "log_options", "option",
     "output_options", "skip_damaged_option", "url_option", "user_option", "with_color",
 ]  # fmt: skip
 
@@ -48,21 +48,16 @@ LOG_FILE: dict[str, Any] = {
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def output_options(command: _F) -> _F:
-    """Add `--output` and its short form `--json`, both as *output_format*."""
+def output_options(command: _F, formats: Sequence[str] = OUTPUTS) -> _F:
+    """Add `--output` with *formats* and its short form `--json`, both as *output_format*."""
     short = option(
         OUTPUT, "--json", "output_format", flag_value="json", is_common=True, help="Short for --output json."
     )
     full = option(
-        OUTPUT, "--output", "output_format", type=click.Choice(OUTPUTS), default="table", show_default=True,
+        OUTPUT, "--output", "output_format", type=click.Choice(formats), default="table", show_default=True,
         is_common=True, help="Format of the output.",
     )  # fmt: skip
     return full(short(command))
-
-
-def json_option(command: _F) -> _F:
-    """Add `--json`, as *as_json*, to a command without other formats."""
-    return option(OUTPUT, "--json", "as_json", is_flag=True, is_common=True, help="Print JSON.")(command)
 
 
 def url_option(command: _F) -> _F:
@@ -141,8 +136,6 @@ def _passed_on(group: click.Group, ctx: click.Context, command: click.Command) -
         value = str(ctx.params[name])
         if name in accepted:
             yield from (param.opts[0], value) if not param.is_flag else ("--output", value)
-        elif name == "output_format" and value == "json" and "as_json" in accepted:
-            yield "--json"
         elif not ctx.resilient_parsing:
             option_name = "--output" if name == "output_format" else param.opts[0]
             ctx.fail(f"`{ctx.command_path} {command.name}` has no option {option_name}.")

@@ -12,9 +12,11 @@ from ...base.errors import InvalidOption
 from ...base.texts import counted
 from ..common.config_file import read_config
 from ..common.configured_command import DEFAULT_FILE, ConfiguredCommand, config_option, sources, without_secrets
+from ..common.csv_rows import print_csv
 from ..common.described_options import options_of
 from ..common.output import console, print_json, printable, remark
 from ..common.statuses import invalid_options
+from ..options.common_options import CommonGroup, log_options, output_options
 from ..options.subjects import OUTPUT, SubjectOption
 from .broker import broker
 from .checked_options import checked_options
@@ -22,8 +24,10 @@ from .settings import BrokerSettings
 from .unknown_variables import unknown_variables
 
 
-@click.group("config", short_help="Check and show the configuration")
-def config() -> None:
+@click.group("config", cls=CommonGroup, short_help="Check and show the configuration")
+@output_options
+@log_options
+def config(**_: Any) -> None:
     """Check and show the configuration of the broker.
 
     Values come from the command line, environment variables (CAIRNMQ_*), a configuration file and defaults, in this
@@ -59,12 +63,15 @@ def check(file: str) -> None:
     click.echo(f"{printable(file)}: OK, {counted(len(found.values), 'option')}")
 
 
+_COLUMNS = ("option", "value", "source", "reload")
+
+
 def _warn(connect_to: tuple[str, ...]) -> None:
     for warning in unknown_variables(broker, connect_to):
         remark("config", f"warning: {warning}")
 
 
-def _show(as_json: bool, is_changed: bool, **values: Any) -> None:
+def _show(output_format: str, is_changed: bool, **values: Any) -> None:
     """Show the values of all options of `cairnmq broker`, and where each comes from.
 
     It accepts the options of `cairnmq broker`. Passwords are not shown. The column "reload" shows whether a reload
@@ -80,14 +87,17 @@ def _show(as_json: bool, is_changed: bool, **values: Any) -> None:
         if source != "default" or not is_changed
     ]
     _warn(values["connect_to"])
-    if as_json:
+    if output_format == "json":
         print_json(rows)
         return
+    if output_format == "csv":
+        print_csv(_COLUMNS, rows)
+        return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("option", "value", "source", "reload"):
+    for name in _COLUMNS:
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_shown(row[name])) for name in ("option", "value", "source", "reload")))
+        table.add_row(*(Text(_shown(row[name])) for name in _COLUMNS))
     console().print(table)
 
 
@@ -100,16 +110,15 @@ def _shown(value: Any) -> str:
 
 
 config.add_command(
-    ConfiguredCommand(
+    output_options(ConfiguredCommand(
         "show",
         callback=_show,
         params=[
-            SubjectOption(["--json", "as_json"], subject=OUTPUT, is_flag=True, is_common=True, help="Print JSON."),
             SubjectOption(["--changed", "is_changed"], subject=OUTPUT, is_flag=True, help="Leave out defaults."),
             config_option(),
             *options_of(BrokerSettings),
         ],
         help=_show.__doc__,
         short_help="Show all values and their sources",
-    )
-)
+    ))
+)  # fmt: skip

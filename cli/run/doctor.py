@@ -26,6 +26,7 @@ from ...tools.diagnosis.text_redaction import TextRedaction
 from ..common.configured_command import DEFAULT_FILE, sources, without_secrets
 from ..common.output import answering, bars, console, print_json, printable
 from ..common.units import Finite
+from ..options.common_options import GroupedCommand, output_options
 from .broker import broker
 from .checked_options import checked_options
 from .settings import BrokerSettings
@@ -106,14 +107,13 @@ def _config_of(given: str | None) -> str | None:
     return given or (DEFAULT_FILE if os.path.isfile(DEFAULT_FILE) else None)
 
 
-@click.command("doctor", short_help="Check the host and a store")
+@click.command("doctor", cls=GroupedCommand, short_help="Check the host and a store")
 @_store
 @_config
 @_seconds
-@click.option("--output", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True,
-              help="Format of the output.")  # fmt: skip
+@output_options
 @answering
-def doctor(store: str | None, config: str | None, seconds: float, output: str) -> int:
+def doctor(store: str | None, config: str | None, seconds: float, output_format: str) -> int:
     """Check the host, the configuration of the broker and STORE, and print findings with remedies.
 
     STORE is the store directory, by default that of the configuration. Nothing of a store is changed, and a broker may
@@ -124,9 +124,9 @@ def doctor(store: str | None, config: str | None, seconds: float, output: str) -
       cairnmq doctor ./data
     """
     found = _check(store, _Configuration(_config_of(config)), seconds)
-    if output == "json":
+    if output_format == "json":
         print_json([one.fields() for one in found])
-    elif output == "csv":
+    elif output_format == "csv":
         rows = csv.DictWriter(sys.stdout, Finding._fields, lineterminator="\n")
         rows.writeheader()
         rows.writerows({name: printable(text) for name, text in one.fields().items()} for one in found)

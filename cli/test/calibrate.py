@@ -8,17 +8,19 @@ from rich.table import Table
 from ...tools.inspect.format_text import size_text
 from ...tools.load.calibrate import ALLOCATED, WRITTEN, Calibration
 from ...tools.load.calibrate import calibrate as run_calibrate
+from ..common.csv_rows import columns_of, print_csv
 from ..common.output import answering, bars, console, print_json, printable
 from ..common.units import Finite
-from ..options.common_options import json_option
+from ..options.common_options import output_options
+from ..options.subjects import GroupedCommand
 
 
-@click.command("calibrate")
+@click.command("calibrate", cls=GroupedCommand)
 @click.argument("directory", metavar="DIR", type=click.Path())
 @click.option("--seconds", default=5.0, show_default=True, type=Finite(0.1, 3600), help="The approximate duration.")
-@json_option
+@output_options
 @answering
-def calibrate(directory: str, seconds: float, as_json: bool) -> None:
+def calibrate(directory: str, seconds: float, output_format: str) -> None:
     """Measure the cost of durable writes in DIR, and suggest options for a broker there.
 
     It writes two unnamed files of 32 MiB, which are removed at the end, also on Ctrl-C. Other load on the disk
@@ -30,8 +32,11 @@ def calibrate(directory: str, seconds: float, as_json: bool) -> None:
             run_calibrate(found, seconds, progress)
     finally:
         if found.timings:
-            if as_json:
+            if output_format == "json":
                 print_json(found.fields())
+            elif output_format == "csv":
+                rows = [timing.fields() for timing in found.timings]
+                print_csv(columns_of(rows, ()), rows)
             else:
                 _show(found)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
@@ -18,7 +19,8 @@ from ...tools.perftest.setup import set_up
 from ..common.login_options import login_of, password_of
 from ..common.signals import status_of, terminable
 from ..common.units import SIZE, Duration, Finite, Milliseconds
-from ..options.common_options import ca_option, json_option, url_option, user_option
+from ..options.common_options import ca_option, output_options, url_option, user_option
+from ..options.subjects import GroupedCommand
 from .perftest_screen import Screen, check_writable, write_out
 from .soak import DEFAULTS, SoakOptions, soak, soak_options
 
@@ -109,20 +111,21 @@ load_options = _several(
     click.option("--patience", "patience_s", default="60s", show_default=True, type=Duration(0),
                  help="End the test after this time without progress; 0: never."),
 )  # fmt: skip
-output_options = _several(
-    json_option,
+result_options = _several(
+    partial(output_options, formats=("table", "json")),
     click.option(
-        "-o", "--output", type=click.Path(dir_okay=False, writable=True), help="Write the JSON document there, too."
+        "--to", "result_file", type=click.Path(dir_okay=False, writable=True), metavar="FILE",
+        help="Write the JSON document there, too.",
     ),
     click.option("--live/--no-live", default=None, help="Show progress; by default on a terminal."),
 )
 
 
-@click.command("perftest")
+@click.command("perftest", cls=GroupedCommand)
 @where_options
 @role_options
 @load_options
-@output_options
+@result_options
 @soak_options
 @click.pass_context
 def perftest(
@@ -130,9 +133,9 @@ def perftest(
     url: str, user: str | None, ca: str | None, timeout_s: float,
     setup: bool, control: bool, publish: bool, subscribe: bool, summary: bool, tx: int, pub_tx: int, sub_tx: int,
     processes: int, setup_command: str, patience_s: float,
-    as_json: bool, output: str | None, live: bool | None, seconds: int | None, kill_every_s: int, power_cut: bool,
-    store_dir: str | None, broker_options: str, start_command: str | None, kill_command: str, stop_command: str,
-    ready_address: str | None, seed: str | None, work_dir: str | None, plot: str | None, **load: Any,
+    output_format: str, result_file: str | None, live: bool | None, seconds: int | None, kill_every_s: int,
+    power_cut: bool, store_dir: str | None, broker_options: str, start_command: str | None, kill_command: str,
+    stop_command: str, ready_address: str | None, seed: str | None, work_dir: str | None, plot: str | None, **load: Any,
 ) -> None:  # fmt: skip
     """Load a broker with messages and measure it.
 
@@ -143,8 +146,9 @@ def perftest(
     With --soak, it starts a broker itself, kills it repeatedly while clients are connected, and checks that all
     confirmed messages are kept. The exit status is 0 if they are, 1 if they are not, and 2 if the command is wrong.
     """
-    if output is not None:
-        check_writable("--output", output)
+    as_json = output_format == "json"
+    if result_file is not None:
+        check_writable("--to", result_file)
     if seconds is not None:
         given = SoakOptions(
             seconds, kill_every_s, power_cut, store_dir, broker_options, start_command, kill_command, stop_command,
@@ -156,7 +160,7 @@ def perftest(
         if setup or control or publish or subscribe:
             raise click.UsageError("--soak does all by itself: leave out the roles")
         password = password_of(user) if user is not None else ""
-        sys.exit(soak(given, load | {"tx": tx}, user, password, as_json, output))
+        sys.exit(soak(given, load | {"tx": tx}, user, password, as_json, result_file))
     try:
         options, warnings = checked(_options(load, pub_tx or tx, sub_tx or tx))
     except CairnError as error:
@@ -178,7 +182,7 @@ def perftest(
     if every:
         roles = Roles()
     screen = Screen(options, as_json=as_json, summary=summary, live=live)
-    sys.exit(_run(where, options, roles, processes, patience_s, screen, output))
+    sys.exit(_run(where, options, roles, processes, patience_s, screen, result_file))
 
 
 def _run(

@@ -188,5 +188,5 @@ def write_out(path: str, document: dict[str, Any]) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise DiskError(
-            path, f"the result can't be written: {error.strerror}", "make room, or name another --output"
+            path, f"the result can't be written: {error.strerror}", "make room, or name another file with --to"
         ) from error

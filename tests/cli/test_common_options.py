@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from cairnmq.cli.main import COMMANDS, cairnmq
 from cairnmq.cli.options.common_options import OUTPUTS
-from cairnmq.cli.options.subjects import GroupedCommand
+from cairnmq.cli.options.subjects import GroupedCommand, SubjectOption
 from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 
 READING = ("Store", "History", "Analyze")
@@ -77,6 +77,37 @@ def test_command_has_the_common_options_in_sections(path: str) -> None:
     else:
         assert "Options" not in told, "each option has a subject"
         assert f"cairnmq {path} " in help_of(path).partition("Example:")[2]
+
+
+def test_common_option_is_accepted_by_each_group_above_its_command() -> None:
+    """The page of the command line says so: `cairnmq OPTION config show` and `cairnmq config OPTION show`."""
+    common = {param.name for param in cairnmq.params if isinstance(param, SubjectOption) and param.is_common}
+    missing = []
+    for path, command in EVERY.items():
+        own = {param.name for param in command.params if isinstance(param, SubjectOption) and param.is_common}
+        group: click.Command = cairnmq
+        for name in path.split()[:-1]:
+            assert isinstance(group, click.Group)
+            below = group.get_command(click.Context(group), name)
+            assert below is not None
+            group = below
+            accepted = {param.name for param in group.params}
+            missing += [(path, name, option) for option in own & common - accepted]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("path", "formats"),
+    [("calibrate", OUTPUTS), ("config show", OUTPUTS), ("doctor", OUTPUTS), ("perftest", ("table", "json"))],
+)
+def test_other_commands_have_the_same_option_of_the_output(path: str, formats: tuple[str, ...]) -> None:
+    named = {opt: param for param in EVERY[path].params for opt in param.opts}
+    output = named["--output"].type
+    assert isinstance(output, click.Choice)
+    assert tuple(output.choices) == formats
+    assert named["--json"].name == named["--output"].name == "output_format"
+    names = {line.strip().partition(" ")[0] for line in sections(help_of(path))["Output"]}
+    assert {"--output", "--json", "--color"} <= names
 
 
 def test_formats_of_every_command_are_documented() -> None:

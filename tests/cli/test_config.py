@@ -216,6 +216,16 @@ def test_passwords_are_never_shown() -> None:
     assert "s3cret" not in table.output
 
 
+def test_show_has_the_common_formats(tmp_path: Path) -> None:
+    expected = {"option": "port", "value": 7, "source": "command line", "reload": False}
+    for words in (("--json",), ("--output", "json")):
+        assert shown("--changed", "--port", "7", *words)["port"] == expected
+    show = ("config", "show", "--changed", "--port", "7")
+    for call in (("--output", "csv", *show), ("config", "--output", "csv", *show[1:]), (*show, "--output", "csv")):
+        done = run(*call, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, "option,value,source,reload\nport,7,command line,false\n")
+
+
 def test_changed_leaves_out_defaults() -> None:
     assert set(shown("--changed", "--port", "1")) == {"port"}
 

@@ -142,7 +142,7 @@ def test_time_begins_when_a_message_was_due(running: BrokerProcess) -> None:
 
 def test_ctrl_c_gives_what_there_is(running: BrokerProcess, tmp_path: Path) -> None:
     path = tmp_path / "result.json"
-    options = ("--base-name", "cut", "--rate", "500", "--window", "100", *LASTS, "--output", str(path), "--live")
+    options = ("--base-name", "cut", "--rate", "500", "--window", "100", *LASTS, "--to", str(path), "--live")
     process = start(running.port, *options)
     peer = Peer(running.port)
     peer.take(peer.receiver("cut0", 500), 500)  # of those a window before, the outcome was heard, too
@@ -162,7 +162,7 @@ def test_ctrl_c_gives_what_there_is(running: BrokerProcess, tmp_path: Path) -> N
 def test_broker_that_goes_away_is_told_and_the_part_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     with broker(tmp_path / "store") as one:
-        process = start(one.port, "--rate", "500", *LASTS, "--output", str(path), "--json")
+        process = start(one.port, "--rate", "500", *LASTS, "--to", str(path), "--json")
         peer = Peer(one.port)
         peer.take(peer.receiver("perftest0", 1))
         peer.cut()
@@ -189,7 +189,7 @@ def test_broker_that_goes_away_is_told_and_the_part_is_kept(tmp_path: Path) -> N
         (("--url", "127.0.0.1:1"), 1, "is a broker running there?"),
         (("--subscribe", "--patience", "1"), 1, "nothing has happened for 1 s"),
         (("--setup-command", "echo no such queue {name}; false"), 1, "no such queue"),
-        (("--count", "5", "--output", "/dev/full"), 1, "the result can't be written: No space left on device"),
+        (("--count", "5", "--to", "/dev/full"), 1, "the result can't be written: No space left on device"),
     ],
 )
 def test_what_can_not_be_done_is_said_in_a_line(

@@ -127,7 +127,7 @@ def test_a_broker_that_does_not_come_back_is_told_and_the_part_is_kept(tmp_path:
     path = tmp_path / "soak.json"
     once = "test -e {store_dir}/up && echo no more && exit 7; touch {store_dir}/up"
     start = f'sh -c \'{once}; exec {sys.executable} -c "{OURS}" broker --port {{port}} --store-dir {{store_dir}}/s\''
-    options = ("--soak", "90s", "--kill-every", "8s", "--output", str(path), "--work-dir", str(tmp_path))
+    options = ("--soak", "90s", "--kill-every", "8s", "--to", str(path), "--work-dir", str(tmp_path))
     found, _ = soak(*options, "--start-command", start, status=1)
     assert kept(path) == found
     assert not found["complete"]
@@ -191,8 +191,8 @@ def processes_about(place: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--soak", "10s", "--output", "/nowhere/soak.json"), "--output /nowhere/soak.json: it can't be written"),
-        (("--soak", "10s", "--output", "/proc/soak.json"), "--output /proc/soak.json: it can't be written"),
+        (("--soak", "10s", "--to", "/nowhere/soak.json"), "--to /nowhere/soak.json: it can't be written"),
+        (("--soak", "10s", "--to", "/proc/soak.json"), "--to /proc/soak.json: it can't be written"),
         (("--soak", "10s", "--work-dir", "/proc"), "--work-dir /proc: it can't be written"),
         (("--soak", "10s", "--store-dir", "/proc/x"), "--store-dir /proc/x: it can't be written"),
         (("--soak", "10s", "--plot", "/proc/soak.png"), "--plot /proc/soak.png: it can't be written"),

@@ -32,6 +32,9 @@ def test_it_measures_and_leaves_nothing(tmp_path: Path, command: Dump) -> None:
     assert str(tmp_path).startswith(told["mount_point"].rstrip("/"))
     assert os.listdir(tmp_path) == []
     assert "4.0 KiB" in command("calibrate", tmp_path, "--seconds", 0.2).out
+    rows = command("calibrate", tmp_path, "--seconds", 0.2, "--output", "csv").out.splitlines()
+    assert rows[0].split(",") == [*told["timings"][0]]
+    assert len(rows) == 1 + len(told["timings"])
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="there is no tmpfs here")
