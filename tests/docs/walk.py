@@ -177,7 +177,7 @@ class Walk:
         for one in reversed(self._terminals.values()):
             one.stop()
         if Path("/var/lib/cairnmq-lab", self._lab).exists():
-            self._run(self._adapted(f"{_LAB} down"))
+            self._run(self._adapted(f"{_LAB} down --yes"))
 
 
 def _pattern(expected: str) -> re.Pattern[str]:
