@@ -27,7 +27,19 @@ from .salvageable import Finding, head_finding, log_id_of, told_by_blocks, try_h
 _TEMPORARY = (container.SUFFIX + ".new", mark.NAME + ".new")
 
 
-class ShownFile:
+class ReadOnlyFile:
+    """Base class of read-only files: every write raises `DiskError`."""
+
+    name: str
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        raise DiskError(self.name, "a tool never writes")
+
+    def sync(self) -> None:
+        raise DiskError(self.name, "a tool never writes")
+
+
+class ShownFile(ReadOnlyFile):
     """A file with another first sector and, beyond the real end, zeros up to *size_bytes*."""
 
     def __init__(self, name: str, first_sector: bytes, file: File | None, size_bytes: int) -> None:
@@ -46,12 +58,6 @@ class ShownFile:
             data = (self._first[offset:] + data[SECTOR_BYTES - offset :])[:wanted]
         return data
 
-    def write_at(self, offset: int, data: Buffer) -> None:
-        raise DiskError(self.name, "a tool never writes")
-
-    def sync(self) -> None:
-        raise DiskError(self.name, "a tool never writes")
-
     def forget(self) -> None:
         """Do nothing: a tool does not bypass the page cache."""
 
@@ -63,7 +69,7 @@ class ShownFile:
             self._file.close()
 
 
-class PatientFile:
+class PatientFile(ReadOnlyFile):
     """A file whose unreadable sectors read as zeros: a bad sector costs only itself."""
 
     def __init__(self, file: File, tell: Callable[[str], None]) -> None:
@@ -94,12 +100,6 @@ class PatientFile:
             return self._file.read_at(at, size_bytes)
         except DiskError:
             return bytes(size_bytes)
-
-    def write_at(self, offset: int, data: Buffer) -> None:
-        raise DiskError(self.name, "a tool never writes")
-
-    def sync(self) -> None:
-        raise DiskError(self.name, "a tool never writes")
 
     def forget(self) -> None:
         """Do nothing: the page cache keeps the file for the next tool."""
