@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,6 +24,7 @@ from cairnmq.broker_plugin.options import (
     parse_target,
 )
 from cairnmq.broker_plugin.run import RunningBroker
+from tests.harness.broker.running import running_brokers
 from tests.harness.clients.peers import DEADLINE_S, Peer
 from tests.harness.process import BrokerProcess
 
@@ -39,7 +39,6 @@ Connect = Callable[..., Any]
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
     """Start brokers in this process, on stores of their own."""
-    running: list[RunningBroker] = []
 
     def start(
         *,
@@ -80,16 +79,8 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
         running.append(broker)
         return broker
 
-    interval_s = sys.getswitchinterval()
-    sys.setswitchinterval(0.0005)  # as the command does
-    try:
+    with running_brokers() as running:
         yield start
-    finally:
-        sys.setswitchinterval(interval_s)
-        for broker in running:
-            failure = broker.failure
-            broker.stop()
-            assert failure is None
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ the others confirm what clients send."""
 from __future__ import annotations
 
 import re
-import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from proton.utils import BlockingConnection
 from cairnmq.tools.lab.cluster_lab import unavailable_reason
 from cairnmq.tools.lab.cluster_lab_conf import address
 from tests.harness.cluster.real_cluster import PATIENCE_S, PORT, RealScenario, real_scenario
+from tests.harness.mounted_disk import mounted_disk
 
 SMALL = "24m"
 BODY = b"x" * 20_000
@@ -71,43 +71,32 @@ def test_a_member_whose_disk_is_full(tmp_path: Path) -> None:  # B1
     reason = unavailable_reason()
     if reason:
         pytest.skip(f"no corosync: {reason}")
-    small = tmp_path / "store3"
-    small.mkdir()
-    options = f"size={SMALL},mode=700"
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", small], capture_output=True)
-    if mounted.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
-    try:
-        with real_scenario(tmp_path) as scenario:
-            scenario.wait(lambda: scenario.tells_of_others(3), "it knows the others")
-            full = scenario.brokers[3]
-            flood = Flood(3)
-            beside = threading.Thread(target=flood.run, args=(scenario,))
-            beside.start()
-            beside.join(PATIENCE_S)
-            assert not beside.is_alive(), flood.outcomes
-            full.wait_for(r"cluster 's1': its disk is full: .*; free some space, and start this broker")
-            assert full.process.wait(PATIENCE_S)
-            assert flood.outcomes["accepted"], "it got on before its disk was full"
-            assert not flood.outcomes["rejected"]
-            assert flood.condition is not None
-            assert flood.condition.name == "amqp:connection:forced"
-            assert flood.condition.info[symbol("failover-server-list")]
-            with scenario.lab.inside(1):
-                client = BlockingConnection(
-                    f"amqp://{address(1)}:{PORT}", timeout=PATIENCE_S, allowed_mechs="ANONYMOUS"
-                )
-            sender = client.create_sender("q")
-            for _ in range(50):
-                sender.send(Message(body=BODY, durable=True))
-            assert all(scenario.brokers[node].process.poll() is None for node in (1, 2))
-            receiver = client.create_receiver("q", credit=100)
-            missing = {*flood.outcomes["accepted"]}
-            while missing:
-                message = receiver.receive(PATIENCE_S)
-                receiver.accept()
-                if number := NUMBER.match(bytes(message.body)):
-                    missing.discard(int(number[1]))
-            client.close()
-    finally:
-        subprocess.run(["umount", "-l", small], check=True)
+    with mounted_disk(tmp_path / "store3", f"size={SMALL},mode=700"), real_scenario(tmp_path) as scenario:
+        scenario.wait(lambda: scenario.tells_of_others(3), "it knows the others")
+        full = scenario.brokers[3]
+        flood = Flood(3)
+        beside = threading.Thread(target=flood.run, args=(scenario,))
+        beside.start()
+        beside.join(PATIENCE_S)
+        assert not beside.is_alive(), flood.outcomes
+        full.wait_for(r"cluster 's1': its disk is full: .*; free some space, and start this broker")
+        assert full.process.wait(PATIENCE_S)
+        assert flood.outcomes["accepted"], "it got on before its disk was full"
+        assert not flood.outcomes["rejected"]
+        assert flood.condition is not None
+        assert flood.condition.name == "amqp:connection:forced"
+        assert flood.condition.info[symbol("failover-server-list")]
+        with scenario.lab.inside(1):
+            client = BlockingConnection(f"amqp://{address(1)}:{PORT}", timeout=PATIENCE_S, allowed_mechs="ANONYMOUS")
+        sender = client.create_sender("q")
+        for _ in range(50):
+            sender.send(Message(body=BODY, durable=True))
+        assert all(scenario.brokers[node].process.poll() is None for node in (1, 2))
+        receiver = client.create_receiver("q", credit=100)
+        missing = {*flood.outcomes["accepted"]}
+        while missing:
+            message = receiver.receive(PATIENCE_S)
+            receiver.accept()
+            if number := NUMBER.match(bytes(message.body)):
+                missing.discard(int(number[1]))
+        client.close()

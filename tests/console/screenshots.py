@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.harness.console import picture
 from tests.harness.console.chromium import DESKTOP, PHONE, ConsolePage, chromium
 from tests.harness.console.shop import Shop
+from tests.harness.console.site import filled
 
 IMAGES = Path(__file__).parents[2] / "docs/images"
 DEAD = ("queues", "orders.dead", "messages")
@@ -36,18 +37,17 @@ def take(console: ConsolePage, path: Path) -> None:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as place, chromium() as browser:
-        shop = Shop(Path(place), "refunds")
-        try:
-            shop.fill()
-            for name, width, scheme, parts in PICTURES:
-                address = [part for part in parts if not part.startswith("?")]
-                query = "".join(part for part in parts if part.startswith("?"))
-                console = ConsolePage(browser, shop.url, width, scheme).sign_in().open(*address, query=query)
-                take(console, IMAGES / f"console-{name}.png")
-                console.close()
-        finally:
-            shop.stop()
+    with (
+        tempfile.TemporaryDirectory() as place,
+        chromium() as browser,
+        filled(Shop(Path(place), "refunds")) as shop,
+    ):
+        for name, width, scheme, parts in PICTURES:
+            address = [part for part in parts if not part.startswith("?")]
+            query = "".join(part for part in parts if part.startswith("?"))
+            console = ConsolePage(browser, shop.url, width, scheme).sign_in().open(*address, query=query)
+            take(console, IMAGES / f"console-{name}.png")
+            console.close()
 
 
 if __name__ == "__main__":

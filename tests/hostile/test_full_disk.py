@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import shutil
 import signal
@@ -16,6 +15,7 @@ import pytest
 from proton import Delivery, Message
 
 from tests.harness.clients.peers import Peer, Received
+from tests.harness.mounted_disk import mounted_disk
 from tests.harness.process import broker
 
 CREDIT = 40
@@ -25,15 +25,8 @@ BODY_BYTES = 20_000
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 24 MiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    if os.geteuid() != 0 or not shutil.which("mount"):
-        pytest.skip("a small file system takes root to mount")
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(place)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with mounted_disk(tmp_path / "disk", "size=24m") as place:
+        yield place
 
 
 def fill_to_the_last_byte(path: Path) -> None:

@@ -30,6 +30,7 @@ from cairnmq.store.contract.wiring_rows import QueueRow
 from cairnmq.store.journaled.store import JournalStore
 from cairnmq.tools.lab import kernel
 from cairnmq.tools.lab.disks import KINDS, MIB, Disk, FileSystem, unavailable_reason
+from tests.harness.mounted_disk import privately_mounted_disk
 from tests.harness.powercut.lives import OPTIONS
 from tests.harness.powercut.work import DEADLINE_S, content_of
 
@@ -154,16 +155,6 @@ def half_made(place: Path) -> list[str]:
 
 
 @contextmanager
-def tmpfs(place: Path, size_bytes: int) -> Iterator[Path]:
-    place.mkdir()
-    kernel.mount("tmpfs", str(place), "tmpfs", 0, f"size={size_bytes}")
-    try:
-        yield place
-    finally:
-        kernel.unmount(str(place))
-
-
-@contextmanager
 def ext4() -> Iterator[FileSystem]:
     with closing(FileSystem("ext4")) as system:
         system.mount(LEFT_ALONE)
@@ -178,7 +169,7 @@ def ext4() -> Iterator[FileSystem]:
 @kernel.in_private_mounts
 def test_a_disk_that_others_fill(kind: str, tmp_path: Path) -> None:
     """Storing is refused, taking off goes on, and space that is freed is noticed without a restart."""
-    with tmpfs(tmp_path / "m", 96 * MIB) if kind == "tmpfs" else ext4() as mounted:
+    with privately_mounted_disk(tmp_path / "m", 96 * MIB) if kind == "tmpfs" else ext4() as mounted:
         place = mounted if isinstance(mounted, Path) else mounted.place
         running = Running(place)
         with closing(running):
@@ -210,7 +201,7 @@ def test_a_disk_that_others_fill(kind: str, tmp_path: Path) -> None:
 @kernel.in_private_mounts
 def test_a_disk_that_is_filled_to_the_last_byte(kind: str, tmp_path: Path) -> None:
     """Whoever goes on to store all the same gets as far as there are containers. No half-made one is left."""
-    with tmpfs(tmp_path / "m", 96 * MIB) if kind == "tmpfs" else ext4() as mounted:
+    with privately_mounted_disk(tmp_path / "m", 96 * MIB) if kind == "tmpfs" else ext4() as mounted:
         place = mounted if isinstance(mounted, Path) else mounted.place
         running = Running(place)
         with closing(running):
@@ -291,7 +282,7 @@ def test_a_disk_that_dies() -> None:
 @kernel.in_private_mounts
 def test_a_write_back_that_fails(tmp_path: Path) -> None:
     """The kernel takes the write and tells at the sync. It is believed for good, though a later sync would succeed."""
-    with tmpfs(tmp_path / "m", 64 * MIB) as below:
+    with privately_mounted_disk(tmp_path / "m", 64 * MIB) as below:
         disk = SparseDisk(below, KINDS["ext4"].size_bytes)
         with closing(FileSystem("ext4", disk)) as system:
             system.mount(LEFT_ALONE)

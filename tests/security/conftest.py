@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import ssl
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from cairnmq.base.accounts.credentials import FEWEST_ITERATIONS, make
 from cairnmq.broker_plugin.options import BrokerOptions, RouterOptions, StoreOptions, parse_link_route, parse_target
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.router.tls import TlsOptions
+from tests.harness.broker.running import running_brokers
 from tests.harness.security.wire import Wire, wired
 
 DEFAULTS = Limits()
@@ -36,7 +36,6 @@ def users_file(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
     """Start brokers, on stores in memory unless *store_kind* says otherwise."""
-    running: list[RunningBroker] = []
 
     def start(
         *,
@@ -69,16 +68,8 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
         running.append(RunningBroker(options))
         return running[-1]
 
-    interval_s = sys.getswitchinterval()
-    sys.setswitchinterval(0.0005)
-    try:
+    with running_brokers() as running:
         yield start
-    finally:
-        sys.setswitchinterval(interval_s)
-        for broker in running:
-            failure = broker.failure
-            broker.stop()
-            assert failure is None
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import threading
 import time
 import urllib.request
@@ -20,6 +18,7 @@ from cairnmq.broker.nodes.access_control import parse as parse_access
 from cairnmq.broker.users.user_accounts import BACKSTOP_BYTES
 from cairnmq.broker_plugin.options import BrokerOptions, RouterOptions
 from cairnmq.broker_plugin.run import RunningBroker
+from tests.harness.mounted_disk import mounted_disk
 from tests.harness.security.quotas import (
     account_of,
     attach_sender,
@@ -274,9 +273,7 @@ def test_bytes_are_charged_to_their_owner_after_a_start(tmp_path: Path, users_fi
 
 
 @pytest.mark.parametrize("how", ["purged", "deleted"])
-def test_purged_and_deleted_queues_free_their_bytes(
-    start: Callable[..., RunningBroker], how: str
-) -> None:  # W10
+def test_purged_and_deleted_queues_free_their_bytes(start: Callable[..., RunningBroker], how: str) -> None:  # W10
     running = start(quota(max_durable_bytes=50_000), store_kind="journal")
     with logged_in(running, "anna") as anna, logged_in(running, "ben") as ben:
         anna.attach("other", 1, "other", sends=True)
@@ -299,9 +296,7 @@ def manage(wire: Wire, operation: str, kind: str, name: str) -> None:
     assert all(outcomes(wire, 1))
 
 
-def test_a_changed_quota_counts_with_the_reload(
-    start: Callable[..., RunningBroker], tmp_path: Path
-) -> None:  # W10
+def test_a_changed_quota_counts_with_the_reload(start: Callable[..., RunningBroker], tmp_path: Path) -> None:  # W10
     running = start(quota(max_links=1, max_durable_bytes=50_000))
     with logged_in(running, "anna") as anna:
         attach_sender(anna, "a")
@@ -387,15 +382,8 @@ class Sender:
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 MiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    if os.geteuid() != 0 or not shutil.which("mount"):
-        pytest.skip("a small file system takes root to mount")
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(place)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with mounted_disk(tmp_path / "disk", "size=64m") as place:
+        yield place
 
 
 def test_one_user_does_not_fill_the_disk(disk: Path, users_file: str) -> None:  # W10

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.mounted_disk import mounted_disk
 from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 from tests.harness.router.joined import until
 
@@ -171,15 +172,8 @@ def test_missing_file_or_directory(tmp_path: Path, option: str, complaint: str) 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 24 MiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    if os.geteuid() != 0 or not shutil.which("mount"):
-        pytest.skip("a small file system takes root to mount")
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(place)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with mounted_disk(tmp_path / "disk", "size=24m") as place:
+        yield place
 
 
 def http(port: int, path: str) -> str:

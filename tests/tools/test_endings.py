@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +13,7 @@ import pytest
 
 from cairnmq.tools.lab import kernel
 from cairnmq.tools.lab.disks import unavailable_reason
+from tests.harness.mounted_disk import privately_mounted_disk
 from tests.harness.process import CAIRNMQ, DEADLINE_S
 
 if TYPE_CHECKING:
@@ -180,16 +179,6 @@ def test_a_size_that_is_none_is_a_wrong_call(store: Store, command: Dump) -> Non
     assert command("sql", store.path, "select 1", "--memory-limit", "x").status == 2
 
 
-@contextmanager
-def small_disk(place: Path, size: str) -> Iterator[Path]:
-    place.mkdir()
-    kernel.mount("tmpfs", str(place), "tmpfs", 0, f"size={size}")
-    try:
-        yield place
-    finally:
-        kernel.unmount(str(place))
-
-
 @pytest.mark.skipif(bool(unavailable_reason("ext4")), reason=unavailable_reason("ext4"))
 @pytest.mark.parametrize("room", ["4k", "64k", "600k", "1100k", "1700k"])
 @pytest.mark.parametrize("verb", ["salvage", "load"])
@@ -200,7 +189,7 @@ def test_a_full_disk_for_a_new_store_is_told(store: Store, tmp_path: Path, room:
     store.overwrite(512 * 1024 + 512, bytes(64))
 
     def run() -> subprocess.CompletedProcess[bytes]:
-        with small_disk(tmp_path / "small", room) as small:
+        with privately_mounted_disk(tmp_path / "small", room) as small:
             words = [store.path, "--to", small / "new"] if verb == "salvage" else [small / "new"]
             done = subprocess.run([CAIRNMQ, verb, *words], input=whole.stdout, capture_output=True, timeout=DEADLINE_S)
             assert not (small / "new").exists()

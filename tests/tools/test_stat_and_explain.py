@@ -102,20 +102,26 @@ def lives(number: int) -> list[MemoryDirectory]:
 _lives: dict[int, list[MemoryDirectory]] = {}
 
 
+def replayed(reader: HeadsReader) -> State:
+    """Return the state that the blocks before the first damage make."""
+    state = State(reader.container_bytes)
+    replay = Replay(state, "", reader.container_bytes)
+    for found in reader.scan():
+        if isinstance(found, Damage):
+            break
+        replay.take(found)
+    replay.apply()
+    reconcile(state, dict.fromkeys(reader.slots, 0))
+    return state
+
+
 class Replayed:
     """What a reader's blocks add up to."""
 
     def __init__(self, reader: HeadsReader, *, by_whole: bool) -> None:
         if by_whole:
             reader._look = lambda lsn: None  # type: ignore[method-assign]
-        state = State(reader.container_bytes)
-        replay = Replay(state, "", reader.container_bytes)
-        for found in reader.scan():
-            if isinstance(found, Damage):
-                break
-            replay.take(found)
-        replay.apply()
-        reconcile(state, dict.fromkeys(reader.slots, 0))
+        state = replayed(reader)
         self.pages, self.moved, self.live = state.pages, state.moved, state.pins.live
         self.detailed = {key: (one.start, one.pieces, one.queues, one.last) for key, one in state.detailed.items()}
         self.in_doubt = [*state.outcomes.prepared], [*state.outcomes.decided]
@@ -218,14 +224,7 @@ def test_whatever_is_needed_is_held_by_something_with_a_name(number: int, data: 
     """And what would come free with a slot is no longer held once the slot is gone."""
     world = lives(number)
     reader = HeadsReader(world[data.draw(st.integers(0, len(world) - 1))])
-    state = State(reader.container_bytes)
-    replay = Replay(state, "", reader.container_bytes)
-    for found in reader.scan():
-        if isinstance(found, Damage):
-            break
-        replay.take(found)
-    replay.apply()
-    reconcile(state, dict.fromkeys(reader.slots, 0))
+    state = replayed(reader)
     holders = SlotHolders(state, reader.container_bytes)
     for slot in reader.slots:
         assert bool([*holders.of(slot)]) == state.pins.is_needed(slot), slot

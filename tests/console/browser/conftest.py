@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.harness.console.chromium import ConsolePage, chromium
-from tests.harness.console.site import ConsoleSite
+from tests.harness.console.site import ConsoleSite, filled
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -24,12 +24,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[ConsoleSite]:
     """The site with its queues and messages; the browser comes first, so that nothing starts without one."""
-    running = ConsoleSite(tmp_path_factory.mktemp("site"))
-    try:
-        running.fill()
+    with filled(ConsoleSite(tmp_path_factory.mktemp("site"))) as running:
         yield running
-    finally:
-        running.stop()
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 
 from tests.harness.console.chromium import DESKTOP, PHONE, ConsolePage
 from tests.harness.console.contrast import low_contrast
-from tests.harness.console.shop import READER, REJECTED, XIDS, Shop
-from tests.harness.console.site import HOSTILE
+from tests.harness.console.shop import REJECTED, XIDS, Shop
+from tests.harness.console.site import HOSTILE, READER, filled
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -40,12 +40,8 @@ HIDDEN_PANELS = "[...document.querySelectorAll('.page > *')].filter(one => !one.
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Shop]:
-    running = Shop(tmp_path_factory.mktemp("shop"))
-    try:
-        running.fill()
+    with filled(Shop(tmp_path_factory.mktemp("shop"))) as running:
         yield running
-    finally:
-        running.stop()
 
 
 @pytest.fixture(scope="module")

@@ -15,30 +15,16 @@ from typing import Any
 from proton import Message, symbol
 from proton.utils import BlockingConnection, SyncRequestResponse
 
-from cairnmq.base.accounts import users
-from cairnmq.base.accounts.credentials import make
 from tests.harness.clients.peers import Peer
 from tests.harness.clients.transacting import Control, send
-from tests.harness.console.site import HOSTILE, PASSWORD, create, order
+from tests.harness.console import site
+from tests.harness.console.accounts import write_users
+from tests.harness.console.site import ADMIN, HOSTILE, PASSWORD, READER, create, order
 from tests.harness.process import DEADLINE_S, BrokerProcess
 
-ADMIN, READER = "olga", "rita"
 SERVICES = ("checkout", "billing", "warehouse", "copier")
 CLUSTER = "frankfurt"
-RULES = """
-[[rules]]
-who = ["olga"]
-may = ["*"]
-
-[[rules]]
-who = ["rita"]
-may = ["connect", "monitor", "browse"]
-
-[[rules]]
-who = ["rita"]
-may = ["send", "receive", "create"]
-on = ["$management", "dynamic-*"]
-
+RULES = f"""{site.RULES}
 [[rules]]
 who = ["checkout", "billing", "warehouse", "copier", "anonymous"]
 may = ["connect", "send", "receive", "browse", "create"]
@@ -72,8 +58,7 @@ class Shop:
         self._clients: list[BlockingConnection] = []
         self._peers: list[Peer] = []
         self._started: list[BrokerProcess] = []
-        kept = {name: make(PASSWORD) for name in (ADMIN, READER, *SERVICES)}
-        users.change(str(place / "users"), lambda accounts: accounts.update(kept))
+        write_users(place / "users", dict.fromkeys((ADMIN, READER, *SERVICES), PASSWORD))
         (place / "rules.toml").write_text(RULES)
         (place / "password").write_text(PASSWORD)
         (place / "password").chmod(0o600)

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from proton import Message
 from proton.utils import BlockingConnection, SyncRequestResponse
@@ -42,6 +42,27 @@ BINDINGS = (
     ("shop", "emails", "order.created"), ("shipping", "shipping.eu", "eu.*"), ("shipping", "shipping.us", "us.*"),
     ("shop", HOSTILE, HOSTILE),
 )  # fmt: skip
+
+
+class Site(Protocol):
+    """Running brokers that can be filled with messages."""
+
+    def fill(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+T = TypeVar("T", bound=Site)
+
+
+@contextmanager
+def filled(site: T) -> Iterator[T]:
+    """Fill *site*; stop it at the end."""
+    try:
+        site.fill()
+        yield site
+    finally:
+        site.stop()
 
 
 class ConsoleSite:

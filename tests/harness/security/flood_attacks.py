@@ -237,7 +237,7 @@ def begin(channel: int) -> bytes:
 
 @contextmanager
 def heard(wire: Wire) -> Iterator[Wire]:
-    """Its answers are read, and thrown away."""
+    """Read and discard the answers on *wire*; close it at the end."""
 
     def read() -> None:
         with suppress(OSError):

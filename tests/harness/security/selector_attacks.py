@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 from proton import Message
@@ -14,6 +11,7 @@ from proton import Message
 from cairnmq.amqp.codec import encode
 from cairnmq.amqp.codec.decode import read_items
 from cairnmq.amqp.codec.primitives import descriptor
+from tests.harness.security.flood_attacks import heard
 from tests.harness.security.isolation import Address, Case, Proceed
 from tests.harness.security.wire import (
     ATTACH,
@@ -56,30 +54,12 @@ def _send(wire: Wire, handle: int, first: int, messages: list[Message]) -> None:
     wire.say(*[transfer(first + n, bytes(one.encode()), handle=handle) for n, one in enumerate(messages)])
 
 
-@contextmanager
-def _heard(wire: Wire) -> Iterator[Wire]:
-    def read() -> None:
-        with suppress(OSError):
-            while wire.sock.recv(1 << 20):
-                pass
-
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
-    try:
-        yield wire
-    finally:
-        with suppress(OSError):
-            wire.sock.shutdown(socket.SHUT_RDWR)
-        reader.join()
-        wire.sock.close()
-
-
 def _over_and_over(at: Address, proceed: Proceed, attach: Any, prepared: Any = None) -> None:
     """Fifty receivers whose selectors differ, again and again, as they are closed."""
     wire = at.log_in("evil")
     if prepared is not None:
         prepared(wire)
-    with _heard(wire):
+    with heard(wire):
         number = 0
         while proceed():
             for handle in range(100, 150):
@@ -120,7 +100,7 @@ def likes_on_a_backlog(at: Address, proceed: Proceed) -> None:
 
 def likes_on_a_topic(at: Address, proceed: Proceed) -> None:
     """W2: the same as subscriptions to the exchange through which it publishes; others use the exchange, too."""
-    with _heard(at.log_in("evil")) as wire:
+    with heard(at.log_in("evil")) as wire:
         for handle in range(100, 150):
             text = f"{HEAVY} OR n = {handle}"
             wire.say(selecting(f"in-{handle}", handle, "amq.topic/evil", text), flow(handle, 100))
@@ -135,7 +115,7 @@ def likes_on_a_topic(at: Address, proceed: Proceed) -> None:
 
 def patterns_on_a_topic(at: Address, proceed: Proceed) -> None:
     """W2: 200 bindings with wildcards, and a thousand keys that nobody has used before at a time."""
-    with _heard(at.log_in("evil")) as wire:
+    with heard(at.log_in("evil")) as wire:
         for handle in range(200):
             pattern = ".".join([("a", "*", "a", "#")[handle >> 2 * place & 3] for place in range(3)])
             wire.say(attach(f"in-{handle}", handle, f"amq.topic/#.{pattern}.{handle}", sends=False))
@@ -186,7 +166,7 @@ def expiry_cycle(at: Address, proceed: Proceed) -> None:
         b={"arguments": {"message-ttl-ms": 1, "expiry-address": "evil.a"}},
     )  # fmt: skip
     wire.attach("out", 0, "evil.a", sends=True)
-    with _heard(wire):
+    with heard(wire):
         for number in range(0, 2000, 100):
             _send(wire, 0, number, [Message(durable=True)] * 100)
         while proceed():
@@ -197,7 +177,7 @@ def mass_expiry(at: Address, proceed: Proceed) -> None:
     """W7: messages that expire all at once, some 20,000 of them every other second."""
     wire = at.log_in("evil")
     wire.attach("out", 0, "evil.q", sends=True)
-    with _heard(wire):
+    with heard(wire):
         number = 0
         while proceed():
             ttl_s = 2.0 - time.time() % 2.0
