@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
+from ...analytics.scan.selection import Selection
 from ...journal.format.block import ACQUISITIONS, Block
-from ...journal.format.record import HEAD_BYTES, RecordType
+from ...journal.format.record import RecordType
 from ...store.journaled.acquire_records import decode
 from ..history.heads_only import HeadsReader
+from ..inspect.block_table import BlockTable
 from ..inspect.journal_check import Progress
 from .overview import StoreOverview
+
+_ABOUT_CONSUMERS = Selection(types=(RecordType.LOG_OPEN, RecordType.ACQUIRE))
 
 
 class LastConsumer(NamedTuple):
@@ -46,20 +50,22 @@ def last_consumers(
             continue
         done += block.end_lsn - block.lsn
         progress("looking for consumers", min(done, total), total)
-        kinds = bytes(block.body[: HEAD_BYTES * block.head.records : HEAD_BYTES])
-        if RecordType.LOG_OPEN not in kinds and RecordType.ACQUIRE not in kinds:
+        table = BlockTable(block)
+        chosen = _ABOUT_CONSUMERS.chosen(table)
+        if chosen is None or not len(chosen):
             continue
-        for number, head in enumerate(block.heads()):
+        heads = block.heads()
+        for number in chosen.tolist():
+            head = heads[number]
             if head.type == RecordType.LOG_OPEN:
                 found.clear()
-            elif head.type == RecordType.ACQUIRE:
-                try:
-                    taken = decode(bytes(block.payload(head)), head.extra)
-                except ValueError:
-                    continue
-                lsn = block.record_lsn(number)
-                taker = LastConsumer(taken.container, taken.link, lsn, head.time_us)
-                found |= dict.fromkeys(wanted.intersection(taken.message_ids), taker)
+                continue
+            try:
+                taken = decode(bytes(block.payload(head)), head.extra)
+            except ValueError:
+                continue
+            taker = LastConsumer(taken.container, taken.link, int(table.lsns[number]), head.time_us)
+            found |= dict.fromkeys(wanted.intersection(taken.message_ids), taker)
     return found
 
 

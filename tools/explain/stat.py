@@ -14,11 +14,11 @@ from ...journal.format import container
 from ...journal.format.block import Block
 from ...journal.format.record import HEAD_BYTES, Flag, RecordType, type_name
 from ..history.queue_totals import head_at, queue_totals
+from ..inspect.block_table import heads_of_block
 from ..inspect.evidence import truncation_of
 from ..inspect.journal_check import Progress
 from .overview import StoreOverview, overview_of
 
-_WORDS, _SIZE_WORD = HEAD_BYTES // 4, 2
 _MOVED = int(Flag.MOVED)
 
 
@@ -84,18 +84,17 @@ class _Counts:
         stat = self.slots.get(slot)
         if stat is None:
             stat = self.slots[slot] = SlotStat(slot)
-        count = block.head.records
-        table = np.frombuffer(block.body, np.uint8, HEAD_BYTES * count).reshape(count, HEAD_BYTES)
-        sizes = np.frombuffer(block.body, "<u4", _WORDS * count).reshape(count, _WORDS)[:, _SIZE_WORD] + HEAD_BYTES
-        kinds = table[:, 0]
-        moved = table[:, 1] & _MOVED > 0
+        heads = heads_of_block(block)
+        sizes = heads["size"] + HEAD_BYTES
+        kinds = heads["type"]
+        moved = heads["flags"] & _MOVED > 0
         total = int(sizes.sum())
         self.moved_bytes += int(sizes[moved].sum())
         self.user_bytes += int(sizes[~moved & (kinds < RecordType.LOG_OPEN)].sum())
         self.own_bytes += int(sizes[~moved & (kinds >= RecordType.LOG_OPEN)].sum())
         self.block_bytes += block.end_lsn - block.lsn
         stat.blocks += 1
-        stat.records += count
+        stat.records += len(heads)
         stat.record_bytes += total
         for kind, number in enumerate(np.bincount(kinds).tolist()):
             if number:
