@@ -169,9 +169,9 @@ def test_own_password_is_changed_and_the_session_continues(console: ConsolePage,
         console.wait_for_text(f"Changed the password of {ADMIN}")
         assert login_status(site, ADMIN, PASSWORD) == WRONG
         console.open("queues", "orders.dead").click("Move messages")  # over a connection that is made now
-        console.fill("To the address", "orders.dead.copy")
+        console.fill("To the address", "audit")
         page.locator("dialog").get_by_role("button", name="Move", exact=True).click()
-        console.wait_for_text("Moved 5 messages to orders.dead.copy")
+        console.wait_for_text("Moved 5 messages to audit")
     finally:
         console.open("users").click(f"Change the password of {ADMIN}")
         console.fill("New password", PASSWORD)
