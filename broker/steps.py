@@ -41,11 +41,7 @@ class CoreSteps:
         commits = core.commits
         while (self._shares_queues and self._members.step()) or commits.dirty:
             dirty, commits.dirty = commits.dirty, {}
-            for queue in dirty:
-                if not queue.is_deleted:
-                    queue.dispatch()
-                    if queue.has_lifetime:
-                        queue.check_lifetime()
+            core.dispatch_turns.dispatch(dirty)
         if self._durable_at_s:
             dispatch_s, took_s = core.latencies.dispatch_s, perf_counter() - self._durable_at_s
             dispatch_s.counts[bisect_left(dispatch_s.bounds, took_s)] += 1  # `observe`, without a call

@@ -15,6 +15,7 @@ from ..users.quotas import Quotas
 from ..users.user_accounts import UserAccounts
 from .acquisition_log import AcquisitionLog, Notes
 from .commit_queue import CommitQueue
+from .dispatch_turns import DispatchTurns
 from .events import BrokerEvents
 from .latencies import Latencies
 from .loader import Loader, Submit
@@ -41,6 +42,7 @@ class CoreContext:
     scheduler: Scheduler
     users: UserAccounts
     commits: CommitQueue
+    dispatch_turns: DispatchTurns
     memory: MemoryBudget
     acquisitions: AcquisitionLog | None
     """The log of acquisitions, if one is kept."""
@@ -69,12 +71,16 @@ class CoreContext:
         memory = MemoryBudget(memory_limit_bytes, users.throttles)
         acquisitions = None if notes is None else AcquisitionLog(notes, clock, scheduler)
         disposal = Disposal(background)
-        events = BrokerEvents()
+        turns, events = DispatchTurns(background), BrokerEvents()
         return cls(
-            store, clock, post, loader, background, disposal, scheduler, users, commits, memory, acquisitions, events,
-            latencies,
+            store, clock, post, loader, background, disposal, scheduler, users, commits, turns, memory, acquisitions,
+            events, latencies,
         )  # fmt: skip
 
     def schedule_dispatch(self, queue: Dispatchable) -> None:
         """Schedule the dispatch of *queue*, which changed, for the end of the step."""
         self.commits.dirty[queue] = None
+
+    def is_dispatch_due(self, queue: Dispatchable) -> bool:
+        """Return whether *queue* changed and is dispatched at the end of this step, or in a later one."""
+        return queue in self.commits.dirty or self.dispatch_turns.is_put_off(queue)

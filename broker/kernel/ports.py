@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ..messages.entry import Entry
 from ..scheduling.throttle import Throttle
-from ..users.user_accounts import OwnedQueue
+from ..users.user_accounts import OwnedQueue, UserAccount
 
 
 class PutLimits(Protocol):
@@ -23,6 +23,8 @@ class PutLimits(Protocol):
 class Dispatchable(Protocol):
     """A queue that dispatches messages at the end of a step."""
 
+    account: UserAccount | None
+    """The account of the user who owns the queue."""
     is_deleted: bool
     has_lifetime: bool
     """The queue is deleted automatically."""

@@ -32,6 +32,9 @@ class Route(Protocol):
     def finish_unrouted(self, delivery: Delivery, flags: int) -> None:
         """Answer a complete long message without target queues."""
 
+    def is_behind(self) -> bool:
+        """Return whether complete messages that are sent now would be enqueued in a later step."""
+
     def close(self, driver: DriverEnd) -> None:
         """Leave the target, as the link of *driver* is closed."""
 
@@ -57,6 +60,9 @@ class QueueRoute:
 
     def finish_unrouted(self, delivery: Delivery, flags: int) -> None:
         raise AssertionError("the queue is the target of each message")
+
+    def is_behind(self) -> bool:
+        return False
 
     def close(self, driver: DriverEnd) -> None:
         self._queue.producers.pop(self._enqueuer, None)

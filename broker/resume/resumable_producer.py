@@ -7,6 +7,7 @@ is deleted when the client has settled. Refused deliveries are not remembered: r
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -139,34 +140,76 @@ class ResumableProducer(Producer):
     def __init__(self, links: LinkContext, enqueuer: Enqueuer, route: Route, user: str, end: SenderEndpoint) -> None:
         super().__init__(links, enqueuer, route, user, vouches=links.vouches)
         self.end = end
+        self._held: deque[tuple[ClientTransaction | None, Arrival]] = deque()
+        """Arrivals, and their transactions, that wait here while the route is behind: it would lose their tags."""
 
     def receive_resuming(self, arrivals: Sequence[Arrival]) -> None:
-        for fragment, tag, resumed in arrivals:
-            if self.is_stolen:
-                return
-            if resumed or (self._partial is None and tag in self.end.tags):
-                self._resume(fragment, tag)
-            elif fragment[2] & SETTLED:
-                self.receive((fragment,))
-            else:
-                self._receive_tagged(fragment, tag)
+        self._take_all(None, arrivals)
 
     def receive_resuming_in(self, connection: object, txn_id: bytes, arrivals: Sequence[Arrival]) -> None:
-        for fragment, tag, resumed in arrivals:
-            if self.is_stolen:
+        self._take_all(self._transactions.find(connection, txn_id), arrivals)
+
+    def _take_all(self, transaction: ClientTransaction | None, arrivals: Sequence[Arrival]) -> None:
+        for number, arrival in enumerate(arrivals):
+            if self._held or self._route.is_behind():
+                self._hold(transaction, arrivals[number:])
                 return
-            if resumed or (self._partial is None and tag in self.end.tags):
-                self._resume(fragment, tag)
-                continue
-            self.receive_in(connection, txn_id, (fragment,))
+            self._take(transaction, *arrival)
+
+    def _hold(self, transaction: ClientTransaction | None, arrivals: Sequence[Arrival]) -> None:
+        """Have *arrivals* wait for a later step."""
+        if not self._held:
+            self.terminal.hold()
+            self._core.background.put_off(self._go_on, self._user)
+        self._held.extend([(transaction, arrival) for arrival in arrivals])
+        if transaction is not None:
+            transaction.asking += len(arrivals)
+
+    def _go_on(self) -> None:
+        """Take the arrivals that were held, as far as the route takes them."""
+        if not self._held:  # the link was closed
+            return
+        while self._held and not self._route.is_behind():
+            self._take_held()
+        if self._held:
+            self._core.background.put_off(self._go_on, self._user)
+        else:
+            self.terminal.go_on()
+
+    def _take_held(self) -> None:
+        transaction, arrival = self._held.popleft()
+        self._take(transaction, *arrival)
+        if transaction is not None:
+            transaction.asked()
+
+    def _take(self, transaction: ClientTransaction | None, fragment: Fragment, tag: bytes, resumed: bool) -> None:
+        """Receive a message, or a piece of one, unless it was accepted before."""
+        if self.is_stolen:
+            return
+        if resumed or (self._partial is None and tag in self.end.tags):
+            self._resume(fragment, tag)
+        elif transaction is not None:
+            self.enqueuer.transaction = transaction
+            self.receive((fragment,))
+            self.enqueuer.transaction = None
             if not fragment[2] & (MORE | SETTLED | ABORTED):
-                self.end.take_in(self._transactions.find(connection, txn_id), tag)
+                self.end.take_in(transaction, tag)
+        elif fragment[2] & SETTLED:
+            self.receive((fragment,))
+        else:
+            self._receive_tagged(fragment, tag)
 
     def forget(self, tag: bytes) -> None:
         if not self.is_stolen:  # otherwise the client may have used that tag again, on its present link
             self.end.forget(tag)
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        while self._held:  # the client sends again what is not settled, and the route can hold the rest
+            transaction, (fragment, _, _) = self._held[0]
+            if transaction is None and not fragment[2] & SETTLED:
+                self._held.popleft()
+            else:
+                self._take_held()
         super().close(returned, lost, for_good)
         self.end.left(self, for_good=for_good)
 

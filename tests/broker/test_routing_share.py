@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from proton import Message
 
+from cairnmq.broker.kernel.dispatch_turns import AT_ONCE
 from cairnmq.broker.nodes.exchanges import TopicExchange
 from cairnmq.broker.queues.queue import Queue
 from cairnmq.channel.ports import SETTLED
@@ -99,6 +100,31 @@ def test_batch_to_many_queues_leaves_others_their_turns(busy: Policed) -> None:
     assert sum(queue.messages for queue in queues) == MANY * 60
     assert most <= 1500
     assert terminal.confirmed == list(range(MANY))
+
+
+def test_message_for_many_consumers_leaves_others_their_turns(busy: Policed) -> None:
+    """A step dispatches some queues of an owner, and the next message waits until all have the one before."""
+    count, sent = 4 * AT_ONCE, 5
+    for number in range(count):
+        bind(busy, f"q{number}", "news")
+    consumers = [busy.open(f"q{number}") for number in range(count)]
+    publisher = busy.world.open(to_client=False, address="amq.topic/news")
+    listener = busy.open("other", 10_000)
+    content = bytes(Message(durable=False).encode())
+    busy.world.send(publisher, *[(number, content, 0) for number in range(sent)])
+    steps = most = before = 0
+    while busy.world.readings:
+        assert busy.send("other", steps) == "accepted"
+        assert len(listener.forwarded) == steps + 1, "dispatched at the end of its own step"
+        busy.world.read_one()
+        counts = [len(consumer.forwarded) for consumer in consumers]
+        assert max(counts) - min(counts) <= 1, "the next message waits"
+        most, before = max(most, sum(counts) - before), sum(counts)
+        steps += 1
+    assert sum(queue.messages for queue in busy.world.broker.nodes.queues.values()) == steps + count * sent
+    assert [len(consumer.forwarded) for consumer in consumers] == [sent] * count
+    assert most <= 2 * AT_ONCE
+    assert publisher.confirmed == list(range(sent))
 
 
 @ways

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cairnmq.amqp.codec.types import Ubyte, Uint
+from cairnmq.broker.kernel.dispatch_turns import AT_ONCE
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.harness.clients.peers import Peer
 from tests.harness.clients.resuming import ACCEPTED, ResumingSender, attach_sender, body, transfer_begun
@@ -218,6 +219,29 @@ def test_what_goes_through_an_exchange_is_told_too(broker: RunningBroker) -> Non
     sender.cut()
     sender.connect(broker.port)
     assert {*sender.told} == {b"t"}, "nobody wanted it, and so it is done with"
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_messages_for_many_consumers_are_remembered(broker: RunningBroker, peer: Peer, waits: bool) -> None:
+    """Their dispatch takes several steps, and the next message waits for it: together with its delivery tag."""
+    count, receivers = 20, [peer.receiver("amq.fanout", 100) for _ in range(3 * AT_ONCE)]
+    sender = ResumingSender("amq.fanout")
+    sender.connect(broker.port)
+    for number in range(count):
+        sender.send(b"%d" % number, f"{number}")
+    if waits:
+        sender.hear(b"%d" % (count - 1), count - 1)
+    sender.cut()
+    sender.connect(broker.port)
+    told = [number for number in range(count) if b"%d" % number in sender.told]
+    assert told == [*range(count if waits else len(told))], "they are stored in their order"
+    for tag in sender.resume():
+        number = int(tag)
+        sender.send(tag, f"{number}")
+    for receiver in receivers:
+        assert [one.body for one in peer.take(receiver, count)] == [f"{number}" for number in range(count)]
+    peer.settle_down()
+    assert not any(receiver.queued for receiver in receivers)
 
 
 @pytest.mark.parametrize("options", [{"mode": Ubyte(0)}, {"durability": Uint(1)}], ids=["first", "configuration"])
