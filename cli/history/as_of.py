@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import click
 
-from ...amqp.client.login import BrokerLogin
 from ...base.clock import SystemClock
-from ...base.errors import CairnError
-from ...base.texts import counted
-from ...tools.backup.restore_view import restore_view
-from ...tools.history.as_of import QueuesView, difference
 from ...tools.history.history_view import HistoryView
-from ...tools.inspect.point_in_time import parse_point_in_time
-from ...tools.load.bulk_sender import BulkSender, OutgoingMessage
+from ...tools.inspect.point_in_time import PointInTime, parse_point_in_time
 from ..common.local_directory import LocalDirectory
-from ..common.output import answering, output, remark
-from ..common.send_options import stoppable, target_of, target_options, tell_result, tell_sent
+from ..common.output import answering, remark
+from ..common.send_options import target_of, target_options
 from ..common.shown_rows import Bars
 from ..common.units import Finite
 from ..options.common_options import SELECTION, TARGET, GroupedCommand, connect_options, option, output_options
 from ..store.archives import archives_option
-from .as_of_output import SelectedQueues, selected_queues, show_difference, show_queues
+from .as_of_output import selected_queues
+from .as_of_views import FoundViews
 
 _SHOWN = 10
 _CHANGES_SHOWN = 20
@@ -67,11 +61,7 @@ def as_of(
         raise click.UsageError("name a store, and a point in time")
     if diff and (target or resend):
         raise click.UsageError("--diff compares two points in time: --restore and --resend take one")
-    now_us = SystemClock().wall_us()
-    moments = [parse_point_in_time(text, now_us) for text in (diff or arguments[-1:])]
-    for moment in moments:
-        if moment.time_us is not None and moment.time_us > now_us:
-            remark("as-of", f"warning: {moment.text} is in the future; the end of the log is used")
+    moments = _points_in_time(diff or arguments[-1:])
     sending = target_of(resend, user, ca) if resend else None
     is_table = output_format == "table"
     count_shown = _count_shown(count, is_diff=diff is not None, is_copied=bool(target or resend), is_table=is_table)
@@ -79,7 +69,7 @@ def as_of(
         selected = selected_queues(past, queues)
         with Bars() as bars:
             views = [past.view(moment, bars.show, partial=partial) for moment in moments]
-        found = _Found(views, selected, output_format)
+        found = FoundViews(views, selected, output_format)
         found.show(count_shown)
         if target:
             found.restore(target)
@@ -92,6 +82,16 @@ def as_of(
     return found.status
 
 
+def _points_in_time(texts: Sequence[str]) -> list[PointInTime]:
+    """Parse the points in time, and warn of those in the future."""
+    now_us = SystemClock().wall_us()
+    moments = [parse_point_in_time(text, now_us) for text in texts]
+    for moment in moments:
+        if moment.time_us is not None and moment.time_us > now_us:
+            remark("as-of", f"warning: {moment.text} is in the future; the end of the log is used")
+    return moments
+
+
 def _count_shown(count: int | None, *, is_diff: bool, is_copied: bool, is_table: bool) -> int | None:
     """The number of messages to show of each queue; None for all."""
     if count is not None:
@@ -99,67 +99,3 @@ def _count_shown(count: int | None, *, is_diff: bool, is_copied: bool, is_table:
     if is_diff:
         return _CHANGES_SHOWN
     return 0 if is_copied else _SHOWN if is_table else None
-
-
-class _Found(NamedTuple):
-    """The views of the points in time that were requested."""
-
-    views: list[QueuesView]
-    queues: SelectedQueues
-    output_format: str
-
-    @property
-    def status(self) -> int:
-        """The exit status."""
-        return 0 if all(view.is_complete for view in self.views) else 1
-
-    def show(self, count: int | None) -> None:
-        """Show the messages of one view, or the differences between two."""
-        if self.output_format == "csv" and count == 0:
-            return  # the rows are those of --restore or --resend
-        if len(self.views) == 1:
-            with output(lambda: self.status):
-                show_queues(self.queues, self.views[0], count, output_format=self.output_format)
-            return
-        first, second = self.views
-        if first.lsn > second.lsn:
-            raise CairnError("--diff", "the second point in time is before the first", "name the earlier one first")
-        with Bars() as bars:
-            changes = difference(first, second, self.queues.wanted, bars.show)
-        with output(lambda: self.status):
-            show_difference(self.queues, first, second, changes, count or 0, output_format=self.output_format)
-
-    def restore(self, target: str) -> None:
-        """Make a new store at *target*, and report it."""
-        with Bars() as bars:
-            restored = restore_view(
-                self.queues.past, self.views[0], target, self.queues.wanted, SystemClock(), bars.show
-            )
-        messages = sum(restored.values())
-        with output(lambda: self.status):
-            fields = {"store": target, "messages": messages, "queues": restored}
-            if not tell_result("restored", fields, self.output_format):
-                print(f"restored {counted(messages, 'message')} to {target}")
-
-    def resend(self, broker: BrokerLogin, address: str, rate: float | None, skip: int) -> None:
-        """Send the messages to *broker*, and report that."""
-        messages = self._outgoing(address, rate, skip)
-        with Bars() as bars:
-            run = BulkSender(broker, messages, lambda done: bars.show("sending", done, 0))
-            with stoppable(run):
-                sent = run.run()
-        with output(lambda: self.status if sent.is_complete else 1):
-            tell_sent(sent, lambda token: f"--skip {token} continues there", {}, self.output_format)
-
-    def _outgoing(self, address: str, rate: float | None, skip: int) -> Iterator[OutgoingMessage]:
-        """The messages, queue by queue, each in its order; their tokens count them."""
-        view = self.views[0]
-        on = {queue_id: ids.tolist() for queue_id, ids in view.on.items() if self.queues.wanted(queue_id)}
-        messages = ((queue_id, message_id) for queue_id, ids in on.items() for message_id in ids)
-        for number, (queue_id, message_id) in enumerate(messages):
-            if number < skip:
-                continue
-            to = address or self.queues.past.queue_names.get(queue_id, "")
-            if not to:
-                raise CairnError(f"queue {queue_id}", "its name is not known any more", "end the URL with /ADDRESS")
-            yield OutgoingMessage(number, to, view.content(message_id), (number - skip) / rate if rate else 0.0)

@@ -1,0 +1,133 @@
+"""Transactions that are not over: open ones of clients, and distributed ones in doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ...amqp.codec.types import Timestamp
+from ...base.clock import Clock
+from ...broker.kernel.commit_queue import CommitQueue
+from ...broker.kernel.connections import Connections
+from ...broker.nodes.access_control import MANAGE
+from ...broker.transactions.registry import Transactions
+from ...broker.transactions.staging import ROLLBACK
+from ...broker.transactions.transaction import ClientTransaction
+from ...broker.transactions.xa import InDoubt
+from ...store.contract.interface import MessageStore
+from ..protocol.call import Call
+from ..protocol.entity import Attribute, Operation, Type
+from ..protocol.request import BAD_REQUEST, Refusal, flag, only
+
+
+class Known(NamedTuple):
+    """A transaction, as management shows it."""
+
+    name: str
+    state: str
+    operations: int
+    since: Timestamp | None = None
+    connection: str | None = None
+    transaction: ClientTransaction | None = None
+
+
+class TransactionType(Type):
+    name = "transaction"
+    meaning = (
+        "An open transaction of a client, or a distributed transaction in doubt: prepared, or decided without its "
+        "coordinator. The name of a distributed transaction is its xid."
+    )
+
+    def __init__(
+        self,
+        clock: Clock,
+        commits: CommitQueue,
+        store: MessageStore,
+        connections: Connections,
+        open_transactions: Transactions,
+        in_doubt: InDoubt,
+    ) -> None:
+        self._clock = clock
+        self._commits = commits
+        self._connections = connections
+        self._open_transactions = open_transactions
+        self._transactions = store.transactions
+        self._in_doubt = in_doubt
+        super().__init__(
+            (
+                Attribute("state", "string", "The state of the transaction.", lambda t: t.state),
+                Attribute("operations", "number", "Enqueues and dequeues of the transaction.", lambda t: t.operations),
+                Attribute("since", "time", "The time of the declaration, if it is open.", lambda t: t.since),
+                Attribute("age-seconds", "number", "Seconds since the declaration.", self._age_s),
+                Attribute(
+                    "connection", "string", "The identity of the client's connection, if it is open.",
+                    lambda t: t.connection,
+                ),
+            ),
+            (
+                Operation("PREPARE", (), "Prepares a transaction that its client has discharged (first phase).",
+                          self._prepare),
+                Operation("COMMIT", (), "Commits the transaction (second phase, or the only one).", self._commit),
+                Operation("ROLLBACK", (), "Rolls the transaction back; the client receives the error at its discharge.",
+                          self._rollback),
+                Operation(
+                    "DECIDE", ("commit",), "Decides a prepared one without its coordinator and stores the decision.",
+                    self._decide,
+                ),
+                Operation("FORGET", (), "Removes the decision of a transaction.", self._forget),
+            ),
+        )  # fmt: skip
+
+    def all(self) -> list[Any]:
+        in_doubt = [Known(one.xid.hex(), one.state.value, len(one.operations)) for one in self._transactions.in_doubt()]
+        return [*in_doubt, *self._open()]
+
+    def _open(self) -> Iterator[Known]:
+        by_end = self._connections.by_end
+        for end, one in self._open_transactions.open():
+            connection = by_end.get(end)
+            name = (one.xid or one.id).hex()
+            since = Timestamp(one.since_us // 1000)
+            identity = None if connection is None else connection.identity
+            yield Known(name, "open", one.operations, since, identity, one)
+
+    def find(self, name: str) -> Known | None:
+        return next((one for one in self.all() if one.name == name), None)
+
+    def name_of(self, entity: Known) -> str:
+        return entity.name
+
+    def _age_s(self, entity: Known) -> int | None:
+        now_ms = self._clock.wall_us() // 1000
+        return None if entity.since is None else max(0, now_ms - entity.since) // 1000
+
+    def _xid(self, call: Call, *known: str) -> bytes:
+        """Parse the name of a transaction: its XID in hexadecimal digits."""
+        only(call.request.map(), *known)
+        call.check(MANAGE, "")
+        try:
+            return bytes.fromhex(call.name())
+        except ValueError as error:
+            raise Refusal(BAD_REQUEST, "the name of a transaction is its xid in hexadecimal digits") from error
+
+    def _prepare(self, call: Call) -> None:
+        self._in_doubt.prepare(self._xid(call), call.answer)
+
+    def _commit(self, call: Call) -> None:
+        self._in_doubt.commit(self._xid(call), call.answer)
+
+    def _rollback(self, call: Call) -> None:
+        xid = self._xid(call)
+        found = next((one.transaction for one in self._open() if one.name == call.name()), None)
+        if found is None:
+            self._in_doubt.rollback(xid, call.answer)
+        else:
+            lsn = found.roll_back(ROLLBACK, "management rolled it back")
+            self._commits.when_durable(lsn, call.answer)
+
+    def _decide(self, call: Call) -> None:
+        xid = self._xid(call, "commit")
+        self._in_doubt.decide(xid, call.answer, commit=flag(call.request.map(), "commit", False))
+
+    def _forget(self, call: Call) -> None:
+        self._in_doubt.forget(self._xid(call), call.answer)
