@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import threading
 import time
 from collections import deque
@@ -231,6 +232,27 @@ QUERY = bytes(Message(properties={"operation": "QUERY", "entityType": "queue"}).
 LARGE_QUERY = bytes(Message(properties={"operation": "GET-OPERATIONS"}).encode())
 
 
+def key_updates(at: Address, proceed: Proceed) -> None:
+    """A18: after the handshake of TLS nothing but updates of keys, on 8 connections; Python can't make them."""
+    command = ("openssl", "s_client", "-connect", f"127.0.0.1:{at.tls_port}", "-tls1_3")
+    clients: list[subprocess.Popen[bytes]] = []
+    try:
+        while proceed():
+            clients = [client for client in clients if client.poll() is None]
+            while len(clients) < 8:
+                silent = subprocess.DEVNULL
+                clients.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=silent, stderr=silent))
+            for client in clients:
+                assert client.stdin is not None
+                with suppress(BrokenPipeError):
+                    client.stdin.write(b"K\n")  # it takes one command from each read
+                    client.stdin.flush()
+    finally:
+        for client in clients:
+            client.kill()
+            client.wait()
+
+
 def begin(channel: int) -> bytes:
     return frame(performative(BEGIN, NULL, uint(0), uint(9), uint(9)), channel=channel)
 
@@ -270,4 +292,5 @@ CASES = (
     Case("queries", queries, finding="61"),
     Case("unread answers", unread_answers, finding="61"),
     Case("sessions and endless messages", begin_without_end, finding="46"),
+    Case("TLS key updates", key_updates, finding="A18", tls=True),
 )

@@ -34,6 +34,8 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import trustme
+
 from cairnmq.amqp.codec.decode import read_items
 from cairnmq.amqp.codec.primitives import descriptor
 from cairnmq.base.accounts import users
@@ -100,6 +102,8 @@ class Address(NamedTuple):
 
     port: int
     metrics_port: int
+    tls_port: int = 0
+    """0 unless the case uses TLS."""
 
     def connect(self) -> Wire:
         wire = Wire(self.port)
@@ -129,6 +133,8 @@ class Case(NamedTuple):
     """Rules, in the format of --acl-file, beside `RULES`."""
     seconds: float = 2.5
     finding: str = ""
+    tls: bool = False
+    """The broker has a port for TLS, too."""
 
 
 class Impact(NamedTuple):
@@ -181,10 +187,15 @@ def measure(case: Case, directory: Path) -> Impact:
     kept = {name: make(password) for name, password in PASSWORDS.items()}
     users.change(str(users_file), lambda accounts: accounts.update(kept))
     acl_file.write_text(RULES + case.access)
-    access = ("--users-file", str(users_file), "--acl-file", str(acl_file), "--metrics-port", "0")
+    access: tuple[str, ...] = ("--users-file", str(users_file), "--acl-file", str(acl_file), "--metrics-port", "0")
+    if case.tls:
+        certificate = directory / "server.pem"
+        trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(certificate))
+        access = (*access, "--tls-port", "0", "--tls-cert", str(certificate))
     with ExitStack() as stack:
         running = stack.enter_context(broker(directory / "data", *access, *case.options))
-        at = Address(running.port, int(running.wait_for(r"metrics at .*:(\d+)/")[1]))
+        tls_port = int(running.wait_for(r"listening with TLS on .*:(\d+)")[1]) if case.tls else 0
+        at = Address(running.port, int(running.wait_for(r"metrics at .*:(\d+)/")[1]), tls_port)
         victim = stack.enter_context(_producing(at, running))
         for _ in range(2):
             ping(at)

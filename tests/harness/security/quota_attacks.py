@@ -22,6 +22,7 @@ from tests.harness.security.wire import (
     performative,
     source,
     string,
+    symbol,
     target,
     transfer,
     uint,
@@ -32,6 +33,8 @@ SETTLED = b"\x50\x01"
 
 CREDIT = 1000
 """What a sender gets first."""
+MOST_AHEAD = 100
+"""The first credit of a resumable link to an exchange."""
 
 
 @contextmanager
@@ -129,13 +132,20 @@ def send_from_many(at: Address, proceed: Proceed) -> None:
                 raise ConnectionResetError("the first credit is used up: again, with new links")
 
 
-def fan_out(at: Address, proceed: Proceed) -> None:
-    """One message for as many queues as the default quota allows, again and again."""
+@contextmanager
+def _many_subscriptions(at: Address) -> Iterator[None]:
+    """As many queues as one message may have by default, each with a consumer."""
     with heard(at.log_in("evil")) as wire:
         for handle in range(1000):
             ends = source("amq.topic/evil.fan"), target("me")
             subscription = performative(ATTACH, string(f"{handle}"), uint(handle), TRUE, SETTLED, NULL, *ends)
             wire.say(subscription, flow(handle, 1 << 20))
+        yield
+
+
+def fan_out(at: Address, proceed: Proceed) -> None:
+    """One message for as many queues as the default quota allows, again and again."""
+    with _many_subscriptions(at):
         publisher = at.log_in("evil")
         publisher.attach("out", 0, "amq.topic/evil.fan", sends=True)
         number = 0
@@ -145,8 +155,27 @@ def fan_out(at: Address, proceed: Proceed) -> None:
             publisher.until(DISPOSITION)
 
 
+def fan_out_ahead(at: Address, proceed: Proceed) -> None:
+    """The same on 20 links, with as many messages ahead as there is credit for, each in two frames."""
+    resumable = performative(0x29, string("amq.topic/evil.fan"), uint(2), symbol("never"))
+    content = message("x", durable=True)
+    with _many_subscriptions(at), heard(at.log_in("evil")) as publisher:
+        for handle in range(20):
+            ends = source("me"), resumable if handle % 2 else target("amq.topic/evil.fan")
+            link = string(f"{handle}"), uint(handle), FALSE, NULL, NULL, *ends, NULL, NULL, uint(0)
+            publisher.say(performative(ATTACH, *link))
+        proceed()
+        publisher.sock.settimeout(0.3)
+        with suppress(TimeoutError):
+            for number in range(20 * MOST_AHEAD):
+                begun = transfer(number, content[:5], handle=number % 20, more=True)
+                publisher.say(begun, transfer(number, content[5:], handle=number % 20))
+        hold_out(proceed)
+
+
 CASES = (
     Case("messages for 1,000 queues", fan_out, access=TOPICS, finding="W2"),
+    Case("messages ahead for 1,000 queues", fan_out_ahead, access=TOPICS, finding="W2"),
     Case("transient messages that fill the memory", fill_memory, 1, ("--memory-limit", "16M"), finding="D9"),
     Case("messages in flight on held links", fill_held_links, access=QUOTA, finding="W10"),
     Case(  # the 64 MiB beyond the quota that are stored would count, if queues held them in memory
