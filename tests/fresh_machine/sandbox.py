@@ -21,7 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 COMMAND_S = 2400.0
-NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private")
+NAMESPACES = ("unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--propagation", "private")
+"""That of IPC keeps a service with `RemoveIPC=` from removing what a user of the host with the same number uses."""
 _KEEP = 'place=$1; shift; "$@"; exec rm -rf --one-file-system -- "$place"'
 """It inherits a locked descriptor of the directory, which tells that the directory is in use."""
 _FIRST = "read -r pid rest < /proc/self/stat; echo $pid; exec cat"  # the number that the host's /proc shows
@@ -32,7 +33,7 @@ _MEMORY_KIB = 8 << 20
 
 
 class Sandbox:
-    """A new directory below *parent* with a tree in its subdirectory `root`; namespaces for mounts and processes."""
+    """A new directory below *parent* with a tree in its subdirectory `root`, and namespaces of its own."""
 
     def __init__(self, parent: Path, name: str) -> None:
         parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +66,7 @@ class Sandbox:
 
     def command(self, *words: str) -> list[str]:
         """The command that runs *words* in the namespaces."""
-        return ["nsenter", "-t", self._first_pid, "-m", "-p", *words]
+        return ["nsenter", "-t", self._first_pid, "-m", "-p", "-i", *words]
 
     def run(self, *words: str) -> None:
         subprocess.run(self.command(*words), check=True, stdin=subprocess.DEVNULL, timeout=COMMAND_S)

@@ -49,6 +49,18 @@ def processes_of(place: Path) -> list[str]:
     return found
 
 
+@pytest.mark.parametrize("kind", ["mnt", "pid_for_children", "ipc"])
+def test_sandbox_has_namespaces_of_its_own(tmp_path: Path, kind: str) -> None:
+    """A service in it removed the shared memory of a PostgreSQL server of the host, whose user had the same number."""
+    sandbox = Sandbox(tmp_path, "one")
+    try:
+        command = sandbox.command("readlink", f"/proc/self/ns/{kind}")
+        found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=DEADLINE_S)
+    finally:
+        sandbox.close()
+    assert found.stdout.strip() != os.readlink(f"/proc/self/ns/{kind}")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_sandbox_is_removed_when_its_maker_is_killed(tmp_path: Path, number: signal.Signals) -> None:
     parent, mounted = tmp_path / "sandboxes", tmp_path / "mounted"

@@ -72,8 +72,12 @@ class Booted:
         return self._run("journalctl --unit cairnmq --no-pager --lines 60 --output cat")[1]
 
     def _run(self, script: str) -> tuple[int, str]:
-        command = ["nsenter", "-t", self._pid, "-m", "-n", "-p", "-r", "-w", "env", "-i", "HOME=/root", "LANG=C.UTF-8"]
+        command = ["nsenter", "-t", self._pid, "-m", "-n", "-p", "-i", "-r", "-w"]
         command += [
+            "env",
+            "-i",
+            "HOME=/root",
+            "LANG=C.UTF-8",
             "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "DEBIAN_FRONTEND=noninteractive",
             "sh",
