@@ -179,6 +179,8 @@ class Machine:
         root = self._sandbox.inner
         self._sandbox.run("mount", "-t", "proc", "proc", f"{root}/proc")
         self._sandbox.run("mount", "--rbind", "/dev", f"{root}/dev")
+        # systemd removes what the user of a service has there, and that number is another user's on the host
+        self._sandbox.run("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", f"{root}/dev/shm")
         for here, there in shared:
             Path(here).mkdir(parents=True, exist_ok=True)
             Path(f"{self.place}{there}").mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 COMMAND_S = 2400.0
 NAMESPACES = ("unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--propagation", "private")
-"""That of IPC keeps a service with `RemoveIPC=` from removing what a user of the host with the same number uses."""
+"""IPC: systemd removes the objects of the user of a service, whose number is another user's on the host."""
 _KEEP = 'place=$1; shift; "$@"; exec rm -rf --one-file-system -- "$place"'
 """It inherits a locked descriptor of the directory, which tells that the directory is in use."""
 _FIRST = "read -r pid rest < /proc/self/stat; echo $pid; exec cat"  # the number that the host's /proc shows

@@ -51,7 +51,6 @@ def processes_of(place: Path) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["mnt", "pid_for_children", "ipc"])
 def test_sandbox_has_namespaces_of_its_own(tmp_path: Path, kind: str) -> None:
-    """A service in it removed the shared memory of a PostgreSQL server of the host, whose user had the same number."""
     sandbox = Sandbox(tmp_path, "one")
     try:
         command = sandbox.command("readlink", f"/proc/self/ns/{kind}")

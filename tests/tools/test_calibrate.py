@@ -47,9 +47,9 @@ def test_memory_is_told_for_what_it_is(command: Dump) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_it_leaves_nothing_however_it_ends(tmp_path: Path, how: signal.Signals) -> None:
-    started = subprocess.Popen(
-        [CAIRNMQ, "calibrate", str(tmp_path), "--seconds", "600"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    # a shell ignores SIGINT for what it runs in the background
+    command = ["env", "--default-signal=INT", CAIRNMQ, "calibrate", str(tmp_path), "--seconds", "600"]
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     # nameless: on a file system without O_TMPFILE it has a name for a moment
     while not any(name.startswith(str(tmp_path)) and name.endswith(" (deleted)") for name in open_files(started.pid)):
         assert started.poll() is None
