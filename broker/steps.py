@@ -7,6 +7,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from .kernel.context import CoreContext
+from .kernel.dispatch_turns import AT_ONCE
 from .nodes.replication_port import Members
 
 
@@ -41,12 +42,21 @@ class CoreSteps:
         commits = core.commits
         while (self._shares_queues and self._members.step()) or commits.dirty:
             dirty, commits.dirty = commits.dirty, {}
-            core.dispatch_turns.dispatch(dirty)
+            for queue in dirty if len(dirty) <= AT_ONCE else core.dispatch_turns.first_of(dirty):
+                if not queue.is_deleted:
+                    queue.dispatch()
+                    if queue.has_lifetime:
+                        queue.check_lifetime()
         if self._durable_at_s:
             dispatch_s, took_s = core.latencies.dispatch_s, perf_counter() - self._durable_at_s
             dispatch_s.counts[bisect_left(dispatch_s.bounds, took_s)] += 1  # `observe`, without a call
             dispatch_s.total += took_s
             self._durable_at_s = 0.0
+        self._end_services()
+
+    def _end_services(self) -> None:
+        """End the step of the services that have scheduled work for its end, and make records durable."""
+        core = self._core
         if core.background.end_s or core.background.jobs:
             core.background.end_step()
         if core.memory.waiting:

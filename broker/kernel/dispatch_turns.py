@@ -28,16 +28,8 @@ class DispatchTurns:
         """Return whether *queue* waits for a later step."""
         return bool(self._waiting) and queue in self._waiting.get(_owner(queue), ())
 
-    def dispatch(self, changed: Collection[Dispatchable]) -> None:
-        """Dispatch the messages of *changed* queues: the first ones of each owner now, the others in later steps."""
-        for queue in changed if len(changed) <= AT_ONCE else self._first_of(changed):
-            if not queue.is_deleted:
-                queue.dispatch()
-                if queue.has_lifetime:
-                    queue.check_lifetime()
-
-    def _first_of(self, changed: Collection[Dispatchable]) -> list[Dispatchable]:
-        """Return the *changed* queues to dispatch now, and put the others off."""
+    def first_of(self, changed: Collection[Dispatchable]) -> list[Dispatchable]:
+        """Return the *changed* queues to dispatch now, and put the others off: for more than `AT_ONCE`."""
         now: list[Dispatchable] = []
         counts: dict[str, int] = {}
         for queue in changed:
@@ -58,7 +50,10 @@ class DispatchTurns:
         while waiting:
             queue = next(iter(waiting))
             del waiting[queue]
-            self.dispatch((queue,))
+            if not queue.is_deleted:
+                queue.dispatch()
+                if queue.has_lifetime:
+                    queue.check_lifetime()
             if not self._background.has_time():
                 break
         if waiting:
