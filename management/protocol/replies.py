@@ -9,16 +9,17 @@ from typing import Any
 
 from ...base.callbacks import ignore
 from ...broker.kernel.commit_queue import CommitQueue
+from ...broker.kernel.idle_driver import IdleDriver
 from ...broker.kernel.memory_budget import ENTRY_BYTES
 from ...broker.nodes.exchanges import Exchange, queues_through
 from ...broker.nodes.replication_port import Kept, Members
 from ...broker.nodes.targets import ExchangeTarget, KeepingTarget
-from ...channel.ports import Fragment, Outcome, TerminalEnd
+from ...channel.ports import Outcome, TerminalEnd
 
 log = logging.getLogger(__name__)
 
 
-class Receiver:
+class Receiver(IdleDriver):
     """The driver of a link whose source is `$management`."""
 
     def __init__(self, terminal: TerminalEnd, gone: Callable[[Receiver], None], waiting: Callable[[int], None]) -> None:
@@ -44,11 +45,9 @@ class Receiver:
             self._forwarded += len(contents)
             self.terminal.forward([(self, content) for content in contents])
 
-    def receive(self, fragments: Sequence[Fragment]) -> None:
-        """Ignore messages: a client that receives sends nothing."""
-
-    def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
-        """Ignored, as `post`."""
+    @property
+    def credit(self) -> int:
+        return max(0, self._limit - self._forwarded)
 
     def request(self, limit: int, drain: bool) -> None:
         self._limit = limit
