@@ -57,7 +57,7 @@ class Clerk:
         self._numbers = count()
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        """It starts with the first job: a broker whose start fails leaves no thread."""
 
     def submit(
         self,
@@ -92,6 +92,8 @@ class Clerk:
                 self._delayed.append(new)
             else:
                 self._waiting.setdefault(owner, deque()).append(new)
+            if self._thread.ident is None:
+                self._thread.start()
             self._changed.notify()
         if yielding is not None:
             yielding.refused()
@@ -102,7 +104,8 @@ class Clerk:
         with self._changed:
             self._is_over = True
             self._changed.notify()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _yielding(self, new: _Waiting) -> _Waiting | None:
         """Return the job that yields if *new* is taken; None if there is room for both."""

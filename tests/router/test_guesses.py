@@ -89,6 +89,22 @@ def clerk() -> Iterator[Clerk]:
     made.stop()
 
 
+def test_clerk_begins_its_thread_with_the_first_job() -> None:
+    def threads() -> list[str]:
+        return [one.name for one in threading.enumerate() if one.name == "clerk that starts late"]
+
+    unused = Clerk("clerk that starts late", 8)
+    assert threads() == []
+    unused.stop()
+    assert not unused.submit("anna", lambda: None)
+    used, over = Clerk("clerk that starts late", 8), threading.Event()
+    assert used.submit("anna", over.set)
+    assert over.wait(WAIT_S)
+    assert len(threads()) == 1
+    used.stop()
+    assert threads() == []
+
+
 def test_owners_take_turns_and_have_a_part_of_the_places(clerk: Clerk) -> None:
     order: list[str] = []
     going_on, over = threading.Event(), threading.Event()
