@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 import yaml
 
+from cairnmq.base.accounts import users
+from cairnmq.base.accounts.credentials import make
 from tests.harness.thorough import THOROUGH
 
 from .conftest import PACKAGING, run
@@ -36,7 +39,7 @@ USERS = {"auth": {"existingSecret": "users"}}
 EVERYTHING = {
     **USERS,
     "tls": {"existingSecret": "certificate", "only": True},
-    "rules": "[[rules]]\nusers = ['*']\n",
+    "rules": "[[rules]]\nwho = ['anna']\nmay = ['*']\n",
     "config": {"memory-limit": "1GiB", "auto-create": ["orders.*", "events.*"], "max-connections": 100},
     "persistence": {"storageClass": "fast", "size": "100Gi"},
     "service": {"type": "LoadBalancer", "annotations": {"example.com/internal": "true"}},
@@ -85,6 +88,14 @@ def test_objects_are_valid(values: dict[str, Any], tools: Path, tmp_path: Path) 
 @pytest.mark.parametrize("values", [USERS, EVERYTHING, LEAST], ids=["users", "everything", "least"])
 def test_broker_accepts_the_configuration(values: dict[str, Any], tools: Path, tmp_path: Path) -> None:
     data = render(tools, values)["ConfigMap"]["data"]
+    mounted = tmp_path / "etc/cairnmq"
+    for name in ("users", "tls", "config"):
+        (mounted / name).mkdir(parents=True)
+    users.change(str(mounted / "users/users"), lambda accounts: accounts.update(anna=make("one stone")))
+    certificate = trustme.CA().issue_cert("broker.example.org")
+    certificate.cert_chain_pems[0].write_to_path(str(mounted / "tls/tls.crt"))
+    certificate.private_key_pem.write_to_path(str(mounted / "tls/tls.key"))
+    (mounted / "config/rules.toml").write_text(data.get("rules.toml", ""))
     text = re.sub(r'"/(etc|var)/', f'"{tmp_path}/\\1/', data["cairnmq.toml"])
     (tmp_path / "cairnmq.toml").write_text(text)
     said = run(Path(sys.executable).with_name("cairnmq"), "config", "check", tmp_path / "cairnmq.toml")
