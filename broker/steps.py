@@ -65,4 +65,5 @@ class CoreSteps:
             core.users.step()
         if core.loader.put_off:
             core.loader.end_step()
+        core.dispatch_turns.step += 1
         core.store.kick()

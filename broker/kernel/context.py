@@ -71,7 +71,7 @@ class CoreContext:
         memory = MemoryBudget(memory_limit_bytes, users.throttles)
         acquisitions = None if notes is None else AcquisitionLog(notes, clock, scheduler)
         disposal = Disposal(background)
-        turns, events = DispatchTurns(background), BrokerEvents()
+        turns, events = DispatchTurns(background, commits), BrokerEvents()
         return cls(
             store, clock, post, loader, background, disposal, scheduler, users, commits, turns, memory, acquisitions,
             events, latencies,
@@ -80,7 +80,3 @@ class CoreContext:
     def schedule_dispatch(self, queue: Dispatchable) -> None:
         """Schedule the dispatch of *queue*, which changed, for the end of the step."""
         self.commits.dirty[queue] = None
-
-    def is_dispatch_due(self, queue: Dispatchable) -> bool:
-        """Return whether *queue* changed and is dispatched at the end of this step, or in a later one."""
-        return queue in self.commits.dirty or self.dispatch_turns.is_put_off(queue)

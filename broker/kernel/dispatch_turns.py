@@ -1,66 +1,83 @@
-"""The dispatch of many queues that changed in one step: the first ones at once, the others in time slices. Core only.
+"""The dispatch of many queues that changed in one step: the first ones at once, the others in later steps. Core only.
 
 One message may change a thousand queues, and so may one batch of flows. To dispatch them all takes tens of
-milliseconds, in which no other client is served. So queues beyond `AT_ONCE` of one owner are dispatched in later steps;
-the queues of other owners do not wait for them.
+milliseconds, in which no other client is served. So queues beyond `AT_ONCE` of one owner are dispatched in later steps,
+`AT_ONCE` in each, and owners take turns. Like all dispatch, that is at the end of a step, behind events of a cluster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import partial
+from itertools import islice
 
 from ..scheduling.background import BackgroundWork
+from .commit_queue import CommitQueue
 from .ports import Dispatchable
 
 AT_ONCE = 64
 """The number of queues of one owner that are dispatched at the end of a step."""
 
 
+def owner_of(queue: Dispatchable) -> str:
+    """Return the name of the user who owns *queue*; empty for a queue without an owner."""
+    return "" if queue.account is None else queue.account.name
+
+
 class DispatchTurns:
     """The queues whose dispatch was put off, by their owner."""
 
-    def __init__(self, background: BackgroundWork) -> None:
+    def __init__(self, background: BackgroundWork, commits: CommitQueue) -> None:
+        """*commits*: has the queues that are dispatched at the end of the step."""
         self._background = background
-        self._waiting: dict[str, dict[Dispatchable, None]] = {}
+        self._commits = commits
+        self.step = 0
+        """The number of the current step."""
+        self._waiting: dict[Dispatchable, int] = {}
+        """Queues that wait for a later step, and the steps in which they were put off."""
+        self._by_owner: dict[str, dict[Dispatchable, None]] = {}
+        """The same queues, the first ones put off first; the first owner's turn is next."""
+        self._chosen: dict[Dispatchable, None] = {}
+        """Queues that were put off, and are dispatched at the end of this step."""
+        self._is_scheduled = False
 
-    def is_put_off(self, queue: Dispatchable) -> bool:
-        """Return whether *queue* waits for a later step."""
-        return bool(self._waiting) and queue in self._waiting.get(_owner(queue), ())
+    def is_behind(self, owner: str, step: int) -> bool:
+        """Return whether a queue of *owner* has waited since that step, or an earlier one."""
+        queues = self._by_owner.get(owner)
+        return queues is not None and self._waiting[next(iter(queues))] <= step
 
     def first_of(self, changed: Collection[Dispatchable]) -> list[Dispatchable]:
-        """Return the *changed* queues to dispatch now, and put the others off: for more than `AT_ONCE`."""
+        """Return the *changed* queues to dispatch now, and put the others off; for more than `AT_ONCE`."""
         now: list[Dispatchable] = []
         counts: dict[str, int] = {}
+        chosen, self._chosen = self._chosen, {}
         for queue in changed:
-            owner = _owner(queue)
+            if queue in chosen:
+                now.append(queue)
+                continue
+            owner = owner_of(queue)
             counts[owner] = count = counts.get(owner, 0) + 1
             if count <= AT_ONCE:
                 now.append(queue)
-            elif owner in self._waiting:
-                self._waiting[owner][queue] = None
-            else:
-                self._waiting[owner] = {queue: None}
-                self._background.put_off(partial(self._go_on, owner), owner)
+            elif queue not in self._waiting:
+                self._waiting[queue] = self.step
+                self._by_owner.setdefault(owner, {})[queue] = None
+        self._schedule()
         return now
 
-    def _go_on(self, owner: str) -> None:
-        """Dispatch queues of *owner*, at least one, until the slice of the step ends."""
-        waiting = self._waiting[owner]
-        while waiting:
-            queue = next(iter(waiting))
-            del waiting[queue]
-            if not queue.is_deleted:
-                queue.dispatch()
-                if queue.has_lifetime:
-                    queue.check_lifetime()
-            if not self._background.has_time():
-                break
-        if waiting:
-            self._background.put_off(partial(self._go_on, owner), owner)
-        else:
-            del self._waiting[owner]
+    def _schedule(self) -> None:
+        if self._by_owner and not self._is_scheduled:
+            self._is_scheduled = True
+            self._background.put_off(self._choose)
 
-
-def _owner(queue: Dispatchable) -> str:
-    return "" if queue.account is None else queue.account.name
+    def _choose(self) -> None:
+        """Have queues of the next owner dispatched at the end of this step."""
+        self._is_scheduled = False
+        owner = next(iter(self._by_owner))
+        queues = self._by_owner.pop(owner)
+        self._chosen = dict.fromkeys(islice(queues, AT_ONCE))
+        for queue in self._chosen:
+            del queues[queue], self._waiting[queue]
+        if queues:
+            self._by_owner[owner] = queues  # behind those of the others
+        self._commits.dirty.update(self._chosen)
+        self._schedule()

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
 from ...channel.ports import Delivery, DriverEnd, Fragment
-from ..kernel.dispatch_turns import AT_ONCE
+from ..kernel.dispatch_turns import AT_ONCE, owner_of
 from ..nodes.exchanges import MAX_KEY_CHARACTERS, MOST_HOPS, Exchange, way_through
 from ..nodes.targets import ExchangeTarget
-from ..queues.ends import TargetQueue
 from .context import LinkContext
 from .enqueue import Enqueuer, Queues
 
@@ -46,13 +45,15 @@ class RoutedMessages:
         """The transactions that some of them are for."""
         self._units = 0
         """The number of messages times queues that may still be routed before the next check of the clock."""
-        self._last_of_many: TargetQueue | None = None
-        """The last queue of a message for so many queues that their dispatch takes several steps."""
+        self._owners: set[str] = set()
+        """The owners of the queues of a message for so many that their dispatch takes several steps."""
+        self._enqueued_step = 0
+        """The step in which that message was enqueued."""
         self._is_put_off = self._holds_link = False
 
     def is_behind(self) -> bool:
         """Return whether complete messages that are sent now would be enqueued in a later step."""
-        return bool(self._held) or self._awaits_dispatch()
+        return bool(self._held) or self._awaits_dispatch() or not self._core.background.has_time()
 
     def close(self, driver: DriverEnd) -> None:
         self._driver = driver
@@ -85,10 +86,10 @@ class RoutedMessages:
 
     def _awaits_dispatch(self) -> bool:
         """Return whether a message for many queues is still being dispatched: the next one would only add to them."""
-        last = self._last_of_many
-        if last is not None and not self._core.is_dispatch_due(last):
-            self._last_of_many = last = None
-        return last is not None
+        turns, step = self._core.dispatch_turns, self._enqueued_step
+        if self._owners and turns.step != step:
+            self._owners = {owner for owner in self._owners if turns.is_behind(owner, step)}
+        return bool(self._owners)
 
     def _share(self, exchange: Exchange, key: str, most: int) -> int:
         """Return how many of *most* messages of one key to route before the next check of the clock; at least one."""
@@ -156,8 +157,9 @@ class RoutedMessages:
             return
         if queues:
             exchange.routed += len(fragments)
-            if len(queues) > AT_ONCE:
-                self._last_of_many = queues[-1]
+            if len(queues) > AT_ONCE and self._enqueuer.transaction is None:
+                self._owners = {owner_of(queue) for queue in queues}
+                self._enqueued_step = self._core.dispatch_turns.step
             self._enqueuer.enqueue(queues, fragments)
             return
         alternate = self._links.nodes.exchanges.get(exchange.alternate)

@@ -160,27 +160,49 @@ class ResumableProducer(Producer):
         """Have *arrivals* wait for a later step."""
         if not self._held:
             self.terminal.hold()
-            self._core.background.put_off(self._go_on, self._user)
+            self._core.background.put_off(self._take_more, self._user)
         self._held.extend([(transaction, arrival) for arrival in arrivals])
         if transaction is not None:
             transaction.asking += len(arrivals)
 
-    def _go_on(self) -> None:
+    def _take_more(self) -> None:
         """Take the arrivals that were held, as far as the route takes them."""
         if not self._held:  # the link was closed
             return
         while self._held and not self._route.is_behind():
-            self._take_held()
+            self._take_held(*self._held.popleft())
         if self._held:
-            self._core.background.put_off(self._go_on, self._user)
+            self._core.background.put_off(self._take_more, self._user)
         else:
             self.terminal.go_on()
 
-    def _take_held(self) -> None:
-        transaction, arrival = self._held.popleft()
-        self._take(transaction, *arrival)
-        if transaction is not None:
-            transaction.asked()
+    def _take_held(self, transaction: ClientTransaction | None, arrival: Arrival) -> None:
+        if transaction is None:
+            self._take(None, *arrival)
+            return
+        if self.is_stolen:
+            transaction.fail("a link of the transaction was attached again before all its messages were enqueued")
+        else:
+            self._take(transaction, *arrival)
+        transaction.asked()
+
+    def _end_held(self, *, for_good: bool) -> None:
+        """Take the arrivals that were held, but for deliveries that the client sends again when it resumes."""
+        pieces: list[tuple[ClientTransaction | None, Arrival]] = []
+        while self._held:
+            pieces.append(self._held.popleft())
+            transaction, (fragment, _, _) = pieces[-1]
+            if fragment[2] & MORE and not fragment[2] & ABORTED:
+                continue
+            if for_good or transaction is not None or fragment[2] & SETTLED:
+                for piece in pieces:
+                    self._take_held(*piece)
+            else:
+                self._drop_partial()
+            pieces = []
+        for transaction, _ in pieces:  # the end of the message did not arrive
+            if transaction is not None:
+                transaction.asked()
 
     def _take(self, transaction: ClientTransaction | None, fragment: Fragment, tag: bytes, resumed: bool) -> None:
         """Receive a message, or a piece of one, unless it was accepted before."""
@@ -204,12 +226,7 @@ class ResumableProducer(Producer):
             self.end.forget(tag)
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
-        while self._held:  # the client sends again what is not settled, and the route can hold the rest
-            transaction, (fragment, _, _) = self._held[0]
-            if transaction is None and not fragment[2] & SETTLED:
-                self._held.popleft()
-            else:
-                self._take_held()
+        self._end_held(for_good=for_good)
         super().close(returned, lost, for_good)
         self.end.left(self, for_good=for_good)
 

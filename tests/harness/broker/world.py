@@ -249,6 +249,14 @@ class World:
             action(*args)
             self.broker.steps.finish()
 
+    def step_at_once(self, *actions: tuple[Callable[..., None], Any]) -> None:
+        """Run *actions* with their arguments, and those that wait, as one step: a busy core does that."""
+        self._actions.extendleft([(action, (argument,)) for action, argument in actions])
+        while self._actions:
+            action, args = self._actions.popleft()
+            action(*args)
+        self.broker.steps.finish()
+
     def advance(self, seconds: float) -> None:
         """Let time pass, and the core do what is due then."""
         self.clock.advance(seconds)

@@ -1,0 +1,144 @@
+"""Messages for so many queues that their dispatch takes several steps, and links that are held for it meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from cairnmq.amqp.links.resume_state import Claims
+from cairnmq.broker.kernel.dispatch_turns import AT_ONCE
+from cairnmq.channel.ports import MORE, SETTLED, Open, Terminus
+from tests.harness.broker.declarations import declare, discharge
+from tests.harness.broker.policies import Policed
+from tests.harness.broker.world import FakeTerminal, WorkingClock, message, number_of
+
+COUNT = 2 * AT_ONCE
+ADDRESS = "amq.topic/news"
+
+
+class Site(Policed):
+    """`COUNT` queues, each with a consumer, that get all messages for `ADDRESS`."""
+
+    def __init__(self) -> None:
+        super().__init__(1 << 24, clock=WorkingClock(0.0002))  # a look at the clock takes a tenth of a slice
+        nodes = self.world.broker.nodes
+        for number in range(COUNT):
+            self.make(f"q{number}")
+            queue = self.world.queue(f"q{number}")
+            self.world.do(nodes.bind, nodes.exchanges["amq.topic"], queue, "news", {}, lambda error: None)
+        self.consumers = [self.open(f"q{number}", 1000) for number in range(COUNT)]
+
+    def numbers(self) -> list[int]:
+        """Return the messages that each consumer got; all got the same."""
+        found = [[number_of(content) for _, content in one.forwarded] for one in self.consumers]
+        assert all(one == found[0] for one in found)
+        return found[0]
+
+    def attach(self, connection: object) -> FakeTerminal:
+        """Attach the resumable link of one client to the exchange."""
+        terminal = FakeTerminal()
+        there = Terminus(address=ADDRESS, durability=2)
+        wish = Open(False, there, False, connection, "link", "box", claims=Claims({}, True))
+        self.world.do(self.world.broker.drivers.open, wish, terminal)
+        return terminal
+
+    def send(self, terminal: FakeTerminal, numbers: Sequence[int], *, flags: int = 0) -> None:
+        """Send durable messages on a resumable link, in one batch."""
+        arrivals = [((number, message(number, 10, True), flags), b"%d" % number, False) for number in numbers]
+        self.world.do(terminal.driver.receive_resuming, arrivals)
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def tags(terminal: FakeTerminal) -> set[int]:
+    return {int(tag) for tag in terminal.driver.end.tags}
+
+
+def test_a_resumable_link_takes_its_share_of_each_step(site: Site) -> None:
+    terminal = site.attach(object())
+    site.send(terminal, range(50))
+    assert len(tags(terminal)) < 10
+    assert terminal.held
+    steps = most = 0
+    while site.world.readings:
+        before = len(tags(terminal))
+        site.world.read_one()
+        most, steps = max(most, len(tags(terminal)) - before), steps + 1
+        assert steps < 5000
+    assert most < 10
+    assert not terminal.held
+    assert site.numbers() == list(range(50))
+    assert tags(terminal) == {*range(50)}
+
+
+def test_a_busy_queue_does_not_hold_others_for_ever(site: Site) -> None:
+    """The last queue changes in each step, as other clients use it."""
+    publisher = site.world.open(to_client=False, address=ADDRESS)
+    other = site.world.open(to_client=False, address=f"q{COUNT - 1}")
+    sent = [(number, message(number, 10, False), 0) for number in range(20)]
+    site.world.do(publisher.driver.receive, sent)
+    steps = 0
+    while len(publisher.confirmed) < len(sent):
+        work, arguments = site.world.readings.popleft()
+        work(*arguments)
+        site.world.step_at_once((other.driver.receive, [(steps, message(1000 + steps, 10, False), 0)]))
+        steps += 1
+        assert steps < 1000, "the link is held"
+    site.world.read_all()
+    assert not publisher.held
+    assert [number_of(content) for _, content in site.consumers[0].forwarded] == list(range(20))
+
+
+@pytest.mark.parametrize("for_good", [True, False], ids=["detached for good", "connection lost"])
+@pytest.mark.parametrize("flags", [0, SETTLED], ids=["", "settled"])
+def test_arrivals_that_wait_when_the_link_is_closed(site: Site, for_good: bool, flags: int) -> None:
+    """A client that may resume sends again what is not settled and was not stored. All else arrives."""
+    terminal = site.attach(object())
+    site.send(terminal, range(30), flags=flags)
+    assert terminal.held
+    stored = tags(terminal)
+    site.world.do(terminal.driver.close, (), not for_good, for_good)
+    site.world.read_all()
+    assert len(stored) < 30
+    assert site.numbers() == (list(range(30)) if for_good or flags else sorted(stored))
+
+
+@pytest.mark.parametrize("flags", [0, SETTLED], ids=["", "settled"])
+def test_pieces_that_wait_when_the_connection_is_lost(site: Site, flags: int) -> None:
+    """A message arrives completely or not at all. The last one has no end."""
+    terminal = site.attach(object())
+    arrivals: list[Any] = []
+    for number in range(10):
+        content, tag = message(number, 10, True), b"%d" % number
+        arrivals.append(((number, content[:5], MORE), tag, False))
+        if number < 9:
+            arrivals.append(((number, content[5:], flags), tag, False))
+    site.world.do(terminal.driver.receive_resuming, arrivals)
+    stored = tags(terminal)
+    site.world.do(terminal.driver.close, (), True, False)
+    site.world.read_all()
+    assert site.numbers() == (list(range(9)) if flags else sorted(stored))
+
+
+@pytest.mark.parametrize("stolen", [True, False])
+def test_a_transaction_has_all_its_messages_or_fails(site: Site, stolen: bool) -> None:
+    connection = object()
+    control = site.world.open(to_client=False, coordinator=True, connection=connection)
+    site.world.send(control, (0, declare(), 0))
+    txn_id = control.declared_ids[0]
+    terminal = site.attach(connection)
+    site.send(terminal, range(10))
+    assert terminal.held
+    arrivals = [((number, message(number, 10, True), 0), b"%d" % number, False) for number in (10, 11)]
+    site.world.do(terminal.driver.receive_resuming_in, connection, txn_id, arrivals)
+    if stolen:
+        site.attach(object())
+    site.world.send(control, (1, discharge(txn_id, fail=False), 0))
+    site.world.read_all()
+    assert (1 in control.confirmed, 1 in control.rejected) == (not stolen, stolen)
+    assert ({10, 11} & {*site.numbers()}) == (set() if stolen else {10, 11})
