@@ -190,7 +190,8 @@ BROKER_FAMILIES: tuple[Family[Figures], ...] = (
     ),
     Family(
         "dispatch_seconds", "histogram",
-        "Time from the end of a flush to the dispatch of its messages; one sample for each flush.",
+        "Time from the end of a flush to the dispatch of its messages; one sample for each flush. Of more than 64 "
+        "queues of one owner the first 64 count.",
         lambda f: f.context.latencies.dispatch_s.value(),
     ),
     Family(

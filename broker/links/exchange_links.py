@@ -11,7 +11,7 @@ from .handlers import LinkHandlers, ResumableLinks
 from .producer import Producer
 
 MOST_RESUMING_CREDIT = 100
-"""The credit of a sender on a resumable link to an exchange: its messages are routed in the step they arrive in."""
+"""The credit of a sender on a resumable link to an exchange: messages that wait are held in memory with their tags."""
 
 
 class ExchangeLinks:

@@ -19,8 +19,9 @@ from datetime import UTC, datetime
 from logging.handlers import WatchedFileHandler
 from typing import Any
 
-from ...base.errors import InvalidOption
+from ...base.errors import CairnError, InvalidOption
 from ...base.printable import printable, printable_json
+from .statuses import PASSING
 
 ABOUT = ("connection", "link", "queue")
 """Given to the log by `extra`; `fields` are more of an event's."""
@@ -131,15 +132,16 @@ class _File(WatchedFileHandler):
 def begin_log(kind: str, level: str, path: str = "") -> None:
     """Log from now on: to the file at *path*, or JSON to standard error, or else to both standard streams.
 
-    Raises `InvalidOption` if the file can't be written.
+    Raises `InvalidOption` if the file can't be written at its place, and `CairnError` for errors that pass.
     """
     handlers: list[logging.Handler]
     if path:
         try:
             handlers = [_File(path, encoding="utf-8", errors="backslashreplace")]
         except OSError as error:
+            kind_of_error = CairnError if error.errno in PASSING else InvalidOption
             reason = f"can't be written: {error.strerror}"
-            raise InvalidOption(f"--log-file {path}", reason, "name a file in a directory of this user") from error
+            raise kind_of_error(f"--log-file {path}", reason, "name a file in a directory of this user") from error
     elif kind == "json":
         handlers = [logging.StreamHandler(sys.stderr)]
     else:

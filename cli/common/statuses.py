@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ...base.errors import CairnError, InvalidOption, MissingPath
 
 FOUND, UNREADABLE = 1, 2
+PASSING = {
+    errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ETIMEDOUT
+}  # fmt: skip
+"""Errors of the system that may pass without a change of the configuration."""
 
 
 def error_status(error: CairnError) -> int:
@@ -17,10 +22,15 @@ def error_status(error: CairnError) -> int:
 
 @contextmanager
 def invalid_options() -> Iterator[None]:
-    """Raise errors of the block as `InvalidOption`: all of them are caused by values of options."""
+    """Raise errors of the block as `InvalidOption`, as values of options cause them.
+
+    Errors of the system that may pass, such as a full disk, are raised as they are: a service is then started again.
+    """
     try:
         yield
     except (InvalidOption, MissingPath):
         raise
     except CairnError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in PASSING:
+            raise
         raise InvalidOption(error.place, error.reason, error.remedy) from error

@@ -50,7 +50,7 @@ def salvage(
     recovered is kept in the directory quarantine of the new store, with a report that also lists the messages that may
     have been dequeued before. The wiring of the new store is in SQLite.
 
-    With --dry-run the damage is shown, and nothing is written.
+    With --dry-run the damage is shown, and nothing is written; the exit status is 0 with any damage.
 
     The exit status is 0 if everything was complete, 3 if data was or may have been lost, 2 if the command is
     wrong or STORE does not exist, and 1 for other errors.
@@ -90,11 +90,12 @@ def _preview(store: str, target: str | None, connect: str | None, catalog: str |
         change, report = f"complete the salvage of {store} that was interrupted", SalvageReport(store)
     else:
         with Bars() as bar:
-            examined = preview(store, bar.show, connect, catalog)
+            examined = preview(store, target, bar.show, connect, catalog)
         change, report = _change(examined, store, target), examined.report
     with output(lambda: 0):
         if output_format == "json":
-            print(json.dumps({"would": change, "findings": [one.fields() for one in report.findings]}, indent=1))
+            findings = [one.fields() for one in report.findings]
+            print(json.dumps({"would": change, "findings": findings, "remarks": report.remarks}, indent=1))
         elif output_format == "csv":
             print_csv(_DAMAGE, [one.fields() for one in report.findings])
         else:
@@ -122,13 +123,13 @@ def _print_findings(report: SalvageReport) -> None:
             unknown = f"at most {gap.unknown_records}" if gap is not None and gap.unknown else ""
             table.add_row(finding.place or "none", lsns, printable(f"{finding.kind}: {finding.why}"), unknown)
         out.print(table)
+    for remark in report.remarks:
+        out.print(printable(remark))
 
 
 def _print(report: SalvageReport) -> None:
     out = console()
     _print_findings(report)
-    for remark in report.remarks:
-        out.print(printable(remark))
     if not report.salvaged:
         out.print("everything is complete and in its place: nothing was changed")
         return

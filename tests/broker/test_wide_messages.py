@@ -44,7 +44,7 @@ class Site(Policed):
         self.world.do(self.world.broker.drivers.open, wish, terminal)
         return terminal
 
-    def send(self, terminal: FakeTerminal, numbers: Sequence[int], *, flags: int = 0) -> None:
+    def send_resumable(self, terminal: FakeTerminal, numbers: Sequence[int], *, flags: int = 0) -> None:
         """Send durable messages on a resumable link, in one batch."""
         arrivals = [((number, message(number, 10, True), flags), b"%d" % number, False) for number in numbers]
         self.world.do(terminal.driver.receive_resuming, arrivals)
@@ -61,7 +61,7 @@ def tags(terminal: FakeTerminal) -> set[int]:
 
 def test_a_resumable_link_takes_its_share_of_each_step(site: Site) -> None:
     terminal = site.attach(object())
-    site.send(terminal, range(50))
+    site.send_resumable(terminal, range(50))
     assert len(tags(terminal)) < 10
     assert terminal.held
     steps = most = 0
@@ -99,7 +99,7 @@ def test_a_busy_queue_does_not_hold_others_for_ever(site: Site) -> None:
 def test_arrivals_that_wait_when_the_link_is_closed(site: Site, for_good: bool, flags: int) -> None:
     """A client that may resume sends again what is not settled and was not stored. All else arrives."""
     terminal = site.attach(object())
-    site.send(terminal, range(30), flags=flags)
+    site.send_resumable(terminal, range(30), flags=flags)
     assert terminal.held
     stored = tags(terminal)
     site.world.do(terminal.driver.close, (), not for_good, for_good)
@@ -132,7 +132,7 @@ def test_a_transaction_has_all_its_messages_or_fails(site: Site, stolen: bool) -
     site.world.send(control, (0, declare(), 0))
     txn_id = control.declared_ids[0]
     terminal = site.attach(connection)
-    site.send(terminal, range(10))
+    site.send_resumable(terminal, range(10))
     assert terminal.held
     arrivals = [((number, message(number, 10, True), 0), b"%d" % number, False) for number in (10, 11)]
     site.world.do(terminal.driver.receive_resuming_in, connection, txn_id, arrivals)

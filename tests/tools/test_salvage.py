@@ -349,6 +349,10 @@ def test_dry_run_shows_the_damage_and_writes_nothing(
     assert tree(tmp_path) == before
     sound = salvage_it(wholes[1].path, "--in-place", "--dry-run").out
     assert sound == f"would change nothing: {wholes[1].path} is complete\n"
+    (tmp_path / "there").mkdir()
+    for target, why in ((tmp_path / "there", "it exists already"), (path / "new", "it lies in the damaged store")):
+        _, err, status = salvage_it(path, "--to", target, "--dry-run")
+        assert (why in err, status) == (True, 1)
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path, salvage_it: Dump) -> None:

@@ -39,10 +39,7 @@ def salvage(
     what SQL means.
     """
     check_store(path)
-    if (os.path.realpath(target) + os.sep).startswith(os.path.realpath(path) + os.sep):
-        raise CairnError(target, "it lies in the damaged store", "name a directory outside of it")
-    building = target.rstrip(os.sep) + ".salvaging"
-    check_new(target, building, "left by a salvage that was interrupted")
+    building = _check_target(path, target)
     fd = lock_unchanged(path)
     try:
         examined = examine(path, progress, connect, catalog)
@@ -56,16 +53,33 @@ def salvage(
 
 
 def preview(
-    path: str, progress: Progress, connect: str | None = None, catalog: str | None = None
+    path: str, target: str | None, progress: Progress, connect: str | None = None, catalog: str | None = None
 ) -> DamagedStore:
-    """Examine the store at *path* as a salvage does, and write nothing. Raises the errors of `salvage`."""
+    """Examine the store at *path* as a salvage to *target*, or in place, does, and write nothing.
+
+    Raises the errors of `salvage`.
+    """
     check_store(path)
+    if target is not None:
+        _check_target(path, target)
     fd = lock_unchanged(path)
     try:
-        return examine(path, progress, connect, catalog)
+        examined = examine(path, progress, connect, catalog)
     finally:
         if fd >= 0:
             os.close(fd)
+    if examined.survey is not None:
+        examined.report.remarks = examined.survey.remarks()
+    return examined
+
+
+def _check_target(path: str, target: str) -> str:
+    """Return the directory in which the new store is built. Raises `CairnError` if it or *target* can't be used."""
+    if (os.path.realpath(target) + os.sep).startswith(os.path.realpath(path) + os.sep):
+        raise CairnError(target, "it lies in the damaged store", "name a directory outside of it")
+    building = target.rstrip(os.sep) + ".salvaging"
+    check_new(target, building, "left by a salvage that was interrupted")
+    return building
 
 
 def build(examined: DamagedStore, building: str, clock: Clock, progress: Progress) -> None:
