@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from ..base.accounts import users
 from ..base.accounts.audit import Audit
 from ..base.errors import CairnError
 from ..broker.access_review import AccessReview
@@ -20,8 +21,12 @@ from ..broker.nodes.access_control import read as read_access
 from ..broker.users.quotas import Quota, Quotas
 from ..channel.ports import ConnectionEnd
 from ..management.entities.system import Reloaded
+from ..router.outbound_connection import check_targets
 from ..router.router import Router
-from .options import RunTimeOptions
+from ..router.tls import make_context
+from ..store.contract.registry import find_kind
+from .metrics_server import read_token
+from .options import BrokerOptions, RunTimeOptions
 
 log = logging.getLogger(__name__)
 _RELOADED = {"event": "broker.reloaded", "is_announced": True}
@@ -31,6 +36,23 @@ _FAILED = {"event": "broker.reload-failed", "is_announced": True}
 def quotas_of(access: Access | None, defaults: Quota) -> Quotas:
     """Return the quotas of the file of access rules, over the defaults of the options."""
     return Quotas(defaults=defaults) if access is None else access.quotas.with_defaults(defaults)
+
+
+def read_files(options: BrokerOptions) -> None:
+    """Read the files of users, access rules, certificates, keys and tokens that *options* name. Raises `CairnError`.
+
+    The kind of the store, and the addresses of other brokers, are checked, too. Nothing is changed.
+    """
+    find_kind(options.store_kind)
+    if options.router.users_file:
+        users.read(options.router.users_file)
+    if options.acl_file:
+        read_access(options.acl_file)
+    if options.router.tls is not None:
+        make_context(options.router.tls)
+    if options.metrics_token_file:
+        read_token(options.metrics_token_file)
+    check_targets(options.connect_to)
 
 
 class FileReload:

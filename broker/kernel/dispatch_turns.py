@@ -35,7 +35,7 @@ class DispatchTurns:
         self._waiting: dict[Dispatchable, int] = {}
         """Queues that wait for a later step, and the steps in which they were put off."""
         self._by_owner: dict[str, dict[Dispatchable, None]] = {}
-        """The same queues, the first ones put off first; the first owner's turn is next."""
+        """The waiting queues of each owner, in the order in which they were put off; the first owner's turn is next."""
         self._chosen: dict[Dispatchable, None] = {}
         """Queues that were put off, and are dispatched at the end of this step."""
         self._is_scheduled = False

@@ -24,7 +24,7 @@ class Dispatchable(Protocol):
     """A queue that dispatches messages at the end of a step."""
 
     account: UserAccount | None
-    """The account of the user who owns the queue."""
+    """The account of the owner; None for a queue without one."""
     is_deleted: bool
     has_lifetime: bool
     """The queue is deleted automatically."""

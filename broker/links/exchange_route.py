@@ -52,7 +52,7 @@ class RoutedMessages:
         self._is_put_off = self._holds_link = False
 
     def is_behind(self) -> bool:
-        """Return whether complete messages that are sent now would be enqueued in a later step."""
+        """Return whether messages wait for a later step, or the next one would."""
         return bool(self._held) or self._awaits_dispatch() or not self._core.background.has_time()
 
     def close(self, driver: DriverEnd) -> None:

@@ -57,7 +57,7 @@ class Clerk:
         self._numbers = count()
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        """It starts with the first job: a broker whose start fails leaves no thread."""
+        """The thread, which starts with the first job: a broker whose start fails leaves none."""
 
     def submit(
         self,

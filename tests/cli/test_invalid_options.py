@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -10,6 +12,8 @@ from pathlib import Path
 import pytest
 import trustme
 
+from cairnmq.base.errors import CairnError
+from cairnmq.cli.common.statuses import error_status, invalid_options
 from cairnmq.cli.main import main
 
 BROKER = "broker --store-dir data --port 0"
@@ -141,3 +145,19 @@ def test_check_accepts_files_that_exist(
         'metrics-token-file = "token"\nconnect-to = ["amqps://mq2?ca=ca.pem"]\n'
     )
     assert call("config check broker.toml") == (0, "")
+
+
+def fail(number: int) -> None:
+    """Fail as a read of a file does, with that error of the system."""
+    try:
+        raise OSError(number, os.strerror(number))
+    except OSError as error:
+        raise CairnError("users", f"can't be read: {error.strerror}") from error
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES, errno.ENOSPC, errno.EIO])
+def test_error_that_may_pass_is_no_invalid_option(number: int) -> None:
+    """A service manager does not start a broker again that ended with status 2."""
+    with pytest.raises(CairnError) as raised, invalid_options():
+        fail(number)
+    assert error_status(raised.value) == (1 if number in (errno.ENOSPC, errno.EIO) else 2)

@@ -160,7 +160,7 @@ def test_log_file_that_can_not_be_written_is_one_line(tmp_path: Path) -> None:
     command = [CAIRNMQ, "broker", "--store", "memory", "--log-file", str(tmp_path / "no" / "log")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert (done.returncode, done.stderr) == (
-        1,
+        2,
         f"cairnmq: --log-file {tmp_path}/no/log: can't be written: No such file or directory; name a file in a "
         "directory of this user\n",
     )
