@@ -206,7 +206,7 @@ def run(lab: Lab, node: int, command: tuple[str, ...]) -> None:
 
     \b
     Example:
-      cairnmq cluster-lab run 1 cairnmq broker --store-dir ./data
+      cairnmq cluster-lab run 1 -- cairnmq broker --store-dir ./data
     """
     words = lab.command(node, command[1:] if command[0] == "--" else command)
     sys.stdout.flush()
