@@ -91,5 +91,5 @@ def test_it_waits_where_it_can_not_export(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [("--store", "memory"), ("--store", "sql")])
 def test_stores_without_a_journal(tmp_path: Path, options: tuple[str, ...]) -> None:
     running = BrokerProcess(tmp_path / "store", "--export-to", str(tmp_path / "target"), *options)
-    assert running.wait() == 1
+    assert running.wait() == 2
     assert f"--export-to: a store of kind {options[1]} has no journal; leave it out" in "\n".join(running.lines)
