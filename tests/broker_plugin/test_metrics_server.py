@@ -8,12 +8,15 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import version
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from proton import Message
 from proton.utils import BlockingConnection
@@ -32,6 +35,54 @@ def scrape(url: str) -> dict[str, float]:
         text = answer.read().decode()
     families = text_string_to_metric_families(text)
     return {sample.name: sample.value for family in families for sample in family.samples if not sample.labels}
+
+
+class Pages:
+    """Counts the pages that are rendered, each of which takes a while."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        self.count += 1
+        until_s = time.perf_counter() + 0.005
+        while time.perf_counter() < until_s:
+            pass
+        yield GaugeMetricFamily("pages", "The number of the page.", self.count)
+
+
+def test_requests_share_pages_that_are_newer_than_they() -> None:  # W13
+    """Pages for 16 clients that request without a pause leave the broker most of the time."""
+    pages, server = Pages(), MetricsServer("127.0.0.1", 0, Health())
+    server.show(pages)
+    stale: list[tuple[float, int]] = []
+    requests = count()
+
+    def request() -> None:
+        for _ in range(10):
+            before = pages.count
+            number = scrape(server.url)["pages"]
+            next(requests)
+            if number <= before:
+                stale.append((number, before))
+
+    threads = [threading.Thread(target=request) for _ in range(16)]
+    begun_s = time.perf_counter()
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        server.stop()
+    passed_s = time.perf_counter() - begun_s
+    assert stale == []
+    assert next(requests) == 160
+    assert pages.count < 160
+    assert (pages.count - 1) * 0.005 * metrics_server.REST <= passed_s
 
 
 def test_figures_follow_the_traffic(tmp_path: Path) -> None:
