@@ -213,23 +213,31 @@ class Wiring:
         """
         _check_name("queue", name)
         with self._writing(f"queue {name!r} can't be created") as sql:
-            return self._create_queue(sql, name, arguments)
+            return self._create_queues(sql, ((name, arguments),))[0]
 
     def create_queues(self, asked: Sequence[tuple[str, Arguments | None]]) -> list[QueueRow]:
         """Create several queues with their arguments in one transaction: all of them, or none."""
         for name, _ in asked:
             _check_name("queue", name)
         with self._writing(f"{len(asked)} queues can't be created") as sql:
-            return [self._create_queue(sql, *one) for one in asked]
+            return self._create_queues(sql, asked)
 
-    def _create_queue(self, sql: Connection, name: str, arguments: Arguments | None) -> QueueRow:
+    def _create_queues(self, sql: Connection, asked: Sequence[tuple[str, Arguments | None]]) -> list[QueueRow]:
+        """Return the rows of queues by their names, after the creation of those that do not exist."""
         q = schema.queue.c
-        row = sql.execute(select(q.id, q.name, q.arguments).where(q.name == name)).one_or_none()
-        if row is not None:
-            return QueueRow(*row)
-        made = QueueRow(self._next_id(sql), name, dict(arguments or {}))
-        sql.execute(insert(schema.queue).values(**vars(made)))
-        return made
+        names = [name for name, _ in asked]
+        found = sql.execute(select(q.id, q.name, q.arguments).where(q.name.in_(names)))
+        rows = {row.name: QueueRow(*row) for row in found}
+        missing: dict[str, Arguments] = {}
+        for name, arguments in asked:
+            if name not in rows:
+                missing.setdefault(name, arguments or {})
+        if missing:
+            ids = self._next_ids(sql, len(missing))
+            made = [QueueRow(id, name, dict(missing[name])) for id, name in zip(ids, missing, strict=True)]
+            sql.execute(insert(schema.queue), [vars(row) for row in made])
+            rows.update({row.name: row for row in made})
+        return [rows[name] for name in names]
 
     def change_queue(self, queue_id: int, arguments: Arguments) -> None:
         """Give the queue these arguments, in place of those it has. Raises `StoreError` if it is not there."""
@@ -331,9 +339,14 @@ class Wiring:
         self._sync_names()  # also if nothing changed: this may be the second try
 
     def _next_id(self, sql: Connection) -> int:
+        return self._next_ids(sql, 1)[0]
+
+    def _next_ids(self, sql: Connection, count: int) -> range:
+        """Take *count* consecutive IDs."""
         last = schema.store.c.last_id
-        sql.execute(update(schema.store).values(last_id=last + 1))
-        return int(sql.execute(select(last)).scalar_one())
+        sql.execute(update(schema.store).values(last_id=last + count))
+        end = int(sql.execute(select(last)).scalar_one()) + 1
+        return range(end - count, end)
 
 
 def _is(binding: BindingRow) -> ColumnElement[bool]:
