@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DEADLINE_MS = 30_000
+DEADLINE_MS = 120_000
 DESKTOP, PHONE = 1280, 360
 _SHIFTS = """
 window.shifts = [];
