@@ -37,10 +37,11 @@ def run(
 @contextmanager
 def begun(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     """The same while it runs, in a group of its own."""
-    command = [sys.executable, "-c", "from cairnmq.cli.main import main; main()", "analyze", *arguments]
+    # a shell ignores SIGINT for what it runs in the background
+    command = ["env", "--default-signal=INT", sys.executable, "-c", "from cairnmq.cli.main import main; main()"]
     running = subprocess.Popen(
-        [*command, "--master", "local[1]"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
+        [*command, "analyze", *arguments, "--master", "local[1]"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
     )  # fmt: skip
     try:
         yield running
