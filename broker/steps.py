@@ -52,11 +52,6 @@ class CoreSteps:
             dispatch_s.counts[bisect_left(dispatch_s.bounds, took_s)] += 1  # `observe`, without a call
             dispatch_s.total += took_s
             self._durable_at_s = 0.0
-        self._end_services()
-
-    def _end_services(self) -> None:
-        """End the step of the services that have scheduled work for its end, and make records durable."""
-        core = self._core
         if core.background.end_s or core.background.jobs:
             core.background.end_step()
         if core.memory.waiting:
