@@ -16,19 +16,13 @@ from cairnmq.cli.options.common_options import OUTPUTS
 from cairnmq.cli.options.subjects import GroupedCommand, SubjectOption
 from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 
+from .cli_page import leaves
+
 READING = ("Store", "History", "Analyze")
 ENDING = {
     "delete", "purge", "unbind", "close", "take-over", "begin-anew", "commit", "rollback", "cancel", "forget",
 }  # fmt: skip
 """The verbs of `ctl` that delete or replace something."""
-
-
-def leaves(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
-    if isinstance(command, click.Group):
-        for name, below in command.commands.items():
-            yield from leaves(below, (*path, name))
-    else:
-        yield " ".join(path), command
 
 
 def found(name: str) -> click.Command:
@@ -80,7 +74,7 @@ def test_command_has_the_common_options_in_sections(path: str) -> None:
 
 
 def test_common_option_is_accepted_by_each_group_above_its_command() -> None:
-    """The page of the command line says so: `cairnmq OPTION config show` and `cairnmq config OPTION show`."""
+    """Each group above a command accepts its common options, as docs/reference/cli.md states for `config show`."""
     common = {param.name for param in cairnmq.params if isinstance(param, SubjectOption) and param.is_common}
     missing = []
     for path, command in EVERY.items():

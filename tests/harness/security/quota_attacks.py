@@ -156,7 +156,7 @@ def fan_out(at: Address, proceed: Proceed) -> None:
 
 
 def fan_out_ahead(at: Address, proceed: Proceed) -> None:
-    """The same on 20 links, with as many messages ahead as there is credit for, each in two frames."""
+    """Send messages of two frames for 1,000 queues on 20 links, until their credit is used up."""
     resumable = performative(0x29, string("amq.topic/evil.fan"), uint(2), symbol("never"))
     content = message("x", durable=True)
     with _many_subscriptions(at), heard(at.log_in("evil")) as publisher:
