@@ -144,49 +144,49 @@ class ResumableProducer(Producer):
         """Arrivals, and their transactions, that wait here while the route is behind: it would lose their tags."""
 
     def receive_resuming(self, arrivals: Sequence[Arrival]) -> None:
-        self._take_all(None, arrivals)
+        self._receive_arrivals(None, arrivals)
 
     def receive_resuming_in(self, connection: object, txn_id: bytes, arrivals: Sequence[Arrival]) -> None:
-        self._take_all(self._transactions.find(connection, txn_id), arrivals)
+        self._receive_arrivals(self._transactions.find(connection, txn_id), arrivals)
 
-    def _take_all(self, transaction: ClientTransaction | None, arrivals: Sequence[Arrival]) -> None:
+    def _receive_arrivals(self, transaction: ClientTransaction | None, arrivals: Sequence[Arrival]) -> None:
         for number, arrival in enumerate(arrivals):
             if self._held or self._route.is_behind():
                 self._hold(transaction, arrivals[number:])
                 return
-            self._take(transaction, *arrival)
+            self._receive_arrival(transaction, *arrival)
 
     def _hold(self, transaction: ClientTransaction | None, arrivals: Sequence[Arrival]) -> None:
         """Have *arrivals* wait for a later step."""
         if not self._held:
             self.terminal.hold()
-            self._core.background.put_off(self._take_more, self._user)
+            self._core.background.put_off(self._receive_held, self._user)
         self._held.extend([(transaction, arrival) for arrival in arrivals])
         if transaction is not None:
             transaction.asking += len(arrivals)
 
-    def _take_more(self) -> None:
+    def _receive_held(self) -> None:
         """Take the arrivals that were held, as far as the route takes them."""
         if not self._held:  # the link was closed
             return
         while self._held and not self._route.is_behind():
-            self._take_held(*self._held.popleft())
+            self._receive_held_one(*self._held.popleft())
         if self._held:
-            self._core.background.put_off(self._take_more, self._user)
+            self._core.background.put_off(self._receive_held, self._user)
         else:
             self.terminal.go_on()
 
-    def _take_held(self, transaction: ClientTransaction | None, arrival: Arrival) -> None:
+    def _receive_held_one(self, transaction: ClientTransaction | None, arrival: Arrival) -> None:
         if transaction is None:
-            self._take(None, *arrival)
+            self._receive_arrival(None, *arrival)
             return
         if self.is_stolen:
             transaction.fail("a link of the transaction was attached again before all its messages were enqueued")
         else:
-            self._take(transaction, *arrival)
+            self._receive_arrival(transaction, *arrival)
         transaction.asked()
 
-    def _end_held(self, *, for_good: bool) -> None:
+    def _close_held(self, *, for_good: bool) -> None:
         """Take the arrivals that were held, but for deliveries that the client sends again when it resumes."""
         pieces: list[tuple[ClientTransaction | None, Arrival]] = []
         while self._held:
@@ -196,7 +196,7 @@ class ResumableProducer(Producer):
                 continue
             if for_good or transaction is not None or fragment[2] & SETTLED:
                 for piece in pieces:
-                    self._take_held(*piece)
+                    self._receive_held_one(*piece)
             else:
                 self._drop_partial()
             pieces = []
@@ -204,7 +204,9 @@ class ResumableProducer(Producer):
             if transaction is not None:
                 transaction.asked()
 
-    def _take(self, transaction: ClientTransaction | None, fragment: Fragment, tag: bytes, resumed: bool) -> None:
+    def _receive_arrival(
+        self, transaction: ClientTransaction | None, fragment: Fragment, tag: bytes, resumed: bool
+    ) -> None:
         """Receive a message, or a piece of one, unless it was accepted before."""
         if self.is_stolen:
             return
@@ -226,7 +228,7 @@ class ResumableProducer(Producer):
             self.end.forget(tag)
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
-        self._end_held(for_good=for_good)
+        self._close_held(for_good=for_good)
         super().close(returned, lost, for_good)
         self.end.left(self, for_good=for_good)
 

@@ -20,8 +20,8 @@ from ..protocol.entity import Attribute, Operation, Type
 from ..protocol.request import BAD_REQUEST, Refusal, flag, only
 
 
-class Known(NamedTuple):
-    """A transaction, as management shows it."""
+class ListedTransaction(NamedTuple):
+    """A transaction in the answers of management: an open one of a client, or a distributed one in doubt."""
 
     name: str
     state: str
@@ -79,25 +79,28 @@ class TransactionType(Type):
         )  # fmt: skip
 
     def all(self) -> list[Any]:
-        in_doubt = [Known(one.xid.hex(), one.state.value, len(one.operations)) for one in self._transactions.in_doubt()]
+        in_doubt = [
+            ListedTransaction(one.xid.hex(), one.state.value, len(one.operations))
+            for one in self._transactions.in_doubt()
+        ]
         return [*in_doubt, *self._open()]
 
-    def _open(self) -> Iterator[Known]:
+    def _open(self) -> Iterator[ListedTransaction]:
         by_end = self._connections.by_end
         for end, one in self._open_transactions.open():
             connection = by_end.get(end)
             name = (one.xid or one.id).hex()
             since = Timestamp(one.since_us // 1000)
             identity = None if connection is None else connection.identity
-            yield Known(name, "open", one.operations, since, identity, one)
+            yield ListedTransaction(name, "open", one.operations, since, identity, one)
 
-    def find(self, name: str) -> Known | None:
+    def find(self, name: str) -> ListedTransaction | None:
         return next((one for one in self.all() if one.name == name), None)
 
-    def name_of(self, entity: Known) -> str:
+    def name_of(self, entity: ListedTransaction) -> str:
         return entity.name
 
-    def _age_s(self, entity: Known) -> int | None:
+    def _age_s(self, entity: ListedTransaction) -> int | None:
         now_ms = self._clock.wall_us() // 1000
         return None if entity.since is None else max(0, now_ms - entity.since) // 1000
 
