@@ -20,6 +20,7 @@ from cairnmq.broker_plugin.options import BrokerOptions, RouterOptions
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.harness.mounted_disk import mounted_disk
 from tests.harness.security.quotas import (
+    RULES,
     account_of,
     attach_sender,
     durable,
@@ -416,14 +417,18 @@ def test_one_user_does_not_fill_the_disk(disk: Path, users_file: str) -> None:  
         running.stop()
 
 
-def test_disk_alarm_leaves_its_reserve_to_all(disk: Path, users_file: str) -> None:  # W10
-    """The disk is full beside a hog: the alarm says so, nobody stores, everybody takes; then all goes on.
+def test_disk_alarm_leaves_its_reserve_to_all(disk: Path, tmp_path: Path, users_file: str) -> None:  # W10
+    """On a full disk beside a hog the alarm is raised, no user stores, and all users receive; then all continue.
 
-    Nothing of the hog, and of nobody else, is stored in the reserve for dequeues, and nothing is lost.
+    Nothing is stored in the reserve for dequeues, and nothing is lost. Ben may use the whole disk: with a user's
+    share of it, Ben's messages would be held, without an answer, from the share up to the alarm.
     """
+    access = tmp_path / "access"
+    access.write_text(RULES + '[[quotas]]\nwho = ["ben"]\nmax-disk-share = 100\n')
     options = BrokerOptions(
         str(disk / "store"),
         router=RouterOptions(port=0, users_file=users_file, anonymous=False, insecure_auth=True),
+        acl_file=str(access),
         metrics_port=0,
     )
     running = RunningBroker(options)
@@ -432,6 +437,11 @@ def test_disk_alarm_leaves_its_reserve_to_all(disk: Path, users_file: str) -> No
     def alarm() -> bool:
         with urllib.request.urlopen(running.metrics_url, timeout=DEADLINE_S) as page:
             return 'cairnmq_alarm{resource="disk"} 1' in page.read().decode()
+
+    def fill() -> None:
+        with open(filler, "ab", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(1 << 16))
 
     try:
         with logged_in(running, "anna") as anna, logged_in(running, "ben") as ben:
@@ -446,11 +456,9 @@ def test_disk_alarm_leaves_its_reserve_to_all(disk: Path, users_file: str) -> No
                     lambda: "anna" in running._broker.core.users.by_name and account_of(running, "anna").is_blocked
                 )
                 assert not alarm(), "a hog alone does not bring it about"
-                with open(filler, "wb", buffering=0) as file, suppress(OSError):
-                    while True:
-                        file.write(bytes(1 << 16))
                 number, accepted = 10, 10
-                while not alarm():  # what the broker has made ready beforehand is used up
+                while not alarm():  # containers that the broker created before, or gives back meanwhile, are used up
+                    fill()
                     send(ben, range(number, number + 10), durable("y" * size))
                     number, accepted = number + 10, accepted + sum(outcomes(ben, 10))
                 stored_bytes = account_of(running, "anna").durable_bytes
