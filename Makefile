@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/build/pycache
 endif
 
-.PHONY: test setup compiled dist lock sbom audit deb image docs man lint check laws interop bench kills stream-kills powercuts explore simulate cluster-runs fuzz guided clean
+.PHONY: test setup compiled dist lock sbom audit deb image docs man lint check laws interop bench kills stream-kills powercuts explore simulate cluster-runs fuzz guided nightly clean
 
 test: setup
 	$(MAKE) --no-print-directory --jobs=2 lint compiled
@@ -142,6 +142,13 @@ SECONDS ?= 600
 guided: setup
 	$(RUN)pip install --quiet --editable '.[fuzz]'
 	$(RUN)python -m tests.fuzz.guided $(TARGET) -max_total_time=$(SECONDS)
+
+# all tests, with more of everything random than in CI; takes hours: make nightly SEED=7
+NIGHTLY = CAIRN_STATES=1000000 CAIRN_FAULTS=100000 CAIRN_FUZZ_RUNS=200000 CAIRN_SIMULATIONS=400 CAIRN_HANGS=60 \
+	CAIRN_KILLS=40 CAIRN_CUTS=200 CAIRN_FORGERIES=400 CAIRN_FOLLOWED=60 CAIRN_FOLLOWINGS=60 CAIRN_FULL_DISKS=80 \
+	CAIRN_NOTED_STATES=2000 CAIRN_CREATION_EVERY=4 CAIRN_CREATION_STEP=5
+nightly:
+	CAIRN_THOROUGH=1 CAIRN_SEED=$(SEED) $(NIGHTLY) $(MAKE) --no-print-directory test
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

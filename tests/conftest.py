@@ -19,6 +19,7 @@ from tests.harness.core_only import guard
 from tests.harness.postgresql import Server, why_not
 
 from .costs import Costs, leave_out_long
+from .time_limit import LeftOut, TimeLimit
 
 Tell = Callable[[str], None]
 LONGEST = (
@@ -53,6 +54,9 @@ def pytest_configure(config: pytest.Config) -> None:
         hasattr(config, "workerinput") or config.getoption("numprocesses", None) is None
     ):
         config.pluginmanager.register(Costs(path))
+    if minutes := os.environ.get("CAIRN_MINUTES"):
+        config.pluginmanager.register(TimeLimit(float(minutes)))
+        config.pluginmanager.register(LeftOut())
     guard()
 
 

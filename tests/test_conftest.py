@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from .costs import LIST, long_of, long_tests
 
 ROOT = Path(__file__).parents[1]
+ORDINARY = "tests/test_conftest.py::test_one_case_of_each_file_stays"
 TESTS = """
 import pytest
 
@@ -41,6 +43,18 @@ def test_what_tests_say_stands_at_the_end(processes: int, tmp_path: Path) -> Non
     lines = [line for line in said.splitlines() if line.startswith(("all", "number"))]
     assert sorted(lines) == ["all of [0, 1, 2, 3, 4, 5]", *(f"number {number}" for number in range(6))], done.stdout
     assert "1 failed, 11 passed" in said
+
+
+@pytest.mark.parametrize(("processes", "minutes", "left_out"), [(0, "1000", 0), (0, "0", 1), (2, "0", 1)])
+def test_long_tests_after_the_time_are_left_out(processes: int, minutes: str, left_out: int) -> None:
+    long, ordinary = "tests/amqp/test_sections.py::test_bad_bytes_are_malformed_and_nothing_worse", ORDINARY
+    assert {long, ordinary} & long_tests() == {long}
+    command = [sys.executable, "-m", "pytest", "-n", str(processes), long, ordinary]
+    env = {**os.environ, "CAIRN_MINUTES": minutes}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout
+    assert f"{2 - left_out} passed" in done.stdout
+    assert ("1 long tests would have begun" in done.stdout) == bool(left_out), done.stdout
 
 
 def test_long_tests_exist() -> None:

@@ -22,11 +22,11 @@ from .crash_states import Recorded, State, distinct
 from .founding import MESSAGES, QUEUE, content_of, options_of
 from .recording import Change, Kind, record
 
-EVERY = amount("CAIRN_CREATION_EVERY", 4, 32)
+EVERY = amount("CAIRN_CREATION_EVERY", 8, 32)
 """Of the states that a crash may leave, one of so many is started on."""
 SAMPLES = 1
 """Power cuts at each change."""
-STEP = amount("CAIRN_CREATION_STEP", 5, 20)
+STEP = amount("CAIRN_CREATION_STEP", 10, 20)
 """Changes between two kills of a creation on a server."""
 Creation = tuple[str, Recorded, list[Change]]
 pytestmark = pytest.mark.skipif(recording.missing_reason() is not None, reason=recording.missing_reason() or "")

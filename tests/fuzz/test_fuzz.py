@@ -1,4 +1,4 @@
-"""Bad input of all kinds, 200,000 times in each thorough run (security A1, A2, A8, A9, A16; see `tests.fuzz.run`).
+"""Bad input of all kinds, 60,000 times in each thorough run (security A1, A2, A8, A9, A16; see `tests.fuzz.run`).
 
 Each process of the tests fuzzes for itself, always from the same seed: a failure here is a failure everywhere. Other
 inputs are for `make fuzz`.
@@ -16,7 +16,7 @@ from tests.harness.thorough import amount
 from .run import fuzz
 from .targets import TARGETS
 
-RUNS = amount("CAIRN_FUZZ_RUNS", 200_000, 12_000)
+RUNS = amount("CAIRN_FUZZ_RUNS", 60_000, 12_000)
 SEED = int(os.environ.get("CAIRN_FUZZ_SEED", "1"))
 FOUND = Path(__file__).parent / "found"
 

@@ -23,7 +23,7 @@ from cairnmq.tools.lab.disks import unavailable_reason
 from tests.harness.powercut.lives import CUTS_PER_DISK, Tally, live
 from tests.harness.thorough import amount
 
-CUTS = amount("CAIRN_CUTS", 200, 6)
+CUTS = amount("CAIRN_CUTS", 60, 6)
 SEED = os.environ.get("CAIRN_SEED") or str(SystemRandom().randrange(10**6))
 _PLANS = [
     ("ext4", False, CUTS),

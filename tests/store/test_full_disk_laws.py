@@ -243,5 +243,5 @@ class FullDisk(RuleBasedStateMachine):
 
 TestFullDisk = FullDisk.TestCase
 TestFullDisk.settings = settings(
-    max_examples=amount("CAIRN_FULL_DISKS", 80, 4), stateful_step_count=25, deadline=None, print_blob=True
+    max_examples=amount("CAIRN_FULL_DISKS", 25, 4), stateful_step_count=25, deadline=None, print_blob=True
 )

@@ -1,0 +1,47 @@
+"""The time of a thorough run: long tests that would begin after it are left out, and reported.
+
+`CAIRN_MINUTES=N` sets it, as `.ci/run` does. It counts from the start of each test process. Without it, each test is
+run, as in ordinary runs. A slow machine thus runs fewer long tests, and all others; the summary names how many, and
+`-rs` which.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from _pytest.terminal import TerminalReporter
+
+from .costs import function_of, long_tests
+
+REASON = "left out: a long test would begin after the minutes of CAIRN_MINUTES"
+
+
+class TimeLimit:
+    """Skips the long tests that would begin more than *minutes* after the start."""
+
+    def __init__(self, minutes: float) -> None:
+        self._end_s = time.monotonic() + 60 * minutes
+        self._long = long_tests()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        is_long = item.nodeid in self._long or function_of(item.nodeid) in self._long
+        if is_long and time.monotonic() >= self._end_s:
+            pytest.skip(REASON)
+
+
+class LeftOut:
+    """Counts the tests that were left out, in the process that reports."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and isinstance(report.longrepr, tuple) and report.longrepr[2].endswith(REASON):
+            self._count += 1
+
+    def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
+        if self._count:
+            terminalreporter.section("left out")
+            terminalreporter.write_line(f"{self._count} long tests would have begun after the minutes of CAIRN_MINUTES")
