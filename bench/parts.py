@@ -22,7 +22,7 @@ from .table import BenchError, Row, row
 SECTION = "1 s / CPU time of a durable message"
 PARTS = {
     "proton and its driver": ("amqp/",),
-    "sockets and turns": ("router/", "channel/"),
+    "sockets and turns": ("router/",),
     "the core": ("broker/", "management/"),
     "store and journal": ("store/", "journal/", "disk/", "recovery/"),
     "the rest": ("",),

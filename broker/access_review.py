@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ..channel.ports import ConnectionEnd, Open
+from ..amqp.ports import ConnectionEnd, Open
 from .federation.upstream import STREAM
 from .kernel.connections import Connections
 from .links.context import LinkContext

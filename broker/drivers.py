@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ..channel.ports import ConnectionEnd, Open, OutwardEnd, TerminalEnd
+from ..amqp.ports import ConnectionEnd, Open, OutwardEnd, TerminalEnd
 from .federation.upstream import STREAM
 from .kernel.connections import Connections
 from .links.attach import LinkOpener

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..channel.ports import TerminalEnd
+from ..amqp.ports import TerminalEnd
 from .contents.policy import Policy
 from .contents.ports import QueueState
 from .federation.upstream_link import ReplicaPosition

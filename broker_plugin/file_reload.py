@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from ..amqp.ports import ConnectionEnd
 from ..base.accounts import users
 from ..base.accounts.audit import Audit
 from ..base.errors import CairnError
@@ -19,7 +20,6 @@ from ..broker.links.context import LinkContext
 from ..broker.nodes.access_control import Access
 from ..broker.nodes.access_control import read as read_access
 from ..broker.users.quotas import Quota, Quotas
-from ..channel.ports import ConnectionEnd
 from ..management.entities.system import Reloaded
 from ..router.outbound_connection import check_targets
 from ..router.router import Router

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..amqp.connector_target import Target
+from ..amqp.connector_target import parse as parse_target
 from ..broker.kernel.memory_budget import DEFAULT_LIMIT_BYTES
 from ..broker.outbound.auto_links import AutoLink
 from ..broker.outbound.auto_links import parse as parse_auto_link
@@ -13,8 +15,6 @@ from ..broker.outbound.link_routes import parse as parse_link_route
 from ..broker.selector.background_compiler import DEFAULT_SIZE_BYTES
 from ..broker.transactions.context import TransactionLimits
 from ..broker.users.quotas import Quota
-from ..channel.connector_target import Target
-from ..channel.connector_target import parse as parse_target
 from ..cluster.health.liveness import SILENCE_S
 from ..cluster.nodes.failover_addresses import ClientAddresses
 from ..journal.files.archive import ArchiveLimits

@@ -28,10 +28,10 @@ from random import getrandbits, random
 from time import time_ns
 from typing import Any, NamedTuple, Protocol, cast
 
+from ..amqp.ports import ABORTED, MORE, Delivery, DriverEnd, Drivers, Forward, Fragment, Open, Outcome, TerminalEnd
 from ..broker.links.consumer import Consumer
 from ..broker.links.producer import Producer
 from ..broker.resume.resumable_consumer import ResumableConsumer
-from ..channel.ports import ABORTED, MORE, Delivery, DriverEnd, Drivers, Forward, Fragment, Open, Outcome, TerminalEnd
 
 Then = Callable[[int], None]
 SCAN_BYTES = 4096

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..amqp.ports import TerminalEnd
 from ..base.errors import StoreError
 from ..broker.contents.policy import Policy
 from ..broker.contents.ports import QueueState
@@ -18,7 +19,6 @@ from ..broker.messages.entry import ARRIVAL_MASK, Entry
 from ..broker.nodes.replication_port import Gathered, Kept, Report, Then, Work
 from ..broker.queues.ends import SourceQueue, TargetQueue
 from ..broker.queues.queue import Queue
-from ..channel.ports import TerminalEnd
 from ..store.contract.dequeue_reason import Why
 from .kernel import events
 from .kernel.events import DequeueEvent, EnqueueEvent, MoveEvent, ReleaseEvent, TransactionEvent

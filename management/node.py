@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from ..amqp.codec.primitives import Malformed
+from ..amqp.ports import ABORTED, MORE, SETTLED, Delivery, Fragment, Open, Outcome, TerminalEnd
 from ..base.accounts.audit import Audit
 from ..broker.kernel.connections import ClientLink, Connection, Connections
 from ..broker.kernel.context import CoreContext
@@ -26,7 +27,6 @@ from ..broker.nodes.addresses import parse as parse_address
 from ..broker.nodes.replication_port import Members
 from ..broker.nodes.resolver import Resolver
 from ..broker.nodes.targets import keeps_messages, owner_of
-from ..channel.ports import ABORTED, MORE, SETTLED, Delivery, Fragment, Open, Outcome, TerminalEnd
 from .protocol.call import Call, WhyNot
 from .protocol.replies import Receiver, put
 from .protocol.request import MAX_REQUEST_BYTES, Envelope, envelope, shown

@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable, Sequence
 from itertools import cycle
 
+from ..amqp.connector_target import Target
 from ..base.errors import CairnError
-from ..channel.connector_target import Target
 from .connections.client_terminal import ClientTerminal
 from .connections.terminal import Terminal
 from .tls import SecuredClientTerminal, SecuredTerminal, make_client_context

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from ..amqp.connector_target import Target
+from ..amqp.ports import Drivers
 from ..base.accounts.audit import IDENTITY, Audit, LoginFailure
 from ..base.clock import Clock
-from ..channel.connector_target import Target
-from ..channel.ports import Drivers
 from .admission.admission import Admission, HostPort
 from .admission.login_gate import LoginGate
 from .connections.client_terminal import ClientTerminal

@@ -17,10 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
+from ..amqp.connector_target import Target
 from ..amqp.engine.engine import ALL_CONTROLS
 from ..base.accounts.users import why_no_name
 from ..base.errors import CairnError
-from ..channel.connector_target import Target
 from .connections.connection import Turn
 from .connections.terminal import Terminal
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from ...channel.ports import TerminalEnd
+from ...amqp.ports import TerminalEnd
 from ..kernel.ports import CoreQueue, Dispatchable
 from ..kernel.queue_memory import QueueMemory
 from ..messages.backlog import Backlog, Page

@@ -19,9 +19,9 @@ from typing import Any
 from uuid import uuid4
 
 from ...amqp.links.attach import ABSENT, SOURCE, TARGET, UNSETTLED, Attach, End
+from ...amqp.ports import ABORTED, MORE, AttachedEnd, Delivery, Error, Fragment, OutwardEnd, TerminalEnd
 from ...base.callbacks import ignore
 from ...base.errors import CairnError, StoreError
-from ...channel.ports import ABORTED, MORE, AttachedEnd, Delivery, Error, Fragment, OutwardEnd, TerminalEnd
 from ...store.contract.wiring_rows import QueueRow
 from ..contents.policy import policy_of
 from ..kernel.context import CoreContext

@@ -16,8 +16,8 @@ from typing import Protocol
 
 from ...amqp.codec import decode
 from ...amqp.codec.primitives import Malformed
+from ...amqp.ports import Open, TerminalEnd
 from ...base.errors import CairnError
-from ...channel.ports import Open, TerminalEnd
 from ...store.journaled.queue_changes import HistoryGone, QueueGone
 from ...store.journaled.retention_leases import Bookmark
 from ...store.journaled.store import JournalStore

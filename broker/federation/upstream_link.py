@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ...amqp.codec import encode
 from ...amqp.codec.types import Symbol, Ulong
 from ...amqp.native.proton_ffi import ACCEPTED
-from ...channel.ports import Outcome, TerminalEnd
+from ...amqp.ports import Outcome, TerminalEnd
 from ..contents.ports import QueueState
 from ..kernel.idle_driver import IdleDriver
 from ..scheduling.scheduler import Scheduler

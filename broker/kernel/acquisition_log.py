@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from ...amqp.ports import Open, TerminalEnd
 from ...base.clock import Clock
-from ...channel.ports import Open, TerminalEnd
 from ...store.journaled.acquire_records import taker
 from ..messages.entry import Entry
 from ..scheduling.scheduler import Scheduler

@@ -8,8 +8,8 @@ from __future__ import annotations
 from itertools import count
 from typing import NamedTuple
 
+from ...amqp.ports import ConnectionEnd, Open, TerminalEnd
 from ...base.clock import Clock
-from ...channel.ports import ConnectionEnd, Open, TerminalEnd
 
 
 class ClientLink(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...channel.ports import ConnectionEnd, TerminalEnd
+from ...amqp.ports import ConnectionEnd, TerminalEnd
 
 
 class BrokerEvents:

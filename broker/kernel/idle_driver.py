@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...channel.ports import Fragment, Outcome
+from ...amqp.ports import Fragment, Outcome
 
 
 class IdleDriver:

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from ...amqp.codec import filters
 from ...amqp.codec.primitives import Malformed
-from ...channel.ports import Open, TerminalEnd
+from ...amqp.ports import Open, TerminalEnd
 from ..kernel.connections import Connections
 from ..nodes import lifetimes
 from ..nodes.access_control import CREATE, RECEIVE, SEND

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from ...channel.ports import Forward, Outcome, TerminalEnd
+from ...amqp.ports import Forward, Outcome, TerminalEnd
 from ..contents.paging import turn_page
 from ..kernel.context import CoreContext
 from ..kernel.loader import Loaded

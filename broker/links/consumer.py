@@ -9,8 +9,8 @@ from time import perf_counter
 from typing import Any
 
 from ...amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED
+from ...amqp.ports import NOT_ACQUIRED, Delivery, Forward, Outcome, TerminalEnd
 from ...base.errors import CairnError
-from ...channel.ports import NOT_ACQUIRED, Delivery, Forward, Outcome, TerminalEnd
 from ...store.contract.dequeue_reason import Why
 from ..kernel.context import CoreContext
 from ..kernel.idle_driver import IdleDriver

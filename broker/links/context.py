@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...amqp.ports import DriverEnd
 from ...base.callbacks import ignore
-from ...channel.ports import DriverEnd
 from ..kernel.context import CoreContext
 from ..nodes.registry import NodeRegistry
 from ..nodes.replication_port import Members

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
-from ...channel.ports import SETTLED, Delivery, Fragment, TerminalEnd
+from ...amqp.ports import SETTLED, Delivery, Fragment, TerminalEnd
 from ..kernel.commit_queue import Shown
 from ..kernel.memory_budget import ENTRY_BYTES, NO_MEMORY
 from ..messages.message_times import stamped, tells_times

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...channel.ports import Open, TerminalEnd
+from ...amqp.ports import Open, TerminalEnd
 from ..nodes.targets import ExchangeTarget
 from .context import LinkContext
 from .enqueue import Enqueuer

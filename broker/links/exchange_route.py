@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
-from ...channel.ports import Delivery, DriverEnd, Fragment
+from ...amqp.ports import Delivery, DriverEnd, Fragment
 from ..kernel.dispatch_turns import AT_ONCE, owner_of
 from ..nodes.exchanges import MAX_KEY_CHARACTERS, MOST_HOPS, Exchange, way_through
 from ..nodes.targets import ExchangeTarget

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from ...amqp.codec.filters import accepted, parse
+from ...amqp.ports import Forward, TerminalEnd
 from ...base.errors import CairnError
-from ...channel.ports import Forward, TerminalEnd
 from ..contents.ports import LinkErrors
 from ..kernel.context import CoreContext
 from ..kernel.loader import BEGINNING_BYTES, Loaded

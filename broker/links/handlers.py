@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from ...channel.ports import Open, TerminalEnd
+from ...amqp.ports import Open, TerminalEnd
 from ..nodes.targets import Endpoint, ExchangeTarget
 from ..queues.queue import Queue
 from ..selector.compiler import Selector

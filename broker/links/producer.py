@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ...amqp.codec.primitives import Malformed
 from ...amqp.codec.user_id_check import NotTheSender, Walk, condition_of, vouch
-from ...channel.ports import ABORTED, MORE, SETTLED, Delivery, DriverEnd, Fragment
+from ...amqp.ports import ABORTED, MORE, SETTLED, Delivery, DriverEnd, Fragment
 from ..kernel.idle_driver import IdleDriver
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..queues.ends import shared

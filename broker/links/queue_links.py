@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...channel.ports import DriverEnd, Open, TerminalEnd
+from ...amqp.ports import DriverEnd, Open, TerminalEnd
 from ..contents.ports import FilteringConsumer, QueueConsumer
 from ..kernel.connections import Connections
 from ..nodes import lifetimes

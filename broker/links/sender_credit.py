@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...channel.ports import TerminalEnd
+from ...amqp.ports import TerminalEnd
 from ...store.contract.interface import MessageStore
 from ..nodes.replication_port import Members
 

@@ -15,7 +15,7 @@ from ...amqp.codec.hop_annotations import Hop
 from ...amqp.codec.primitives import Malformed
 from ...amqp.codec.types import Symbol
 from ...amqp.links.attach import ABSENT, PRIORITY, SETTLED, SOURCE, TARGET, Attach, End
-from ...channel.ports import ABORTED, MORE, ConnectionEnd, Fragment, OutwardEnd, TerminalEnd
+from ...amqp.ports import ABORTED, MORE, ConnectionEnd, Fragment, OutwardEnd, TerminalEnd
 from ..kernel.context import CoreContext
 from ..kernel.idle_driver import IdleDriver
 from ..passthrough.address import PassthroughAddress

@@ -14,8 +14,8 @@ from functools import partial
 from ...amqp.codec import decode
 from ...amqp.codec.hop_annotations import Hop
 from ...amqp.codec.primitives import Malformed
-from ...channel.connector_target import INTER_ROUTER, MOST_COST
-from ...channel.ports import ConnectionEnd, Fragment, Open, OutwardEnd, TerminalEnd
+from ...amqp.connector_target import INTER_ROUTER, MOST_COST
+from ...amqp.ports import ConnectionEnd, Fragment, Open, OutwardEnd, TerminalEnd
 from ..kernel.connections import Connections
 from ..kernel.context import CoreContext
 from ..nodes.targets import Endpoint

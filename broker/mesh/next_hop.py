@@ -19,7 +19,7 @@ from ...amqp.codec.hop_annotations import Hop
 from ...amqp.codec.primitives import Malformed
 from ...amqp.links.values import DEFAULT_PRIORITY
 from ...amqp.native.proton_ffi import MODIFIED, REJECTED, RELEASED
-from ...channel.ports import Delivery, Error, Outcome, StreamCursor, TerminalEnd
+from ...amqp.ports import Delivery, Error, Outcome, StreamCursor, TerminalEnd
 from ..kernel.idle_driver import IdleDriver
 from ..passthrough.address import PassthroughAddress, finish
 from ..passthrough.delivery import ForwardedDelivery, TransitDelivery

@@ -14,7 +14,7 @@ from ...amqp.codec import hop_annotations as hop
 from ...amqp.codec.annotated_message import AnnotatedMessage
 from ...amqp.codec.hop_annotations import MOST_HEAD_BYTES, Hop
 from ...amqp.codec.primitives import Cut, Malformed
-from ...channel.ports import ABORTED, MORE, SETTLED, Delivery, Error, Fragment
+from ...amqp.ports import ABORTED, MORE, SETTLED, Delivery, Error, Fragment
 from ..kernel.context import CoreContext
 from ..kernel.idle_driver import IdleDriver
 from ..kernel.memory_budget import ENTRY_BYTES, NO_MEMORY

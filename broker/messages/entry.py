@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...amqp.codec import header
+from ...amqp.ports import Content, Gone
 from ...base.errors import CairnError
-from ...channel.ports import Content, Gone
 from ...store.contract.interface import MessageStore
 
 ARRIVAL_BITS = 56

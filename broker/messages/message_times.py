@@ -18,7 +18,7 @@ from ...amqp.codec.decode import extent_of
 from ...amqp.codec.header import Header, parse
 from ...amqp.codec.primitives import Malformed
 from ...amqp.codec.types import Timestamp
-from ...channel.ports import Content
+from ...amqp.ports import Content
 from .death_history import LAST_REASON, WRITTEN_BY_BROKER
 from .entry import Entry
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...amqp.ports import Open
 from ...base.callbacks import ignore
-from ...channel.ports import Open
 from ..kernel.context import CoreContext
 from ..queues.queue import Queue
 from . import lifetimes

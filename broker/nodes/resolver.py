@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Protocol
 
+from ...amqp.ports import Open
 from ...base.errors import CairnError, DiskFull, QuotaExceeded, SqlDenied, SqlReadOnly, SqlUnreachable
-from ...channel.ports import Open
 from ..queues.queue import Queue
 from ..users.user_accounts import UserAccounts
 from . import addresses

@@ -28,8 +28,8 @@ from uuid import uuid4
 from ...amqp.codec import filters
 from ...amqp.codec.primitives import Malformed
 from ...amqp.links.values import Terminus
+from ...amqp.ports import DriverEnd, Open, TerminalEnd
 from ...base.errors import CairnError, StoreError
-from ...channel.ports import DriverEnd, Open, TerminalEnd
 from ..contents.ports import FilteringConsumer, QueueConsumer
 from ..queues.queue import Queue
 from ..selector.compiler import selector

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeGuard
 
 from ...amqp.codec import header
-from ...channel.ports import Fragment, Open, TerminalEnd
+from ...amqp.ports import Fragment, Open, TerminalEnd
 from ..queues.queue import Queue
 from .exchanges import Exchange
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...amqp.links.attach import ABSENT, SOURCE, TARGET, UNSETTLED, Attach, End
+from ...amqp.ports import AttachedEnd, Error, Open, OutwardEnd, TerminalEnd, Terminus
 from ...base.errors import CairnError, StoreError
-from ...channel.ports import AttachedEnd, Error, Open, OutwardEnd, TerminalEnd, Terminus
 from ..kernel.context import CoreContext
 from ..kernel.idle_driver import IdleDriver
 from ..nodes.replication_port import Members

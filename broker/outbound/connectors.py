@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
+from ...amqp.connector_target import Dialler, Target, parse
+from ...amqp.ports import OutwardEnd
 from ...base.errors import CairnError, StoreError
-from ...channel.connector_target import Dialler, Target, parse
-from ...channel.ports import OutwardEnd
 from ..kernel.context import CoreContext, Post
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from typing import Any
 from ...amqp.codec.annotated_message import AnnotatedMessage
 from ...amqp.links.attach import ABSENT, SECOND
 from ...amqp.native.proton_ffi import MODIFIED, RELEASED
-from ...channel.ports import (
+from ...amqp.ports import (
     ABORTED,
     MORE,
     SETTLED,

@@ -11,8 +11,8 @@ from fnmatch import fnmatchcase
 from itertools import count
 from typing import Any, NamedTuple
 
+from ...amqp.ports import Attach, Open, TerminalEnd
 from ...base.errors import CairnError, StoreError
-from ...channel.ports import Attach, Open, TerminalEnd
 from ..kernel.context import CoreContext
 from ..nodes.access_control import BROWSE, RECEIVE
 from ..nodes.addresses import QUEUE_SCHEME, TOPIC_SCHEME

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from ...amqp.codec.annotated_message import AnnotatedMessage
 from ...amqp.native.proton_ffi import RELEASED
-from ...channel.ports import Outcome, StreamCursor
+from ...amqp.ports import Outcome, StreamCursor
 from .delivery import ForwardedDelivery, SenderPort, TransitDelivery
 
 PassthroughCopy = tuple[ForwardedDelivery, bytes | AnnotatedMessage | StreamCursor]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
-from ...channel.ports import SETTLED, DriverEnd, Fragment
+from ...amqp.ports import SETTLED, DriverEnd, Fragment
 from ..links.context import LinkContext
 from ..links.enqueue import Enqueuer, Queues
 from ..links.exchange_route import FREE_UNITS, RoutedMessages

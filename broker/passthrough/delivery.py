@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ...amqp.codec.hop_annotations import Hop
 from ...amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
-from ...channel.ports import Answer, Delivery, Outcome, StreamCursor, TerminalEnd
+from ...amqp.ports import Answer, Delivery, Outcome, StreamCursor, TerminalEnd
 
 _WEIGHTS = {RELEASED: 0, MODIFIED: 1, ACCEPTED: 2, REJECTED: 3}
 """The order of outcomes: of several, the sender gets the one with the greatest weight."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...amqp.codec import filters
-from ...channel.ports import Open, TerminalEnd
+from ...amqp.ports import Open, TerminalEnd
 from ..links.context import LinkContext
 from ..links.enqueue import Enqueuer
 from ..links.handlers import LinkHandlers

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...amqp.native.proton_ffi import MODIFIED, RELEASED
-from ...channel.ports import Delivery, Forward, Outcome, StreamCursor, TerminalEnd
+from ...amqp.ports import Delivery, Forward, Outcome, StreamCursor, TerminalEnd
 from ..kernel.idle_driver import IdleDriver
 from ..transactions.registry import Transactions
 from .address import PassthroughAddress, PassthroughCopy, PassthroughTable, finish

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...amqp.codec.primitives import Malformed
 from ...amqp.codec.user_id_check import NotTheSender, Walk, condition_of, vouch
-from ...channel.ports import ABORTED, MORE, SETTLED, Answer, Delivery, Error, Fragment, TerminalEnd
+from ...amqp.ports import ABORTED, MORE, SETTLED, Answer, Delivery, Error, Fragment, TerminalEnd
 from ..kernel.context import CoreContext
 from ..kernel.idle_driver import IdleDriver
 from ..kernel.memory_budget import ENTRY_BYTES, NO_MEMORY

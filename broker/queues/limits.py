@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from ...channel.ports import TerminalEnd
+from ...amqp.ports import TerminalEnd
 from ...store.contract.dequeue_reason import Why
 from ..contents.contents import QueueContents
 from ..contents.internal_queues import InternalQueues

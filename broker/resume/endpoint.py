@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ...channel.ports import Claims, DriverEnd, KeptLink, TerminalEnd
+from ...amqp.ports import Claims, DriverEnd, KeptLink, TerminalEnd
 from ..contents.internal_queues import InternalQueue
 from ..kernel.context import CoreContext
 from ..links.queue_links import STOLEN

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ...amqp.links.resume_state import UNKNOWN
+from ...amqp.ports import KeptLink, Open, TerminalEnd
 from ...base.callbacks import ignore
 from ...base.errors import CairnError
-from ...channel.ports import KeptLink, Open, TerminalEnd
 from ..links.context import LinkContext
 from ..links.enqueue import Enqueuer, Queues
 from ..links.exchange_route import ExchangeRoute

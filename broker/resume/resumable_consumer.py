@@ -18,9 +18,9 @@ from typing import Any
 
 from ...amqp.links.resume_state import UNKNOWN
 from ...amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
+from ...amqp.ports import NOT_ACQUIRED, Claims, Delivery, KeptLink, Outcome, Resumable
 from ...base.callbacks import ignore
 from ...base.errors import CairnError, StoreError
-from ...channel.ports import NOT_ACQUIRED, Claims, Delivery, KeptLink, Outcome, Resumable
 from ..kernel.loader import report_unreadable
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..links.consumer import Consumer

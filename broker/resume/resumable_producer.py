@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from ...amqp.native.proton_ffi import ACCEPTED
+from ...amqp.ports import ABORTED, MORE, SETTLED, Arrival, Claims, Fragment, KeptLink
 from ...base.errors import CairnError, StoreError
-from ...channel.ports import ABORTED, MORE, SETTLED, Arrival, Claims, Fragment, KeptLink
 from ...store.contract.transaction import Put, StoreTransaction
 from ..kernel.commit_queue import Shown
 from ..kernel.context import CoreContext

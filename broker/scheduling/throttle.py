@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ...channel.ports import TerminalEnd
+from ...amqp.ports import TerminalEnd
 
 
 class Throttle:

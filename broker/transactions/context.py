@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from ...channel.ports import Outcome, TerminalEnd
+from ...amqp.ports import Outcome, TerminalEnd
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
 from ..nodes.replication_port import Members

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...amqp.codec.primitives import Malformed
 from ...amqp.codec.transaction_types import Declare, Discharge, read_request
-from ...channel.ports import ABORTED, MORE, SETTLED, Delivery, Fragment, Open, Outcome, TerminalEnd
+from ...amqp.ports import ABORTED, MORE, SETTLED, Delivery, Fragment, Open, Outcome, TerminalEnd
 from .registry import Transactions
 from .staging import CAN_FAIL, ROLLBACK
 from .transaction import ClientTransaction

@@ -9,8 +9,8 @@ from operator import itemgetter
 from weakref import ref
 
 from ...amqp.native.proton_ffi import RELEASED
+from ...amqp.ports import Outcome
 from ...base.errors import StoreError
-from ...channel.ports import Outcome
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
 from ..nodes.replication_port import Members

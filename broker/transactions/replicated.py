@@ -17,8 +17,8 @@ from operator import itemgetter
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
 from ...amqp.native.proton_ffi import ACCEPTED, REJECTED
+from ...amqp.ports import Fragment, Outcome
 from ...base.errors import StoreError
-from ...channel.ports import Fragment, Outcome
 from ...store.contract.dequeue_reason import Why
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..messages.entry import Entry

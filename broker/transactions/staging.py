@@ -10,8 +10,8 @@ from typing import NamedTuple
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
 from ...amqp.codec.sections import envelope
+from ...amqp.ports import Content, Fragment
 from ...base.errors import CairnError, DiskError, StoreError
-from ...channel.ports import Content, Fragment
 from ...store.contract.dequeue_reason import Why
 from ...store.contract.transaction import MAX_HELD_BYTES, StoreTransaction
 from ..kernel.commit_queue import Shown

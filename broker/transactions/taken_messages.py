@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from ...amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED
+from ...amqp.ports import Outcome
 from ...base.callbacks import ignore
-from ...channel.ports import Outcome
 from ..messages.death_history import REJECTION, TOO_OFTEN
 from ..messages.entry import Entry
 from ..queues.ends import SourceQueue

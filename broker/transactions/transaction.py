@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+from ...amqp.ports import Delivery, Outcome, TerminalEnd
 from ...base.errors import CairnError, StoreError
-from ...channel.ports import Delivery, Outcome, TerminalEnd
 from ...store.contract.transaction import Dequeue, Enqueue, StoreTransaction, TxState
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..queues.ends import SourceQueue, TargetQueue

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from ...amqp.native.proton_ffi import MODIFIED, RELEASED
-from ...channel.ports import Outcome
+from ...amqp.ports import Outcome
 from ..messages.entry import Entry
 from .context import AcquiringLink, Claimant, TransactionContext
 

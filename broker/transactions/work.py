@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...amqp.native.proton_ffi import ACCEPTED, REJECTED
-from ...channel.ports import Fragment, Outcome
+from ...amqp.ports import Fragment, Outcome
 from ...store.contract.dequeue_reason import Why
 from ..queues.ends import SourceQueue, TargetQueue
 from .context import Claimant, TransactionContext

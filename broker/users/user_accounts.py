@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ...amqp.native.buffer_pool import DEFAULT_LIMIT_BYTES
+from ...amqp.ports import TerminalEnd
 from ...base.accounts.users import ANONYMOUS
 from ...base.clock import Clock
 from ...base.errors import QuotaExceeded
-from ...channel.ports import TerminalEnd
 from ...store.contract.interface import MessageStore
 from ..scheduling.pace import Pace
 from ..scheduling.scheduler import Scheduler

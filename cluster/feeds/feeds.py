@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from itertools import count
 
+from ...amqp.ports import TerminalEnd
 from ...broker.contents.ports import QueueState
 from ...broker.federation.upstream import Upstreams
 from ...broker.federation.upstream_link import ReplicaPosition
-from ...channel.ports import TerminalEnd
 from ..kernel.context import MemberContext
 from ..kernel.control_messages import ControlMessage
 from ..replication.ownership_handler import QueueOwnerHandler

@@ -27,10 +27,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from uuid import uuid4
 
+from ...amqp.ports import TerminalEnd
 from ...broker.federation.upstream_link import DownstreamLink, ReplicaPosition
 from ...broker.federation.upstream_states import UpstreamEvent, UpstreamState
 from ...broker.federation.wire_format import BETWEEN, END, TIME, WHOLE, Head, Keep, Line, Purge, Take, encode, message
-from ...channel.ports import TerminalEnd
 from ..kernel import events
 from ..kernel.context import MemberContext
 from ..kernel.local_messages import LocalEvent

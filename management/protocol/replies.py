@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...amqp.ports import Outcome, TerminalEnd
 from ...base.callbacks import ignore
 from ...broker.kernel.commit_queue import CommitQueue
 from ...broker.kernel.idle_driver import IdleDriver
@@ -14,7 +15,6 @@ from ...broker.kernel.memory_budget import ENTRY_BYTES
 from ...broker.nodes.exchanges import Exchange, queues_through
 from ...broker.nodes.replication_port import Kept, Members
 from ...broker.nodes.targets import ExchangeTarget, KeepingTarget
-from ...channel.ports import Outcome, TerminalEnd
 
 log = logging.getLogger(__name__)
 

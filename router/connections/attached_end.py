@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from ...amqp.links.credit import grant
 from ...amqp.links.link import Link
 from ...amqp.links.values import Terminus
-from ...channel.ports import Delivery, DriverEnd, KeptLink
+from ...amqp.ports import Delivery, DriverEnd, KeptLink
 from .channel_end import ChannelEnd
 from .link_host import LinkHost
 

@@ -15,7 +15,7 @@ from ...amqp.links.link import Link
 from ...amqp.links.resume_state import tag_of
 from ...amqp.links.values import Terminus
 from ...amqp.native.proton_ffi import ACCEPTED, RELEASED
-from ...channel.ports import Answer, Attach, Delivery, DriverEnd, Error, Forward, KeptLink, Open, Resumable, RoutedEnd
+from ...amqp.ports import Answer, Attach, Delivery, DriverEnd, Error, Forward, KeptLink, Open, Resumable, RoutedEnd
 from .dispatch import hand_over_acquiring
 from .link_host import LinkHost
 

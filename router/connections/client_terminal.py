@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from ...amqp.connector_target import Target
 from ...amqp.links.attach import Attach, said_by_peer
 from ...amqp.links.events import Event, EventKind, Limits
 from ...amqp.links.link import Link
 from ...amqp.native.buffer_pool import Buckets
+from ...amqp.ports import DriverEnd, Drivers, RoutedEnd
 from ...amqp.sasl.client_handshake import ClientHandshake
-from ...channel.connector_target import Target
-from ...channel.ports import DriverEnd, Drivers, RoutedEnd
 from ..admission.admission import Admission
 from ..admission.login_gate import LoginGate
 from ..kernel.core import Core

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...amqp.links import transaction_state
 from ...amqp.links.link import Link
 from ...amqp.links.resume_state import ResumeState
-from ...channel.ports import NOT_ACQUIRED, AcquiringEnd, DriverEnd, Fragment
+from ...amqp.ports import NOT_ACQUIRED, AcquiringEnd, DriverEnd, Fragment
 from .link_host import LinkHost
 
 

@@ -19,11 +19,11 @@ from ...amqp.links.events import Event, EventKind, Limits
 from ...amqp.links.link import Link
 from ...amqp.native.buffer_pool import Buckets
 from ...amqp.native.scratch_buffer import ScratchBuffer
+from ...amqp.ports import Drivers, Error
 from ...amqp.sasl.handshake import Handshake, Stage
 from ...amqp.sasl.server_handshake import ServerHandshake
 from ...base.accounts.audit import FORBIDDEN, LIMIT, Login, LoginFailure
 from ...base.errors import CairnError
-from ...channel.ports import Drivers, Error
 from ..admission.admission import Admission
 from ..admission.login_gate import BUSY, LoginGate
 from ..kernel.core import Core

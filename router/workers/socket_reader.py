@@ -17,9 +17,9 @@ from collections.abc import Callable
 from time import perf_counter
 
 from ...amqp.native.buffer_pool import Buckets
+from ...amqp.ports import Drivers
 from ...amqp.sasl.handshake import MAX_AHEAD_BYTES
 from ...base.clock import Clock
-from ...channel.ports import Drivers
 from ..admission.user_shares import UserShares
 from ..connections.connection import Turn
 from ..kernel.core import Core

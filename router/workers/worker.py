@@ -23,8 +23,8 @@ from time import perf_counter
 
 from ...amqp.native.buffer_pool import Buckets
 from ...amqp.native.scratch_buffer import ScratchBuffer
+from ...amqp.ports import Drivers, Timer
 from ...base.clock import Clock
-from ...channel.ports import Drivers, Timer
 from ..connections.connection import Conversation
 from ..kernel.core import TURN_S, Core
 from .heartbeats import TICK_S, Heartbeats

@@ -11,8 +11,8 @@ from cairnmq.amqp.codec import encode
 from cairnmq.amqp.codec.types import Described, Symbol
 from cairnmq.amqp.links.resume_state import Claims
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, RELEASED
+from cairnmq.amqp.ports import MORE, Open, Terminus
 from cairnmq.broker.kernel.acquisition_log import WRITE_AFTER_S
-from cairnmq.channel.ports import MORE, Open, Terminus
 from cairnmq.journal.format.block import ACQUISITIONS, Block
 from cairnmq.journal.format.record import RecordType
 from cairnmq.journal.read.scanner import LogReader

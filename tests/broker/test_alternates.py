@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from proton import Message
 
 from cairnmq.amqp.native.proton_ffi import REJECTED
+from cairnmq.amqp.ports import MORE
 from cairnmq.broker.nodes.exchanges import MOST_HOPS
 from cairnmq.broker.nodes.targets import ExchangeTarget
-from cairnmq.channel.ports import MORE
 from cairnmq.management.protocol import replies
 from tests.harness.broker.policies import Policed
 

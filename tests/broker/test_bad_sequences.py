@@ -12,8 +12,8 @@ from cairnmq.amqp.codec import decode, encode, sections
 from cairnmq.amqp.codec.primitives import Malformed
 from cairnmq.amqp.codec.types import Described, Symbol
 from cairnmq.amqp.native.proton_ffi import REJECTED
+from cairnmq.amqp.ports import Open, Terminus
 from cairnmq.broker.nodes.exchanges import MAX_KEY_CHARACTERS
-from cairnmq.channel.ports import Open, Terminus
 from tests.harness.broker.policies import Policed
 from tests.harness.broker.world import FakeTerminal
 

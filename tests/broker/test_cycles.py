@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from proton import symbol, timestamp
 
 from cairnmq.amqp.native.proton_ffi import MODIFIED, REJECTED, RELEASED
+from cairnmq.amqp.ports import Outcome
 from cairnmq.broker.messages import death_history
 from cairnmq.broker.messages.death_history import EXPIRY, REJECTION, TOO_OFTEN
-from cairnmq.channel.ports import Outcome
 from tests.harness.broker.policies import Policed, decoded, either
 from tests.harness.broker.world import WorkingClock, World
 

@@ -7,9 +7,9 @@ import logging
 import pytest
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED
+from cairnmq.amqp.ports import MORE, Open, Terminus
 from cairnmq.broker.kernel.loader import BATCH_MESSAGES
 from cairnmq.broker.kernel.memory_budget import ALLOWANCE_BYTES
-from cairnmq.channel.ports import MORE, Open, Terminus
 from tests.harness.broker.world import FakeTerminal, World, message, number_of
 from tests.harness.journal.logs import container_of, flip
 

@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from cairnmq.amqp.links.stream_cursor import StreamCursor
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
+from cairnmq.amqp.ports import ABORTED, MORE, SETTLED, Gone, Outcome
 from cairnmq.broker.broker import Broker
-from cairnmq.channel.ports import ABORTED, MORE, SETTLED, Gone, Outcome
 from tests.harness.broker.world import FakeTerminal, World
 
 CREDIT = 1000

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
-from cairnmq.channel.ports import Outcome
+from cairnmq.amqp.ports import Outcome
 from tests.harness.broker.failure_counts import COUNTS, counts, fail, policed
 from tests.harness.broker.policies import Policed, decoded
 from tests.harness.broker.transacting import Transacting

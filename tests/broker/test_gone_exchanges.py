@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cairnmq.channel.ports import Open, Terminus
+from cairnmq.amqp.ports import Open, Terminus
 from tests.harness.broker.policies import Policed
 from tests.harness.broker.world import FakeTerminal
 

@@ -9,10 +9,10 @@ from random import Random
 import pytest
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, RELEASED
+from cairnmq.amqp.ports import Outcome
 from cairnmq.base.errors import StoreError
 from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.broker.queues.delivery_counts import RECORD, RETRY_S
-from cairnmq.channel.ports import Outcome
 from tests.harness.broker.failure_counts import COUNTS, counts, fail, policed, recorded
 from tests.harness.broker.policies import Policed, decoded
 from tests.harness.broker.transacting import Transacting

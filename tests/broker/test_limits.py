@@ -12,7 +12,7 @@ import pytest
 from proton import Message
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED
-from cairnmq.channel.ports import MORE
+from cairnmq.amqp.ports import MORE
 from tests.harness.broker.policies import either
 from tests.harness.broker.transacting import Transacting
 

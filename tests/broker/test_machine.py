@@ -17,7 +17,7 @@ from proton import Message
 from cairnmq.amqp.codec import encode
 from cairnmq.amqp.codec.types import Described, Symbol
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
-from cairnmq.channel.ports import Open, Outcome, Terminus
+from cairnmq.amqp.ports import Open, Outcome, Terminus
 from tests.harness.broker.policies import Policed, decoded
 from tests.harness.broker.world import FakeTerminal
 

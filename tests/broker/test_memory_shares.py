@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from proton import Message
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED
+from cairnmq.amqp.ports import MORE
 from cairnmq.broker.users.quotas import Quota, Quotas
-from cairnmq.channel.ports import MORE
 from tests.harness.broker.world import World, message
 
 LIMIT_BYTES = 4 << 20

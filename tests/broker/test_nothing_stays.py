@@ -10,7 +10,7 @@ import pytest
 from proton import Message
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, REJECTED
-from cairnmq.channel.ports import ABORTED, MORE, SETTLED
+from cairnmq.amqp.ports import ABORTED, MORE, SETTLED
 from tests.harness.broker.declarations import declare, discharge
 from tests.harness.broker.transacting import Transacting
 from tests.harness.broker.world import FakeTerminal

@@ -9,8 +9,8 @@ from proton import Message, symbol, timestamp
 
 from cairnmq.amqp.codec import sections
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED
+from cairnmq.amqp.ports import Outcome
 from cairnmq.broker.nodes.access_control import parse
-from cairnmq.channel.ports import Outcome
 from tests.harness.broker.policies import Policed, decoded, either, policed
 
 __all__ = ["policed"]

@@ -11,8 +11,8 @@ from hypothesis.strategies import integers, lists, sampled_from, tuples
 
 from cairnmq.amqp.links.resume_state import UNKNOWN, Claims
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, RECEIVED, REJECTED, RELEASED
+from cairnmq.amqp.ports import Open, Outcome, Terminus
 from cairnmq.broker.resume.registry import PREFIX
-from cairnmq.channel.ports import Open, Outcome, Terminus
 from cairnmq.store.contract.dequeue_reason import Why
 from tests.harness.broker.resumable_receivers import Receiver, others_get, put, world_with
 from tests.harness.broker.world import FakeTerminal, World, message, number_of

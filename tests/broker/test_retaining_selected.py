@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis.strategies import booleans, integers, lists, sampled_from, tuples
 
 from cairnmq.amqp.native.proton_ffi import RELEASED
-from cairnmq.channel.ports import Resumable
+from cairnmq.amqp.ports import Resumable
 from tests.harness.broker.filters import colourful, filters
 from tests.harness.broker.resumable_receivers import Receiver, others_get
 from tests.harness.broker.world import World, small_pages

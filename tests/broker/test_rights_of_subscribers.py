@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from cairnmq.amqp.links.attach import Attach, End
+from cairnmq.amqp.ports import Open, Terminus
 from cairnmq.broker.nodes.access_control import parse as parse_rules
 from cairnmq.broker.outbound.link_routes import parse as parse_route
-from cairnmq.channel.ports import Open, Terminus
 from cairnmq.management.entities.clients import LinkType
 from tests.harness.broker.policies import Policed
 from tests.harness.broker.world import FakeTerminal

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from proton import Message
 
+from cairnmq.amqp.ports import SETTLED
 from cairnmq.broker.kernel.dispatch_turns import AT_ONCE
 from cairnmq.broker.nodes.exchanges import TopicExchange
 from cairnmq.broker.queues.queue import Queue
-from cairnmq.channel.ports import SETTLED
 from tests.harness.broker.declarations import declare, discharge
 from tests.harness.broker.policies import Policed, decoded
 from tests.harness.broker.world import FakeTerminal, WorkingClock

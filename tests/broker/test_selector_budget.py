@@ -11,12 +11,12 @@ from proton import Message
 
 from cairnmq.amqp.codec import sections
 from cairnmq.amqp.native.proton_ffi import ACCEPTED
+from cairnmq.amqp.ports import Open, Terminus
 from cairnmq.base.errors import StoreError
 from cairnmq.broker.nodes import exchanges as exchange
 from cairnmq.broker.selector.compiler import Parts, Selector
 from cairnmq.broker.selector.like import AT_ONCE, SHORT_TEXT, compiled
 from cairnmq.broker.selector.properties import Budget, OverBudget
-from cairnmq.channel.ports import Open, Terminus
 from tests.harness.broker.filters import filters
 from tests.harness.broker.policies import Policed, decoded
 from tests.harness.broker.slow_selectors import slowly_like

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
+from cairnmq.amqp.ports import MORE
 from cairnmq.broker.kernel import commit_queue as line
 from cairnmq.broker.kernel.fair_share import ALONE_BYTES, LEAST_BYTES, UNKNOWN_BYTES, fair_bytes
-from cairnmq.channel.ports import MORE
 from tests.harness.broker.world import FakeTerminal, World, message
 
 

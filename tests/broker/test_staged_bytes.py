@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from cairnmq.amqp.ports import ABORTED, MORE, Open, Terminus
 from cairnmq.broker.queues.queue import Queue
 from cairnmq.broker.users.quotas import Quotas
 from cairnmq.broker.users.user_accounts import OWNER
-from cairnmq.channel.ports import ABORTED, MORE, Open, Terminus
 from tests.harness.broker.world import FakeTerminal, World, message
 
 PIECE_BYTES = 70_000

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis.strategies import integers, lists, sampled_from, tuples
 
 from cairnmq.amqp.links.resume_state import UNKNOWN, Claims
+from cairnmq.amqp.ports import ABORTED, MORE, SETTLED, Open, Terminus
 from cairnmq.broker.resume.registry import DEFAULT_S, PREFIX
-from cairnmq.channel.ports import ABORTED, MORE, SETTLED, Open, Terminus
 from tests.harness.broker.world import FakeTerminal, World, message, number_of
 
 PIECE_BYTES = 40_000

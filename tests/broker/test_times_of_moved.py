@@ -9,7 +9,7 @@ import pytest
 from proton import Message, symbol, timestamp
 
 from cairnmq.amqp.native.proton_ffi import MODIFIED, REJECTED
-from cairnmq.channel.ports import Outcome
+from cairnmq.amqp.ports import Outcome
 from tests.harness.broker.policies import Policed, decoded, either
 from tests.harness.broker.transacting import Transacting
 

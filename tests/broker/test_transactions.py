@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
+from cairnmq.amqp.ports import MORE, Outcome
 from cairnmq.base.errors import TransactionEnded, UnknownTransaction
 from cairnmq.broker.transactions import staging as posting
-from cairnmq.channel.ports import MORE, Outcome
 from cairnmq.store.contract import transaction as store_transaction
 from cairnmq.store.contract.transaction import TxState
 from tests.harness.broker.declarations import declare, discharge

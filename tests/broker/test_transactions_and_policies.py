@@ -9,8 +9,8 @@ import pytest
 from proton import symbol
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
+from cairnmq.amqp.ports import Outcome
 from cairnmq.base.errors import MessageLocked, StoreError
-from cairnmq.channel.ports import Outcome
 from cairnmq.recovery.recover import recover
 from tests.harness.broker.declarations import declare, discharge
 from tests.harness.broker.policies import either

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cairnmq.amqp.links.resume_state import Claims
+from cairnmq.amqp.ports import MORE, SETTLED, Open, Terminus
 from cairnmq.broker.kernel.dispatch_turns import AT_ONCE
-from cairnmq.channel.ports import MORE, SETTLED, Open, Terminus
 from tests.harness.broker.declarations import declare, discharge
 from tests.harness.broker.policies import Policed
 from tests.harness.broker.world import FakeTerminal, WorkingClock, message, number_of

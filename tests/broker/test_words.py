@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED
-from cairnmq.channel.ports import MORE, SETTLED
+from cairnmq.amqp.ports import MORE, SETTLED
 from tests.harness.broker.world import FakeTerminal, World, message, number_of
 
 PIECE_BYTES = 50_000

@@ -27,7 +27,7 @@ def rows(prefix: str) -> list[str]:
 
 
 def test_page_of_errors_has_all_conditions() -> None:
-    folders = ("amqp", "broker", "channel", "cluster", "management", "router")
+    folders = ("amqp", "broker", "cluster", "management", "router")
     code = "".join(path.read_text() for folder in folders for path in (ROOT / folder).rglob("*.py"))
     used = {one for one in re.findall(r'"(amqp:[a-z:-]+)"', code) if not _OTHER.search(one)}
     assert rows("amqp:") == sorted(used | OF_PROTON)

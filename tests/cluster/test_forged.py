@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from cairnmq.amqp.ports import Forward
 from cairnmq.broker.messages.entry import ARRIVAL_MASK
-from cairnmq.channel.ports import Forward
 from cairnmq.cluster.group.group import MAX_PAYLOAD_BYTES
 from cairnmq.cluster.group.member import GroupMember
 from cairnmq.cluster.kernel import events

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cairnmq.amqp.ports import Outcome
 from cairnmq.broker_plugin.cluster_exposition import CLUSTER_FAMILIES
-from cairnmq.channel.ports import Outcome
 from cairnmq.cluster.group.member_id import MemberId
 from cairnmq.cluster.health.liveness import SILENCE_S
 from cairnmq.cluster.kernel.control_messages import ControlMessage

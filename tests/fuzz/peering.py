@@ -12,12 +12,12 @@ from typing import Any
 
 from proton import Message
 
+from cairnmq.amqp.connector_target import INTER_ROUTER, Target
 from cairnmq.amqp.sasl.client import Identity
 from cairnmq.amqp.sasl.client_handshake import ClientHandshake
 from cairnmq.amqp.sasl.handshake import MAX_AHEAD_BYTES, Stage
 from cairnmq.broker.outbound.auto_links import parse as parse_auto_link
 from cairnmq.broker.outbound.link_routes import parse as parse_link_route
-from cairnmq.channel.connector_target import INTER_ROUTER, Target
 from cairnmq.router.connections.client_terminal import ClientTerminal
 
 from .site import LIMITS, Client, Site

@@ -8,7 +8,7 @@ import pytest
 
 from cairnmq.amqp.codec import decode, encode, sections
 from cairnmq.amqp.codec.sections import Properties
-from cairnmq.channel.ports import Open, Terminus
+from cairnmq.amqp.ports import Open, Terminus
 from cairnmq.management.operations.operations import STEP_ROWS
 from cairnmq.management.serve import serve
 from tests.harness.broker.world import FakeTerminal, World

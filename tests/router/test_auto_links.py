@@ -9,12 +9,12 @@ import pytest
 from proton import Delivery, Endpoint, Link, Message, Terminus
 from proton.utils import BlockingConnection
 
+from cairnmq.amqp.ports import Open
+from cairnmq.amqp.ports import Terminus as Terms
 from cairnmq.base.errors import CairnError
 from cairnmq.broker.outbound import auto_links
 from cairnmq.broker.outbound.auto_links import AutoLink, parse
 from cairnmq.broker_plugin.run import RunningBroker
-from cairnmq.channel.ports import Open
-from cairnmq.channel.ports import Terminus as Terms
 from cairnmq.cli.run.connect_to import auto_links_of, targets_of
 from tests.clients.conftest import NewPeer, StartBroker
 from tests.harness.broker.world import FakeTerminal, World

@@ -11,13 +11,13 @@ import pytest
 import trustme
 from click.testing import CliRunner
 
+from cairnmq.amqp.connector_target import Target, parse
 from cairnmq.amqp.sasl.client import Identity
 from cairnmq.amqp.sasl.client_handshake import ClientHandshake
 from cairnmq.amqp.sasl.frames import SASL_HEADER
 from cairnmq.amqp.sasl.handshake import MAX_AHEAD_BYTES, Stage
 from cairnmq.base.errors import CairnError
 from cairnmq.broker_plugin.run import RunningBroker
-from cairnmq.channel.connector_target import Target, parse
 from cairnmq.cli.main import cairnmq
 from cairnmq.tools.soak.servers import free_port
 from tests.harness.process import BrokerProcess

@@ -11,11 +11,11 @@ from cairnmq.amqp.codec import encode
 from cairnmq.amqp.codec.types import Symbol
 from cairnmq.amqp.links.attach import Attach, End
 from cairnmq.amqp.links.values import Terminus
+from cairnmq.amqp.ports import Open
 from cairnmq.broker.federation import upstream as streams
 from cairnmq.broker.federation.upstream_link import FOLLOWER
 from cairnmq.broker.outbound import link_routes
 from cairnmq.broker_plugin.run import RunningBroker
-from cairnmq.channel.ports import Open
 from tests.harness.security.wire import AMQP, CLOSE, DEADLINE_S, NULL, OPEN, Wire, performative, string, symbol, wired
 
 from .conftest import PASSWORDS, StartBroker

@@ -14,7 +14,7 @@ FLOORS: dict[str, list[str]] = CONFIG["tool"]["floors"]
 SUBPACKAGES: dict[str, list[str]] = CONFIG["tool"].get("subpackages", {})
 """Per floor, its sub-packages from the lowest to the highest."""
 
-GROUND = ("base.", "channel.", "amqp.codec.", "journal.", "store.")
+GROUND = ("base.", "amqp.ports", "amqp.connector_target", "amqp.codec.", "journal.", "store.")
 """Everybody may import these."""
 Graph = Mapping[str, set[str]]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cairnmq.amqp.native.proton_ffi import MODIFIED
+from cairnmq.amqp.ports import Outcome
 from cairnmq.broker.queues.delivery_counts import PREFIX, RECORD
-from cairnmq.channel.ports import Outcome
 from tests.harness.broker.policies import Policed
 from tests.harness.broker.transacting import Transacting
 from tests.harness.broker.world import FakeTerminal

@@ -8,10 +8,10 @@ from typing import Any
 
 from cairnmq.amqp.links.attach import End
 from cairnmq.amqp.native.proton_ffi import ACCEPTED
+from cairnmq.amqp.ports import Attach, Delivery, Error, Open, Outcome, Terminus
 from cairnmq.base.errors import CairnError
 from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.broker.federation.federated_queues import FederatedQueue
-from cairnmq.channel.ports import Attach, Delivery, Error, Open, Outcome, Terminus
 from cairnmq.store.contract.interface import MessageStore
 from cairnmq.store.journaled.retention_leases import NOWHERE, Bookmark, Bookmarks
 from tests.harness.broker.declarations import declare, discharge

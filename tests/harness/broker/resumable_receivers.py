@@ -7,7 +7,7 @@ from typing import Any
 
 from cairnmq.amqp.links.resume_state import Claims
 from cairnmq.amqp.native.proton_ffi import ACCEPTED
-from cairnmq.channel.ports import Open, Outcome, Resumable, Terminus
+from cairnmq.amqp.ports import Open, Outcome, Resumable, Terminus
 from tests.harness.broker.world import FakeTerminal, World, message, number_of
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from proton import Message
 
-from cairnmq.channel.ports import Outcome
+from cairnmq.amqp.ports import Outcome
 from tests.harness.broker.declarations import declare, discharge
 from tests.harness.broker.policies import Policed
 from tests.harness.broker.world import FakeTerminal

@@ -10,15 +10,7 @@ from typing import Any
 
 import pytest
 
-from cairnmq.base.testing.manual_clock import ManualClock
-from cairnmq.base.testing.memory_disk import MemoryDirectory
-from cairnmq.broker.broker import Broker
-from cairnmq.broker.contents import arrival_order, backlog_reader
-from cairnmq.broker.kernel import queue_memory
-from cairnmq.broker.links import filtered_consumer as selecting
-from cairnmq.broker.messages import backlog
-from cairnmq.broker.queues.queue import Queue
-from cairnmq.channel.ports import (
+from cairnmq.amqp.ports import (
     Answer,
     Delivery,
     DriverEnd,
@@ -30,6 +22,14 @@ from cairnmq.channel.ports import (
     Resumable,
     Terminus,
 )
+from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.base.testing.memory_disk import MemoryDirectory
+from cairnmq.broker.broker import Broker
+from cairnmq.broker.contents import arrival_order, backlog_reader
+from cairnmq.broker.kernel import queue_memory
+from cairnmq.broker.links import filtered_consumer as selecting
+from cairnmq.broker.messages import backlog
+from cairnmq.broker.queues.queue import Queue
 from cairnmq.recovery.recover import recover
 from cairnmq.store.journaled.retention_leases import Bookmarks
 from tests.harness.recovery.world import OPTIONS, MemoryWiring

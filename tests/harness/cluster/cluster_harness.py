@@ -15,12 +15,12 @@ from typing import Any
 from uuid import UUID
 
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
+from cairnmq.amqp.ports import Delivery, Forward, Open, Outcome, Terminus
 from cairnmq.base.errors import CairnError
 from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.broker.broker import Broker
 from cairnmq.broker.messages.entry import ARRIVAL_MASK
-from cairnmq.channel.ports import Delivery, Forward, Open, Outcome, Terminus
 from cairnmq.cluster.assembly import ClusterAssembly
 from cairnmq.cluster.health.liveness import SILENCE_S
 from cairnmq.cluster.member import ClusterMember, MemberOptions

@@ -7,7 +7,7 @@ from typing import Any
 
 from cairnmq.amqp.links.attach import Attach, End
 from cairnmq.amqp.native.proton_ffi import ACCEPTED
-from cairnmq.channel.ports import Delivery, Error, Open, Outcome, Terminus
+from cairnmq.amqp.ports import Delivery, Error, Open, Outcome, Terminus
 from cairnmq.cluster.kernel.inbox import ReceivedEvent
 from cairnmq.cluster.member import ClusterMember
 from tests.harness.broker.following_world import Attached, Contents, FollowerSide, Outward, To

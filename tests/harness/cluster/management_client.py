@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from proton import Message
 
-from cairnmq.channel.ports import Open, Terminus
+from cairnmq.amqp.ports import Open, Terminus
 from cairnmq.management.serve import serve
 from tests.harness.broker.world import FakeTerminal
 from tests.harness.cluster.cluster_harness import Connection, SimulatedMember

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from cairnmq.channel.ports import Delivery, Forward, Open, Outcome, Terminus
+from cairnmq.amqp.ports import Delivery, Forward, Open, Outcome, Terminus
 from tests.harness.broker.declarations import declare, discharge
 from tests.harness.broker.world import FakeTerminal, message, number_of
 from tests.harness.cluster.cluster_harness import ACCEPT, Connection, SimulatedMember

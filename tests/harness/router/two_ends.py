@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cairnmq.amqp.codec.types import Described, Ubyte, Uint, Ushort
+from cairnmq.amqp.connector_target import Target
 from cairnmq.broker.outbound.link_routes import parse
-from cairnmq.channel.connector_target import Target
 from cairnmq.router.connections.client_terminal import ClientTerminal
 from cairnmq.router.connections.terminal import Terminal
 from tests.fuzz.site import LIMITS, Site

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from ..amqp.sasl.client import Identity
 from ..base.errors import CairnError
+from .sasl.client import Identity
 
 NORMAL, INTER_ROUTER = "normal", "inter-router"
 ROLES = (NORMAL, INTER_ROUTER)

@@ -25,22 +25,22 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from ..amqp.links.attach import Attach as Attach
-from ..amqp.links.resume_state import Arrival as Arrival
-from ..amqp.links.resume_state import Claims as Claims
-from ..amqp.links.resume_state import KeptLink as KeptLink
-from ..amqp.links.resume_state import Resumable as Resumable
-from ..amqp.links.stream_cursor import StreamCursor as StreamCursor
-from ..amqp.links.values import ABORTED as ABORTED
-from ..amqp.links.values import MORE as MORE
-from ..amqp.links.values import SETTLED as SETTLED
-from ..amqp.links.values import Answer as Answer
-from ..amqp.links.values import Content as Content
-from ..amqp.links.values import Error as Error
-from ..amqp.links.values import Fragment as Fragment
-from ..amqp.links.values import Gone as Gone
-from ..amqp.links.values import Outcome as Outcome
-from ..amqp.links.values import Terminus as Terminus
+from .links.attach import Attach as Attach
+from .links.resume_state import Arrival as Arrival
+from .links.resume_state import Claims as Claims
+from .links.resume_state import KeptLink as KeptLink
+from .links.resume_state import Resumable as Resumable
+from .links.stream_cursor import StreamCursor as StreamCursor
+from .links.values import ABORTED as ABORTED
+from .links.values import MORE as MORE
+from .links.values import SETTLED as SETTLED
+from .links.values import Answer as Answer
+from .links.values import Content as Content
+from .links.values import Error as Error
+from .links.values import Fragment as Fragment
+from .links.values import Gone as Gone
+from .links.values import Outcome as Outcome
+from .links.values import Terminus as Terminus
 
 Delivery = Any
 """A terminal's handle of an incoming or outgoing delivery; the driver only returns it."""
