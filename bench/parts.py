@@ -24,7 +24,7 @@ PARTS = {
     "proton and its driver": ("amqp/",),
     "sockets and turns": ("router/",),
     "the core": ("broker/", "management/"),
-    "store and journal": ("store/", "journal/", "disk/", "recovery/"),
+    "store and journal": ("store/", "journal/", "base/disk/", "recovery/"),
     "the rest": ("",),
 }
 _GUESSES_US = (4.5, 1.0, 2.5, 3.5, 0.5)
