@@ -37,11 +37,12 @@ class ConnectionType(Type):
                     lambda c: c.end.idle_s(),
                 ),
                 Attribute("sessions", "number", "Sessions of the connection.", lambda c: len(c.sessions)),
-                Attribute("links", "number", "Links on it.", lambda c: len(c.links)),
+                Attribute("links", "number", "Links of the connection.", lambda c: len(c.links)),
             ),
             (
                 Operation(
-                    "DELETE", ("reason",), "Closes it with `amqp:connection:forced`. Unsettled messages are requeued.",
+                    "DELETE", ("reason",),
+                    "Closes the connection with `amqp:connection:forced`. Unsettled messages are requeued.",
                     self._delete,
                 ),
             ),
@@ -83,7 +84,7 @@ class SessionType(Type):
                 Attribute("number", "number", "The number of the session within the connection.", lambda s: s.number),
                 Attribute("since", "time", "The time of the begin.", lambda s: Timestamp(s.since_us // 1000)),
                 Attribute(
-                    "links", "number", "Links on it.",
+                    "links", "number", "Links of the session.",
                     lambda s: sum(link.wish.session == s.number for link in s.connection.links.values()),
                 ),
             ),

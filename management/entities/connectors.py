@@ -50,7 +50,8 @@ class ConnectorType(Named):
                           lambda c: c.kept),
             ),
             (
-                Operation("CREATE", ("url",), "Creates a lasting connector. A password in the URL is refused.",
+                Operation("CREATE", ("url",),
+                          "Creates a connector that survives restarts. A password in the URL is refused.",
                           self._create),
                 Operation("DELETE", (), "Deletes the connector and closes its connection.", self._delete),
             ),
@@ -147,7 +148,7 @@ class AutoLinkType(Named):
                 Attribute("external", "string", "The address at the other container; by default the same.",
                           lambda a: a.external),
                 Attribute("state", "string", "`waiting`, `attaching` or `up`.", lambda a: a.state),
-                Attribute("why", "string", "The last reason why it was not up.", lambda a: a.why),
+                Attribute("why", "string", "The last reason for a state other than `up`.", lambda a: a.why),
                 Attribute("kept", "boolean", "Whether it was created by management and survives a restart.",
                           lambda a: a.kept),
             ),

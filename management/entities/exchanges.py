@@ -60,11 +60,12 @@ class ExchangeType(Named):
             (
                 Operation(
                     "CREATE", ("exchange-type", "durable", "arguments"),
-                    "Creates it, by default `direct` and durable. 409 if it exists with other properties.",
+                    "Creates the exchange, by default `direct` and durable. 409 if it exists with other properties.",
                     self._create,
                 ),
                 Operation(
-                    "DELETE", ("if-unused",), "Deletes it with its bindings. 409 if it has bindings (`if-unused`).",
+                    "DELETE", ("if-unused",),
+                    "Deletes the exchange with its bindings. 409 if it has bindings (`if-unused`).",
                     self._delete,
                 ),
                 Operation(

@@ -30,7 +30,7 @@ class FollowingType(Named):
                 Attribute("connector", "string", "The connector; it may be created later.", lambda f: f.connector),
                 Attribute("source", "string", "The upstream queue.", lambda f: f.source),
                 Attribute("state", "string", "`waiting`, `attaching`, `up`, `broken`, or `ending`.", lambda f: f.state),
-                Attribute("why", "string", "The last reason why it was not up.", lambda f: f.why),
+                Attribute("why", "string", "The last reason for a state other than `up`.", lambda f: f.why),
                 Attribute("whole", "boolean", "Whether the copy equals the upstream queue at a point in time: false "
                           "until the initial copy is complete.", lambda f: f.copy.is_whole),
                 Attribute("messages", "number", "Messages on the queue.", lambda f: len(f.copy.ids)),

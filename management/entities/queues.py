@@ -81,7 +81,7 @@ class QueueType(Named):
             (
                 Operation(
                     "CREATE", ("durable", "arguments"),
-                    "Creates it, durable unless `durable` is false. 409 if it exists with other properties.",
+                    "Creates the queue, durable unless `durable` is false. 409 if it exists with other properties.",
                     self._create,
                 ),
                 Operation(
@@ -91,7 +91,8 @@ class QueueType(Named):
                 ),
                 Operation(
                     "DELETE", ("if-unused", "if-empty"),
-                    "Deletes it with its messages. 409 if it has consumers (`if-unused`) or messages (`if-empty`).",
+                    "Deletes the queue with its messages. 409 if it has consumers (`if-unused`) or messages "
+                    "(`if-empty`).",
                     self._delete,
                 ),
                 Operation(

@@ -71,7 +71,8 @@ class TransactionType(Type):
                 Operation("ROLLBACK", (), "Rolls the transaction back; the client receives the error at its discharge.",
                           self._rollback),
                 Operation(
-                    "DECIDE", ("commit",), "Decides a prepared one without its coordinator and stores the decision.",
+                    "DECIDE", ("commit",),
+                    "Decides a prepared transaction without its coordinator, and stores the decision.",
                     self._decide,
                 ),
                 Operation("FORGET", (), "Removes the decision of a transaction.", self._forget),

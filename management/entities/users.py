@@ -117,8 +117,8 @@ class UserType(Named):
                 partial(self._update, accounts),
             ),
             Operation(
-                "DELETE", (), "Removes an account other than the caller's, and closes its connections; `gone` is their "
-                "number with that of their links.",
+                "DELETE", (), "Removes an account other than the caller's, and closes its connections; `gone` is the "
+                "number of closed connections and links.",
                 partial(self._delete, accounts),
             ),
             Operation(
