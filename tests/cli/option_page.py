@@ -40,8 +40,8 @@ memory-limit = "1GiB"
 auto-create = ["orders.*", "events.*"]
 ```
 
-Options that may be given many times are arrays in the file, and are separated by spaces in the
-environment. Flags are `true` or `false`.
+The values of options that can be repeated are arrays in the file, and are separated by spaces in
+the environment. Flags are `true` or `false`.
 
 * **Sizes** are numbers with a unit: `512K`, `64MiB`, `1GB`. K and KiB are 1024 bytes, KB is 1000
   bytes. A number without a unit is bytes.
@@ -51,7 +51,7 @@ environment. Flags are `true` or `false`.
 `cairnmq config check FILE` checks a file, and the files of users, access rules, certificates, keys
 and tokens that it names. `cairnmq config show` prints all values and where they come from, without
 passwords, and accepts the options of `cairnmq broker`. Unknown keys and invalid values are errors,
-with exit status 2. Unknown variables `CAIRNMQ_*` are warnings, also in the log of the broker
+with exit status 2. Unknown variables `CAIRNMQ_*` cause warnings, also in the log of the broker
 (`broker.unknown-variable`).
 
 !!! note "Kubernetes"
@@ -62,9 +62,9 @@ with exit status 2. Unknown variables `CAIRNMQ_*` are warnings, also in the log 
 ## Reload
 
 SIGHUP and `cairnmq ctl reload` read these files again: users, access rules, certificates,
-revocation lists, and the configuration file. Of the options, those in this list change at run time;
-other changed options are named in a warning, and are used from the next start on. If any of the
-files is invalid, nothing changes.
+revocation lists, and the configuration file. If any of the files is invalid, nothing changes. Only
+the options in this list change at run time. A warning names other changed options, which take
+effect at the next start:
 
 """
 
