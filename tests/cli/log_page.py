@@ -29,14 +29,14 @@ are indented.
 | `logfmt` | `time=2026-11-24T13:04:42.123+00:00 level=info event=broker.listening logger=... message="..."` |
 | `json` | an object with the same fields |
 
-Times are UTC. Besides `time`, `level`, `event`, `logger` and `message`, a record has
-`connection`, `link` or `queue` if it is about one, the fields of its event, and `error` with the
-traceback of an internal error.
+Times are UTC. Each record has `time`, `level`, `event`, `logger` and `message`, and the fields of
+its event. If it concerns a connection, a link or a queue, it also has `connection`, `link` or
+`queue`. `error` contains the traceback of an internal error.
 
 In the formats `text` and `logfmt`, lifecycle events are on standard output, and all other records
-on standard error. With `--log-format json` all records are on standard error. With `--log-file`
-all records are in the file; it is opened anew after it was renamed (logrotate needs no signal).
-`--audit-file` gets audit records in addition.
+on standard error. With `--log-format json` all records are on standard error. With `--log-file` all
+records are in the file. If the file is renamed, the broker opens a new one (logrotate needs no
+signal). The file of `--audit-file` receives audit records in addition.
 
 The names below are stable. A record without an event of its own has the name of the layer that
 logs it: `router`, `broker`, `store`, `journal`, `cluster`, `amqp`.
