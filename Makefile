@@ -84,8 +84,13 @@ compiled: setup
 # more than there are cores: many tests wait, and explorations have processes of their own at a low priority. In a thorough
 # run one process waits for the exploration of power cuts until the end.
 PROCESSES ?= 6
+MARKED = $(if $(shell command -v npm),(interop or not interop),not interop)
+QUIET = $(filter-out 0,$(CAIRN_THOROUGH))
 check: setup
-	$(RUN)pytest $(if $(shell command -v npm),-m "interop or not interop") -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+	@status=0; \
+	$(if $(QUIET),$(RUN)pytest -m quiet || status=$$?;) \
+	$(RUN)pytest -m "$(MARKED)$(if $(QUIET), and not quiet)" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder || status=$$?; \
+	exit $$status
 
 # the clients that npm has to fetch; `make check` runs them where there is npm
 interop: setup

@@ -13,6 +13,7 @@ from tests.conftest import Tell
 from tests.harness.security import flood_attacks, management_attacks, quota_attacks, selector_attacks
 from tests.harness.security.isolation import Case, assert_isolated, measure
 
+pytestmark = pytest.mark.quiet
 CASES = (*flood_attacks.CASES, *management_attacks.CASES, *quota_attacks.CASES, *selector_attacks.CASES)
 
 
