@@ -86,14 +86,14 @@ class Clerk:
                 yielding = self._yielding(new)
             if yielding is new:
                 return False
+            if self._thread.ident is None:
+                self._thread.start()  # first: if that fails, nothing has changed
             if yielding is not None:
                 self._remove(yielding)
             if new.is_delayed:
                 self._delayed.append(new)
             else:
                 self._waiting.setdefault(owner, deque()).append(new)
-            if self._thread.ident is None:
-                self._thread.start()
             self._changed.notify()
         if yielding is not None:
             yielding.refused()

@@ -105,6 +105,23 @@ def test_clerk_begins_its_thread_with_the_first_job() -> None:
     assert threads() == []
 
 
+def test_clerk_without_a_thread_takes_no_job(clerk: Clerk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system has no room for a thread: the login fails at once, and is not done later on a thread of others."""
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    done: list[str] = []
+    over = threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="new thread"):
+            clerk.submit("anna", lambda: done.append("failed"))
+    assert clerk.submit("anna", over.set)
+    assert over.wait(WAIT_S)
+    assert done == []
+
+
 def test_owners_take_turns_and_have_a_part_of_the_places(clerk: Clerk) -> None:
     order: list[str] = []
     going_on, over = threading.Event(), threading.Event()
