@@ -67,7 +67,7 @@ class DispatchTurns:
     def _schedule(self) -> None:
         if self._by_owner and not self._is_scheduled:
             self._is_scheduled = True
-            self._background.put_off(self._choose)
+            self._background.put_off(self._choose, "$dispatch")  # a turn beside those of the users
 
     def _choose(self) -> None:
         """Have queues of the next owner dispatched at the end of this step."""

@@ -94,6 +94,26 @@ def test_a_busy_queue_does_not_hold_others_for_ever(site: Site) -> None:
     assert [number_of(content) for _, content in site.consumers[0].forwarded] == list(range(20))
 
 
+def test_dispatch_does_not_wait_for_all_other_background_work(site: Site) -> None:
+    """Fifty jobs for no user, such as the expiry of messages on as many queues, each use the time of a step."""
+    background = site.world.broker.core.background
+
+    def work() -> None:
+        while background.has_time():
+            pass
+        background.put_off(work)
+
+    publisher = site.world.open(to_client=False, address=ADDRESS)
+    for _ in range(50):
+        background.put_off(work)
+    site.world.do(publisher.driver.receive, [(1, message(1, 10, False), 0)])
+    steps = 0
+    while not all(consumer.forwarded for consumer in site.consumers):
+        site.world.read_one()
+        steps += 1
+        assert steps < 10, "the dispatch waits for all jobs"
+
+
 @pytest.mark.parametrize("for_good", [True, False], ids=["detached for good", "connection lost"])
 @pytest.mark.parametrize("flags", [0, SETTLED], ids=["", "settled"])
 def test_arrivals_that_wait_when_the_link_is_closed(site: Site, for_good: bool, flags: int) -> None:
