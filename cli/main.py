@@ -16,6 +16,7 @@ from ..base.errors import CairnError
 from ..base.printable import printable
 from ..base.private_files import tighten_umask
 from .common.signals import status_of
+from .common.standard_streams import open_missing_streams, written_output
 from .common.statuses import error_status
 from .options.common_options import CommonGroup, log_options, output_options, url_option, user_option, with_color
 from .options.examples import example
@@ -93,11 +94,11 @@ class LazyGroup(CommonGroup):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        with _interruptible():
+        with _interruptible(), written_output():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _interruptible():
+        with _interruptible(), written_output():
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -154,6 +155,7 @@ with_color(cairnmq)
 
 def main() -> None:
     """Run the command; an error CairnMQ can explain is one line on standard error and exit status 1, or 2."""
+    open_missing_streams()
     tighten_umask()  # exports, reports and what libraries create: messages may be in any of them
     try:
         cairnmq()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from ...base.errors import CairnError, NotWhole
 from ...base.printable import printable, printable_json
 from ..options.color import console_colors
 from .signals import remembered, status_of
+from .standard_streams import INCOMPLETE, discard_output
 from .statuses import FOUND, UNREADABLE, error_status
 
 if TYPE_CHECKING:
@@ -73,12 +73,12 @@ def _end_with(error: Exception, failed: int) -> None:
         status = UNREADABLE if is_usage else FOUND if isinstance(error, NotWhole) else failed
         _end(f"cairnmq: {error}", status)
     elif isinstance(error, BrokenPipeError):
-        _forget_output()
+        discard_output()
         sys.exit(0)
     elif isinstance(error, OSError):
-        _forget_output()
+        discard_output()
         where = f"{error.filename}: " if error.filename else "standard output: "
-        _end(f"cairnmq: {where}{error.strerror}; the output there is incomplete", failed)
+        _end(f"cairnmq: {where}{error.strerror}; {INCOMPLETE}", failed)
     raise error
 
 
@@ -88,7 +88,7 @@ def output(status: Callable[[], int]) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        _forget_output()
+        discard_output()
         sys.exit(status())
 
 
@@ -96,14 +96,9 @@ def _end(text: str, status: int) -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        _forget_output()
+        discard_output()
     print(printable(text), file=sys.stderr)
     sys.exit(status)
-
-
-def _forget_output() -> None:
-    """Drops the buffered output, which must not fail again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def remark(verb: str, text: str) -> None:
@@ -122,7 +117,7 @@ class OutputConsole(Console):
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
-        _forget_output()
+        discard_output()
 
 
 def console() -> Console:
