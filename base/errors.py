@@ -123,7 +123,7 @@ class SqlReadOnly(StoreError):
     """The SQL database can't be written just now."""
 
 
-class UnusableConnect(StoreError):
+class UnusableConnect(StoreError, InvalidOption):
     """The URL of the SQL server is none, or there is nothing here or there that it could reach."""
 
 

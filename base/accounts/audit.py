@@ -10,6 +10,7 @@ Records above the budget are counted, and one record reports their number when t
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -23,7 +24,7 @@ from logging.handlers import WatchedFileHandler
 from typing import Any, NamedTuple
 
 from ..clock import Clock, SystemClock
-from ..errors import CairnError
+from ..errors import CairnError, InvalidOption
 from ..printable import printable, printable_json
 
 LOGGER = "cairnmq.audit"
@@ -54,6 +55,9 @@ DONE, DENIED, REFUSED, FAILED = "done", "denied", "refused", "failed"
 
 _COUNTED_FROM_THE_START = ("SCRAM-SHA-256", CREDENTIALS), ("PLAIN", CREDENTIALS)
 """Shown as 0 by metrics, so that the first failure is an increase."""
+
+_WRONG_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
+"""Errors of the path of a file, which do not pass without another path."""
 
 SIGNAL = "SIGHUP"
 """The address of a change that the operator requested by a signal."""
@@ -282,7 +286,8 @@ def open_file(path: str) -> Callable[[], None]:
         handler = _AuditFile(path)
     except OSError as error:
         reason = f"can't be written: {error.strerror}"
-        raise CairnError(f"--audit-file {path}", reason, "name a file of this user, not a symbolic link") from error
+        kind = InvalidOption if error.errno in _WRONG_PATH else CairnError
+        raise kind(f"--audit-file {path}", reason, "name a file of this user, not a symbolic link") from error
     log.addHandler(handler)
     level = log.level
     log.setLevel(logging.DEBUG)

@@ -37,7 +37,7 @@ MAX_FILE_BYTES = 64 << 20
 
 _MAGIC, _FORMAT = "cairnmq-users", "1"
 _HASH = "SCRAM-SHA-256"
-_REMEDY = "mend the line, or remove it and add the user again with `cairnmq users add`"
+_REMEDY = "correct the line, or remove it and add the user again with `cairnmq users add`"
 
 
 class Users(NamedTuple):

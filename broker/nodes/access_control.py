@@ -59,7 +59,7 @@ CONNECTOR_PREFIX = "$connector/"
 EVERY = EVERYBODY
 MAX_FILE_BYTES = 16 << 20
 _GROUP = "group:"
-_REMEDY = "mend the file; the README shows one"
+_REMEDY = "correct the file; see docs/reference/access.md"
 
 
 class Forbidden(Exception):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from typing import Any
 
 import click
@@ -25,4 +27,25 @@ class LocalDirectory(click.Path):
             place = f"{option} {text}".strip()
             reason = "stores and archives are on file systems only"
             raise InvalidOption(place, reason, "mount it, and name the directory")
-        return super().convert(value, param, ctx)
+        path = super().convert(value, param, ctx)
+        if not text:
+            self.fail("The path is empty.", param, ctx)
+        full = os.path.abspath(text)
+        obstacle = _obstacle(os.path.dirname(full) if self.file_okay else full)
+        if obstacle is not None:
+            self.fail(f"Directory {text!r} cannot exist: {obstacle!r} is not a directory.", param, ctx)
+        return path
+
+
+def _obstacle(path: str) -> str | None:
+    """Return *path* or its nearest existing parent if that is not a directory.
+
+    A link to a missing target is no obstacle: the target may be on a disk that is mounted later.
+    """
+    while True:
+        try:
+            return None if stat.S_ISDIR(os.stat(path).st_mode) else path
+        except (FileNotFoundError, NotADirectoryError):
+            path = os.path.dirname(path)
+        except OSError as error:
+            return path if error.errno == errno.ELOOP else None

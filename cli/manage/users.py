@@ -13,6 +13,7 @@ from ...base.accounts import users as users_file
 from ...base.accounts.credentials import FEWEST_ITERATIONS, ITERATIONS, MOST_ITERATIONS, Credentials, make, prove
 from ...base.errors import CairnError, InvalidOption
 from ...base.texts import counted
+from ..common.statuses import invalid_options
 from ..options.confirmation import confirm, destructive
 
 MAX_PASSWORD_BYTES = 1024
@@ -53,7 +54,7 @@ def add(name: str, path: str, iterations: int) -> None:
     if why:
         raise InvalidOption(f"user {name!r}", why, "choose another name")
     if os.path.lexists(path):  # before a password is asked for
-        _unknown(users_file.read(path).accounts, name, path)
+        _unknown(_read(path).accounts, name, path)
     kept = _new_password(name, iterations)
 
     def edit(accounts: dict[str, Credentials]) -> None:
@@ -75,7 +76,7 @@ def password(name: str, path: str, iterations: int) -> None:
     Example:
       cairnmq users password anna --users-file ./users
     """
-    _known(users_file.read(path), name, path)
+    _known(_read(path), name, path)
     kept = _new_password(name, iterations)
 
     def edit(accounts: dict[str, Credentials]) -> None:
@@ -99,7 +100,7 @@ def remove(name: str, path: str, is_sure: bool, is_dry_run: bool) -> None:
     Example:
       cairnmq users remove anna --users-file ./users
     """
-    _known(users_file.read(path), name, path)
+    _known(_read(path), name, path)
     if is_dry_run:
         print(f"would remove {name} from {path}")
         return
@@ -122,7 +123,7 @@ def list_users(path: str) -> None:
     Example:
       cairnmq users list --users-file ./users
     """
-    for name in users_file.read(path).accounts:
+    for name in _read(path).accounts:
         print(name)
 
 
@@ -138,7 +139,7 @@ def check(name: str | None, path: str) -> None:
     Example:
       cairnmq users check --users-file ./users
     """
-    found = users_file.read(path)
+    found = _read(path)
     mode = stat.S_IMODE(os.stat(path).st_mode)
     if mode & 0o077:
         raise CairnError(path, f"others may read or write it (mode {mode:04o})", f"chmod 600 {path}")
@@ -150,6 +151,12 @@ def check(name: str | None, path: str) -> None:
     else:
         count = len(found.accounts)
         print(f"{path}: OK, {counted(count, 'user')}")
+
+
+def _read(path: str) -> users_file.Users:
+    """Return the users of the file at *path*. Raises `InvalidOption` if it can't be read."""
+    with invalid_options():
+        return users_file.read(path)
 
 
 def _known(found: users_file.Users | dict[str, Credentials], name: str, path: str) -> Credentials:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from .ca_file import CaFile
 from .color import COLOR, set_color
 from .connect import connect_options
 from .subjects import (
@@ -77,7 +78,7 @@ def user_option(command: _F) -> _F:
 def ca_option(command: _F) -> _F:
     """Add `--ca`."""
     return option(
-        CONNECTION, "--ca", type=click.Path(exists=True, dir_okay=False), metavar="FILE", is_common=True,
+        CONNECTION, "--ca", type=CaFile(), metavar="FILE", is_common=True,
         help="CA certificates to trust, with amqps (PEM).",
     )(command)  # fmt: skip
 

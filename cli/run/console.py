@@ -14,6 +14,7 @@ from ...base.extras import install_hint
 from ..common.local_directory import LocalDirectory
 from ..common.login_options import PORTS, checked_url
 from ..common.units import Duration
+from ..options.ca_file import CaFile
 from ..options.common_options import url_option
 
 HTTP_PORT = 8161
@@ -22,7 +23,7 @@ HTTP_PORT = 8161
 @click.command(short_help="Serve the web console of a broker")
 @url_option
 @click.option(
-    "--ca", type=click.Path(dir_okay=False), help="CA of the broker's certificate (PEM).  [default: the system's]"
+    "--ca", type=CaFile(), metavar="FILE", help="CA of the broker's certificate (PEM).  [default: the system's]"
 )
 @click.option(
     "--http-port",

@@ -24,6 +24,7 @@ from ...tools.diagnosis.store_checks import check_secret_files, check_store
 from ...tools.diagnosis.support_bundle import SupportBundle
 from ...tools.diagnosis.text_redaction import TextRedaction
 from ..common.configured_command import DEFAULT_FILE, sources, without_secrets
+from ..common.http_url import HttpUrl
 from ..common.output import answering, bars, console, print_json, printable
 from ..common.units import Finite
 from ..options.common_options import GroupedCommand, output_options
@@ -145,7 +146,8 @@ def doctor(store: str | None, config: str | None, seconds: float, output_format:
 @_seconds
 @click.option("--log", metavar="FILE", type=click.Path(dir_okay=False), help="Log of the broker.  [default: --log-file "
               "of the configuration]")  # fmt: skip
-@click.option("--metrics", metavar="URL", help="Include a scrape of this URL.")
+@click.option("--metrics", type=HttpUrl("http://127.0.0.1:9419/metrics"), metavar="URL",
+              help="Include a scrape of this URL.")  # fmt: skip
 @click.option("--to", "target", metavar="FILE", required=True, type=click.Path(dir_okay=False),
               help="The archive to create (tar.gz).")  # fmt: skip
 @answering

@@ -11,8 +11,9 @@ import click
 
 from ...router.tls import NONE, OPTIONAL, REQUIRED
 from ..common.described_options import option
+from ..common.http_url import HttpUrl
 from ..common.local_directory import LocalDirectory
-from ..common.units import SIZE, SIZE_OR_NONE, Duration, SizeRange
+from ..common.units import SIZE, SIZE_OR_NONE, Duration, Finite, SizeRange
 from ..options.common_options import LOG_FILE, LOG_FORMAT, LOG_LEVEL, LOGS
 
 NETWORK, TLS, ACCESS, STORE, MEMORY = "Network", "TLS", "Authentication and authorization", "Store", "Memory"
@@ -171,9 +172,10 @@ class BrokerSettings:
     http_host: tuple[str, ...] = option(CONSOLE, "Host name that browsers use for the web console.", metavar="NAME")
     http_insecure: bool = option(CONSOLE, "Serve HTTP without TLS on an address other than loopback.")
     trace_to: str | None = option(TRACING, "OTLP/HTTP endpoint that gets spans of messages with a sampled traceparent, "
-        "for example http://localhost:4318/v1/traces.", metavar="URL", is_secret=True)
+        "for example http://localhost:4318/v1/traces.", HttpUrl("http://localhost:4318/v1/traces"), metavar="URL",
+        is_secret=True)
     trace_ratio: float = option(TRACING, "Share of messages without a traceparent to trace, too.",
-        click.FloatRange(0, 1), default=0.0)
+        Finite(0, 1), default=0.0)
     trace_limit: int = option(TRACING, "Traced messages per second.", click.IntRange(1, 100_000), default=1000)
     log_level: str = option(LOGS, LOG_LEVEL["help"], LOG_LEVEL["type"], default="info", can_reload=True,
         is_common=True)

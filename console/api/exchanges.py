@@ -97,6 +97,9 @@ def _properties(call: ApiCall) -> list[Any]:
             raise ApiError(400, INVALID, f"properties: texts are expected, by the names {', '.join(_PROPERTIES)}")
     values = [given.get(name) or None for name in _PROPERTIES]
     kind = call.body["content_type"]
+    if not kind.isascii():
+        text = "content_type: ASCII characters are expected, such as text/plain"
+        raise ApiError(400, INVALID, text, field="content_type")
     message_id, subject, reply_to, correlation_id = values
     fields = [message_id, None, call.name, call.body["key"] or subject, reply_to, correlation_id]
     return [*fields, Symbol(kind)] if kind else fields

@@ -43,6 +43,13 @@ OPTIONS = [
     f"{BROKER} --metrics-port 0 --metrics-token-file text", f"{BROKER} --tls-port 0 --tls-cert nowhere",
     f"{BROKER} --tls-port 0 --tls-cert text", "console --http-listen 0.0.0.0",
     "console --http-port 0 --tls-cert text", "salvage data", "salvage data --to new --in-place",
+    "broker --port 0 --store-dir text/data", "broker --port 0 --store-dir loop", "broker --port 0 --store-dir ''",
+    "broker --port 0 --store-dir /dev/null", f"{BROKER} --archive-dir text/archive", "backup . text/backup",
+    f"{BROKER} --audit-file nowhere/log", f"{BROKER} --audit-file loop", f"{BROKER} --trace-ratio nan",
+    f"{BROKER} --trace-to localhost", f"{BROKER} --trace-to file:///etc/passwd", f"{BROKER} --trace-to http://:4318",
+    f"{BROKER} --store sql --connect text", "users list --users-file text", "users add anna --users-file text",
+    "users check --users-file loop", "ctl --ca text queues list", "console --ca text",
+    "support-bundle --seconds 0 --metrics file:///etc/passwd --to bundle.tar.gz",
     "users add 'an na' --users-file users", "ctl --timeout 1y queues list", "stat data --output xml",
 ]  # fmt: skip
 Call = Callable[[str], tuple[int, str]]
@@ -53,6 +60,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
     """Returns the exit status and the standard error of a command in a directory with some files."""
     (tmp_path / "good.toml").write_text('store = "memory"\n')
     (tmp_path / "text").write_text("two words\n")
+    (tmp_path / "loop").symlink_to("loop")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CAIRNMQ_COLOR", "auto")
 
@@ -161,3 +169,10 @@ def test_error_that_may_pass_is_no_invalid_option(number: int) -> None:
     with pytest.raises(CairnError) as raised, invalid_options():
         fail(number)
     assert error_status(raised.value) == (1 if number in (errno.ENOSPC, errno.EIO) else 2)
+
+
+def test_invalid_url_is_not_repeated(call: Call) -> None:
+    """It may contain credentials."""
+    status, errors = call(f"{BROKER} --trace-to ftp://anna:secret@collector/")
+    assert (status, "secret" in errors) == (2, False)
+    assert "--trace-to: invalid URL: the scheme is 'ftp'; give a URL such as http" in errors
