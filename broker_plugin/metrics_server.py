@@ -12,6 +12,8 @@ The body of the last two is a JSON object with `status`, `ok` or `failing`, and 
 | /metrics without the configured token | 401 | it contains names of queues |
 | on loopback, any `Host` that does not name this host | 421 | DNS rebinding: pages of other sites could read it |
 
+| more than `MOST_PAGES` requests for /metrics at a time | 503 | the others leave threads for /health and /ready |
+
 A request must be complete `REQUEST_S` after its first byte. At most `MOST_REQUESTS` are read or answered at a time;
 beyond that, the oldest incomplete one is closed.
 """
@@ -26,7 +28,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from socketserver import ThreadingMixIn
 from time import monotonic, sleep
@@ -42,6 +44,8 @@ from .health import Health
 log = logging.getLogger(__name__)
 
 MOST_REQUESTS = 16
+MOST_PAGES = 16
+"""Requests for /metrics that wait for a page or receive one. Each may take many seconds."""
 REQUEST_S = 10.0
 REST = 4
 """The time without a page after each page, in multiples of the time that it took."""
@@ -121,7 +125,27 @@ class _Timed(io.RawIOBase):
         if left_s <= 0:
             raise TimeoutError("the request is too slow")
         self._sock.settimeout(left_s)
-        return self._sock.recv_into(buffer)
+        size_bytes = self._sock.recv_into(buffer)
+        if not size_bytes:  # http.server would answer a request whose headers are cut off
+            raise ConnectionAbortedError("the request is incomplete")
+        return size_bytes
+
+
+class _Answer(io.RawIOBase):
+    """The response to a client: one that does not read it in time counts as disconnected."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        try:
+            self._sock.sendall(data)
+        except TimeoutError as error:
+            raise ConnectionAbortedError("the response is not read") from error  # wsgiref logs no traceback of it
+        return len(data)
 
 
 class _Quiet(WSGIRequestHandler):
@@ -129,6 +153,7 @@ class _Quiet(WSGIRequestHandler):
 
     def setup(self) -> None:
         super().setup()
+        self.wfile = _Answer(self.connection)  # type: ignore[assignment]
         self.rfile.close()
         self.rfile = io.BufferedReader(_Timed(self.connection))
 
@@ -170,9 +195,19 @@ class _Pages:
         """The time at which the latest page was begun, and the time at which the next one may be."""
         self._head: tuple[str, list[tuple[str, str]]] = ("", [])
         self._body: list[bytes] = []
+        self._slots = threading.BoundedSemaphore(MOST_PAGES)
 
     def answer(self, asked: dict[str, Any], start: StartResponse) -> Iterable[bytes]:
-        """Answer with a page that was begun after this call."""
+        """Answer with a page that was begun after this call, or with 503 if `MOST_PAGES` requests have no end yet."""
+        if not self._slots.acquire(blocking=False):
+            return _say(start, "503 Service Unavailable", "text/plain", _TOO_MANY, (("Retry-After", "10"),))
+        try:
+            return _Page(self._body_for(asked, start), self._slots.release)
+        except BaseException:
+            self._slots.release()
+            raise
+
+    def _body_for(self, asked: dict[str, Any], start: StartResponse) -> list[bytes]:
         asked_s = monotonic()
         format = tuple(asked.get(name, "") for name in ("HTTP_ACCEPT", "HTTP_ACCEPT_ENCODING", "QUERY_STRING"))
         with self._lock:
@@ -180,7 +215,8 @@ class _Pages:
                 sleep(max(0.0, self._rested_s - monotonic()))
                 self._begun_s = monotonic()
                 self._format = format
-                self._body = list(self._render(asked, self._start))
+                self._body = list(self._render({**asked, "REQUEST_METHOD": "GET"}, self._start))
+                self._head[1].append(("Content-Length", str(sum(map(len, self._body)))))
                 self._rested_s = monotonic() + REST * (monotonic() - self._begun_s)
             head, body = self._head, self._body
         start(*head)
@@ -188,6 +224,20 @@ class _Pages:
 
     def _start(self, status: str, headers: list[tuple[str, str]]) -> None:
         self._head = status, headers
+
+
+class _Page:
+    """The body of a response. It is closed when it is sent, or cannot be sent."""
+
+    def __init__(self, body: list[bytes], close: Callable[[], None]) -> None:
+        self._body = body
+        self.close = close
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._body)
+
+    def __len__(self) -> int:
+        return len(self._body)
 
 
 class MetricsServer:
@@ -236,6 +286,14 @@ class MetricsServer:
         self._thread.join()
 
     def _answer(self, asked: dict[str, Any], start: StartResponse) -> Iterable[bytes]:
+        body = self._response(asked, start)
+        if asked.get("REQUEST_METHOD") != "HEAD":
+            return body
+        if isinstance(body, _Page):
+            body.close()
+        return []
+
+    def _response(self, asked: dict[str, Any], start: StartResponse) -> Iterable[bytes]:
         path = asked.get("PATH_INFO", "")
         if asked.get("REQUEST_METHOD") not in ("GET", "HEAD"):
             return _say(start, "405 Method Not Allowed", "text/plain", "GET it\n")
@@ -265,6 +323,7 @@ class MetricsServer:
         return kind.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self._token)
 
 
+_TOO_MANY = "too many requests for metrics at a time; scrape less often, or set --metrics-token-file\n"
 _CHALLENGE = (("WWW-Authenticate", "Bearer"),)
 
 

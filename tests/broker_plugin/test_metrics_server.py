@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import threading
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import version
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import Gauge
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from proton import Message
@@ -83,6 +86,115 @@ def test_requests_share_pages_that_are_newer_than_they() -> None:  # W13
     assert next(requests) == 160
     assert pages.count < 160
     assert (pages.count - 1) * 0.005 * metrics_server.REST <= passed_s
+
+
+class HeldPage:
+    """A page that is rendered when the test releases it."""
+
+    def __init__(self) -> None:
+        self.begun, self.released = threading.Event(), threading.Event()
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        self.begun.set()
+        assert self.released.wait(DEADLINE_S)
+        yield GaugeMetricFamily("held", "A page.", 1)
+
+
+def request_page(port: int, query: str = "", method: str = "GET") -> socket.socket:
+    """A connection with a complete request for metrics, whose response is not read."""
+    sock = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
+    sock.sendall(f"{method} /metrics{query} HTTP/1.0\r\n\r\n".encode())
+    return sock
+
+
+def read_all(sock: socket.socket) -> bytes:
+    with sock:
+        return b"".join(iter(lambda: sock.recv(65536), b""))
+
+
+def test_health_is_answered_while_pages_are_requested() -> None:  # W13
+    """Requests for many pages of different formats leave threads for /health."""
+    page, server = HeldPage(), MetricsServer("127.0.0.1", 0, Health())
+    server.show(page)
+    waiting: list[socket.socket] = []
+    try:
+        port = port_of(server)
+        waiting = [request_page(port, f"?{number}") for number in range(3 * metrics_server.MOST_PAGES)]
+        assert page.begun.wait(DEADLINE_S)
+        for _ in range(3):
+            assert b" 200 " in asked(port, path="/health")
+    finally:
+        page.released.set()
+        server.stop()
+        for sock in waiting:
+            sock.close()
+
+
+def test_requests_for_pages_above_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "MOST_REQUESTS", 1000)  # no request is closed while it is read
+    page, server = HeldPage(), MetricsServer("127.0.0.1", 0, Health())
+    server.show(page)
+    try:
+        port = port_of(server)
+        waiting = [request_page(port, f"?{number}") for number in range(3 * metrics_server.MOST_PAGES)]
+        refused: list[bytes] = []
+        while len(refused) < 2 * metrics_server.MOST_PAGES:
+            ready, _, _ = select.select(waiting, [], [], DEADLINE_S)
+            assert ready
+            for sock in ready:
+                waiting.remove(sock)
+                refused.append(read_all(sock).partition(b"\r\n")[0])
+        page.released.set()
+        answers = refused + [read_all(sock).partition(b"\r\n")[0] for sock in waiting]
+        assert Counter(answers) == {
+            b"HTTP/1.0 200 OK": metrics_server.MOST_PAGES,
+            b"HTTP/1.0 503 Service Unavailable": 2 * metrics_server.MOST_PAGES,
+        }
+        assert b" 200 " in asked(port)
+    finally:
+        page.released.set()
+        server.stop()
+
+
+def test_head_has_no_body_and_leaves_pages_alone() -> None:
+    page, server = HeldPage(), MetricsServer("127.0.0.1", 0, Health())
+    server.show(page)
+    try:
+        port = port_of(server)
+        first = request_page(port)
+        assert page.begun.wait(DEADLINE_S)
+        later = [request_page(port, method=method) for method in ("HEAD", "GET", "HEAD", "GET")]
+        page.released.set()
+        _, whole, shared, *_ = found = [read_all(sock) for sock in (first, *later)]
+        assert all(one.startswith(b"HTTP/1.0 200 OK\r\n") for one in found), found
+        assert whole.endswith(b"\r\n\r\n")
+        head, _, body = shared.partition(b"\r\n\r\n")
+        assert f"Content-Length: {len(body)}".encode() in head.splitlines()
+    finally:
+        page.released.set()
+        server.stop()
+
+
+def test_response_that_is_not_read_logs_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(metrics_server, "REQUEST_S", 0.5)
+    server, before = MetricsServer("127.0.0.1", 0, Health()), threading.active_count()
+    for number in range(20):
+        server.show(Gauge(f"wide_{number}", "x" * (1 << 20), registry=None))
+    try:
+        with request_page(port_of(server)):
+            assert b" 200 " in asked(port_of(server), path="/health")  # accepted later
+            deadline_s = time.monotonic() + DEADLINE_S
+            while threading.active_count() > before:
+                assert time.monotonic() < deadline_s
+                time.sleep(0.01)
+    finally:
+        server.stop()
+    assert capfd.readouterr().err == ""
 
 
 def test_figures_follow_the_traffic(tmp_path: Path) -> None:
