@@ -86,6 +86,12 @@ def test_hostile_json_is_refused(root: ApiClient, body: bytes) -> None:
     assert root.api("GET", "/queues/a").status == 404, "nothing was created, and the session goes on"
 
 
+def test_content_type_that_is_not_ascii_is_refused(root: ApiClient) -> None:
+    assert root.api("POST", "/queues", {"name": "typed"}).status in (201, 409)
+    reply = root.api("POST", "/queues/typed/publish", {"body": "x", "content_type": "\u00dcbersicht"})
+    assert (reply.status, reply.value["error"]["field"]) == (400, "content_type")
+
+
 def test_numbers_of_many_digits_are_refused(root: ApiClient) -> None:
     digits = "9" * 5000
     assert root.api("GET", f"/queues/a/messages/{digits}").status == 404
