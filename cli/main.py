@@ -17,7 +17,7 @@ from ..base.printable import printable
 from ..base.private_files import tighten_umask
 from .common.signals import status_of
 from .common.standard_streams import open_missing_streams, written_output
-from .common.statuses import error_status
+from .common.statuses import UNREADABLE, error_status
 from .options.common_options import CommonGroup, log_options, output_options, url_option, user_option, with_color
 from .options.examples import example
 
@@ -162,3 +162,9 @@ def main() -> None:
     except CairnError as error:
         print(f"cairnmq: {printable(str(error))}", file=sys.stderr)
         sys.exit(error_status(error))
+    except UnicodeEncodeError as error:
+        if not any(error.object in word for word in sys.argv):
+            raise
+        text = f"cairnmq: argument {error.object!a}: invalid UTF-8; use a locale and a terminal with UTF-8"
+        print(text, file=sys.stderr)
+        sys.exit(UNREADABLE)

@@ -62,6 +62,7 @@ def sql(
     if not query:
         raise CairnError("cairnmq sql", "no query is given", "--schema lists tables and columns")
     text = sys.stdin.read() if query == "-" else query
+    text.encode()  # DuckDB reports invalid UTF-8 as a wrong type of argument
     journal = open_journal(store, archive=archive_dir, connect=connect, catalog=catalog)
     if truncated := journal.log.truncation():
         remark("sql", truncated)

@@ -1,10 +1,11 @@
-"""Sizes and durations in options: 64M, 64MiB, 2GB, 500ms, 12h, 7d."""
+"""Values of options: sizes and durations (64M, 64MiB, 2GB, 500ms, 12h, 7d), finite numbers, addresses and URLs."""
 
 from __future__ import annotations
 
 import math
 import re
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -93,3 +94,31 @@ def host_port(option: str, text: str) -> tuple[str, int]:
             f"{option} {text}", "invalid address", "give a host and a port, such as mq2.example.org:5672"
         )
     return host, int(port)
+
+
+class HttpUrl(click.ParamType[str]):
+    """A URL with the scheme http or https and a host. Errors do not repeat it, as it may contain credentials."""
+
+    name = "url"
+
+    def __init__(self, example: str) -> None:
+        self._example = example
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        reason = _why_invalid(text)
+        if reason:
+            place = param.opts[0] if param is not None else self.name
+            raise InvalidOption(place, reason, f"give a URL such as {self._example}")
+        return text
+
+
+def _why_invalid(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        is_complete = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return "invalid URL"
+    if parts.scheme not in ("http", "https"):
+        return f"invalid URL: the scheme is {parts.scheme!r}" if parts.scheme else "invalid URL without a scheme"
+    return None if is_complete else "invalid URL without a host"

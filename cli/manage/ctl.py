@@ -131,9 +131,12 @@ def value_of(option: str, text: str) -> tuple[str, Any]:
     if raw in ("true", "false"):
         return key, raw == "true"
     try:
-        return key, int(raw)
+        number = int(raw)
     except ValueError:
         return key, raw[1:-1] if len(raw) > 1 and raw[0] == raw[-1] == '"' else raw
+    if not -(1 << 63) <= number < 1 << 63:
+        raise click.UsageError(f"{option} {text}: the number does not fit into 64 bits; use quotes for a text")
+    return key, number
 
 
 def arguments_option(command: Command) -> Command:

@@ -8,7 +8,6 @@ from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 from ...amqp.codec.types import Symbol
-from ...base.errors import InvalidOption
 from ...base.texts import bytes_words, text_in
 from .ctl_rejection import rejection
 
@@ -49,14 +48,10 @@ class ManagementClient:
     def ask(
         self, operation: str, type: str, name: str | None = None, body: Mapping[str, Any] | None = None, **more: Any
     ) -> Any:
-        """Return the body of the answer. Raises the `CairnError` of `rejection`; `InvalidOption` for bad UTF-8."""
+        """Return the body of the answer. Raises the `CairnError` of `rejection` for a rejected request."""
         given = {"operation": operation, "type": type, "name": name, **more}
         properties = {key: value for key, value in given.items() if value is not None}
-        try:
-            answer = self._connected().ask(properties, None if body is None else dict(body))
-        except UnicodeEncodeError as error:
-            text = ascii(error.object)
-            raise InvalidOption(f"argument {text}", "invalid UTF-8", "use a locale and a terminal in UTF-8") from error
+        answer = self._connected().ask(properties, None if body is None else dict(body))
         if answer.status >= 400:
             subject = more.get("entityType", type)
             raise rejection(operation, subject, name, body, answer.status, str(answer.description))

@@ -119,7 +119,9 @@ def purge(tools: Tools, name: str, is_sure: bool, is_dry_run: bool) -> None:
 @queues.command("move")
 @click.argument("name", type=NameOf("queue"))
 @click.argument("to", type=NameOf("queue"))
-@click.option("--count", type=click.IntRange(0), help="Messages to move, the oldest first.  [default: all]")
+@click.option(
+    "--count", type=click.IntRange(0, 10**18), help="Messages to move, the oldest first.  [default: all]"
+)
 @click.option("--create", "may_create", is_flag=True, help="Create the queue TO if it does not exist.")
 @dry_run_option
 @with_tools

@@ -24,9 +24,8 @@ from ...tools.diagnosis.store_checks import check_secret_files, check_store
 from ...tools.diagnosis.support_bundle import SupportBundle
 from ...tools.diagnosis.text_redaction import TextRedaction
 from ..common.configured_command import DEFAULT_FILE, sources, without_secrets
-from ..common.http_url import HttpUrl
 from ..common.output import answering, bars, console, print_json, printable
-from ..common.units import Finite
+from ..common.units import Finite, HttpUrl
 from ..options.common_options import GroupedCommand, output_options
 from .broker import broker
 from .checked_options import checked_options

@@ -11,9 +11,8 @@ import click
 
 from ...router.tls import NONE, OPTIONAL, REQUIRED
 from ..common.described_options import option
-from ..common.http_url import HttpUrl
 from ..common.local_directory import LocalDirectory
-from ..common.units import SIZE, SIZE_OR_NONE, Duration, Finite, SizeRange
+from ..common.units import SIZE, SIZE_OR_NONE, Duration, Finite, HttpUrl, SizeRange
 from ..options.common_options import LOG_FILE, LOG_FORMAT, LOG_LEVEL, LOGS
 
 NETWORK, TLS, ACCESS, STORE, MEMORY = "Network", "TLS", "Authentication and authorization", "Store", "Memory"

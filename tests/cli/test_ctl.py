@@ -319,3 +319,19 @@ def test_all_members_of_a_cluster(running: BrokerProcess, tmp_path: Path) -> Non
         [row] = document(member, "cluster")["member-states"]
         assert (row["node"], row["state"], row["this-one"]) == (1, "synchronized", True)
         assert {one["member"] for one in document(member, "connections", "list", "--cluster")} == {me}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["queues", "show", "a\udcff"], ["queues", "create", "wide", "--argument", "dead-letter-address=\udcff"],
+        ["queues", "create", "wide", "--argument", f"max-messages={10**30}"],
+        ["queues", "create", "wide", "--argument", f"max-messages={-(10**30)}"],
+        ["queues", "move", "orders", "other", "--count", str(10**30)],
+    ],
+    ids=["name", "argument", "large number", "small number", "count"],
+)  # fmt: skip
+def test_value_that_amqp_cannot_encode_is_status_2(running: BrokerProcess, words: list[str]) -> None:
+    errors = ctl(running, *words, status=2).splitlines()
+    assert len(errors) == 1 or errors[0].startswith("Usage: "), errors
+    assert "invalid UTF-8" in errors[-1] or str(10**30) in errors[-1]

@@ -50,6 +50,7 @@ OPTIONS = [
     f"{BROKER} --store sql --connect text", "users list --users-file text", "users add anna --users-file text",
     "users check --users-file loop", "ctl --ca text queues list", "console --ca text",
     "support-bundle --seconds 0 --metrics file:///etc/passwd --to bundle.tar.gz",
+    f"{BROKER} --failover-server '\udcff:5672'",
     "users add 'an na' --users-file users", "ctl --timeout 1y queues list", "stat data --output xml",
 ]  # fmt: skip
 Call = Callable[[str], tuple[int, str]]

@@ -60,7 +60,7 @@ def test_what_is_wrong_is_told_and_changes_nothing(tmp_path: Path) -> None:
     assert f"chmod 600 {path}" in refused(users(path, "check"))
     path.write_bytes(before + b"ben:letmein\n")
     for arguments in (["list"], ["check"], ["add", "carla"], ["remove", "anna"]):
-        assert f"{path}, line 3: a line is NAME:" in refused(users(path, *arguments, said="x\n"))
+        assert f"{path}, line 3: a line is NAME:" in refused(users(path, *arguments, said="x\n"), 2)
 
 
 @pytest.mark.parametrize(
