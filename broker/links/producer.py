@@ -146,6 +146,8 @@ class Producer(IdleDriver):
             self._partial = None
             if partial.transaction is not None:
                 partial.transaction.partial -= 1
+                if partial.transaction is not self.enqueuer.transaction:
+                    partial.transaction.fail("it was discharged before a message in it had arrived completely")
             self._complete(partial, delivery, flags)
         elif partial.has_piece():
             self._end_piece(partial)

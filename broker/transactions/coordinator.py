@@ -103,11 +103,8 @@ class Coordinator:
         transactions = self._transactions
         transaction = transactions.find(self._connection, request.txn_id)
         self._declared.pop(transaction.id, None)
-        if transaction.partial:
-            transaction.roll_back(ROLLBACK, "it was discharged before a message in it had arrived completely")
-            transactions.discharged(transaction)
-            assert transaction.failure is not None
-            self._fail(*transaction.failure)
+        if transaction.partial and not transaction.asking:  # otherwise the rest of the message may wait here
+            self._fail_partial(transaction)
             return
         is_known = not transaction.is_discharged and transaction.staging.controller.holds(transaction.id)
         if request.fail and is_known:
@@ -122,8 +119,17 @@ class Coordinator:
         else:
             self._commit(delivery, transaction)
 
+    def _fail_partial(self, transaction: ClientTransaction) -> None:
+        """Roll back a transaction with a message that has not arrived completely, and close the link with the error."""
+        transaction.roll_back(ROLLBACK, "it was discharged before a message in it had arrived completely")
+        self._transactions.discharged(transaction)
+        assert transaction.failure is not None
+        self._fail(*transaction.failure)
+
     def _commit(self, delivery: Delivery, transaction: ClientTransaction) -> None:
-        if transaction.failure is not None:
+        if transaction.partial:
+            self._fail_partial(transaction)
+        elif transaction.failure is not None:
             self._refuse(delivery, transaction)
         elif transaction.xid:  # the coordinator that prepares it commits it
             self.terminal.confirm((delivery,), 1)

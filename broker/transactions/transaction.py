@@ -48,7 +48,7 @@ class ClientTransaction:
         self.partial = 0
         """The number of its messages that are incomplete."""
         self.asking = 0
-        """The number of its messages whose queues are being created or found."""
+        """The number of its messages that wait: for their queues to be found or created, or for a later step."""
         self.when_asked: Callable[[], None] | None = None
         """The callback to run once `asking` is 0."""
         self.staging = StagingArea(context, controller, self)

@@ -162,3 +162,66 @@ def test_a_transaction_has_all_its_messages_or_fails(site: Site, stolen: bool) -
     site.world.read_all()
     assert (1 in control.confirmed, 1 in control.rejected) == (not stolen, stolen)
     assert ({10, 11} & {*site.numbers()}) == (set() if stolen else {10, 11})
+
+
+class Transacting:
+    """A transaction of a client that sends on a resumable link to the exchange."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.connection = object()
+        self.control = site.world.open(to_client=False, coordinator=True, connection=self.connection)
+        site.world.send(self.control, (0, declare(), 0))
+        self.txn_id = self.control.declared_ids[0]
+        self.terminal = site.attach(self.connection)
+
+    def send_behind(self, *pieces: tuple[bytes, int]) -> None:
+        """Send pieces of message 10 in the transaction, in a step whose time is used up."""
+        arrivals = [((10, content, flags), b"10", False) for content, flags in pieces]
+
+        def receive() -> None:
+            while self.site.world.broker.core.background.has_time():
+                pass
+            self.terminal.driver.receive_resuming_in(self.connection, self.txn_id, arrivals)
+
+        self.site.world.do(receive)
+
+    def discharge(self) -> None:
+        self.site.world.send(self.control, (1, discharge(self.txn_id, fail=False), 0))
+
+
+def test_discharge_waits_for_the_rest_of_a_message(site: Site) -> None:
+    """All of it has arrived, and a part of it is held."""
+    client, content = Transacting(site), message(10, 10, True)
+    arrivals = [((10, content[:5], MORE), b"10", False)]
+    site.world.do(client.terminal.driver.receive_resuming_in, client.connection, client.txn_id, arrivals)
+    client.send_behind((content[5:], 0))
+    assert client.terminal.held
+    client.discharge()
+    site.world.read_all()
+    assert client.control.failures == []
+    assert client.control.confirmed == [1]
+    assert site.numbers() == [10]
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["its end arrives later", "without an end"])
+def test_transaction_fails_if_a_message_is_incomplete_at_the_discharge(site: Site, ends: bool) -> None:
+    """Another message of the transaction is held at the discharge."""
+    client = Transacting(site)
+    other = site.world.open(to_client=False, address="q0", connection=client.connection)
+    content = message(11, 10, True)
+
+    def send(part: bytes, flags: int) -> None:
+        site.world.do(other.driver.receive_in, client.connection, client.txn_id, [(11, part, flags)])
+
+    send(content[:5], MORE)
+    client.send_behind((message(10, 10, True), 0))
+    assert client.terminal.held
+    client.discharge()
+    if ends:
+        send(content[5:], 0)
+    site.world.read_all()
+    assert client.control.confirmed == []
+    assert [*client.control.rejected] == [1] * ends
+    assert client.control.failures == ["amqp:transaction:rollback"] * (not ends)
+    assert site.numbers() == []
