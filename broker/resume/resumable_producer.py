@@ -36,29 +36,37 @@ class SenderEndpoint(LinkEndpoint):
         super().__init__(core, ends, queue)
         self.tags: dict[bytes, int] = {}
         """Tags of accepted deliveries, and the IDs of the messages that keep them; 0 for none."""
-        self._doubtful: dict[bytes, bool] = {}
-        """Tags that are in open transactions, and whether the client has settled meanwhile."""
+        self.doubtful: dict[bytes, DoubtfulTag] = {}
+        """Deliveries in open transactions that the client has not settled, by their tags."""
         self._unread = queue.messages > 0
         """True if tags that were kept when the broker started are still to be read."""
 
     def forget(self, tag: bytes) -> None:
         """Remove the tag of a delivery that the client has settled."""
-        if tag in self._doubtful:
-            self._doubtful[tag] = True
-        message_id = self.tags.pop(tag, 0)
+        doubtful = self.doubtful.pop(tag, None)
+        if doubtful is not None:
+            doubtful.is_settled = True
+        self._dequeue(self.tags.pop(tag, 0))
+
+    def _dequeue(self, message_id: int) -> None:
+        """Remove the message that keeps a tag, if there is one."""
         if message_id and not self.queue.is_deleting:
             with suppress(StoreError):  # the queue was purged by a client
                 self._core.store.dequeue(message_id, self.queue_id, self._core.clock.wall_us())
 
     def take_in(self, transaction: ClientTransaction, tag: bytes) -> None:
         """Remember the delivery *tag* if *transaction* is committed."""
-        self._doubtful[tag] = False
-        transaction.staging.remember(self.queue, tag, lambda message_id: self._committed(tag, message_id))
+        self.doubtful[tag] = doubtful = DoubtfulTag(self, tag)
+        transaction.staging.remember(doubtful)
 
-    def _committed(self, tag: bytes, message_id: int) -> None:
-        self.tags[tag] = message_id
-        if self._doubtful.pop(tag, False):
-            self.forget(tag)
+    def transaction_ended(self, doubtful: DoubtfulTag, message_id: int) -> None:
+        """Handle that the transaction of a delivery has ended; *message_id*: of its tag, 0 if that is not stored."""
+        if self.doubtful.get(doubtful.tag) is doubtful:
+            del self.doubtful[doubtful.tag]
+        if doubtful.is_settled:
+            self._dequeue(message_id)
+        elif message_id:
+            self.tags[doubtful.tag] = message_id
 
     def _attached(self, driver: ResumableDriver, claims: Claims, ready: Ready) -> None:
         if self._unread:
@@ -87,6 +95,24 @@ class SenderEndpoint(LinkEndpoint):
             for tag in [tag for tag in self.tags if tag not in claims.states]:
                 self.forget(tag)
         ready(KeptLink(dict.fromkeys(self.tags, ACCEPTED), self.expires_s, driver))
+
+
+class DoubtfulTag:
+    """The tag of a delivery in an open transaction (`DeliveryTag`)."""
+
+    def __init__(self, endpoint: SenderEndpoint, tag: bytes) -> None:
+        self.queue = endpoint.queue
+        self.tag = tag
+        self.is_settled = False
+        """The client has settled the delivery, and may use the tag again."""
+        self._endpoint = endpoint
+
+    @property
+    def is_wanted(self) -> bool:
+        return not (self.is_settled or self.queue.is_deleting)
+
+    def ended(self, message_id: int) -> None:
+        self._endpoint.transaction_ended(self, message_id)
 
 
 class TagWriter:

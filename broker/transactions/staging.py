@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
@@ -43,8 +44,25 @@ class Post(NamedTuple):
     times: Times | None = None
     beginning: bytes = b""
     """The beginning of the message, for a queue that inspects it."""
-    tagged: Callable[[int], None] | None = None
-    """The callback for the ID of the message that keeps a delivery's tag; the message stays invisible."""
+    tag: DeliveryTag | None = None
+    """The tag of a delivery that the message keeps; the message stays invisible."""
+
+
+class DeliveryTag(Protocol):
+    """The tag of a delivery in a transaction, which is stored with the commit."""
+
+    tag: bytes
+
+    @property
+    def queue(self) -> TargetQueue:
+        """Return the queue of the message that keeps the tag."""
+
+    @property
+    def is_wanted(self) -> bool:
+        """Return whether the tag has to be stored: its client may ask for it."""
+
+    def ended(self, message_id: int) -> None:
+        """Note the end of the transaction; *message_id*: of the message that keeps the tag, 0 without one."""
 
 
 class StagingArea:
@@ -64,6 +82,8 @@ class StagingArea:
         """Bytes that the transaction counts for in the limit of its connection."""
         self._counted_bytes = 0
         self._staged: dict[QueueLimits, Staged] = {}
+        self._tags: deque[DeliveryTag] = deque()
+        """Tags to store with the commit: until then the link of a delivery may be closed, and its queue deleted."""
 
     def staged_at(self, limits: QueueLimits) -> Staged | None:
         """Return what the transaction will enqueue on the queue with these limits."""
@@ -157,11 +177,26 @@ class StagingArea:
             self.do(lambda inner, now_us: inner.enqueue(message_id, queue.queue_id, now_us))
             self.posts.append(Post(queue, None, 0, times, beginning))
 
-    def remember(self, queue: TargetQueue, tag: bytes, then: Callable[[int], None]) -> None:
-        """Keep a delivery's tag on *queue*, with the commit; *then* gets its message's id."""
-        if self.has_room(len(tag) + ENTRY_BYTES):
-            self.do(lambda inner, now_us: inner.put(queue.queue_id, tag, now_us))
-            self.posts.append(Post(queue, tagged=then))
+    def remember(self, tag: DeliveryTag) -> None:
+        """Store the tag of a delivery with the commit."""
+        if self.has_room(len(tag.tag) + ENTRY_BYTES):
+            self._tags.append(tag)
+        else:
+            tag.ended(0)
+
+    def put_tags(self) -> None:
+        """Put the tags that are wanted on their queues. Raises one of `CAN_FAIL`; the others can be put later."""
+        now_us = self._core.clock.wall_us()
+        while self._tags:
+            tag = self._tags[0]
+            if tag.is_wanted:
+                if self.inner is None:
+                    self.inner = self._core.store.transactions.begin(now_us)
+                self.inner.put(tag.queue.queue_id, tag.tag, now_us)
+                self.posts.append(Post(tag.queue, tag=tag))
+            else:
+                tag.ended(0)
+            self._tags.popleft()
 
     def move(self, targets: Sequence[TargetQueue], content: bytes, *, is_stored: bool) -> None:
         """Stage a message that moves to *targets*; *is_stored*: its former queue stores it."""
@@ -232,15 +267,16 @@ class StagingArea:
             self.posts.append(_stored_on(queue, content, timed=timed))
 
     def shown(self) -> Shown:
-        """Return the entries that become visible on each queue with the commit."""
+        """Take the messages out of the area; return the entries that become visible on each queue with the commit."""
         stored = self.inner.stored() if self.inner is not None else iter(())
         shown: dict[TargetQueue, list[Entry]] = {}
-        for queue, content, held_bytes, times, beginning, tagged in self.posts:
+        posts, self.posts = self.posts, []
+        for queue, content, held_bytes, times, beginning, tag in posts:
             message_id = 0
             if content is None:
                 message_id, content = next(stored)
-                if tagged is not None:
-                    tagged(message_id)
+                if tag is not None:
+                    tag.ended(message_id)
                     continue
                 held_bytes = ENTRY_BYTES + (len(content) if content is not None else 0)
             position = next(queue.positions)
@@ -256,7 +292,10 @@ class StagingArea:
 
     def drop(self) -> None:
         """Forget all messages: they are on their queues now, or will never be."""
-        self.posts = []
+        posts, self.posts = self.posts, []
+        tags, self._tags = self._tags, deque()
+        for tag in [*[post.tag for post in posts if post.tag is not None], *tags]:
+            tag.ended(0)
         self.inner = None  # or its contents would stay, uncounted, until Python looks for reference cycles
         self._unstage([*self._staged])
         self.controller.size_bytes -= self._size_bytes

@@ -220,8 +220,12 @@ class ClientTransaction:
         if not self.asking and self.when_asked is not None:
             self.when_asked()
 
-    def check(self) -> None:
-        """Raise `StoreError` if the transaction can't be committed for a reason outside of the store."""
+    def complete(self) -> None:
+        """Complete the store's part before a commit or its preparation.
+
+        Raise `StoreError` if the transaction can't be committed for a reason outside of the store.
+        """
+        self.staging.put_tags()
         posts, taken = self.staging.posts, self.taken.by_entry.values()
         queues: set[SourceQueue | TargetQueue] = {*[post.queue for post in posts], *[one.queue for one in taken]}
         for queue in queues:
@@ -234,7 +238,7 @@ class ClientTransaction:
 
         *refused* is called if the members of the cluster refuse the commit later, and it has been rolled back.
         """
-        self.check()
+        self.complete()
         if not self.work.submit(self._submitted, partial(self._is_safe, then), partial(self._is_refused, refused)):
             inner = self.staging.inner
             lsn = inner.commit(self._core.clock.wall_us()) if inner is not None else 0

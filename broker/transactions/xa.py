@@ -59,7 +59,7 @@ class InDoubt:
         inner = transaction.staging.inner
         assert inner is not None
         try:
-            transaction.check()
+            transaction.complete()
             lsn = inner.prepare(self._now_us())
         except CAN_FAIL as error:
             if not transaction.is_prepared:

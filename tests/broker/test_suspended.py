@@ -12,6 +12,7 @@ from hypothesis.strategies import integers, lists, sampled_from, tuples
 from cairnmq.amqp.links.resume_state import UNKNOWN, Claims
 from cairnmq.amqp.ports import ABORTED, MORE, SETTLED, Open, Terminus
 from cairnmq.broker.resume.registry import DEFAULT_S, PREFIX
+from cairnmq.broker.transactions.transaction import ClientTransaction
 from tests.harness.broker.world import FakeTerminal, World, message, number_of
 
 PIECE_BYTES = 40_000
@@ -178,6 +179,72 @@ def test_a_delivery_in_a_transaction_is_remembered_with_the_commit(sender: Sende
     sender.attach(Claims({b"t1": 0, b"t2": 0}, True))
     stored = {b"t2"} if settled else {b"t1", b"t2"}
     assert kept(sender) == (stored if end.startswith("commit") else set())
+
+
+def in_transaction(sender: Sender, *tags: bytes, has_failed: bool = False) -> ClientTransaction:
+    """Send a message with each of *tags* in a transaction, which may have failed before."""
+    assert sender.terminal is not None
+    transaction = sender.world.broker.transactions.declare("connection", b"")
+    if has_failed:
+        transaction.fail("another message could not be stored")
+    arrivals = [((tag, message(number, 10, True), 0), tag, False) for number, tag in enumerate(tags, 1)]
+    sender.world.do(sender.terminal.driver.receive_resuming_in, "connection", transaction.id, arrivals)
+    return transaction
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["", "killed"])
+@pytest.mark.parametrize("expires", [False, True], ids=["closed", "expired"])
+def test_transaction_is_committed_after_the_end_of_its_link(sender: Sender, expires: bool, killed: bool) -> None:
+    world, done = sender.world, list[str]()
+    transaction = in_transaction(sender, b"t1", b"t2")
+    sender.leave(for_good=not expires)
+    if expires:
+        world.advance(61)
+    assert ends(world) == 0
+    world.do(transaction.commit, lambda: done.append("committed"))
+    assert done == ["committed"]
+    if killed:
+        world.kill_and_start()
+    assert on(world, "q0") == {1: 1, 2: 1}
+
+
+@pytest.mark.parametrize("settled", [False, True], ids=["unsettled", "settled"])
+@pytest.mark.parametrize("end", ["commit", "roll back", "failed before"])
+def test_endpoint_forgets_deliveries_of_transactions_that_ended(sender: Sender, end: str, settled: bool) -> None:
+    assert sender.terminal is not None
+    endpoint = sender.terminal.driver.end
+    for number in range(5):
+        tag = b"t%d" % number
+        transaction = in_transaction(sender, tag, has_failed=end == "failed before")
+        if settled:
+            sender.world.do(endpoint.forget, tag)
+        if end == "commit":
+            sender.world.do(transaction.commit, lambda: None)
+        else:
+            transaction.roll_back("", "")
+    assert endpoint.doubtful == {}
+    assert len(endpoint.tags) == (5 if end == "commit" and not settled else 0)
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["", "killed"])
+def test_tag_that_is_used_again_belongs_to_the_later_delivery(sender: Sender, killed: bool) -> None:
+    """The client has settled the first delivery, whose transaction is committed later."""
+    assert sender.terminal is not None
+    endpoint = sender.terminal.driver.end
+    first = in_transaction(sender, b"t")
+    sender.world.do(endpoint.forget, b"t")
+    second = in_transaction(sender, b"t")
+    sender.world.do(first.commit, lambda: None)
+    assert endpoint.tags == {}
+    sender.world.do(second.commit, lambda: None)
+    assert [*endpoint.tags] == [b"t"]
+    sender.world.do(endpoint.forget, b"t")
+    if killed:
+        sender.world.kill_and_start()
+    else:
+        sender.leave()
+    sender.attach(Claims({b"t": 0}, True))
+    assert kept(sender) == set()
 
 
 def ends(world: World) -> int:
