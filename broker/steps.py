@@ -42,7 +42,7 @@ class CoreSteps:
         commits = core.commits
         while (self._shares_queues and self._members.step()) or commits.dirty:
             dirty, commits.dirty = commits.dirty, {}
-            for queue in dirty if len(dirty) <= AT_ONCE else core.dispatch_turns.first_of(dirty):
+            for queue in dirty if len(dirty) <= AT_ONCE else core.dispatch_turns.select(dirty):
                 if not queue.is_deleted:
                     queue.dispatch()
                     if queue.has_lifetime:

@@ -37,16 +37,16 @@ class DispatchTurns:
         self._by_owner: dict[str, dict[Dispatchable, None]] = {}
         """The waiting queues of each owner, in the order in which they were put off; the first owner's turn is next."""
         self._chosen: dict[Dispatchable, None] = {}
-        """Queues that were put off, and are dispatched at the end of this step."""
+        """Queues that were put off, and are dispatched at the end of this step beside `AT_ONCE` others."""
         self._is_scheduled = False
 
-    def is_behind(self, owner: str, step: int) -> bool:
-        """Return whether a queue of *owner* has waited since that step, or an earlier one."""
+    def has_waiting(self, owner: str, step: int) -> bool:
+        """Return whether a queue of *owner* has waited since *step*, or an earlier one."""
         queues = self._by_owner.get(owner)
         return queues is not None and self._waiting[next(iter(queues))] <= step
 
-    def first_of(self, changed: Collection[Dispatchable]) -> list[Dispatchable]:
-        """Return the *changed* queues to dispatch now, and put the others off; for more than `AT_ONCE`."""
+    def select(self, changed: Collection[Dispatchable]) -> list[Dispatchable]:
+        """Return the *changed* queues to dispatch now, and put the others off. Called for more than `AT_ONCE`."""
         now: list[Dispatchable] = []
         counts: dict[str, int] = {}
         chosen, self._chosen = self._chosen, {}
@@ -67,10 +67,10 @@ class DispatchTurns:
     def _schedule(self) -> None:
         if self._by_owner and not self._is_scheduled:
             self._is_scheduled = True
-            self._background.put_off(self._choose, "$dispatch")  # a turn beside those of the users
+            self._background.put_off(self._begin_turn, "$dispatch")  # a turn beside those of the users
 
-    def _choose(self) -> None:
-        """Have queues of the next owner dispatched at the end of this step."""
+    def _begin_turn(self) -> None:
+        """Add queues of the next owner to those that are dispatched at the end of this step."""
         self._is_scheduled = False
         owner = next(iter(self._by_owner))
         queues = self._by_owner.pop(owner)

@@ -37,8 +37,8 @@ class RoutedMessages:
         self._user = user
         self._driver: DriverEnd
         """The driver of the link, once that is closed."""
-        self._asked: Exchange
-        """The exchange of the long message that is arriving, after all alternates."""
+        self._long_exchange: Exchange
+        """The exchange of the long message that is arriving: the last one in its chain of alternates."""
         self._held: deque[Fragment] = deque()
         """Messages that wait for a later step, or for their target to be found."""
         self._held_in: dict[Delivery, ClientTransaction] = {}
@@ -64,22 +64,23 @@ class RoutedMessages:
         """Leave the exchange: the link is closed, and all its messages have been routed."""
 
     def _hold(self, fragments: Sequence[Fragment]) -> None:
-        """Have these wait behind the others."""
+        """Hold *fragments* behind those that wait."""
         self._held.extend(fragments)
         if self._enqueuer.transaction is not None:
             self._held_in.update(dict.fromkeys([delivery for delivery, _, _ in fragments], self._enqueuer.transaction))
-            self._enqueuer.transaction.asking += len(fragments)
+            self._enqueuer.transaction.pending += len(fragments)
 
     def _take_first(self) -> Fragment:
-        """Take the first held message, and its transaction; `_told` ends that."""
+        """Take the first held message, and its transaction; `_end_first` ends that."""
         fragment = self._held.popleft()
         self._enqueuer.transaction = self._held_in.pop(fragment[0], None) if self._held_in else None
         return fragment
 
-    def _told(self) -> None:
+    def _end_first(self) -> None:
+        """Leave the transaction of the first held message, which was routed or rejected."""
         transaction, self._enqueuer.transaction = self._enqueuer.transaction, None
         if transaction is not None:
-            transaction.asked()
+            transaction.end_pending()
 
     def _has_time(self) -> bool:
         return (self._units > 0 or self._core.background.has_time()) and not self._awaits_dispatch()
@@ -88,7 +89,7 @@ class RoutedMessages:
         """Return whether a message for many queues is still being dispatched: the next one would only add to them."""
         turns, step = self._core.dispatch_turns, self._enqueued_step
         if self._owners and turns.step != step:
-            self._owners = {owner for owner in self._owners if turns.is_behind(owner, step)}
+            self._owners = {owner for owner in self._owners if turns.has_waiting(owner, step)}
         return bool(self._owners)
 
     def _share(self, exchange: Exchange, key: str, most: int) -> int:
@@ -99,7 +100,7 @@ class RoutedMessages:
                 self._units = 0
                 self._core.background.has_time()  # messages pass from here on
             route = exchange.route(key)
-            if route.asking:  # conditions may take long
+            if route.conditional:  # conditions may take long
                 self._units = 0
                 return 1
             width = len(route.queues)
@@ -144,7 +145,7 @@ class RoutedMessages:
             self._terminal.reject(deliveries, len(deliveries), "amqp:invalid-field", why)
             return
         route = exchange.route(key)
-        if not route.asking:
+        if not route.conditional:
             self._put_on(exchange, key, route.queues, fragments, hops)
             return
         for fragment in fragments:
@@ -185,11 +186,11 @@ class RoutedMessages:
             self._enqueuer.reject(deliveries, len(deliveries), "amqp:not-found", why)
 
     def _queues_through(self, exchange: Exchange, key: str, start: bytes) -> Queues:
-        self._asked, queues = way_through(self._links.nodes.exchanges, exchange, key, start, self._container)
+        self._long_exchange, queues = way_through(self._links.nodes.exchanges, exchange, key, start, self._container)
         return queues
 
     def finish_unrouted(self, delivery: Delivery, flags: int) -> None:
-        self._put_unwanted(self._asked, ((delivery, b"", flags),))
+        self._put_unwanted(self._long_exchange, ((delivery, b"", flags),))
 
 
 class ExchangeRoute(RoutedMessages):
@@ -223,10 +224,10 @@ class ExchangeRoute(RoutedMessages):
                 return
             self._units = max(self._units, 1)  # otherwise this message would be held again, behind the others
             self._route([self._take_first()])
-            self._told()
+            self._end_first()
 
     def _route(self, fragments: Sequence[Fragment]) -> None:
-        """Route these; those that there is no time for are held."""
+        """Route *fragments*, and hold those for which the step has no time."""
         if self._exchange.is_deleted:
             self._enqueuer.reject_gone([fragment[0] for fragment in fragments], f"the exchange {self._exchange.name!r}")
         elif self._key or not self._exchange.needs_key:

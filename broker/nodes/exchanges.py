@@ -75,21 +75,21 @@ class Route(NamedTuple):
 
     queues: tuple[BoundQueue, ...]
     """Queues that get every message of the key, each once."""
-    asking: tuple[Binding, ...]
+    conditional: tuple[Binding, ...]
     """Bindings of other queues, with conditions beyond the key."""
 
     @property
     def width(self) -> int:
         """Return the number of queues that a message may be routed to."""
-        return len(self.queues) + len(self.asking)
+        return len(self.queues) + len(self.conditional)
 
     def wanted(self, content: bytes, container: str) -> tuple[BoundQueue, ...]:
         """Return the queues that get a message from the client with AMQP container ID *container*."""
-        if not self.asking:
+        if not self.conditional:
             return self.queues
         parts, left = Parts(content), MOST_STEPS
         found = dict.fromkeys(self.queues)
-        for binding in self.asking:
+        for binding in self.conditional:
             condition, queue = binding.condition, binding.queue
             if binding.not_from and binding.not_from == container:
                 continue
@@ -324,9 +324,10 @@ def _queues_at(exchange: Exchange, key: str, content: bytes, container: str) -> 
 
 def _route(bindings: list[Binding]) -> Route:
     free = dict.fromkeys(binding.queue for binding in bindings if binding.condition is None and not binding.not_from)
-    asking = [binding for binding in bindings if binding.queue not in free]
-    asking.sort(key=lambda one: 0 if one.condition is None else one.condition.most_steps(1))  # the cheapest ones first
-    return Route(tuple(free), tuple(asking))
+    conditional = [binding for binding in bindings if binding.queue not in free]
+    # the cheapest ones first
+    conditional.sort(key=lambda one: 0 if one.condition is None else one.condition.most_steps(1))
+    return Route(tuple(free), tuple(conditional))
 
 
 class HeadersCondition:

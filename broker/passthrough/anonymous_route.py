@@ -36,9 +36,10 @@ class AnonymousRoute(RoutedMessages):
         super().__init__(links, enqueuer, container, user)
         self._addresses = direct
         self._endpoints = endpoints
-        self._asking = False
-        """The broker is asked for the place of the first message held."""
-        self._routing = False
+        self._is_resolving = False
+        """True while the target of the first held message is being found or created."""
+        self._is_routing = False
+        """True while `_route_held` runs: targets that are found at once continue there."""
         self._direct: PassthroughSender | None = None
 
     def close(self, driver: DriverEnd) -> None:
@@ -55,9 +56,9 @@ class AnonymousRoute(RoutedMessages):
     def _route_held(self) -> None:
         if self._is_put_off:
             return
-        self._routing = True
+        self._is_routing = True
         given = self._enqueuer.transaction
-        while self._held and not self._asking:
+        while self._held and not self._is_resolving:
             if not self._has_time():
                 self._put_off()
                 break
@@ -70,16 +71,16 @@ class AnonymousRoute(RoutedMessages):
             if address is None:
                 self._refuse_first("amqp:not-found", "the message names no queue in its `to`")
                 continue
-            self._asking = True
+            self._is_resolving = True
             self._links.resolver.find(address, self._found, capabilities, user=self._user)
-        self._routing = False
+        self._is_routing = False
         self._enqueuer.transaction = given
 
     def _found(self, found: AddressTarget | Exception) -> None:
-        self._asking = False
+        self._is_resolving = False
         if isinstance(found, Queue):
             self._enqueuer.enqueue((found,), (self._take_first(),))
-            self._told()
+            self._end_first()
         elif isinstance(found, ExchangeTarget):
             fragment = self._take_first()
             try:
@@ -88,7 +89,7 @@ class AnonymousRoute(RoutedMessages):
                 self._route_all(found.exchange, key, (fragment,))
             except Malformed as error:
                 self._enqueuer.reject((fragment[0],), 1, "amqp:decode-error", str(error))
-            self._told()
+            self._end_first()
         elif isinstance(found, LookupError):
             self._hand_on_first(str(found.args[0]))
         elif isinstance(found, Exception):
@@ -96,8 +97,8 @@ class AnonymousRoute(RoutedMessages):
         else:
             assert isinstance(found, PassthroughAddress)
             self._pass_on(found, self._take_first())
-            self._told()
-        if not self._routing:  # the answer arrived later
+            self._end_first()
+        if not self._is_routing:  # the answer arrived later
             self._route_held()
 
     def _hand_on_first(self, why: str) -> None:
@@ -111,7 +112,7 @@ class AnonymousRoute(RoutedMessages):
             endpoint.handle((fragment,), self._terminal)
         else:
             self._enqueuer.reject((fragment[0],), 1, "amqp:not-allowed", "requests take part in no transaction")
-        self._told()
+        self._end_first()
 
     def _pass_on(self, place: PassthroughAddress, fragment: Fragment) -> None:
         if self._enqueuer.transaction is not None:
@@ -130,7 +131,7 @@ class AnonymousRoute(RoutedMessages):
             self._terminal.refuse_relayed(delivery, condition, why, is_settled=bool(flags & SETTLED))
         else:
             self._enqueuer.reject((delivery,), 1, condition, why)
-        self._told()
+        self._end_first()
 
     def queues_of(self, start: bytes) -> Queues | None:
         if self._held:

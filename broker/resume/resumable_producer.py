@@ -54,7 +54,7 @@ class SenderEndpoint(LinkEndpoint):
             with suppress(StoreError):  # the queue was purged by a client
                 self._core.store.dequeue(message_id, self.queue_id, self._core.clock.wall_us())
 
-    def take_in(self, transaction: ClientTransaction, tag: bytes) -> None:
+    def remember_in(self, transaction: ClientTransaction, tag: bytes) -> None:
         """Remember the delivery *tag* if *transaction* is committed."""
         self.doubtful[tag] = doubtful = DoubtfulTag(self, tag)
         transaction.staging.remember(doubtful)
@@ -189,7 +189,7 @@ class ResumableProducer(Producer):
             self._core.background.put_off(self._receive_held, self._user)
         self._held.extend([(transaction, arrival) for arrival in arrivals])
         if transaction is not None:
-            transaction.asking += len(arrivals)
+            transaction.pending += len(arrivals)
 
     def _receive_held(self) -> None:
         """Take the arrivals that were held, as far as the route takes them."""
@@ -210,7 +210,7 @@ class ResumableProducer(Producer):
             transaction.fail("a link of the transaction was attached again before all its messages were enqueued")
         else:
             self._receive_arrival(transaction, *arrival)
-        transaction.asked()
+        transaction.end_pending()
 
     def _close_held(self, *, for_good: bool) -> None:
         """Take the arrivals that were held, but for deliveries that the client sends again when it resumes."""
@@ -228,7 +228,7 @@ class ResumableProducer(Producer):
             pieces = []
         for transaction, _ in pieces:  # the end of the message did not arrive
             if transaction is not None:
-                transaction.asked()
+                transaction.end_pending()
 
     def _receive_arrival(
         self, transaction: ClientTransaction | None, fragment: Fragment, tag: bytes, resumed: bool
@@ -243,7 +243,7 @@ class ResumableProducer(Producer):
             self.receive((fragment,))
             self.enqueuer.transaction = None
             if not fragment[2] & (MORE | SETTLED | ABORTED):
-                self.end.take_in(transaction, tag)
+                self.end.remember_in(transaction, tag)
         elif fragment[2] & SETTLED:
             self.receive((fragment,))
         else:

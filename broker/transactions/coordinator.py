@@ -103,7 +103,7 @@ class Coordinator:
         transactions = self._transactions
         transaction = transactions.find(self._connection, request.txn_id)
         self._declared.pop(transaction.id, None)
-        if transaction.partial and not transaction.asking:  # otherwise the rest of the message may wait here
+        if transaction.partial and not transaction.pending:  # otherwise the rest of the message may wait here
             self._fail_partial(transaction)
             return
         is_known = not transaction.is_discharged and transaction.staging.controller.holds(transaction.id)
@@ -114,8 +114,8 @@ class Coordinator:
             transaction.find_moves()
         if request.fail and is_known:
             self.terminal.confirm((delivery,), 1)
-        elif transaction.asking:
-            transaction.when_asked = lambda: self._commit(delivery, transaction)
+        elif transaction.pending:
+            transaction.when_complete = lambda: self._commit(delivery, transaction)
         else:
             self._commit(delivery, transaction)
 

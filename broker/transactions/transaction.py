@@ -47,10 +47,10 @@ class ClientTransaction:
         """The AMQP error of the transaction, after which it cannot continue."""
         self.partial = 0
         """The number of its messages that are incomplete."""
-        self.asking = 0
+        self.pending = 0
         """The number of its messages that wait: for their queues to be found or created, or for a later step."""
-        self.when_asked: Callable[[], None] | None = None
-        """The callback to run once `asking` is 0."""
+        self.when_complete: Callable[[], None] | None = None
+        """The callback to run once `pending` is 0."""
         self.staging = StagingArea(context, controller, self)
         self.acquisition = Acquisition(context, self)
         self.taken = TakenMessages(context, self.acquisition, self)
@@ -196,12 +196,12 @@ class ClientTransaction:
     def find_moves(self) -> None:
         """Find the targets of messages that the commit moves away: rejected ones, and those that failed too often.
 
-        Targets may have to be looked up: `asking` counts that, and `when_asked` is called when it is done.
+        Targets may have to be looked up: `pending` counts that, and `when_complete` is called when it is done.
         """
         if self.failure is not None:
             return
         moves = [taken for taken in self.taken.by_entry.values() if taken.why_moved()]
-        self.asking += len(moves)
+        self.pending += len(moves)
         for taken in moves:
             found = partial(self._move, taken)
             self._context.returns.look_up(taken.queue, taken.entry, taken.why_moved(), taken.failures, found)
@@ -212,13 +212,13 @@ class ClientTransaction:
                 self.fail(f"a message can't be moved away: {found}")
             elif not taken.entry.gone:
                 self.work.move(taken, *found)
-        self.asked()
+        self.end_pending()
 
-    def asked(self) -> None:
-        """Note that the targets of one message are known."""
-        self.asking -= 1
-        if not self.asking and self.when_asked is not None:
-            self.when_asked()
+    def end_pending(self) -> None:
+        """Note that a pending message was enqueued, or that the targets of a move are known."""
+        self.pending -= 1
+        if not self.pending and self.when_complete is not None:
+            self.when_complete()
 
     def complete(self) -> None:
         """Complete the store's part before a commit or its preparation.

@@ -104,7 +104,7 @@ class InDoubt:
         if transaction is None:
             inner = self._store.transactions.of(xid)  # raises if it is unknown
             raise TransactionEnded(inner.name, f"it is {inner.state.value}", "forget it")
-        if not transaction.is_discharged or transaction.asking:
+        if not transaction.is_discharged or transaction.pending:
             raise TransactionEnded(f"transaction {xid.hex()}", "its client works on it", "have it discharged first")
         return transaction
 
