@@ -23,6 +23,7 @@ from ..links.context import LinkContext
 from ..links.enqueue import Enqueuer, Queues
 from ..links.partial_message import PartialMessage
 from ..links.producer import Producer, Route
+from ..transactions.staging import DeliveryTag
 from ..transactions.transaction import ClientTransaction
 from .endpoint import EndpointOwner, LinkEndpoint, LinkQueue, Ready, ResumableDriver
 
@@ -36,7 +37,7 @@ class SenderEndpoint(LinkEndpoint):
         super().__init__(core, ends, queue)
         self.tags: dict[bytes, int] = {}
         """Tags of accepted deliveries, and the IDs of the messages that keep them; 0 for none."""
-        self.doubtful: dict[bytes, DoubtfulTag] = {}
+        self.doubtful: dict[bytes, DeliveryTag] = {}
         """Deliveries in open transactions that the client has not settled, by their tags."""
         self._unread = queue.messages > 0
         """True if tags that were kept when the broker started are still to be read."""
@@ -56,11 +57,10 @@ class SenderEndpoint(LinkEndpoint):
 
     def remember_in(self, transaction: ClientTransaction, tag: bytes) -> None:
         """Remember the delivery *tag* if *transaction* is committed."""
-        self.doubtful[tag] = doubtful = DoubtfulTag(self, tag)
+        self.doubtful[tag] = doubtful = DeliveryTag(self.queue, tag, self._transaction_ended)
         transaction.staging.remember(doubtful)
 
-    def transaction_ended(self, doubtful: DoubtfulTag, message_id: int) -> None:
-        """Handle that the transaction of a delivery has ended; *message_id*: of its tag, 0 if that is not stored."""
+    def _transaction_ended(self, doubtful: DeliveryTag, message_id: int) -> None:
         if self.doubtful.get(doubtful.tag) is doubtful:
             del self.doubtful[doubtful.tag]
         if doubtful.is_settled:
@@ -95,24 +95,6 @@ class SenderEndpoint(LinkEndpoint):
             for tag in [tag for tag in self.tags if tag not in claims.states]:
                 self.forget(tag)
         ready(KeptLink(dict.fromkeys(self.tags, ACCEPTED), self.expires_s, driver))
-
-
-class DoubtfulTag:
-    """The tag of a delivery in an open transaction (`DeliveryTag`)."""
-
-    def __init__(self, endpoint: SenderEndpoint, tag: bytes) -> None:
-        self.queue = endpoint.queue
-        self.tag = tag
-        self.is_settled = False
-        """The client has settled the delivery, and may use the tag again."""
-        self._endpoint = endpoint
-
-    @property
-    def is_wanted(self) -> bool:
-        return not (self.is_settled or self.queue.is_deleting)
-
-    def ended(self, message_id: int) -> None:
-        self._endpoint.transaction_ended(self, message_id)
 
 
 class TagWriter:

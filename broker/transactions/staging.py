@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
@@ -48,21 +49,17 @@ class Post(NamedTuple):
     """The tag of a delivery that the message keeps; the message stays invisible."""
 
 
-class DeliveryTag(Protocol):
+@dataclass(eq=False, slots=True)
+class DeliveryTag:
     """The tag of a delivery in a transaction, which is stored with the commit."""
 
+    queue: TargetQueue
+    """The queue of the message that keeps the tag."""
     tag: bytes
-
-    @property
-    def queue(self) -> TargetQueue:
-        """Return the queue of the message that keeps the tag."""
-
-    @property
-    def is_wanted(self) -> bool:
-        """Return whether the tag has to be stored: its client may ask for it."""
-
-    def ended(self, message_id: int) -> None:
-        """Note the end of the transaction; *message_id*: of the message that keeps the tag, 0 without one."""
+    ended: Callable[[DeliveryTag, int], None]
+    """The callback for the end of the transaction; it gets the ID of that message, 0 if the tag is not stored."""
+    is_settled: bool = False
+    """The client has settled the delivery, and may use the tag again."""
 
 
 class StagingArea:
@@ -182,20 +179,19 @@ class StagingArea:
         if self.has_room(len(tag.tag) + ENTRY_BYTES):
             self._tags.append(tag)
         else:
-            tag.ended(0)
+            tag.ended(tag, 0)
 
     def put_tags(self) -> None:
         """Put the tags that are wanted on their queues. Raises one of `CAN_FAIL`; the others can be put later."""
         now_us = self._core.clock.wall_us()
         while self._tags:
             tag = self._tags[0]
-            if tag.is_wanted:
-                if self.inner is None:
-                    self.inner = self._core.store.transactions.begin(now_us)
+            if tag.is_settled or tag.queue.is_deleting:
+                tag.ended(tag, 0)
+            else:
+                self.inner = self.inner or self._core.store.transactions.begin(now_us)
                 self.inner.put(tag.queue.queue_id, tag.tag, now_us)
                 self.posts.append(Post(tag.queue, tag=tag))
-            else:
-                tag.ended(0)
             self._tags.popleft()
 
     def move(self, targets: Sequence[TargetQueue], content: bytes, *, is_stored: bool) -> None:
@@ -276,7 +272,7 @@ class StagingArea:
             if content is None:
                 message_id, content = next(stored)
                 if tag is not None:
-                    tag.ended(message_id)
+                    tag.ended(tag, message_id)
                     continue
                 held_bytes = ENTRY_BYTES + (len(content) if content is not None else 0)
             position = next(queue.positions)
@@ -295,7 +291,7 @@ class StagingArea:
         posts, self.posts = self.posts, []
         tags, self._tags = self._tags, deque()
         for tag in [*[post.tag for post in posts if post.tag is not None], *tags]:
-            tag.ended(0)
+            tag.ended(tag, 0)
         self.inner = None  # or its contents would stay, uncounted, until Python looks for reference cycles
         self._unstage([*self._staged])
         self.controller.size_bytes -= self._size_bytes
