@@ -213,11 +213,11 @@ class _Pages:
         with self._lock:
             if self._format != format or self._begun_s < asked_s:
                 sleep(max(0.0, self._rested_s - monotonic()))
-                self._begun_s = monotonic()
-                self._format = format
+                self._begun_s, self._format = monotonic(), ()  # a page that fails is shared by no request
                 self._body = list(self._render({**asked, "REQUEST_METHOD": "GET"}, self._start))
                 self._head[1].append(("Content-Length", str(sum(map(len, self._body)))))
                 self._rested_s = monotonic() + REST * (monotonic() - self._begun_s)
+                self._format = format
             head, body = self._head, self._body
         start(*head)
         return body

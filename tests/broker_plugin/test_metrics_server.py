@@ -29,6 +29,7 @@ from cairnmq.broker_plugin import metrics_server
 from cairnmq.broker_plugin.health import Health
 from cairnmq.broker_plugin.metrics_server import MetricsServer
 from tests.harness.process import DEADLINE_S, BrokerProcess, broker
+from tests.harness.security.quotas import wait_until
 
 
 def scrape(url: str) -> dict[str, float]:
@@ -195,6 +196,44 @@ def test_response_that_is_not_read_logs_no_traceback(
     finally:
         server.stop()
     assert capfd.readouterr().err == ""
+
+
+class FailingPage(HeldPage):
+    """Numbered pages: the first one is held, the second one fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def collect(self) -> Iterator[Metric]:
+        self.count += 1
+        number = self.count
+        yield from super().collect()
+        if number == 2:
+            raise ValueError("the test has this page fail")
+        yield GaugeMetricFamily("pages", "The number of the page.", number)
+
+
+def test_page_that_fails_is_no_response_to_others(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of two requests that wait for the second page, one gets an error, and the other one the third page."""
+    monkeypatch.setattr(metrics_server, "REST", 0)
+    page, server = FailingPage(), MetricsServer("127.0.0.1", 0, Health())
+    server.show(page)
+    try:
+        port = port_of(server)
+        requests = [request_page(port)]
+        assert page.begun.wait(DEADLINE_S)
+        requests += [request_page(port), request_page(port)]
+        wait_until(lambda: server._pages._slots._value == metrics_server.MOST_PAGES - 3)
+        page.released.set()
+        first, *others = map(read_all, requests)
+    finally:
+        page.released.set()
+        server.stop()
+    assert b"pages 1.0" in first
+    assert sorted((b" 500 " in one, b"pages 3.0" in one) for one in others) == [(False, True), (True, False)]
 
 
 def test_figures_follow_the_traffic(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ MEASURES: dict[str, tuple[Callable[[], int], int, int]] = {
 
 The goal of "lines" is the number before the inner structure was changed. The limit leaves room for features that were
 added since then: configuration, metrics, traces, scheduled messages in PEEK, formats of output, turns of dispatch,
-checks of option values. The web console is not counted.
+checks of option values, repairs that reviews asked for. The web console is not counted.
 """
 
 
