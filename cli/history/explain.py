@@ -22,7 +22,7 @@ from ..options.subjects import OUTPUT, option
 _QUEUES = 20
 _PIN = ("kind", "name", "inspections", "remedies")
 _PART = ("what", "bytes", "remedy")
-_NAMES = "The PostgreSQL server that knows the queues' names"
+_NAMES = "The PostgreSQL server with the names of the queues"
 
 
 @click.group("explain", cls=CommonGroup)

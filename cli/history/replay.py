@@ -52,7 +52,8 @@ class _Speed(click.ParamType[float]):
 @option(SELECTION, "--to-lsn", metavar="LSN", help="Send messages that arrived before LSN.")
 @option(SELECTION, "--from-time", metavar="TIME", help="Send messages that arrived after TIME, or in the last 10m.")
 @option(SELECTION, "--to-time", metavar="TIME", help="Send messages that arrived until TIME.")
-@option(SELECTION, "--queue", "queues", multiple=True, metavar="NAME|ID", help="Only of this queue. Repeatable.")
+@option(SELECTION, "--queue", "queues", multiple=True, metavar="NAME|ID",
+        help="Only messages of this queue. Repeatable.")
 @option(SELECTION, "--count", type=click.IntRange(min=1), metavar="N", help="Send at most N messages.")
 @target_options
 @connect_options("The PostgreSQL server that the store's wiring is on")

@@ -60,11 +60,11 @@ def trace(
     """Show the lifetime of a message, from its arrival to the reason for its departure. A broker may be running.
 
     STORE is a store directory, or a store and its archives. MESSAGE is the store's id for it, or the LSN of any record
-    about it; or name it by what its sender said. A message that was moved is followed to its copy, and from it back to
-    the original. Nothing is written.
+    about it; or select it by a property that its sender set. A message that was moved is followed to its copy, and a
+    copy back to the original. Nothing is written.
 
-    The exit status is 1 if there is no such message, or the log is damaged where its life may stand, and 2 if there is
-    no log.
+    The exit status is 1 if the message was not found, or if the log is damaged where its records may be, and 2 if no
+    log was found.
     """
     chosen = _chosen(message_id, correlation_id, own)
     what = arguments[-1] if chosen is None else message_id or correlation_id or own

@@ -172,7 +172,7 @@ def group_of(type: str, plural: str, text: str, name: str) -> click.Group:
 
     @group.command("list", epilog=example(f"ctl {plural} list --output csv"))
     @click.option("--like", default="*", show_default=True, help="Name pattern.")
-    @click.option("--internal", is_flag=True, help="Include internal ones.")
+    @click.option("--internal", is_flag=True, help="Include internal queues.")
     @_CLUSTER
     @with_tools
     def list_(tools: Tools, like: str, internal: bool, cluster: bool) -> None:

@@ -26,7 +26,7 @@ templates = group_of(
     '"orders.*"',
 )  # fmt: skip
 deleting(exchanges, "exchange", "Delete an exchange and its bindings.", "news")
-deleting(templates, "template", "Delete it. Existing queues do not change.", '"orders.*"')
+deleting(templates, "template", "Delete a template. Existing queues do not change.", '"orders.*"')
 _TRANSIENT = click.option("--transient", is_flag=True, help="Not durable.")
 MESSAGE_COLUMNS = ("position", "id", "size", "due", "redelivered", "properties", "application-properties", "body")
 

@@ -23,7 +23,7 @@ MAX_PASSWORD_BYTES = 1024
 def users() -> None:
     """Manage the users file of a broker.
 
-    Passwords are asked for, or read from standard input if it is not a terminal. The file holds SCRAM-SHA-256
+    Passwords are requested, or read from standard input if it is not a terminal. The file holds SCRAM-SHA-256
     verifiers only. A broker with the same --users-file applies changes at the next login.
 
     \b

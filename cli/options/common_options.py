@@ -71,7 +71,7 @@ def url_option(command: _F) -> _F:
 
 def user_option(command: _F) -> _F:
     """Add `--user`."""
-    text = f"User name. The password is in the variable {PASSWORD}, or asked for."
+    text = f"User name. The password is in the variable {PASSWORD}, or requested."
     return option(CONNECTION, "--user", metavar="NAME", is_common=True, help=text)(command)
 
 

@@ -20,7 +20,7 @@ def connect_options(text: str, subject: str = INPUT) -> Callable[[_Command], _Co
         )(command)  # fmt: skip
         return option(
             subject, "--connect", metavar="URL", envvar="CAIRNMQ_CONNECT", help=f"{text}, like postgresql+psycopg://user@host/"
-            "database. A password is better kept in ~/.pgpass, or the URL in the environment (CAIRNMQ_CONNECT).",
+            "database. Keep the password in ~/.pgpass, or the URL in the environment (CAIRNMQ_CONNECT).",
         )(command)  # fmt: skip
 
     return add

@@ -51,7 +51,7 @@ HTTP_PORT = 8161
     type=Duration(10, 86_400),
     default="30m",
     show_default=True,
-    help="End sessions that are idle for so long.",
+    help="End sessions that are idle for this time.",
 )
 def console(
     url: str, ca: str | None, http_port: int, http_listen: str, http_host: tuple[str, ...], http_insecure: bool,

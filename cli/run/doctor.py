@@ -42,7 +42,7 @@ _store = click.argument("store", metavar="[STORE]", required=False, type=click.P
 _config = click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), envvar="CAIRNMQ_CONFIG",
                        help=f"Configuration file of the broker.  [default: {DEFAULT_FILE} if it exists]")  # fmt: skip
 _seconds = click.option("--seconds", default=1.0, show_default=True, type=Finite(0, 60),
-                        help="Measure syncs for so long; 0: don't.")  # fmt: skip
+                        help="Measure syncs for this time; 0: don't.")  # fmt: skip
 
 
 class _Configuration:

@@ -40,7 +40,7 @@ class BrokerSettings:
         "least 64]", click.IntRange(1))
     connection_rate: int = option(NETWORK, "New connections per second from one address; 0: no limit.", _COUNT_OR_ANY,
         default=1000)
-    idle_timeout: float = option(NETWORK, "Close connections that are idle for so long; 0: never.", Duration(0, 86_400),
+    idle_timeout: float = option(NETWORK, "Close connections after this idle time; 0: never.", Duration(0, 86_400),
         default="60s")
     failover_server: tuple[str, ...] = option(NETWORK, "Broker that clients use when this one is unreachable.",
         metavar="HOST:PORT")
@@ -107,7 +107,7 @@ class BrokerSettings:
     credit: int = option(QUEUES, "Unsettled messages per sender.", click.IntRange(1, 1_000_000), default=1000)
     max_message_size: int = option(QUEUES, "Size of a message.", SizeRange(1, 1 << 40), default="256M")
     max_selector_size: int = option(QUEUES, "Size of a selector.", SizeRange(1, 16 << 10), default="2K")
-    transaction_timeout: float = option(QUEUES, "Roll back transactions that are open for so long; 0: never.",
+    transaction_timeout: float = option(QUEUES, "Roll back transactions that are open for this time; 0: never.",
         Duration(0), default="0s")
     max_transactions: int = option(QUEUES, "Open transactions per connection.", click.IntRange(1, 1_000_000),
         default=1000)
@@ -151,8 +151,8 @@ class BrokerSettings:
     cluster_name: str | None = option(CLUSTER, "Join this cluster; queues are replicated.", metavar="NAME")
     cluster_size: int | None = option(CLUSTER,
         "Number of members; 1 needs no corosync.  [default: size of corosync's nodelist]", click.IntRange(1, 1024))
-    cluster_force: bool = option(CLUSTER, "Start without quorum, after the other members are lost for good.")
-    cluster_silence: float | None = option(CLUSTER, "Expel members that are silent for so long.  [default: 10s]",
+    cluster_force: bool = option(CLUSTER, "Start without quorum, after the other members are lost permanently.")
+    cluster_silence: float | None = option(CLUSTER, "Expel members that are silent for this time.  [default: 10s]",
         Duration(3, 3600))
     advertise: tuple[str, ...] = option(CLUSTER, "Address for clients of other members, if not that of the listener.",
         metavar="[amqps://]HOST:PORT")

@@ -37,9 +37,9 @@ from ..options.subjects import TARGET, GroupedCommand
 def backup(store: str, target: str, connect: str | None, catalog: str | None, output_format: str) -> None:
     """Back up a store, also while its broker runs.
 
-    The backup holds everything that was confirmed before it began, as of one moment. DEST must not exist, or be empty;
-    it gets its name only when all of it is on the disk. `cairnmq restore` makes a store of it, and `cairnmq dump` reads
-    it. In a backup the wiring is always an SQLite file.
+    The backup contains everything that was confirmed before it began, as of one point in time. DEST must not exist, or
+    must be empty; it gets its name only when all of it is on the disk. `cairnmq restore` makes a store of it, and
+    `cairnmq dump` reads it. In a backup the wiring is always an SQLite file.
     """
     begun_s = time.monotonic()
     with _interruptible("backup", target), _progress() as progress:

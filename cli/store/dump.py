@@ -56,7 +56,8 @@ class _Number(click.ParamType[int]):
 @option(SELECTION, "--type", "types", multiple=True, metavar="NAME",
               help="Only records of this type: start, enqueue, dequeue, chunk, delete, log-open; `enqueue` also "
               "selects start+enqueue. Repeatable.")  # fmt: skip
-@option(SELECTION, "--queue", "queues", multiple=True, metavar="NAME|ID", help="Only of this queue. Repeatable.")
+@option(SELECTION, "--queue", "queues", multiple=True, metavar="NAME|ID",
+        help="Only records of this queue. Repeatable.")
 @option(SELECTION, "--message", "messages", type=_Number("LSN"), multiple=True,
               help="Only records of the message with this id. Repeatable.")  # fmt: skip
 @output_options
@@ -70,7 +71,7 @@ class _Number(click.ParamType[int]):
 @option(OUTPUT, "--redact-key", metavar="TEXT", envvar="CAIRNMQ_REDACT_KEY",
               help="Show keyed hashes of hidden values, not filler: equal values stay equal.")  # fmt: skip
 @option(OUTPUT, "--blocks", is_flag=True, help="Also print a line per block.")
-@connect_options("The PostgreSQL server that knows the queues' names")
+@connect_options("The PostgreSQL server with the names of the queues")
 @option(OUTPUT, "--summary", is_flag=True, help="Print only totals: records per type, bytes, LSNs, damage.")
 @answering
 def dump(

@@ -23,9 +23,9 @@ from ..options.subjects import INPUT, TARGET, GroupedCommand, option
 @click.argument("source", metavar="[FILE]", type=click.File("rb"), default="-")
 @option(TARGET, "--plain", is_flag=True, help="Make the directory of a journal, without a wiring.")
 @option(TARGET, "--container-size", type=SIZE, default="1M", show_default=True, metavar="SIZE",
-              help="Of the new log's containers, at least 512K.")  # fmt: skip
+              help="Size of the new log's containers, at least 512K.")  # fmt: skip
 @option(INPUT, "--without-end", is_flag=True,
-              help="The lines are by hand, or an older version's, or all that is left of a dump.")  # fmt: skip
+              help="Accept input without a last line: written by hand, of an older version, or truncated.")  # fmt: skip
 @output_options
 @answering
 def load(

@@ -31,16 +31,16 @@ _CONTAINER = (
 @option(OUTPUT, "--containers", is_flag=True, help="Show a row for each container, too; in CSV instead of queues.")
 @option(OUTPUT, "--queues", "queues_shown", default=_QUEUES, show_default=True, type=click.IntRange(0),
               help="Show at most N queues in the table, the largest first.")  # fmt: skip
-@connect_options("The PostgreSQL server that knows the queues' names")
+@connect_options("The PostgreSQL server with the names of the queues")
 @output_options
 @answering
 def stat(
     store: str, containers: bool, queues_shown: int, connect: str | None, catalog: str | None, output_format: str
 ) -> int:
-    """Show where the space of a store goes: live and dead bytes, queues, types of records, and a map of the log.
+    """Show the space usage of a store: live and dead bytes, queues, types of records, and a map of the log.
 
-    Only the heads of records are read, also while a broker runs on it; nothing is ever written. The exit status is 1
-    if something can't be read: then the figures are of the rest.
+    Only the headers of records are read, and nothing is written. A broker may be running on the store. The exit status
+    is 1 if a part of the log cannot be read; the figures do not include it.
     """
     with bars() as progress:
         found = stat_store(store, progress, connect, catalog)

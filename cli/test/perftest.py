@@ -70,7 +70,8 @@ role_options = _several(
 )
 load_options = _several(
     click.option("--mode", default=SHARED, show_default=True, type=click.Choice(MODES),
-                 help="shared: --qt queues, --npubs and --nsubs on each; topic: so by topic; fanout: all get it."),
+                 help="shared: --qt queues, --npubs and --nsubs on each; topic: as shared, with topics; "
+                      "fanout: all subscribers get all messages."),
     _number("--npubs", default=1, most=_MOST_CLIENTS, text="Publishers (of each queue or topic)."),
     _number("--count", default=500_000, least=1, text="Messages of each publisher."),
     click.option("--size", default="1024", show_default=True, type=SIZE, metavar="BYTES", help="Size of a body."),
@@ -101,7 +102,8 @@ load_options = _several(
     _number("--pub-tx", default=0, text="Publish in transactions of N messages; replaces --tx."),
     _number("--sub-tx", default=0, text="Consume in transactions of N messages; replaces --tx."),
     _flag("--async-commit", default=False, text="Continue without waiting for the outcome of a commit."),
-    _number("--processes", default=0, most=1000, text="For publishers, and as many for subscribers; 0: as processors."),
+    _number("--processes", default=0, most=1000,
+            text="Processes of publishers, and as many of subscribers; 0: one per processor."),
     click.option("--queue-address", default=Addresses().queue, show_default=True, metavar="TEMPLATE",
                  help="The address of a queue; {name} is its name."),
     click.option("--topic-address", default=Addresses().topic, metavar="TEMPLATE", help="The address of a topic."),

@@ -60,8 +60,8 @@ class SoakOptions(NamedTuple):
 
 def soak_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed((
-        click.option("--soak", "seconds", type=Duration(1), help="Start a broker, kill it again and again for so long "
-                     "(10m), and check what it keeps. It takes --npubs --nsubs --qt --size --rate --tx, too."),
+        click.option("--soak", "seconds", type=Duration(1), help="Start a broker, kill it repeatedly for this time "
+                     "(10m), and check its messages. Also uses --npubs --nsubs --qt --size --rate --tx."),
         click.option("--kill-every", "kill_every_s", type=Duration(1), default="5s", show_default=True,
                      help="The average time between kills."),
         click.option("--power-cut", is_flag=True, help="Simulate power cuts, too (ext4 on a loop device, as root)."),
