@@ -41,7 +41,7 @@ def processes_of(place: Path) -> list[str]:
     found = []
     for directory in Path("/proc").glob("[0-9]*"):
         try:
-            texts = (directory / "cmdline").read_text(), (directory / "mounts").read_text()
+            texts = [(directory / name).read_text(errors="replace") for name in ("cmdline", "mounts")]
         except OSError:  # it has ended
             continue
         if directory.name != str(os.getpid()) and any(str(place) in text for text in texts):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -9,7 +10,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 UNSTARTED = "Python worker failed to connect back"
-MOST_STARTS = 5
+DEADLINE_S = 600
+"""The time in which a query is started again."""
 
 
 def newer_format(data: bytearray, at: int) -> None:
@@ -30,15 +32,15 @@ def run(spark: SparkSession, store: Path, to: Path, **options: object) -> list[i
         reader = reader.option(name, str(value))
     writer = reader.load(str(store)).writeStream.format("parquet").option("checkpointLocation", f"{to}-checkpoint")
     sizes: list[int] = []
-    for number in range(MOST_STARTS):
+    end_s = time.monotonic() + DEADLINE_S
+    while True:
         query = writer.trigger(availableNow=True).start(str(to))
         failure = _failure_of(query)
         sizes += [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
         if failure is None:
-            break
-        if UNSTARTED not in str(failure) or number == MOST_STARTS - 1:
+            return sizes
+        if UNSTARTED not in str(failure) or time.monotonic() > end_s:
             raise failure
-    return sizes
 
 
 def _failure_of(query: StreamingQuery) -> PySparkException | None:
