@@ -81,7 +81,8 @@ def kind_of(option: click.Option) -> str:
         return "size"
     if isinstance(option.type, Duration):
         return "duration"
-    kind = {"integer range": "number", "float range": "number", "text": "text"}.get(option.type.name, "path")
+    kinds = {"integer range": "number", "float range": "number", "text": "text", "url": "URL"}
+    kind = kinds.get(option.type.name, "path")
     return f"{kind}, many" if option.multiple else kind
 
 

@@ -79,9 +79,8 @@ def test_an_open_address_needs_to_be_meant(tmp_path: Path) -> None:
         running.wait_for(r" listening on 0\.0\.0\.0:")
 
 
-@pytest.mark.parametrize("place", ["/dev/null/x", "/proc/x"])
-def test_an_impossible_store_directory_is_refused(place: str) -> None:
-    assert place in one_line(run("broker", "--store-dir", place, "--port", "0"))
+def test_an_impossible_store_directory_is_refused() -> None:
+    assert "/proc/x" in one_line(run("broker", "--store-dir", "/proc/x", "--port", "0"))
 
 
 def test_a_foreign_directory_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from cairnmq.base.errors import CairnError
+from cairnmq.cli.common.units import Duration, HttpUrl
 from cairnmq.cli.run.broker import broker as broker_command
 from cairnmq.cli.run.config import config
 from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess
@@ -67,10 +68,12 @@ def other_value(option: click.Option) -> tuple[Any, str]:
     if option.count or isinstance(option.type, click.IntRange):
         least = getattr(option.type, "min", None) or 0
         return least + 3, str(least + 3)
-    if type(option.type) is click.FloatRange:
-        return 0.5, "0.5"
-    if isinstance(option.type, click.FloatRange):
+    if isinstance(option.type, Duration):
         return "6m", "360s"
+    if isinstance(option.type, click.FloatRange):
+        return 0.5, "0.5"
+    if isinstance(option.type, HttpUrl):
+        return "https://collector/v1/traces", "https://collector/v1/traces"
     return ("2M", "2097152") if option.type.name == "size" else ("text", "text")
 
 
