@@ -9,6 +9,7 @@ import logging
 from typing import Any
 
 from ..history.readers import HistoryReaders
+from ..session.errors import INVALID, ApiError
 from .access import may_manage, require, require_manager
 from .endpoint import ApiCall, Endpoint, Field
 from .history_schemas import CONTENTS, DIFFERENCE
@@ -52,6 +53,8 @@ class HistoryApi:
         return await self._readers.ask(call.session.user, "journal")
 
     async def replay(self, call: ApiCall) -> Any:
+        if not call.body["target"]:  # a reader without a target sends messages to the queues that they came from
+            raise ApiError(400, INVALID, "target: an address is expected", field="target")
         await require(call.session, "browse", call.body["queue"])
         login = call.session.quick.login._asdict()
         found = await self._readers.ask(call.session.user, "replay", **call.body, login=login)

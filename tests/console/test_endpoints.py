@@ -263,6 +263,7 @@ def test_replay_needs_the_rights_to_browse_and_to_send(
     assert (reply.status, reply.condition) == (403, "amqp:unauthorized-access")
     assert root.get(f"/queues/{encoded(queue)}")["messages"] == 1
     assert root.api("POST", "/history/replay", {**asked, "from": {}}).status == 400
+    assert root.api("POST", "/history/replay", {**asked, "target": ""}).status == 400
     assert root.api("POST", "/history/replay", {**asked, "from": "end", "to": 0}).status == 409
     root.done("DELETE", "/queues/secret")
 
