@@ -11,7 +11,6 @@ The body of the last two is a JSON object with `status`, `ok` or `failing`, and 
 |---|---|---|
 | /metrics without the configured token | 401 | it contains names of queues |
 | on loopback, any `Host` that does not name this host | 421 | DNS rebinding: pages of other sites could read it |
-
 | more than `MOST_PAGES` requests for /metrics at a time | 503 | the others leave threads for /health and /ready |
 
 A request must be complete `REQUEST_S` after its first byte. At most `MOST_REQUESTS` are read or answered at a time;
@@ -68,20 +67,20 @@ class _Server(ThreadingMixIn, WSGIServer):
         self._lock = threading.Condition()
         self._reading: dict[socket.socket, None] = {}
         """Incomplete requests, the oldest first."""
-        self._there: set[socket.socket] = set()
+        self._requests: set[socket.socket] = set()
         super().__init__(*arguments, **named)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
-            if len(self._there) >= MOST_REQUESTS and self._reading:
+            if len(self._requests) >= MOST_REQUESTS and self._reading:
                 oldest = next(iter(self._reading))
                 del self._reading[oldest]
                 with suppress(OSError):
                     oldest.shutdown(socket.SHUT_RDWR)  # its thread ends with that
             # those that were shut down are still ending their threads
-            is_taken = self._lock.wait_for(lambda: len(self._there) < 2 * MOST_REQUESTS, ENDING_S)
+            is_taken = self._lock.wait_for(lambda: len(self._requests) < 2 * MOST_REQUESTS, ENDING_S)
             if is_taken:
-                self._there.add(request)
+                self._requests.add(request)
                 self._reading[request] = None
         if is_taken:
             super().process_request(request, client_address)
@@ -90,12 +89,12 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def shutdown_request(self, request: Any) -> None:
         with self._lock:
-            self._there.discard(request)
+            self._requests.discard(request)
             self._reading.pop(request, None)
             self._lock.notify()
         super().shutdown_request(request)
 
-    def is_read(self, request: socket.socket) -> None:
+    def note_complete(self, request: socket.socket) -> None:
         """Mark the request as complete: it is answered, whatever else arrives."""
         with self._lock:
             self._reading.pop(request, None)
@@ -131,7 +130,7 @@ class _Timed(io.RawIOBase):
         return size_bytes
 
 
-class _Answer(io.RawIOBase):
+class _Response(io.RawIOBase):
     """The response to a client: one that does not read it in time counts as disconnected."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -148,12 +147,12 @@ class _Answer(io.RawIOBase):
         return len(data)
 
 
-class _Quiet(WSGIRequestHandler):
+class _Handler(WSGIRequestHandler):
     timeout = REQUEST_S
 
     def setup(self) -> None:
         super().setup()
-        self.wfile = _Answer(self.connection)  # type: ignore[assignment]
+        self.wfile = _Response(self.connection)  # type: ignore[assignment]
         self.rfile.close()
         self.rfile = io.BufferedReader(_Timed(self.connection))
 
@@ -170,7 +169,7 @@ class _Quiet(WSGIRequestHandler):
 
     def get_environ(self) -> Any:
         assert isinstance(self.server, _Server)
-        self.server.is_read(self.connection)
+        self.server.note_complete(self.connection)
         self.connection.settimeout(REQUEST_S)  # the deadline also covers the whole answer
         return super().get_environ()
 
@@ -178,7 +177,7 @@ class _Quiet(WSGIRequestHandler):
         """Log nothing for scrapes."""
 
 
-class _Pages:
+class _SharedPages:
     """Pages of metrics, one rendered at a time: requests that wait meanwhile share the next page of their format.
 
     A page takes some 100 us for each queue, and the threads of the broker wait for the interpreter meanwhile. So pages
@@ -200,9 +199,9 @@ class _Pages:
     def answer(self, asked: dict[str, Any], start: StartResponse) -> Iterable[bytes]:
         """Answer with a page that was begun after this call, or with 503 if `MOST_PAGES` requests have no end yet."""
         if not self._slots.acquire(blocking=False):
-            return _say(start, "503 Service Unavailable", "text/plain", _TOO_MANY, (("Retry-After", "10"),))
+            return _respond(start, "503 Service Unavailable", "text/plain", _TOO_MANY, (("Retry-After", "10"),))
         try:
-            return _Page(self._body_for(asked, start), self._slots.release)
+            return _PageBody(self._body_for(asked, start), self._slots.release)
         except BaseException:
             self._slots.release()
             raise
@@ -226,7 +225,7 @@ class _Pages:
         self._head = status, headers
 
 
-class _Page:
+class _PageBody:
     """The body of a response. It is closed when it is sent, or cannot be sent."""
 
     def __init__(self, body: list[bytes], close: Callable[[], None]) -> None:
@@ -253,11 +252,11 @@ class MetricsServer:
         self._health = health
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
-        self._pages = _Pages(make_wsgi_app(self._registry))
+        self._pages = _SharedPages(make_wsgi_app(self._registry))
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             server = _Server6 if family == socket.AF_INET6 else _Server
-            self._server = make_server(host, port, self._answer, server, _Quiet)
+            self._server = make_server(host, port, self._answer, server, _Handler)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             raise CairnError(
@@ -289,27 +288,27 @@ class MetricsServer:
         body = self._response(asked, start)
         if asked.get("REQUEST_METHOD") != "HEAD":
             return body
-        if isinstance(body, _Page):
+        if isinstance(body, _PageBody):
             body.close()
         return []
 
     def _response(self, asked: dict[str, Any], start: StartResponse) -> Iterable[bytes]:
         path = asked.get("PATH_INFO", "")
         if asked.get("REQUEST_METHOD") not in ("GET", "HEAD"):
-            return _say(start, "405 Method Not Allowed", "text/plain", "GET it\n")
-        if not self._is_for_us(asked.get("HTTP_HOST", "")):
-            return _say(start, "421 Misdirected Request", "text/plain", "this host is not served here\n")
+            return _respond(start, "405 Method Not Allowed", "text/plain", "GET it\n")
+        if not self._names_this_host(asked.get("HTTP_HOST", "")):
+            return _respond(start, "421 Misdirected Request", "text/plain", "this host is not served here\n")
         if path == "/metrics" and not self._has_token(asked.get("HTTP_AUTHORIZATION", "")):
-            return _say(start, "401 Unauthorized", "text/plain", "a bearer token is required\n", _CHALLENGE)
+            return _respond(start, "401 Unauthorized", "text/plain", "a bearer token is required\n", _CHALLENGE)
         if path == "/metrics":
             return self._pages.answer(asked, start)
         if path == "/health":
-            return _judge(start, self._health.why_not_alive())
+            return _respond_health(start, self._health.why_not_alive())
         if path == "/ready":
-            return _judge(start, self._health.why_not_ready())
-        return _say(start, "404 Not Found", "text/plain", _PATHS)
+            return _respond_health(start, self._health.why_not_ready())
+        return _respond(start, "404 Not Found", "text/plain", _PATHS)
 
-    def _is_for_us(self, host: str) -> bool:
+    def _names_this_host(self, host: str) -> bool:
         """Return whether a request may name *host*. A request without a name is allowed: no browser sends one."""
         if not self._hosts or not host:
             return True
@@ -339,13 +338,13 @@ def read_token(path: str) -> bytes:
     return token
 
 
-def _judge(start: StartResponse, reasons: list[str]) -> Iterable[bytes]:
+def _respond_health(start: StartResponse, reasons: list[str]) -> Iterable[bytes]:
     status = "503 Service Unavailable" if reasons else "200 OK"
     body = json.dumps({"status": "failing" if reasons else "ok", "reasons": reasons}) + "\n"
-    return _say(start, status, "application/json", body)
+    return _respond(start, status, "application/json", body)
 
 
-def _say(
+def _respond(
     start: StartResponse, status: str, kind: str, text: str, more: Iterable[tuple[str, str]] = ()
 ) -> Iterable[bytes]:
     body = text.encode()
