@@ -38,6 +38,8 @@ class DispatchTurns:
         """The waiting queues of each owner, in the order in which they were put off; the first owner's turn is next."""
         self._chosen: dict[Dispatchable, None] = {}
         """Queues that were put off, and are dispatched at the end of this step beside `AT_ONCE` others."""
+        self._turn_step = -1
+        """The step in which queues were chosen last."""
         self._is_scheduled = False
 
     def has_waiting(self, owner: str, step: int) -> bool:
@@ -70,8 +72,14 @@ class DispatchTurns:
             self._background.put_off(self._begin_turn, "$dispatch")  # a turn beside those of the users
 
     def _begin_turn(self) -> None:
-        """Add queues of the next owner to those that are dispatched at the end of this step."""
+        """Add queues of the next owner to those that are dispatched at the end of this step, once in a step."""
         self._is_scheduled = False
+        if self._turn_step != self.step:
+            self._turn_step = self.step
+            self._choose()
+        self._schedule()
+
+    def _choose(self) -> None:
         owner = next(iter(self._by_owner))
         queues = self._by_owner.pop(owner)
         self._chosen = dict.fromkeys(islice(queues, AT_ONCE))
@@ -80,4 +88,3 @@ class DispatchTurns:
         if queues:
             self._by_owner[owner] = queues  # behind those of the others
         self._commits.dirty.update(self._chosen)
-        self._schedule()

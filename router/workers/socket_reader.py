@@ -263,8 +263,8 @@ class SocketReader:
 
     # ---- the buckets ----------------------------------------------------------------------------------------------
 
-    def hand_over(self) -> None:
-        """Have the core handle the input of this turn, after which its buckets are free again.
+    def hand_over(self) -> bool:
+        """Have the core handle the input of this turn, after which its buckets are free again; return whether it has.
 
         If this thread runs the core to the end of the input, it frees them itself. Long messages always leave that to
         the core, which knows whether they must wait for the disk.
@@ -273,10 +273,11 @@ class SocketReader:
         if self._brings_long or not self._core.run():
             self._core.post(self._note_taken_over, size_bytes, self._brings_long)
             self._brings_long = False
-        else:
-            self.incoming.free_bytes += size_bytes
-            if self.waiting:
-                self.taken_over.append(0)
+            return False
+        self.incoming.free_bytes += size_bytes
+        if self.waiting:
+            self.taken_over.append(0)
+        return True
 
     def _note_taken_over(self, size_bytes: int, is_long: bool) -> None:
         """Free the buckets of a turn, whose input was handled. Called on the core."""

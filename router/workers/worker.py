@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 
 WRITE_BYTES = 256 << 10
 
+RERUN_S = 0.002
+"""Seconds of a turn in which new actions have the core run again: each run may do a slice of background work."""
+
 _ONCE = select.EPOLLIN | select.EPOLLONESHOT
 
 
@@ -216,16 +219,18 @@ class Worker:
     def _settle(self, active: set[WorkerSocket]) -> None:
         """Let the core decide, do the work, and write, until nothing is left to do here, or the turn is over.
 
-        Without a limit, tasks of other threads could keep the core busy forever; sockets must be read meanwhile.
+        Without a limit, tasks of other threads could keep the core busy forever; sockets must be read meanwhile. So the
+        core works off what it was given, and further actions only if they come within `RERUN_S`; the work that a run
+        returned is always done.
         """
         core, pending, by_terminal = self._core, self._pending, self.sockets.by_terminal
-        until_s = perf_counter() + TURN_S
+        begun_s = perf_counter()
+        until_s, rerun_until_s = begun_s + TURN_S, begun_s + RERUN_S
         is_over = False
-        if self.reader.read_bytes:
-            self.reader.hand_over()
+        may_run = not (self.reader.read_bytes and self.reader.hand_over())
         while True:
-            if core.waiting:
-                core.run()
+            if core.waiting and (may_run or perf_counter() < rerun_until_s or self._stopping):
+                may_run = not core.run()
             if pending and not is_over:
                 while pending:
                     terminal = pending.popleft()

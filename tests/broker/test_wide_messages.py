@@ -19,16 +19,16 @@ ADDRESS = "amq.topic/news"
 
 
 class Site(Policed):
-    """`COUNT` queues, each with a consumer, that get all messages for `ADDRESS`."""
+    """Queues, each with a consumer, that get all messages for `ADDRESS`."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int = COUNT) -> None:
         super().__init__(1 << 24, clock=WorkingClock(0.0002))  # a look at the clock takes a tenth of a slice
         nodes = self.world.broker.nodes
-        for number in range(COUNT):
+        for number in range(count):
             self.make(f"q{number}")
             queue = self.world.queue(f"q{number}")
             self.world.do(nodes.bind, nodes.exchanges["amq.topic"], queue, "news", {}, lambda error: None)
-        self.consumers = [self.open(f"q{number}", 1000) for number in range(COUNT)]
+        self.consumers = [self.open(f"q{number}", 1000) for number in range(count)]
 
     def numbers(self) -> list[int]:
         """Return the messages that each consumer got; all got the same."""
@@ -112,6 +112,25 @@ def test_dispatch_does_not_wait_for_all_other_background_work(site: Site) -> Non
         site.world.read_one()
         steps += 1
         assert steps < 10, "the dispatch waits for all jobs"
+
+
+def test_each_step_dispatches_its_number_of_queues() -> None:
+    """Beside a job that is quick, a step would have time for two turns; they would be for the same queues."""
+    site = Site(6 * AT_ONCE)
+    background = site.world.broker.core.background
+
+    def work() -> None:
+        background.put_off(work)
+
+    publisher = site.world.open(to_client=False, address=ADDRESS)
+    background.put_off(work)
+    site.world.do(publisher.driver.receive, [(1, message(1, 10, False), 0)])
+    site.world.read_one()
+    dispatched = 0
+    while dispatched < len(site.consumers):
+        before, dispatched = dispatched, sum(bool(consumer.forwarded) for consumer in site.consumers)
+        assert dispatched >= min(before + AT_ONCE, len(site.consumers)), "a step dispatched fewer"
+        site.world.read_one()
 
 
 @pytest.mark.parametrize("for_good", [True, False], ids=["detached for good", "connection lost"])
