@@ -56,7 +56,7 @@ class BackgroundWork:
             self._next_step(self._run)
 
     def _run(self) -> None:
-        """Run jobs until the slice ends: at least one, if its user has no debt, so that a busy broker makes progress."""
+        """Run jobs of users without debt until the slice ends: at least one, so that a busy broker makes progress."""
         self._is_scheduled = False
         self.end_s = 0.0
         left = sum(map(len, self.jobs.values()))  # jobs that are deferred meanwhile are for the next step
