@@ -16,9 +16,8 @@ from functools import update_wrapper
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich import progress
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
 
 from ...base.errors import CairnError, NotWhole
 from ...base.printable import printable, printable_json
@@ -31,13 +30,16 @@ if TYPE_CHECKING:
     from ...tools.inspect.journal_check import Progress
 
 __all__ = [
-    "WIDTH_IN_PIPES", "OutputConsole", "answering", "bars", "console", "output",
+    "WIDTH_IN_PIPES", "Bars", "OutputConsole", "answering", "bars", "console", "output",
     "print_json", "printable", "remark", "store_argument",
 ]  # fmt: skip
 
 _INTERRUPTED = "cairnmq: interrupted"
 WIDTH_IN_PIPES = 200
 """The line width for output other than to a terminal, where lines are not folded at 80 columns."""
+_STEPS = 200
+"""The maximum number of updates of a progress bar per phase."""
+_COUNT_COLUMNS = progress.TextColumn("{task.completed}"), progress.TimeElapsedColumn()
 _Command = Callable[..., Any]
 
 
@@ -126,22 +128,37 @@ def console() -> Console:
     return OutputConsole(width=width, highlight=False, markup=False, emoji=False, **console_colors())
 
 
+class Bars:
+    """Progress on standard error, if that is a terminal; a total of 0 is not known."""
+
+    def __init__(self, *columns: progress.ProgressColumn) -> None:
+        """*columns*: the columns behind the bar; by default the count and the time."""
+        shown = progress.TextColumn("{task.description}"), progress.BarColumn(), *(columns or _COUNT_COLUMNS)
+        stderr = Console(stderr=True)
+        self._progress = progress.Progress(*shown, console=stderr, transient=True, disable=not sys.stderr.isatty())
+        self._tasks: dict[str, progress.TaskID] = {}
+        self._shown: dict[str, int] = {}
+
+    def __enter__(self) -> Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, what: str, done: int, total: int) -> None:
+        if what not in self._tasks:
+            self._tasks[what] = self._progress.add_task(what, total=total or None)
+        if not total or done == total or (done - self._shown.get(what, 0)) * _STEPS >= total:
+            self._shown[what] = done
+            self._progress.update(self._tasks[what], completed=done)
+
+
 @contextmanager
 def bars() -> Iterator[Progress]:
-    """Show a progress bar for each phase if standard error is a terminal; remove the bars at the end."""
-    if not sys.stderr.isatty():
-        yield lambda what, done, total: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
-    with Bars(*columns, console=Console(stderr=True), transient=True) as shown:
-        tasks: dict[str, TaskID] = {}
-
-        def tell(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = shown.add_task(what, total=total)
-            shown.update(tasks[what], completed=done, total=total)
-
-        yield tell
+    """Show a progress bar in bytes for each phase."""
+    with Bars(progress.DownloadColumn(binary_units=True), progress.TimeRemainingColumn()) as shown:
+        yield shown.show
 
 
 def store_argument(command: _Command) -> _Command:

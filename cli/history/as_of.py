@@ -10,9 +10,8 @@ from ...base.clock import SystemClock
 from ...tools.history.history_view import HistoryView
 from ...tools.inspect.point_in_time import PointInTime, parse_point_in_time
 from ..common.local_directory import LocalDirectory
-from ..common.output import answering, remark
+from ..common.output import Bars, answering, remark
 from ..common.send_options import target_of, target_options
-from ..common.shown_rows import Bars
 from ..common.units import Finite
 from ..options.common_options import SELECTION, TARGET, GroupedCommand, connect_options, option, output_options
 from ..store.archives import archives_option

@@ -12,9 +12,8 @@ from ...base.texts import counted
 from ...tools.backup.restore_view import restore_view
 from ...tools.history.as_of import QueuesView, difference
 from ...tools.load.bulk_sender import BulkSender, OutgoingMessage
-from ..common.output import output
+from ..common.output import Bars, output
 from ..common.send_options import stoppable, tell_result, tell_sent
-from ..common.shown_rows import Bars
 from .as_of_output import SelectedQueues, show_difference, show_queues
 
 

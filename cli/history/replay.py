@@ -13,9 +13,8 @@ from ...tools.history.history_view import HistoryView
 from ...tools.inspect.point_in_time import PointInTime, parse_point_in_time
 from ...tools.load.bulk_sender import BulkSender
 from ...tools.load.replayed_messages import MAX_SPEED, ReplayedMessages
-from ..common.output import answering, output, remark
+from ..common.output import Bars, answering, output, remark
 from ..common.send_options import stoppable, target_of, target_options, tell_sent
-from ..common.shown_rows import Bars
 from ..common.units import Finite
 from ..options.common_options import output_options
 from ..options.connect import connect_options

@@ -17,8 +17,8 @@ from ...tools.history.trace import Event, MessageLifetime, find, lifetime_of, me
 from ...tools.inspect.point_in_time import time_words
 from ...tools.inspect.properties import Properties
 from ..common.csv_rows import columns_of, print_csv
-from ..common.output import answering, output, remark
-from ..common.shown_rows import Bars, console, line
+from ..common.output import Bars, answering, output, remark
+from ..common.shown_rows import console, line
 from ..options.common_options import output_options
 from ..options.connect import connect_options
 from ..options.subjects import INPUT, SELECTION, GroupedCommand, option

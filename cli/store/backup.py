@@ -7,23 +7,19 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
 
 from ...base.clock import SystemClock
 from ...base.texts import counted
 from ...tools.backup.backup import back_up
 from ...tools.backup.manifest import Manifest
 from ...tools.backup.restore import restore as run_restore
-from ...tools.inspect.journal_check import Progress
 from ..common.csv_rows import print_object
 from ..common.local_directory import LocalDirectory
-from ..common.signals import ENDING, replaced
+from ..common.output import bars
+from ..common.signals import status_of, terminable
 from ..options.common_options import output_options
 from ..options.connect import connect_options
 from ..options.subjects import TARGET, GroupedCommand
@@ -42,7 +38,7 @@ def backup(store: str, target: str, connect: str | None, catalog: str | None, ou
     `cairnmq dump` reads it. In a backup the wiring is always an SQLite file.
     """
     begun_s = time.monotonic()
-    with _interruptible("backup", target), _progress() as progress:
+    with _interruptible("backup", target), bars() as progress:
         made, messages = back_up(store, target, SystemClock(), progress, connect, catalog)
     _say("backup", target, made, messages, time.monotonic() - begun_s, output_format)
 
@@ -59,7 +55,7 @@ def restore(source: str, target: str, connect: str | None, catalog: str | None, 
     be empty; it may have any name.
     """
     begun_s = time.monotonic()
-    with _interruptible("restore", target), _progress() as progress:
+    with _interruptible("restore", target), bars() as progress:
         restored, messages, queues = run_restore(source, target, progress, connect, catalog)
     _say("restored", target, restored, messages, time.monotonic() - begun_s, output_format, queues=queues)
 
@@ -85,31 +81,9 @@ def _say(what: str, path: str, made: Manifest, messages: int, seconds: float, ou
 @contextmanager
 def _interruptible(what: str, target: str) -> Iterator[None]:
     """On Ctrl-C and SIGTERM remove the incomplete target, and exit with the status that a shell expects."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt(number)
-
-    with replaced(ENDING, lambda _: interrupt):
+    with terminable():
         try:
             yield
         except KeyboardInterrupt as error:
             print(f"cairnmq: {what} interrupted: {target} was not made", file=sys.stderr)
-            sys.exit(128 + int(error.args[0]))
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """Show a progress bar for each phase of a backup if standard error is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda what, done, total: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
-    with Bars(*columns, console=Console(stderr=True)) as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def tell(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done, total=total)
-
-        yield tell
+            sys.exit(status_of(error))

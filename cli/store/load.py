@@ -11,8 +11,8 @@ from ...base.texts import counted
 from ...tools.load.loader import load as run_load
 from ..common.csv_rows import print_object
 from ..common.local_directory import LocalDirectory
-from ..common.output import answering, remark
-from ..common.shown_rows import Bars, line
+from ..common.output import Bars, answering, remark
+from ..common.shown_rows import line
 from ..common.units import SIZE
 from ..options.common_options import output_options
 from ..options.subjects import INPUT, TARGET, GroupedCommand, option

@@ -18,8 +18,8 @@ from ...tools.repair.salvage_in_place import is_interrupted, salvage_in_place
 from ...tools.repair.salvage_report import LOST_STATUS, SalvageReport
 from ..common.csv_rows import print_csv
 from ..common.local_directory import LocalDirectory
-from ..common.output import answering, output, printable
-from ..common.shown_rows import Bars, console
+from ..common.output import Bars, answering, output, printable
+from ..common.shown_rows import console
 from ..options.common_options import output_options
 from ..options.confirmation import destructive, require_confirmation
 from ..options.connect import connect_options
