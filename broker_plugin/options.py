@@ -25,26 +25,10 @@ from .broker_exposition import QueueChoice
 from .traces import TraceOptions
 
 __all__ = [
-    "ArchiveLimits",
-    "AutoLink",
-    "BrokerOptions",
-    "ClientAddresses",
-    "ClusterOptions",
-    "ExportOptions",
-    "LinkRoute",
-    "QueueChoice",
-    "Quota",
-    "RouterOptions",
-    "RunTimeOptions",
-    "SidecarOptions",
-    "StoreOptions",
-    "Target",
-    "TraceOptions",
-    "TransactionLimits",
-    "parse_auto_link",
-    "parse_link_route",
-    "parse_target",
-]
+    "ArchiveLimits", "AutoLink", "BrokerOptions", "ClientAddresses", "ClusterOptions", "ExportOptions", "LinkRoute",
+    "QueueChoice", "Quota", "RouterOptions", "RunTimeOptions", "SidecarOptions", "StoreOptions", "Target",
+    "TraceOptions", "TransactionLimits", "parse_auto_link", "parse_link_route", "parse_target",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -88,15 +88,12 @@ class Call:
 
     def run(self, content: bytes, do: Callable[[Call], None]) -> None:
         """Read the request and have it done."""
-        try:
+
+        def begin() -> None:
             self.request = parse(content, self._asked.found)
             do(self)
-        except Refusal as refusal:
-            self.refuse(refusal.status, refusal.text)
-        except JournalError:
-            raise
-        except CairnError as error:
-            self.failed(error)
+
+        self.then(begin)()
 
     @property
     def is_abandoned(self) -> bool:
@@ -104,7 +101,7 @@ class Call:
         return not self._node.is_connected(self.link.connection)
 
     def then(self, do: Callable[..., None]) -> Callable[..., None]:
-        """Return *do* as a callback whose errors are answered as in `run`."""
+        """Return *do* as a callback whose errors are answers."""
 
         def later(*args: Any) -> None:
             try:
