@@ -89,7 +89,7 @@ class ForeignStore(JournalError):
 
 
 class MissingStore(ForeignStore, MissingPath):
-    """The directory of a store, archive or backup does not exist."""
+    """The directory of a store, archive or backup does not exist, or holds something else."""
 
 
 class StoreError(CairnError):

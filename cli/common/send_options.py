@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -19,6 +18,7 @@ from .csv_rows import print_object
 from .login_options import checked_url, login_of
 from .output import printable
 from .shown_rows import console, line
+from .signals import ENDING, Handler, replaced
 
 _Command = Callable[..., Any]
 
@@ -37,20 +37,16 @@ def target_of(url: str, user: str | None, ca: str | None) -> tuple[BrokerLogin, 
 @contextmanager
 def stoppable(sending: BulkSender) -> Iterator[None]:
     """Stop *sending* in order on Ctrl-C or SIGTERM, and report its progress. The second signal ends it immediately."""
-    before: dict[int, Any] = {}
-    numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        sending.interrupt()
-        signal.signal(number, before[number])
+    def made_of(before: Any) -> Handler:
+        def stop(number: int, frame: FrameType | None) -> None:
+            sending.interrupt()
+            signal.signal(number, before)
 
-    for number in numbers:
-        before[number] = signal.signal(number, stop)
-    try:
+        return stop
+
+    with replaced(ENDING, made_of):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def tell_result(name: str, fields: dict[str, object], output_format: str) -> bool:
@@ -88,7 +84,6 @@ def tell_sent(
         for at, why in sent.refused:
             out.print(f"{at}: {printable(why)}")
     if sent.failure:
-        print(f"cairnmq: {printable(sent.failure)}", file=sys.stderr)
-        raise NotWhole("sending", f"stopped; accepted: {counted(sent.accepted, 'message')}", go_on)
+        raise NotWhole("sending", f"{sent.failure}; accepted: {counted(sent.accepted, 'message')}", go_on)
     if not sent.is_complete:
         raise NotWhole("sending", "not all messages were accepted")

@@ -46,6 +46,9 @@ def broker_options(given: BrokerSettings) -> BrokerOptions:
     Raises `InvalidOption`, and another `CairnError` for a host name that is unknown at present.
     """
     router = _router_options(given)
+    if not given.container_id.isprintable():
+        place = f"--container-id {given.container_id!r}"
+        raise InvalidOption(place, "invalid UTF-8, or a character that can't be printed", "give a printable name")
     with invalid_options():
         targets = targets_of(given.connect_to, given.connect_to_password_file or "")
         link_routes = tuple(map(parse_link_route, given.link_route))

@@ -78,8 +78,7 @@ def console(
         http_host, tls_cert, tls_key or tls_cert, session_idle_s=session_timeout, **places,
     )  # fmt: skip
     sock = listening_socket(http_listen, http_port)
-    click.echo(f"web console at {url_of(options, sock)}")
-    serve(options, sock, lambda server: None)
+    serve(options, sock, lambda server: click.echo(f"web console at {url_of(options, sock)}"))
 
 
 def require_console(place: str) -> None:

@@ -19,6 +19,20 @@ MOST_NAMES = 10_000
 NAMES_AT_ONCE = 1000
 NO_FILE = "the broker has no users file: start it with --users-file"
 PASSWORD = Field("string", "The password.", required=True, most=1024)
+_ACCOUNTS = {
+    "type": "object",
+    "properties": {
+        "can_change": {"type": "boolean", "description": "Whether the session can add, change and remove users."},
+        "denial_reason": {"type": ["string", "null"], "description": "Why it cannot; null if it can."},
+    },
+    "required": ["can_change", "denial_reason"],
+}
+_USERS = {
+    "allOf": [
+        {"$ref": "#/components/schemas/List"},
+        {"type": "object", "properties": {"accounts": _ACCOUNTS}, "required": ["accounts"]},
+    ]
+}
 
 
 async def list_users(call: ApiCall) -> Any:
@@ -102,7 +116,7 @@ async def _asked(session: BrowserSession, operation: str, name: str, body: dict[
 
 USER_ENDPOINTS = (
     Endpoint(
-        "GET", "/users", "List users with connections, queues or an account", list_users, LIST_QUERY, result="list"
+        "GET", "/users", "List users with connections, queues or an account", list_users, LIST_QUERY, schema=_USERS
     ),
     Endpoint(
         "POST", "/users", "Add a user to the users file", create_user, status=201,

@@ -56,6 +56,7 @@ class MoveOperation:
             "Moves the messages that are on the queue at the start, or the first `count` of them, to the address `to`; "
             "`moved` is their number. A missing address is created on first use, or is status 404 with `create` false. "
             "`positions` selects up to 1000 messages instead; 409 for a replicated queue. "
+            "A `count` of 0 with `create` false only checks the request, and is not audited. "
             "Messages that the target does not accept, or that a consumer or a transaction holds, stay. "
             "Ends early if the requester's connection closes.",
             partial(self._move, of),
@@ -84,6 +85,7 @@ class MoveOperation:
         only(asked, "to", "count", "positions", "create")
         to, may_create = text(asked, "to"), flag(asked, "create", True)
         most = number(asked, "count", 1 << 62, 1 << 62)
+        call.is_change = most > 0 or may_create or "positions" in asked
         queue: Queue = of.wanted(call, RECEIVE)
         call.check_address(SEND, to)
         positions = positions_in(asked)

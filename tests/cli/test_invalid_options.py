@@ -50,7 +50,7 @@ OPTIONS = [
     f"{BROKER} --store sql --connect text", "users list --users-file text", "users add anna --users-file text",
     "users check --users-file loop", "ctl --ca text queues list", "console --ca text",
     "support-bundle --seconds 0 --metrics file:///etc/passwd --to bundle.tar.gz",
-    f"{BROKER} --failover-server '\udcff:5672'",
+    f"{BROKER} --failover-server '\udcff:5672'", f"{BROKER} --container-id 'a\udcff'",
     "users add 'an na' --users-file users", "ctl --timeout 1y queues list", "stat data --output xml",
 ]  # fmt: skip
 Call = Callable[[str], tuple[int, str]]
@@ -154,6 +154,17 @@ def test_check_accepts_files_that_exist(
         'metrics-token-file = "token"\nconnect-to = ["amqps://mq2?ca=ca.pem"]\n'
     )
     assert call("config check broker.toml") == (0, "")
+
+
+def test_console_without_its_certificate_is_not_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    missing = str(tmp_path / "nowhere")
+    monkeypatch.setattr(sys, "argv", ["cairnmq", "console", "--http-port", "0", "--tls-cert", missing])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capfd.readouterr()
+    assert (ended.value.code, out, err.count("\n"), missing in err) == (2, "", 1, True), err
 
 
 def fail(number: int) -> None:

@@ -26,7 +26,13 @@ def test_user_is_added_changed_and_removed(served: Served, root: ApiClient) -> N
     assert root.done("POST", "/users", {"name": "ben", "password": "first"}) == {"name": "ben"}
     assert names(root)["ben"]
     assert error_of(root.api("POST", "/users", {"name": "ben", "password": "again"})) == (409, "name")
-    assert root.get("/users")["accounts"] == {"can_change": True, "denial_reason": None}
+    users, described = root.get("/users"), root.get("/openapi.json")
+    assert users["accounts"] == {"can_change": True, "denial_reason": None}
+    answer = described["paths"]["/users"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    schemas = pytest.importorskip("jsonschema")
+    schemas.validate(users, {**answer, "components": described["components"]})
+    with pytest.raises(schemas.ValidationError, match="accounts"):
+        schemas.validate({**users, "accounts": {}}, {**answer, "components": described["components"]})
     assert "first" not in (served.directory / "users").read_text()
     ben = ApiClient(served.port)
     assert ben.login("ben", "first").status == 403, "the account is valid, and the rules deny management"

@@ -27,7 +27,7 @@ from crc32c import crc32c
 from msgspec import Struct
 
 from ...base.disk.real import RealDirectory
-from ...base.errors import ForeignStore
+from ...base.errors import ForeignStore, MissingStore
 from ...base.typed_json import decode_json
 from ...journal.format import log_mark as mark
 from ...store.contract.layout import JOURNAL_NAME, MANIFEST_NAME
@@ -84,9 +84,8 @@ def read(directory: RealDirectory) -> Manifest:
     """Return the manifest in *directory*. Raises `ForeignStore` without a valid manifest."""
     place = os.path.join(directory.path, MANIFEST_NAME)
     if MANIFEST_NAME not in directory.names():
-        raise ForeignStore(
-            directory.path, f"not a backup: {MANIFEST_NAME} is missing", "name what `cairnmq backup` made"
-        )
+        reason = f"not a backup: {MANIFEST_NAME} is missing"
+        raise MissingStore(directory.path, reason, "name what `cairnmq backup` made")
     file = directory.open(MANIFEST_NAME)
     try:
         data = file.read_at(0, min(file.size_bytes(), _MAX_BYTES))
@@ -95,11 +94,8 @@ def read(directory: RealDirectory) -> Manifest:
     try:
         version = decode_json(data, _Head).format
         if version != FORMAT:
-            raise ForeignStore(
-                place,
-                f"backup format {version} is newer than this program's {FORMAT}",
-                "use the CairnMQ version that wrote it",
-            )
+            reason = f"backup format {version} is newer than this program's {FORMAT}"
+            raise ForeignStore(place, reason, "use the CairnMQ version that wrote it")
         stored = decode_json(data, _Stored)
         UUID(stored.store_uuid)
     except ValueError as error:
