@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from socketserver import ThreadingMixIn
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
@@ -54,6 +54,7 @@ LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 MOST_TOKEN_BYTES = 4096
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 _NOT_HTTP = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\nThis port speaks HTTP, for metrics.\n"
+_OPEN_METRICS = "application/openmetrics-text"
 _PATHS = "paths: /metrics, /health, /ready\n"
 
 
@@ -177,6 +178,18 @@ class _Handler(WSGIRequestHandler):
         """Log nothing for scrapes."""
 
 
+class _Page(NamedTuple):
+    begun_s: float
+    head: tuple[str, list[tuple[str, str]]]
+    body: list[bytes]
+
+
+def _format_of(asked: dict[str, Any]) -> tuple[str, str]:
+    """Return the headers that select the page for a request: other texts of clients must not require other pages."""
+    accept = _OPEN_METRICS if _OPEN_METRICS in asked.get("HTTP_ACCEPT", "") else ""
+    return accept, "gzip" if "gzip" in asked.get("HTTP_ACCEPT_ENCODING", "") else ""
+
+
 class _SharedPages:
     """Pages of metrics, one rendered at a time: requests that wait meanwhile share the next page of their format.
 
@@ -188,12 +201,11 @@ class _SharedPages:
         """*render*: the WSGI application that renders a page."""
         self._render = render
         self._lock = threading.Lock()
-        self._format: tuple[str, ...] = ()
-        """The format of the latest page."""
-        self._begun_s = self._rested_s = 0.0
-        """The time at which the latest page was begun, and the time at which the next one may be."""
+        self._latest: dict[tuple[str, str], _Page] = {}
+        """By format, of which there are four."""
+        self._rested_s = 0.0
+        """The time at which the next page may be begun."""
         self._head: tuple[str, list[tuple[str, str]]] = ("", [])
-        self._body: list[bytes] = []
         self._slots = threading.BoundedSemaphore(MOST_PAGES)
 
     def answer(self, asked: dict[str, Any], start: StartResponse) -> Iterable[bytes]:
@@ -208,18 +220,22 @@ class _SharedPages:
 
     def _body_for(self, asked: dict[str, Any], start: StartResponse) -> list[bytes]:
         asked_s = monotonic()
-        format = tuple(asked.get(name, "") for name in ("HTTP_ACCEPT", "HTTP_ACCEPT_ENCODING", "QUERY_STRING"))
+        format = _format_of(asked)
         with self._lock:
-            if self._format != format or self._begun_s < asked_s:
-                sleep(max(0.0, self._rested_s - monotonic()))
-                self._begun_s, self._format = monotonic(), ()  # a page that fails is shared by no request
-                self._body = list(self._render({**asked, "REQUEST_METHOD": "GET"}, self._start))
-                self._head[1].append(("Content-Length", str(sum(map(len, self._body)))))
-                self._rested_s = monotonic() + REST * (monotonic() - self._begun_s)
-                self._format = format
-            head, body = self._head, self._body
-        start(*head)
-        return body
+            page = self._latest.get(format)
+            if page is None or page.begun_s < asked_s:
+                page = self._latest[format] = self._rendered(*format)
+        start(*page.head)
+        return page.body
+
+    def _rendered(self, accept: str, encoding: str) -> _Page:
+        sleep(max(0.0, self._rested_s - monotonic()))
+        begun_s = monotonic()
+        asked = {"REQUEST_METHOD": "GET", "PATH_INFO": "", "HTTP_ACCEPT": accept, "HTTP_ACCEPT_ENCODING": encoding}
+        body = list(self._render(asked, self._start))
+        self._head[1].append(("Content-Length", str(sum(map(len, body)))))
+        self._rested_s = monotonic() + REST * (monotonic() - begun_s)
+        return _Page(begun_s, self._head, body)
 
     def _start(self, status: str, headers: list[tuple[str, str]]) -> None:
         self._head = status, headers
@@ -259,11 +275,8 @@ class MetricsServer:
             self._server = make_server(host, port, self._answer, server, _Handler)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-            raise CairnError(
-                f"metrics on {host}:{port}",
-                f"can't listen: {reason}",
-                "choose another --metrics-port or --metrics-listen",
-            ) from error
+            remedy = "choose another --metrics-port or --metrics-listen"
+            raise CairnError(f"metrics on {host}:{port}", f"can't listen: {reason}", remedy) from error
         self._hosts: tuple[str, ...] = ()
         if ipaddress.ip_address(str(self._server.server_address[0])).is_loopback:
             self._hosts = (*LOOPBACK_HOSTS, f"[{host}]" if ":" in host else host.lower())

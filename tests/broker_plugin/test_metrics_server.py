@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from itertools import count
@@ -28,6 +28,7 @@ from cairnmq.base.errors import CairnError
 from cairnmq.broker_plugin import metrics_server
 from cairnmq.broker_plugin.health import Health
 from cairnmq.broker_plugin.metrics_server import MetricsServer
+from tests.conftest import Tell
 from tests.harness.process import DEADLINE_S, BrokerProcess, broker
 from tests.harness.security.quotas import wait_until
 
@@ -104,10 +105,10 @@ class HeldPage:
         yield GaugeMetricFamily("held", "A page.", 1)
 
 
-def request_page(port: int, query: str = "", method: str = "GET") -> socket.socket:
+def request_page(port: int, query: str = "", method: str = "GET", headers: Sequence[str] = ()) -> socket.socket:
     """A connection with a complete request for metrics, whose response is not read."""
     sock = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
-    sock.sendall(f"{method} /metrics{query} HTTP/1.0\r\n\r\n".encode())
+    sock.sendall("\r\n".join((f"{method} /metrics{query} HTTP/1.0", *headers, "", "")).encode())
     return sock
 
 
@@ -195,8 +196,8 @@ def test_response_that_is_not_read_logs_no_traceback(
     assert capfd.readouterr().err == ""
 
 
-class FailingPage(HeldPage):
-    """Numbered pages: the first one is held, the second one fails."""
+class NumberedPage(HeldPage):
+    """Numbered pages: the first one is held."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -206,9 +207,44 @@ class FailingPage(HeldPage):
         self.count += 1
         number = self.count
         yield from super().collect()
-        if number == 2:
-            raise ValueError("the test has this page fail")
         yield GaugeMetricFamily("pages", "The number of the page.", number)
+
+
+def test_requests_that_differ_share_the_pages_of_four_formats(monkeypatch: pytest.MonkeyPatch, tell: Tell) -> None:
+    """Query strings and headers that no two requests share do not delay the scrape of another client."""
+    monkeypatch.setattr(metrics_server, "REST", 0)
+    monkeypatch.setattr(metrics_server, "MOST_REQUESTS", 1000)  # no request is closed while it is read
+    page, server = NumberedPage(), MetricsServer("127.0.0.1", 0, Health())
+    server.show(page)
+    try:
+        port = port_of(server)
+        requests = [request_page(port)]
+        assert page.begun.wait(DEADLINE_S)
+        for number in range(1, metrics_server.MOST_PAGES):
+            accept = "application/openmetrics-text" if number % 2 else "text/plain"
+            encoding = "gzip" if number & 2 else "br"
+            headers = f"Accept: {accept}; q=0.{number}", f"Accept-Encoding: {encoding};q=0.{number}"
+            requests.append(request_page(port, f"?name[]=any&number={number}", headers=headers))
+        wait_until(lambda: not server._pages._slots._value)
+        page.released.set()
+        found = [read_all(sock) for sock in requests]
+    finally:
+        page.released.set()
+        server.stop()
+    assert all(one.startswith(b"HTTP/1.0 200 OK\r\n") for one in found)
+    kinds = [(b"openmetrics-text" in one, b"Content-Encoding: gzip" in one) for one in found]
+    assert kinds == [(bool(number % 2), bool(number & 2)) for number in range(metrics_server.MOST_PAGES)]
+    tell(f"{page.count} pages for {metrics_server.MOST_PAGES} requests that differ")
+    assert page.count <= 8, "the first page, one of each format, and those for requests that were not yet waiting"
+
+
+class FailingPage(NumberedPage):
+    """Numbered pages: the second one fails."""
+
+    def collect(self) -> Iterator[Metric]:
+        yield from super().collect()
+        if self.count == 2:
+            raise ValueError("the test has this page fail")
 
 
 def test_page_that_fails_is_no_response_to_others(
