@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from click.shell_completion import CompletionItem
 from ..base.errors import CairnError
 from ..base.printable import printable
 from ..base.private_files import tighten_umask
+from . import end_at_once
 from .common.signals import status_of
 from .common.standard_streams import open_missing_streams, written_output
 from .common.statuses import UNREADABLE, error_status
@@ -124,6 +126,8 @@ class LazyGroup(CommonGroup):
         if cmd_name not in COMMANDS:
             return None
         first, *_ = [import_module(f".{name}", __package__) for name in COMMANDS[cmd_name].modules]
+        if signal.getsignal(signal.SIGINT) is end_at_once:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # commands clean up
         found = getattr(first, cmd_name.replace("-", "_"))
         assert isinstance(found, click.Command)
         with_color(found)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 from statistics import median
 
 import click
@@ -13,6 +15,8 @@ import pytest
 from cairnmq.cli.main import COMMANDS, cairnmq
 from tests.conftest import Tell
 from tests.harness.process import CAIRNMQ, DEADLINE_S
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 
 CHEAP = [["--version"], ["--help"], ["ctl", "--help"], ["users", "--help"], ["completion", "bash"]]
 HEAVY = [
@@ -66,6 +70,33 @@ def test_an_unknown_command_is_refused() -> None:
     )  # fmt: skip
     assert done.returncode == 2
     assert "No such command 'brokr'. Did you mean 'broker'?" in done.stderr
+
+
+@pytest.mark.parametrize("disposition", ["default_int_handler", "SIG_IGN"])
+@pytest.mark.parametrize("module", ["cairnmq.cli.main", "click", "rich.console", "cairnmq.cli.store.verify"])
+def test_ctrl_c_before_the_command_exits_with_130_unless_it_is_ignored(module: str, disposition: str) -> None:
+    """The call is that of the installed script; an import that catches every exception does not prevent the end."""
+    place, _, function = PROJECT["scripts"]["cairnmq"].partition(":")
+    program = (
+        "import contextlib, os, signal, sys\n"
+        f"signal.signal(signal.SIGINT, signal.{disposition})\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            with contextlib.suppress(BaseException):\n"
+        "                os.kill(os.getpid(), signal.SIGINT)\n"
+        "                for _ in range(1000): pass\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        f"from {place} import {function}\n"
+        f"{function}()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "verify", "--help"], capture_output=True, text=True, timeout=DEADLINE_S
+    )
+    if disposition == "SIG_IGN":
+        assert (done.returncode, done.stderr) == (0, "")
+    else:
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", "cairnmq: interrupted\n")
 
 
 @pytest.mark.parametrize("arguments", [["verify", "x"], ["verify", "--help"]], ids=" ".join)
