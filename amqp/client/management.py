@@ -11,10 +11,12 @@ from ..codec import decode, encode, sections
 from ..codec.primitives import Malformed
 from ..frames import performatives as p
 from .links import Receiver, Sender
+from .login import BrokerLogin
 from .loop import Loop
-from .wire import Wire
+from .wire import LinkRefused, Wire
 
 ADDRESS = "$management"
+NOT_FOUND = 404
 _CREDIT = 1000
 _BODY = 0x77
 
@@ -75,6 +77,25 @@ class Management:
             return Answer(int(found["statusCode"]), str(found["statusDescription"]), content)
         except (Malformed, KeyError, ValueError) as error:
             raise BrokerError(ADDRESS, f"the answer can't be decoded: {error}") from error
+
+
+def require_node(where: BrokerLogin, container_id: str, address: str) -> None:
+    """Raise `BrokerError` if no queue or exchange has *address*. Nodes that the user may not monitor count as existing.
+    """
+    wire = Wire(where, container_id)
+    try:
+        loop = Loop()
+        loop.add(wire, [])
+        management = Management(wire, loop)
+        name = address.removeprefix("queue://")
+        nodes = {("queue", name), ("exchange", name), ("exchange", name.partition("/")[0] or name)}
+        asked = ({"operation": "READ", "type": type, "name": name} for type, name in nodes)
+        if not name.startswith("topic://") and all(management.ask(one).status == NOT_FOUND for one in asked):
+            raise BrokerError(address, "there is no such queue or exchange", "create it first, or permit its creation")
+    except LinkRefused:
+        pass  # by access rules: the user may not use management
+    finally:
+        wire.close()
 
 
 def _refusal(outcome: list[Any]) -> str:

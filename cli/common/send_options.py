@@ -14,6 +14,7 @@ from ...base.errors import NotWhole
 from ...base.texts import counted
 from ...tools.load.bulk_sender import BulkSender, SendResult
 from ..options.common_options import ca_option, user_option
+from ..options.subjects import TARGET, option
 from .csv_rows import print_object
 from .login_options import checked_url, login_of
 from .output import printable
@@ -24,14 +25,15 @@ _Command = Callable[..., Any]
 
 
 def target_options(command: _Command) -> _Command:
-    """--user and --ca."""
-    return user_option(ca_option(command))
+    """--create, --user and --ca."""
+    text = "Create the queue that the URL ends in if it does not exist."
+    return option(TARGET, "--create", "may_create", is_flag=True, help=text)(user_option(ca_option(command)))
 
 
-def target_of(url: str, user: str | None, ca: str | None) -> tuple[BrokerLogin, str]:
-    """Return the broker in *url*, and the address at its end, if any."""
-    _, parts = checked_url(url)
-    return login_of(url, user, ca), unquote(parts.path.removeprefix("/"))
+def target_of(url: str, user: str | None, ca: str | None, *, may_create: bool) -> tuple[BrokerLogin, str, str]:
+    """Return the broker in *url*, and the address at its end, if any; again, if that must exist, else empty."""
+    address = unquote(checked_url(url)[1].path.removeprefix("/"))
+    return login_of(url, user, ca), address, "" if may_create else address
 
 
 @contextmanager

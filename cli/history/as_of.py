@@ -44,7 +44,7 @@ _CHANGES_SHOWN = 20
 def as_of(
     arguments: tuple[str, ...], archives: tuple[str, ...], queues: tuple[str, ...], count: int | None,
     diff: tuple[str, str] | None, partial: bool, target: str | None, resend: str | None, rate: float | None, skip: int,
-    user: str | None, ca: str | None, connect: str | None, catalog: str | None, output_format: str,
+    may_create: bool, user: str | None, ca: str | None, connect: str | None, catalog: str | None, output_format: str,
 ) -> int:  # fmt: skip
     """Show the contents of queues at a point in time.
 
@@ -61,7 +61,7 @@ def as_of(
     if diff and (target or resend):
         raise click.UsageError("--diff compares two points in time: --restore and --resend take one")
     moments = _points_in_time(diff or arguments[-1:])
-    sending = target_of(resend, user, ca) if resend else None
+    sending = target_of(resend, user, ca, may_create=may_create) if resend else None
     is_table = output_format == "table"
     count_shown = _count_shown(count, is_diff=diff is not None, is_copied=bool(target or resend), is_table=is_table)
     with HistoryView(paths, connect, catalog) as past:

@@ -57,11 +57,11 @@ class FoundViews(NamedTuple):
             if not tell_result("restored", fields, self.output_format):
                 print(f"restored {counted(messages, 'message')} to {target}")
 
-    def resend(self, broker: BrokerLogin, address: str, rate: float | None, skip: int) -> None:
-        """Send the messages to *broker*, and report that."""
+    def resend(self, broker: BrokerLogin, address: str, required: str, rate: float | None, skip: int) -> None:
+        """Send the messages to *broker*, and report that. *required*: an address that must exist, if any."""
         messages = self._outgoing(address, rate, skip)
         with Bars() as bars:
-            run = BulkSender(broker, messages, lambda done: bars.show("sending", done, 0))
+            run = BulkSender(broker, messages, lambda done: bars.show("sending", done, 0), required)
             with stoppable(run):
                 sent = run.run()
         with output(lambda: self.status if sent.is_complete else 1):

@@ -61,15 +61,15 @@ class _Speed(click.ParamType[float]):
 def replay(
     paths: tuple[str, ...], archives: tuple[str, ...], url: str, speed: float, rate: float | None, from_lsn: str | None,
     to_lsn: str | None, from_time: str | None, to_time: str | None, queues: tuple[str, ...], count: int | None,
-    user: str | None, ca: str | None, connect: str | None, catalog: str | None, output_format: str,
+    may_create: bool, user: str | None, ca: str | None, connect: str | None, catalog: str | None, output_format: str,
 ) -> int:  # fmt: skip
     """Send the messages that arrived in a journal to a broker again, byte for byte and in order, at a chosen speed.
 
     A message is sent once for each queue that it was enqueued on. Messages of transactions that were not committed are
     left out, and so are internal queues (their names begin with $) unless --queue names them. Each message is
-    confirmed. The broker creates missing queues as for other clients (its --auto-create). Ctrl-C ends the replay and
-    prints the --from-lsn that continues it. A replay does not delay a running broker: for a slow replay, keep an
-    archive (--archive-dir).
+    confirmed. An address in the URL must be that of a queue or an exchange, unless --create is given; missing queues
+    are created as for other clients (--auto-create of the broker). Ctrl-C ends the replay and prints the --from-lsn
+    that continues it. A replay does not delay a running broker: for a slow replay, keep an archive (--archive-dir).
 
     The exit status is 0 if all selected messages were accepted, 1 if some were not, and 2 if there is no log or the
     command is wrong.
@@ -81,7 +81,7 @@ def replay(
     now_us = SystemClock().wall_us()
     begin = _moment(from_lsn, from_time, now_us)
     end = _moment(to_lsn, to_time, now_us)
-    target, address = target_of(url, user, ca)
+    target, address, required = target_of(url, user, ca, may_create=may_create)
     with HistoryView([*paths, *archives], connect, catalog, holds=False) as past:
         ids = queue_ids_named(queues, past.queue_names, "--queue {}")
         history = past.history
@@ -92,7 +92,7 @@ def replay(
         )
         try:
             with Bars() as bars:
-                run = BulkSender(target, iter(messages), lambda done: bars.show("replaying", done, 0))
+                run = BulkSender(target, iter(messages), lambda done: bars.show("replaying", done, 0), required)
                 with stoppable(run):
                     sent = run.run()
         finally:

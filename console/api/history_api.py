@@ -105,6 +105,7 @@ class HistoryApi:
                     "queue": Field("string", "The queue.", required=True),
                     "target": Field("string", "The address to send them to.", required=True),
                     "count": Field("integer", "The most messages.", default=10_000, least=1, most=MOST_REPLAYED),
+                    "create": Field("boolean", "Create the target on first use.", default=False),
                 },
             ),
             Endpoint(

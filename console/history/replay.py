@@ -34,7 +34,8 @@ def replay(asked: Mapping[str, Any]) -> Any:
         wanted = queues_named(past, asked["queue"])
         messages = ReplayedMessages(past, first, end, wanted, asked["target"], rate=RATE_PER_S, count=asked["count"])
         try:
-            sent = _send(BulkSender(BrokerLogin(**asked["login"]), iter(messages), lambda done: None))
+            required = "" if asked["create"] else asked["target"]
+            sent = _send(BulkSender(BrokerLogin(**asked["login"]), iter(messages), lambda done: None, required))
         finally:
             messages.close()
         if sent.failure and not sent.outcomes:

@@ -7,13 +7,27 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import pytest
 from proton import Message
 
+from cairnmq.amqp.client.login import BrokerLogin
+from cairnmq.amqp.client.management import require_node
+from cairnmq.base.errors import BrokerError
 from tests.harness.clients.peers import Peer
-from tests.harness.process import CAIRNMQ, DEADLINE_S, broker
+from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker with the queue `orders`."""
+    with broker(tmp_path_factory.mktemp("broker") / "store") as started:
+        cairnmq("ctl", "--url", f"127.0.0.1:{started.port}", "queues", "create", "orders")
+        yield started
 
 
 def cairnmq(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
@@ -76,7 +90,13 @@ def test_arrivals_come_again(tmp_path: Path) -> None:
         *found, _ = map(json.loads, lines)
         third = found[1]["lsn"]  # of those that are one record: the fourth message
         again = ("replay", tmp_path / "one", "--to", f"{to}/elsewhere", "--queue", "orders", "--from-lsn", third)
-        cairnmq(*again, "--count", "2", "--rate", "1000")
+        resend_again = ("as-of", tmp_path / "one", "end", "--resend", f"{to}/elsewhere")
+        refusal = "cairnmq: sending: elsewhere: there is no such queue or exchange; create it first, or permit its "
+        for refused in (cairnmq(*again, status=1), cairnmq(*resend_again, status=1)):
+            assert refused.stderr == f"{refusal}creation; accepted: 0 messages\n"
+        queues = cairnmq("ctl", "--url", f"127.0.0.1:{two.port}", "queues", "list", "--json").stdout
+        assert "elsewhere" not in queues
+        cairnmq(*again, "--create", "--count", "2", "--rate", "1000")
         assert bare(taken(two.port, "elsewhere", 2)) == expected[3:5]
         # what was taken since is there as of the moment before, and can be sent again
         moment = found[-1]["lsn"] + 1
@@ -84,6 +104,25 @@ def test_arrivals_come_again(tmp_path: Path) -> None:
         told = json.loads(cairnmq(*resend, "--skip", 1).stdout.splitlines()[-1])["sent"]
         assert told["accepted"] == 5
         assert bare(taken(two.port, "orders", 5)) == expected[1:]
+
+
+@pytest.mark.parametrize(
+    ("address", "exists"),
+    [
+        ("orders", True), ("queue://orders", True), ("amq.topic", True), ("amq.topic/a.b", True), ("topic://any", True),
+        ("order", False), ("queue://order", False), ("amq.topics/a.b", False), ("/orders", False),
+    ],
+)  # fmt: skip
+def test_node_that_is_required(running: BrokerProcess, address: str, exists: bool) -> None:
+    expected = nullcontext() if exists else pytest.raises(BrokerError, match="there is no such queue or exchange")
+    with expected:
+        require_node(BrokerLogin(port=running.port), "test", address)
+
+
+def test_node_is_not_required_of_a_user_without_management(tmp_path: Path) -> None:
+    (tmp_path / "rules").write_text('[[rules]]\nwho = ["*"]\nmay = ["connect", "send", "create"]\non = ["order*"]\n')
+    with broker(tmp_path / "store", "--acl-file", str(tmp_path / "rules")) as started:
+        require_node(BrokerLogin(port=started.port), "test", "orders")
 
 
 def test_an_interrupted_replay_goes_on_where_it_says(tmp_path: Path) -> None:
@@ -130,7 +169,7 @@ def test_a_broker_that_goes_away_or_refuses(tmp_path: Path) -> None:
         command = ["replay", str(tmp_path / "one"), "--to"]
         with broker(tmp_path / "two") as two:
             url = f"amqp://127.0.0.1:{two.port}"
-            refused = cairnmq(*command, f"{url}/$management/nothing", "--speed", "max", status=1)
+            refused = cairnmq(*command, f"{url}/$management/nothing", "--create", "--speed", "max", status=1)
             assert "the broker refuses it" in refused.stderr
             running = subprocess.Popen(
                 [CAIRNMQ, *command, url, "--rate", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -247,6 +247,13 @@ def test_replay_sends_the_messages_of_a_range_again(root: ApiClient, queue: str)
     found = root.done("POST", "/history/replay", {**asked, "from": str(begin), "count": 1})
     assert (found["sent"], found["complete"]) == (1, False)
     assert root.done("POST", "/history/replay", {**asked, "from": found["next"]})["sent"] == 2
+    misspelled = {**asked, "target": "replaid"}
+    refused = root.api("POST", "/history/replay", misspelled)
+    assert refused.status == 409
+    assert "replaid: there is no such queue or exchange" in refused.value["error"]["text"]
+    assert root.api("GET", "/queues/replaid").status == 404
+    assert root.done("POST", "/history/replay", {**misspelled, "create": True})["sent"] == 3
+    root.done("DELETE", "/queues/replaid")
     root.done("DELETE", "/queues/replayed")
 
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from ...amqp.client.links import Outgoing as OutgoingLink
 from ...amqp.client.login import BrokerLogin
 from ...amqp.client.loop import Loop
+from ...amqp.client.management import require_node
 from ...amqp.client.wire import LinkRefused, Wire, outcome_of
 from ...amqp.codec.types import Described, Ubyte, Uint
 from ...amqp.frames import performatives as p
@@ -125,12 +126,15 @@ class _AddressLink(OutgoingLink):
 class BulkSender:
     """One run. `run` returns when all messages have an outcome, or an error has ended it."""
 
-    def __init__(self, where: BrokerLogin, source: Iterator[OutgoingMessage], tell: Callable[[int], None]) -> None:
-        """*tell* gets, now and then, how many have an outcome."""
+    def __init__(
+        self, where: BrokerLogin, source: Iterator[OutgoingMessage], tell: Callable[[int], None], required: str = ""
+    ) -> None:
+        """*tell* gets, now and then, how many have an outcome. *required*: an address that must exist, if any."""
         self.result = SendResult()
         self._where = where
         self._source = source
         self._tell = tell
+        self._required = required
         self._next: OutgoingMessage | None = None
         self._frames: deque[bytes] = deque()
         """The frames of the message that is being sent and that did not fit into the window of the session yet."""
@@ -143,8 +147,11 @@ class BulkSender:
         self._begun_s = self._heard_s = monotonic()
 
     def run(self) -> SendResult:
+        name = f"cairnmq-sending@{gethostname()}-{getpid()}"
         try:
-            self._run()
+            if self._required:
+                require_node(self._where, name, self._required)
+            self._run(name)
         except LinkRefused as error:
             self._fail(f"{error.address}: the broker refuses it: {error.reason}")
         except BrokerError as error:
@@ -190,8 +197,7 @@ class BulkSender:
             self._begin(wire, link, message)
         return 0
 
-    def _run(self) -> None:
-        name = f"cairnmq-sending@{gethostname()}-{getpid()}"
+    def _run(self, name: str) -> None:
         wire = self._wire = Wire(self._where, name)
         loop = Loop()
         loop.add(wire, [self])

@@ -107,7 +107,8 @@ function explorer(view, range) {
   function askReplay() {
     const { close } = dialog("Replay a range", () => [h("p", {}, `${describe(points[0])} to ${describe(points[1])}`), form({
       label: "Replay", cancel: () => close(), fields: [
-        { name: "queue", label: "Messages of the queue", value: queue, required: true }, { name: "target", label: "To the address", required: true, help: "Replay into a queue of its own first if consumers are active." }],
+        { name: "queue", label: "Messages of the queue", value: queue, required: true }, { name: "target", label: "To the address", required: true, help: "Replay into a queue of its own first if consumers are active." },
+        { name: "create", label: "Create the queue if it does not exist", type: "checkbox" }],
       submit: async (entered) => {
         const { sent } = await view.api.post("/history/replay", { from: points[0], to: points[1], ...entered });
         close();
