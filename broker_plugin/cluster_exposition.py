@@ -207,6 +207,7 @@ class ClusterType(One):
                     "waiting-events", "number", "Events that a majority has not acknowledged.",
                     lambda _: core.commits.backlog,
                 ),
+                Attribute("lag-bytes", "number", "Received events not on its disk yet.", lambda _: core.flow.lag_bytes),
                 Attribute(
                     "unfinished", "number", "Queues that are not complete on this member.",
                     lambda _: core.receiver.unfinished,

@@ -1,7 +1,7 @@
 // The cluster and the federation: members, leaders, synchronization and lag.
 
 import { h } from "../dom.js";
-import { amount, count, duration, text, time } from "../format.js";
+import { amount, bytes, count, duration, text, time } from "../format.js";
 import { badge, facts, noteBox, panel } from "../parts/basics.js";
 import { region } from "../parts/region.js";
 import { local, table } from "../parts/table.js";
@@ -42,22 +42,25 @@ function cluster(data) {
   const extra = keys.filter((key) => !COLUMNS.some(([known]) => known === key)).map((key) => [key, labelOf(key)]);
   const columns = [...COLUMNS.filter(([key]) => keys.includes(key)), ...extra].filter(([key]) => members.some((one) => one[key] !== "" && one[key] !== null && one[key] !== undefined));
   return h("div", { class: "stack" }, data.missing > 0 && noteBox("warn", `${amount(data.missing, "member")} ${data.missing === 1 ? "does" : "do"} not respond.`),
-    facts(Object.entries(data).filter(([key, value]) => FACTS[key] && value !== null && value !== "").map(([key, value]) => [FACTS[key], cell(key, value)])),
+    facts(FACTS.filter(([key]) => key in data).map(([key, label]) => [label, cell(key, data[key])])),
     h("div", { class: "table-frame" }, h("table", { class: "table", role: "table", "aria-label": "Members" },
       h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map(([, label]) => h("th", { scope: "col", role: "columnheader" }, label || h("span", { class: "visually-hidden" }, "Role"))))),
       h("tbody", { role: "rowgroup" }, members.map((one) => h("tr", { role: "row" },
         columns.map(([key, label], number) => h("td", { class: number ? null : "main-cell", role: "cell", data: { label } }, cell(key, one[key])))))))));
 }
 
-const FACTS = { cluster: "Cluster", state: "State", size: "Size", view: "View", quorum: "Quorum" };
+const FACTS = [["cluster", "Cluster"], ["serving", "This member serves clients"], ["connected", "Connected members"], ["needed", "Majority"],
+  ["queues", "Replicated queues"], ["unfinished", "Incomplete queues"], ["waiting-events", "Events without a majority"], ["lag-bytes", "Lag of this member"]];
 const labelOf = (key) => { const words = key.replaceAll(/[_-]/g, " "); return words[0].toUpperCase() + words.slice(1); };
 
 function cell(key, value) {
   if (key === "state") return stateBadge(value);
   if (key === "this-one") return value ? badge("this broker", "info") : "";
   if (key === "leader-of") return amount(value, "queue");
+  if (key === "process" && !value) return "";  // not connected
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (Array.isArray(value)) return h("span", {}, value.map((one, place) => [place ? ", " : "", h("a", { href: to`/queues/${String(one)}` }, String(one))]));
+  if (key === "lag-bytes") return bytes(value);
   if (/(-ms|_ms)$/.test(key)) return duration(value / 1000);
   if (/time$|^since$/.test(key)) return time(value);
   return typeof value === "number" && key !== "process" && key !== "node" ? count(value) : text(value);
