@@ -1,4 +1,7 @@
-"""Takes the screenshots of the console for the documentation: `python -m tests.console.screenshots`."""
+"""Takes the screenshots of the console for the documentation: `python -m tests.console.screenshots`.
+
+That of the cluster needs root and corosync.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pathlib import Path
 
 from tests.harness.console import picture
 from tests.harness.console.chromium import DESKTOP, PHONE, ConsolePage, chromium
+from tests.harness.console.cluster_site import cluster_site
 from tests.harness.console.shop import Shop
 from tests.harness.console.site import filled
 
@@ -48,6 +52,18 @@ def main() -> None:
             console = ConsolePage(browser, shop.url, width, scheme).sign_in().open(*address, query=query)
             take(console, IMAGES / f"console-{name}.png")
             console.close()
+    take_cluster()
+
+
+def take_cluster() -> None:
+    """Write the page of a cluster, one of whose members was stopped."""
+    with tempfile.TemporaryDirectory() as place, cluster_site(Path(place)) as site, site.browser(1) as browser:
+        site.fill()
+        site.scenario.brokers[3].stop()
+        console = ConsolePage(browser, site.url(1)).sign_in("", "").open("cluster")
+        console.wait_for_text("1 member does not respond.")
+        take(console, IMAGES / "console-cluster.png")
+        console.close()
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.client import HTTPException
 from pathlib import Path
 
@@ -95,11 +95,15 @@ class ClientProcess:
 class RealScenario:
     """One run."""
 
-    def __init__(self, lab: Lab, seed: int, directory: Path, faults_s: float = 12.0) -> None:
+    def __init__(
+        self, lab: Lab, seed: int, directory: Path, faults_s: float = 12.0, options: Sequence[str] = ()
+    ) -> None:
+        """*options*: more options of each broker."""
         self.lab = lab
         self.seed = seed
         self.directory = directory
         self.faults_s = faults_s
+        self.options = options
         self.random = random.Random(seed)
         self.brokers: dict[int, BrokerProcess] = {}
         self.clients: list[ClientProcess] = []
@@ -197,7 +201,7 @@ class RealScenario:
             self.directory / f"store{node}",
             "--listen", address(node), "--port", str(PORT), "--anonymous", "--anonymous", "--idle-timeout", "5",
             "--metrics-port", str(METRICS), "--cluster-name", f"s{self.seed}",
-            "--cluster-silence", str(silence_s),
+            "--cluster-silence", str(silence_s), *self.options,
             within=lambda command: self.lab.command(node, command), preexec=end_with_parent,
         )  # fmt: skip
 
@@ -398,10 +402,10 @@ def three_node_lab(directory: Path) -> Iterator[Lab]:
 
 
 @contextlib.contextmanager
-def real_scenario(directory: Path) -> Iterator[RealScenario]:
-    """Of three members that serve; it is ended at the end."""
+def real_scenario(directory: Path, *options: str) -> Iterator[RealScenario]:
+    """Of three members that serve; it is ended at the end. *options*: more options of each broker."""
     with three_node_lab(directory / "lab") as lab:
-        scenario = RealScenario(lab, 1, directory)
+        scenario = RealScenario(lab, 1, directory, options=options)
         try:
             for node in lab.nodes:
                 scenario.start_broker(node)
