@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
 from ...amqp.ports import SETTLED, Delivery, Fragment, TerminalEnd
+from ...base.callbacks import ignore
 from ..kernel.commit_queue import Shown
 from ..kernel.memory_budget import ENTRY_BYTES, NO_MEMORY
 from ..messages.message_times import stamped, tells_times
@@ -257,7 +258,8 @@ class Enqueuer:
         refused: Callable[[], None] = partial(self.reject_gone, [*checked.confirmed, *checked.unwanted], gone)
         others = tuple(own(queues))
         if others:  # the last of the two answers
-            answer = refused = once_more(answer)
+            answers: list[Callable[[], None]] = [answer, ignore]
+            answer = refused = lambda: answers.pop()()
             lasting = tuple([queue for queue in others if queue.queue_id])
             self._keep(others, lasting, checked, now_us, answer)
         self._members.enqueue(ordered, Kept(checked.kept, checked.timed), answer, refused)
@@ -385,16 +387,3 @@ class Enqueuer:
         """Reject deliveries for which a resource has no room."""
         credit = self._credit(queues, len(deliveries))
         self.reject(deliveries, credit, "amqp:resource-limit-exceeded", why)
-
-
-def once_more(then: Callable[[], None]) -> Callable[[], None]:
-    """Return a callback that runs *then* when it is called for the second time."""
-    calls = 0
-
-    def called() -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 2:
-            then()
-
-    return called
