@@ -204,19 +204,25 @@ class TransferReceiver:
             self._ask(PhaseEvent.WIPED)
 
     def _change_all(self, changes: list[dict[str, Any]], then: Callable[[], None]) -> None:
-        """Applies *changes* in sequence, and then calls *then*."""
-        if not changes:
-            self._inbox.resume()
-            then()
-            return
+        """Applies *changes* in sequence, and then calls *then*. Thousands of them may be answered at once."""
+        left, answers = iter(changes), list[Any]()
 
         def done(result: Any) -> None:
-            if isinstance(result, Exception):
-                self._fail(f"a change of the wiring failed: {result}", "correct the cause, and start this broker again")
-            else:
-                self._change_all(changes[1:], then)
+            answers.append(result)
+            while len(answers) == 1:  # else this call is made by the loop, which continues
+                if isinstance(result := answers[0], Exception):
+                    why = f"a change of the wiring failed: {result}"
+                    self._fail(why, "correct the cause, and start this broker again")
+                    return
+                change = next(left, None)
+                if change is None:
+                    self._inbox.resume()
+                    then()
+                    return
+                self._nodes.do(change, done)
+                del answers[0]
 
-        self._nodes.do(changes[0], done)
+        done(None)
 
     def _ask(self, event: PhaseEvent) -> None:
         """Multicasts a request for a transfer, because of *event*."""

@@ -19,6 +19,7 @@ from tests.harness.cluster.cluster_harness import (
     Sender,
     SimulatedMember,
     send,
+    started,
 )
 from tests.harness.cluster.divergent_state import KeepingMember, aside_of
 
@@ -416,3 +417,16 @@ def test_digests_of_another_update_are_passed_by() -> None:
     harness.run(0.3)
     assert core.state.phase == "synced"
     check_alike(harness)
+
+
+def test_member_with_many_queues_rejoins() -> None:
+    """Its store has the queues: each change of the wiring is answered at once."""
+    names = [f"q{number}" for number in range(400)]
+    harness = started(*names)
+    harness[3].kill()
+    harness.run(0.5)
+    send(harness, 1, range(3))
+    harness[3].start()
+    assert harness.until(lambda: harness[3].serves, 10), harness.why()
+    assert harness[3].core.owners.replicas.keys() >= {*names}
+    assert harness.same_everywhere()
