@@ -11,7 +11,7 @@
 
 The context is the `traceparent` (W3C Trace Context) in the annotations or application properties; the message itself
 does not change. Without tracing, none of this is between router and broker. With tracing, a message costs one search in
-its first `SCAN_BYTES`. Long messages, and links that are resumable or routed to other containers, are not traced.
+its first transfer. Links that are resumable or routed elsewhere, and deliveries of content in pieces, are not traced.
 
 A client that marks each message as sampled costs at most `TraceOptions.limit` traced messages per second, and at most
 `MOST_OPEN` unfinished and `MOST_WAITING` finished spans. Messages beyond these limits are counted, and not traced.
@@ -200,6 +200,7 @@ class _Producer:
     def __init__(self, driver: Producer, spans: _Spans) -> None:
         self._driver = driver
         self._spans = spans
+        self._is_partial = False
         self.request, self.outcomes, self.outcomes_in = driver.request, driver.outcomes, driver.outcomes_in
 
     def receive(self, fragments: Sequence[Fragment]) -> None:
@@ -211,13 +212,15 @@ class _Producer:
     def _received(self, fragments: Sequence[Fragment], receive: Callable[..., None], *arguments: Any) -> None:
         spans, now_ns = self._spans, time_ns()
         for delivery, content, flags in fragments:
-            if not flags & (MORE | ABORTED):
+            if not self._is_partial and not flags & ABORTED:
                 spans.begin(delivery, content, now_ns)
+            self._is_partial = flags & (MORE | ABORTED) == MORE
         receive(*arguments)
         if spans.open:
             now_ns = time_ns()
-            for delivery, *_ in fragments:
-                spans.pass_middle(delivery, now_ns, delivery)
+            for delivery, _, flags in fragments:
+                if not flags & MORE:
+                    spans.pass_middle(delivery, now_ns, delivery)
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         self._spans.drop()

@@ -17,6 +17,7 @@ from proton.utils import BlockingConnection
 from cairnmq.broker_plugin import traces as module
 from cairnmq.broker_plugin.span_export import SpanExport
 from cairnmq.broker_plugin.traces import Context, TraceOptions, Tracing
+from tests.harness.clients.peers import Peer
 from tests.harness.process import DEADLINE_S, BrokerProcess, broker
 
 proto = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
@@ -145,6 +146,61 @@ def test_rejected_message_has_a_dead_letter_span(traced: Traced, connection: Blo
     found = traced.receiver.of(2, "dead-letter refused", "deliver refused", "settle refused")
     assert found["dead-letter refused"].parent_span_id == bytes.fromhex(PARENT)
     assert found["dead-letter refused"].status.code == 2
+
+
+LONG = "x" * 300_000
+"""Several frames: such a message arrives, is stored and is delivered in pieces."""
+PUBLISHING = ("publish", "route", "store")
+
+
+@pytest.mark.parametrize("is_durable", [True, False], ids=["durable", "transient"])
+def test_long_message_has_the_spans_of_publishing(
+    traced: Traced, connection: BlockingConnection, is_durable: bool
+) -> None:
+    number, queue = (10, "long") if is_durable else (11, "long-transient")
+    context = {"traceparent": traceparent(number)}
+    sender = connection.create_sender(queue)
+    sender.send(Message(body=LONG, durable=is_durable, properties=context))
+    receiver = connection.create_receiver(queue, credit=1)
+    received = receiver.receive()
+    assert (received.properties, received.body) == (context, LONG)
+    receiver.accept()
+    receiver.close()
+    names = {f"{stage} {queue}" for stage in PUBLISHING}
+    publish, route, store = (traced.receiver.of(number, *names)[f"{stage} {queue}"] for stage in PUBLISHING)
+    assert publish.parent_span_id == bytes.fromhex(PARENT)
+    assert route.parent_span_id == store.parent_span_id == publish.span_id
+    assert publish.start_time_unix_nano == route.start_time_unix_nano < route.end_time_unix_nano
+    assert route.end_time_unix_nano == store.start_time_unix_nano <= store.end_time_unix_nano
+    assert publish.end_time_unix_nano == store.end_time_unix_nano
+    sender.send(Message(body="short", durable=is_durable, properties={"traceparent": traceparent(number + 10)}))
+    traced.receiver.of(number + 10, *names)  # spans are exported in order
+    assert traced.receiver.of(number).keys() == names
+
+
+def test_context_in_the_last_frame_of_a_long_message_is_content(traced: Traced, connection: BlockingConnection) -> None:
+    sender = connection.create_sender("forged")
+    looks_like_one = f"traceparent\xa1\x37{traceparent(14)}".encode("latin-1")
+    body = b"x" * 100_000 + looks_like_one * 3000  # it begins behind the first frame, and is in all others
+    sender.send(Message(body=body, durable=True, inferred=True))
+    sender.send(Message(body="short", properties={"traceparent": traceparent(15)}))
+    traced.receiver.of(15, "publish forged")
+    assert traced.receiver.of(14) == {}
+
+
+def test_spans_of_an_aborted_message_end(traced: Traced) -> None:
+    peer = Peer(traced.broker.port)
+    sender = peer.sender("aborted")
+    begin = bytes(Message(body=LONG, properties={"traceparent": traceparent(16)}).encode())
+    delivery = sender.delivery("aborted")
+    sender.stream(begin[:200_000])
+    peer.settle_down()
+    delivery.abort()
+    peer.settle_down()
+    peer.send(sender, Message(body="short", properties={"traceparent": traceparent(17)}))
+    assert traced.receiver.of(17, *(f"{stage} aborted" for stage in PUBLISHING))
+    assert traced.receiver.of(16, "publish aborted")
+    peer.close()
 
 
 def test_presettled_delivery_and_transactions_have_spans(traced: Traced, connection: BlockingConnection) -> None:
