@@ -20,7 +20,7 @@ const LEADS = {
 export function timePage(view) {
   let shown = null;
   const { element } = region(view, { lines: 8, load: (signal) => view.api.get("/history/range", {}, signal), paint: (range) => shown ??= explorer(view, range) });
-  return page("Time slider", { lead: "The journal remembers. Look at the queues as of any moment that it still holds." }, element);
+  return page("Time slider", { lead: "The contents of the queues at any point in time that the journal still holds." }, element);
 }
 
 function explorer(view, range) {

@@ -16,7 +16,7 @@ const MOVED = "relocated";
 
 export function tracePage(view) {
   const by = BY.map(([key]) => key).find((key) => view.query[key]) ?? "message_id";
-  const result = h("div", {}, empty("Which message?", "Enter the ID of a message to see where it has been and why it left. The timeline of a message also opens from the message browser."));
+  const result = h("div", { class: "stack" }, empty("Which message?", "Enter the ID of a message to see where it has been and why it left. The timeline of a message also opens from the message browser."));
   const { element, input } = form({
     label: "Show timeline",
     fields: [[

@@ -6,6 +6,7 @@ import { clockTime, time } from "../format.js";
 const HEIGHT = 200;
 const SIDE = { top: 12, right: 6, bottom: 22, left: 46 };
 const TICKS = 4;
+const SHORT_MS = 600000;
 
 /**
  * `series`: names, with `key` in a sample and `label`; `format(value)`.
@@ -32,6 +33,7 @@ export function lineChart({ label, series, format, filled = false }) {
     const [first, last] = span();
     return SIDE.left + ((when - first) / (last - first)) * (width - SIDE.left - SIDE.right);
   };
+  const valueOf = (sample, key) => (Number.isFinite(sample?.[key]) ? format(sample[key]) : "–");
   const span = () => (samples.length > 1 ? [samples[0].time, samples.at(-1).time] : [Date.now() - 60000, Date.now()]);
 
   function draw() {
@@ -55,7 +57,7 @@ export function lineChart({ label, series, format, filled = false }) {
     const number = width < 420 ? 2 : 4;
     return Array.from({ length: number + 1 }, (_, one) => {
       const when = first + ((last - first) * one) / number;
-      return s("text", { x: x(when), y: HEIGHT - 4, "text-anchor": one === 0 ? "start" : one === number ? "end" : "middle" }, clockTime(when));
+      return s("text", { x: x(when), y: HEIGHT - 4, "text-anchor": one === 0 ? "start" : one === number ? "end" : "middle" }, last - first < SHORT_MS ? time(when) : clockTime(when));
     });
   }
 
@@ -73,7 +75,7 @@ export function lineChart({ label, series, format, filled = false }) {
     tip.hidden = !sample;
     if (!sample) return null;
     put(tip, h("div", { class: "muted" }, time(sample.time)), h("div", { class: "legend" }, series.map((one, number) =>
-      h("span", {}, h("i", { class: `s${number + 1}` }), one.label, h("b", {}, format(sample[one.key]))))));
+      h("span", {}, h("i", { class: `s${number + 1}` }), one.label, h("b", {}, valueOf(sample, one.key))))));
     const left = x(sample.time);
     tip.style.setProperty("left", left < width / 2 ? `${left + 10}px` : "auto");
     tip.style.setProperty("right", left < width / 2 ? "auto" : `${width - left + 10}px`);
@@ -105,8 +107,8 @@ export function lineChart({ label, series, format, filled = false }) {
     update(given) {
       samples = given;
       const last = samples.at(-1);
-      series.forEach(({ key }, number) => put(legendValues[number], last ? format(last[key]) : "–"));
-      drawing.setAttribute("aria-label", `${label}. ${series.map(({ key, label: name }) => `${name}: ${last ? format(last[key]) : "no data"}`).join(", ")}. Use the arrow keys for earlier values.`);
+      series.forEach(({ key }, number) => put(legendValues[number], valueOf(last, key)));
+      drawing.setAttribute("aria-label", `${label}. ${series.map(({ key, label: name }) => `${name}: ${valueOf(last, key)}`).join(", ")}. Use the arrow keys for earlier values.`);
       if (at >= samples.length) at = -1;
       draw();
     },
