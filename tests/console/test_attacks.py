@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from http.client import HTTPConnection
 
 import pytest
 
+from cairnmq.console.history.readers import MOST_READERS, MOST_WAITING_OF_USER
 from cairnmq.console.http.protocol import MOST_CONNECTIONS
-from tests.harness.console.browser import ApiClient, encoded
+from tests.conftest import Tell
+from tests.harness.console.browser import ApiClient, Reply, encoded
 from tests.harness.console.processes import descendants
 from tests.harness.console.served import Served
 from tests.harness.process import DEADLINE_S
 
 READER = "cairnmq.console.history.worker"
+QUESTIONS = 50
+"""About the history, at once."""
 NAMES = [
     "<script>alert(1)</script>", "=cmd|' /C calc'!A0", "\u202egpj.exe", "\u0000", "a\r\nSet-Cookie: x=1",
     "../../etc/passwd", "e\u0301", "\ufeff", "%2e%2e%2f", "x" * 4096, "\U0001f9ff" * 64, "--", "queue;drop", "a/b?c#d",
@@ -170,6 +176,34 @@ def test_history_ends_when_its_reader_leaves(served: Served, root: ApiClient) ->
     while descendants(served.process.process.pid, READER):
         assert time.monotonic() < until_s, "the readers end with their clients"
     assert root.get("/journal")["containers"]
+
+
+def test_many_history_questions_start_few_processes(
+    served: Served, login: Callable[[str], ApiClient], root: ApiClient, tell: Tell
+) -> None:
+    """50 questions of two users at once, each with ten sessions; a third user is answered meanwhile."""
+    clients = [login(user) for user in ("reader", "shop") for _ in range(10)]
+    most = 0
+
+    def ask(client: ApiClient) -> Reply:
+        return client.api("GET", "/history/range")
+
+    with ThreadPoolExecutor(QUESTIONS + 1) as pool:
+        asked = [pool.submit(ask, clients[number % len(clients)]) for number in range(QUESTIONS)]
+        while not most:
+            assert not all(one.done() for one in asked), "no reader was seen"
+            most = len(descendants(served.process.process.pid, READER))
+        other = pool.submit(ask, root)
+        while not all(one.done() for one in (*asked, other)):
+            most = max(most, len(descendants(served.process.process.pid, READER)))
+    statuses = Counter(one.result().status for one in asked)
+    tell(f"{QUESTIONS} questions about the history: at most {most} processes, statuses {dict(statuses)}")
+    assert other.result().status == 200
+    assert 1 <= most <= MOST_READERS
+    assert set(statuses) == {200, 429}
+    assert statuses[200] >= 2 * MOST_WAITING_OF_USER, "those that waited are answered"
+    assert all(int(one.result().headers["retry-after"]) > 0 for one in asked if one.result().status == 429)
+    assert not descendants(served.process.process.pid, READER)
 
 
 def test_reading_stops_at_the_budget_of_a_search(root: ApiClient) -> None:

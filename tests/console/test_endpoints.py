@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from http.client import HTTPConnection
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +15,8 @@ from cairnmq.console.api.sync_latency import SyncLatency
 from tests.harness.console.browser import ApiClient, encoded
 from tests.harness.console.served import Served
 from tests.harness.process import DEADLINE_S
+
+from .http_page import PAGE, page
 
 
 def publish(client: ApiClient, queue: str, body: str, **more: object) -> None:
@@ -325,11 +327,37 @@ def test_events_arrive(root: ApiClient, served: Served) -> None:
     connection.close()
 
 
+def test_page_lists_what_the_server_accepts(root: ApiClient) -> None:
+    """Each method, query parameter and key of a body; the refusal of an unknown one names those that are known."""
+    known = re.compile(r"unknown (?:query parameter|key) 'surprise' \(known: (.*)\)")
+    described = root.get("/openapi.json")["paths"]
+    methods: dict[str, set[str]] = defaultdict(set)
+    for method, path, cell in re.findall(r"^\| ([A-Z]+) \| `(/[^`]+)` \| [^|]* \| (.*) \|$", PAGE.read_text(), re.M):
+        methods[path].add(method)
+        place = "/api/v1" + re.sub(r"\{\w+\}", "nothing", path)
+        accepted: set[str] = set()
+        refusals = []
+        if path != "/session":
+            refusals.append(root.request(method, f"{place}?surprise=1"))
+        if "requestBody" in described[path][method.lower()]:
+            refusals.append(root.request(method, place, {"surprise": 1}))
+        for reply in refusals:
+            assert reply.status == 400, (method, path, reply)
+            (names,) = known.findall(reply.value["error"]["text"])
+            accepted |= set(names.split(", ")) - {"none"}
+        assert accepted == set(re.findall(r"`([^`]+)`", cell)), (method, path)
+    assert methods == {path: {method.upper() for method in each} for path, each in described.items()}
+    for path in methods:
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+            place = re.sub(r"\{\w+\}", "nothing", path)
+            if any(re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", one), place) for one in methods if method in methods[one]):
+                continue
+            reply = root.request(method, f"/api/v1{place}")
+            assert (reply.status, b"no such endpoint" in reply.body) == (404, True), (method, path)
+
+
 def test_description_is_valid_and_complete(root: ApiClient) -> None:
     validator = pytest.importorskip("openapi_spec_validator")
     found = ApiClient(root.port).get("/openapi.json")
     validator.validate(found)
-    page = (Path(__file__).parents[2] / "docs/reference/http-api.md").read_text()
-    listed = set(re.findall(r"^\| (GET|POST|PATCH|DELETE) \| `([^`]+)` \|", page, re.M))
-    described = {(method.upper(), path) for path, each in found["paths"].items() for method in each}
-    assert listed == described, "python -m tests.console.http_page writes the table"
+    assert PAGE.read_text() == page(), "python -m tests.console.http_page writes the table"

@@ -7,6 +7,8 @@ from http.client import HTTPConnection
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from tests.harness.process import DEADLINE_S
+
 
 class Reply(NamedTuple):
     """A response."""
@@ -43,7 +45,7 @@ class ApiClient:
             sent["Cookie"] = self.cookie
         if csrf and method != "GET":
             sent["X-CSRF-Token"] = self.csrf
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
         try:
             data = None if body is None else json.dumps(body).encode()
             connection.request(method, path, data, {**sent, **(headers or {})})
