@@ -135,6 +135,8 @@ class Case(NamedTuple):
     finding: str = ""
     tls: bool = False
     """The broker has a port for TLS, too."""
+    burners: int = 0
+    """Processes of the yardstick, if the attack starts programs of its own; 0 for one of each process of the attack."""
 
 
 class Impact(NamedTuple):
@@ -200,7 +202,7 @@ def measure(case: Case, directory: Path) -> Impact:
         for _ in range(2):
             ping(at)
         cores = max(1, (os.cpu_count() or 1) - 1)
-        with _beside(_burn, at, min(case.processes, cores)):
+        with _beside(_burn, at, case.burners or min(case.processes, cores)):
             before = victim.observe(at, case.seconds / 2)
         with _beside(case.attack, at, case.processes) as attackers:
             machine = _Machine([os.getpid(), running.process.pid, *attackers])
