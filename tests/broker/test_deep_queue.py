@@ -22,6 +22,7 @@ from cairnmq.broker.kernel import queue_memory
 from cairnmq.broker.kernel.memory_budget import ENTRY_BYTES
 from cairnmq.broker.messages import backlog
 from tests.harness.broker.world import FakeTerminal, World, message, number_of
+from tests.harness.thorough import amount
 
 LIMIT_BYTES = 12_000
 ALLOWANCE_BYTES = 1500
@@ -214,6 +215,6 @@ class DeepQueue(RuleBasedStateMachine):
             assert self.world.broker.core.memory.used_bytes <= LIMIT_BYTES + 2 * ALLOWANCE_BYTES + batch
 
 
-DeepQueue.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+DeepQueue.TestCase.settings = settings(max_examples=amount("CAIRN_DEEP_RUNS", 60, 20), stateful_step_count=30)
 TestDeepQueue = DeepQueue.TestCase
 assert memory.ALLOWANCE_BYTES > ALLOWANCE_BYTES

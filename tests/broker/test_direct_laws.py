@@ -19,6 +19,7 @@ from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASE
 from cairnmq.amqp.ports import ABORTED, MORE, SETTLED, Gone, Outcome
 from cairnmq.broker.broker import Broker
 from tests.harness.broker.world import FakeTerminal, World
+from tests.harness.thorough import amount
 
 CREDIT = 1000
 WEIGHTS = [RELEASED, MODIFIED, ACCEPTED, REJECTED]
@@ -295,5 +296,5 @@ class Direct(RuleBasedStateMachine):
         assert not self.broker.addresses._places
 
 
-Direct.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
+Direct.TestCase.settings = settings(max_examples=amount("CAIRN_DIRECT_RUNS", 100, 30), stateful_step_count=50)
 TestDirect = Direct.TestCase

@@ -20,6 +20,7 @@ from tests.harness.broker.failure_counts import COUNTS, counts, fail, policed
 from tests.harness.broker.policies import Policed, decoded
 from tests.harness.broker.transacting import Transacting
 from tests.harness.broker.world import FakeTerminal
+from tests.harness.thorough import amount
 
 __all__ = ["policed"]
 
@@ -69,7 +70,7 @@ def test_what_was_there_is_marked_and_has_not_failed(policed: Policed) -> None:
     assert policed.bodies("q") == ["good"]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(amount("CAIRN_FAILURES", 30, 6)))
 def test_messages_fail_as_often_as_they_may_and_no_less(seed: int) -> None:
     """Random lives: each kill may give a message that was in somebody's hands once more, and nothing else does."""
     draw = Random(seed)

@@ -76,7 +76,7 @@ WHAT = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(amount("CAIRN_FOLLOWED", 20, 8)))
+@pytest.mark.parametrize("seed", range(amount("CAIRN_FOLLOWED", 20, 4)))
 def test_whatever_breaks_it_is_what_the_source_was(seed: int) -> None:  # D23
     """The line is cut at any message and any disposition, and either broker is killed, in between whatever is done."""
     random, sites, number, followed = Random(seed), Sites(acquisitions=seed % 2 > 0), 0, False

@@ -6,7 +6,6 @@ may be there; of all, that the counters are right and that the core never raises
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -20,6 +19,7 @@ from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASE
 from cairnmq.amqp.ports import Open, Outcome, Terminus
 from tests.harness.broker.policies import Policed, decoded
 from tests.harness.broker.world import FakeTerminal
+from tests.harness.thorough import amount
 
 POLICIES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -332,7 +332,7 @@ def no_error(result: object) -> None:
 
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(
-    max_examples=int(os.environ.get("CAIRN_MACHINE_RUNS", "60")),
+    max_examples=amount("CAIRN_MACHINE_RUNS", 60, 20),
     stateful_step_count=40,
     suppress_health_check=list(HealthCheck),
 )

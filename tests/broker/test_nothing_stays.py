@@ -14,6 +14,7 @@ from cairnmq.amqp.ports import ABORTED, MORE, SETTLED
 from tests.harness.broker.declarations import declare, discharge
 from tests.harness.broker.transacting import Transacting
 from tests.harness.broker.world import FakeTerminal
+from tests.harness.thorough import amount
 
 POLICIES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -129,7 +130,7 @@ class Life(Transacting):
         return sum(queue.messages for queue in queues if queue.name.startswith("$duplicates:"))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(amount("CAIRN_LEFTOVERS", 40, 8)))
 def test_nothing_stays(seed: int) -> None:
     life = Life(seed)
     broker, queues = life.world.broker, life.world.broker.nodes.queues

@@ -24,6 +24,7 @@ from cairnmq.store.contract import transaction as store_transaction
 from cairnmq.store.contract.transaction import TxState
 from tests.harness.broker.declarations import declare, discharge
 from tests.harness.broker.world import FakeTerminal, World, message, number_of
+from tests.harness.thorough import amount
 
 QUEUES = ("a", "b")
 HELD_BYTES = 1000
@@ -357,7 +358,7 @@ class History:
 
 
 @given(seed=st.integers(0, 1 << 30))
-@settings(max_examples=60)
+@settings(max_examples=amount("CAIRN_TRANSACTION_RUNS", 60, 20))
 def test_histories(seed: int) -> None:
     history = History(Random(seed))
     for step in history.random.choices([*STEPS], [*STEPS.values()], k=200):

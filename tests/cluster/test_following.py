@@ -297,7 +297,7 @@ class Life:
         assert self.sites.copy() == self.sites.now(1) == self.sites.now(2) == self.sites.now(3)
 
 
-@pytest.mark.parametrize("seed", range(amount("CAIRN_FOLLOWINGS", 20, 8)))
+@pytest.mark.parametrize("seed", range(amount("CAIRN_FOLLOWINGS", 20, 4)))
 def test_whatever_breaks_it_is_what_the_queue_was_at_some_moment(seed: int) -> None:  # D23
     life = Life(seed)
     life.run(120)

@@ -23,7 +23,7 @@ from tests.harness.cluster.control_samples import VALID
 from tests.harness.cluster.memory_group import memory_member
 from tests.harness.thorough import amount
 
-LIVES = amount("CAIRN_FORGERIES", 120, 20)
+LIVES = amount("CAIRN_FORGERIES", 120, 10)
 SAID = 60
 GOOD = [(message(7, 30, True), True), (message(8, 30, False), False)]
 PLAIN = [

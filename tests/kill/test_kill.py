@@ -22,7 +22,7 @@ from cairnmq.tools.soak.history import Event, Stopped
 from tests.harness.kill.killed_broker import Group
 from tests.harness.thorough import amount
 
-KILLS = amount("CAIRN_KILLS", 15, 3)
+KILLS = amount("CAIRN_KILLS", 15, 2)
 SEED = os.environ.get("CAIRN_SEED") or str(SystemRandom().randrange(10**6))
 GROUPS = (
     ("--container-size", "524288", "--checkpoint-interval", "300000"),

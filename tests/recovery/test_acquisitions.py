@@ -16,7 +16,7 @@ from tests.harness.recovery.workload import KINDS
 from tests.harness.recovery.world import World
 from tests.harness.thorough import amount
 
-STATES = amount("CAIRN_NOTED_STATES", 1_000, 300)
+STATES = amount("CAIRN_NOTED_STATES", 1_000, 100)
 """Of a life of each kind."""
 
 

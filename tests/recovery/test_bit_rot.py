@@ -24,7 +24,7 @@ from tests.harness.recovery.workload import workload
 from tests.harness.recovery.world import World
 from tests.harness.thorough import amount
 
-FAULTS = amount("CAIRN_FAULTS", 30_000, 1_600)
+FAULTS = amount("CAIRN_FAULTS", 30_000, 800)
 SEED = int(environ.get("CAIRN_SEED", "1"))
 
 

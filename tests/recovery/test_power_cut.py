@@ -21,7 +21,7 @@ from tests.harness.recovery.tally import Tally
 from tests.harness.recovery.world import World
 from tests.harness.thorough import amount
 
-STATES = amount("CAIRN_STATES", 200_000, 4_000)
+STATES = amount("CAIRN_STATES", 200_000, 2_000)
 SEED = int(environ.get("CAIRN_SEED", "1"))
 
 

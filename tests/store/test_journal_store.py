@@ -24,6 +24,7 @@ from cairnmq.recovery.report import RecoveryReport
 from cairnmq.store.journaled.store import JournalStore
 from tests.harness.recovery.checker import content_of
 from tests.harness.store.stores import BIG, NOW_US, SIZE, Disk, come_to_rest, live_records, shown
+from tests.harness.thorough import amount
 
 LIMIT = MAX_PAYLOAD_BYTES
 SIZES = st.integers(0, 900) | st.sampled_from([LIMIT - 1, LIMIT, LIMIT + 1, 200_000])
@@ -290,5 +291,5 @@ class StoreMachine(RuleBasedStateMachine):
         self.close_and_open()
 
 
-StoreMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=40)
+StoreMachine.TestCase.settings = settings(max_examples=amount("CAIRN_STORE_RUNS", 30, 10), stateful_step_count=40)
 TestStore = StoreMachine.TestCase

@@ -25,6 +25,7 @@ from tests.harness.checkpoints import MemoryCheckpoint
 from tests.harness.journal.logs import read_all
 from tests.harness.recovery.world import MemoryWiring
 from tests.harness.store.stores import NOW_US, Disk, put, queue, shown
+from tests.harness.thorough import amount
 
 SMALL = 8192
 
@@ -331,7 +332,7 @@ def test_a_checkpoint_that_begins_before_a_copy_knows_what_was_cut() -> None:
     assert shown(small.killed()) == {b: kept}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(amount("CAIRN_PURGINGS", 40, 8)))
 def test_any_history(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random puts, takes, moves, purges and transactions, checkpoints, kills and relocation, against a plain model."""
     rng = random.Random(seed)
