@@ -37,7 +37,7 @@ from . import test_shaped as shaped_laws
 from . import test_silent_members as silent_laws
 from . import test_updating as updating_laws
 
-RUNS = amount("CAIRN_SIMULATIONS", 120, 10)
+RUNS = amount("CAIRN_SIMULATIONS", 120, 20)
 HANGS = amount("CAIRN_HANGS", 20, 4)
 FIRST = 10_000
 Patch = Callable[[pytest.MonkeyPatch], None]
