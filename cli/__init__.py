@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 
-
-def end_at_once(number: int, *_: object) -> None:
-    """End the process, whose modules are being imported: what they import could catch or print an exception."""
-    os.write(2, b"cairnmq: interrupted\n")
-    os._exit(128 + number)
+from .early_signals import end_at_once
 
 
 def start() -> None:

@@ -16,10 +16,10 @@ from click.shell_completion import CompletionItem
 from ..base.errors import CairnError
 from ..base.printable import printable
 from ..base.private_files import tighten_umask
-from . import end_at_once
 from .common.signals import status_of
 from .common.standard_streams import open_missing_streams, written_output
 from .common.statuses import UNREADABLE, error_status
+from .early_signals import end_at_once
 from .options.common_options import CommonGroup, log_options, output_options, url_option, user_option, with_color
 from .options.examples import example
 

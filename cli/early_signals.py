@@ -1,0 +1,11 @@
+"""The handler of Ctrl-C before the command is imported. This module imports only what is quick to import."""
+
+from __future__ import annotations
+
+import os
+
+
+def end_at_once(number: int, *_: object) -> None:
+    """End the process, whose modules are being imported: what they import could catch or print an exception."""
+    os.write(2, b"cairnmq: interrupted\n")
+    os._exit(128 + number)
