@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 
 def end_at_once(number: int, *_: object) -> None:
     """End the process, whose modules are being imported: what they import could catch or print an exception."""
-    os.write(2, b"cairnmq: interrupted\n")
+    with suppress(OSError):  # standard error may be closed
+        os.write(2, b"cairnmq: interrupted\n")
     os._exit(128 + number)

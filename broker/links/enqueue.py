@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from ..transactions.transaction import ClientTransaction
     from ..users.user_accounts import UserAccount, UserAccounts
 
-MOST_ROUTING_BYTES = 32 << 20
-"""The limit of the memory of one user's messages that wait to be routed: a link that exceeds it is closed."""
-FEW_ROUTING_BYTES = 8 << 20
-"""The limit below which held links of that user are resumed: each brings what has arrived on it meanwhile."""
 Queues = tuple[TargetQueue, ...]
 """The target queues of a message: none, one or several."""
 
@@ -129,34 +125,6 @@ class Enqueuer:
         self._store_credit.forget(self.terminal)
         for limits in self._blocked_by:
             limits.no_credit(self.terminal)
-
-    # ---- messages that wait to be routed --------------------------------------------------------------------------
-
-    def wait(self, fragments: Iterable[Fragment]) -> None:
-        """Count *fragments*, which wait for a later step. Close the link if its user has too many of them."""
-        account = self.account
-        account.routing_bytes += sum([len(data) + ENTRY_BYTES for _, data, _ in fragments])
-        if account.routing_bytes > MOST_ROUTING_BYTES:
-            why = f"{account.routing_bytes} bytes of user {account.name!r} wait to be routed: send fewer at a time"
-            self.terminal.failure("amqp:resource-limit-exceeded", why)
-
-    def end_wait(self, fragment: Fragment) -> None:
-        """Stop counting a message that has waited."""
-        self.account.routing_bytes -= len(fragment[1]) + ENTRY_BYTES
-
-    def resume_link(self) -> None:
-        """Resume the link, which was held: one link of the user in each step, while few of their messages wait."""
-        resting = self.account.resting
-        resting.append(self.terminal)
-        if len(resting) == 1:
-            self._core.background.put_off(self._resume_next, self.account.name)
-
-    def _resume_next(self) -> None:
-        resting = self.account.resting
-        if self.account.routing_bytes < FEW_ROUTING_BYTES:
-            resting.popleft().go_on()
-        if resting:
-            self._core.background.put_off(self._resume_next, self.account.name)
 
     # ---- limits of queues -----------------------------------------------------------------------------------------
 

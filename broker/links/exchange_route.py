@@ -66,7 +66,6 @@ class RoutedMessages:
     def _hold(self, fragments: Sequence[Fragment]) -> None:
         """Hold *fragments* behind those that wait."""
         self._held.extend(fragments)
-        self._enqueuer.wait(fragments)
         if self._enqueuer.transaction is not None:
             self._held_in.update(dict.fromkeys([delivery for delivery, _, _ in fragments], self._enqueuer.transaction))
             self._enqueuer.transaction.pending += len(fragments)
@@ -74,7 +73,6 @@ class RoutedMessages:
     def _take_first(self) -> Fragment:
         """Take the first held message, and its transaction; `_end_first` ends that."""
         fragment = self._held.popleft()
-        self._enqueuer.end_wait(fragment)
         self._enqueuer.transaction = self._held_in.pop(fragment[0], None) if self._held_in else None
         return fragment
 
@@ -133,7 +131,7 @@ class RoutedMessages:
                 self._leave()
             elif self._holds_link:
                 self._holds_link = False
-                self._enqueuer.resume_link()
+                self._terminal.go_on()
 
     def _route_held(self) -> None:
         """Route messages that are held, as long as there is time, and put the others off."""

@@ -170,7 +170,6 @@ class ResumableProducer(Producer):
             self.terminal.hold()
             self._core.background.put_off(self._receive_held, self._user)
         self._held.extend([(transaction, arrival) for arrival in arrivals])
-        self.enqueuer.wait([fragment for fragment, _, _ in arrivals])
         if transaction is not None:
             transaction.pending += len(arrivals)
 
@@ -179,16 +178,11 @@ class ResumableProducer(Producer):
         if not self._held:  # the link was closed
             return
         while self._held and not self._route.is_behind():
-            self._receive_held_one(*self._take_held())
+            self._receive_held_one(*self._held.popleft())
         if self._held:
             self._core.background.put_off(self._receive_held, self._user)
         else:
-            self.enqueuer.resume_link()
-
-    def _take_held(self) -> tuple[ClientTransaction | None, Arrival]:
-        transaction, arrival = self._held.popleft()
-        self.enqueuer.end_wait(arrival[0])
-        return transaction, arrival
+            self.terminal.go_on()
 
     def _receive_held_one(self, transaction: ClientTransaction | None, arrival: Arrival) -> None:
         if transaction is None:
@@ -204,7 +198,7 @@ class ResumableProducer(Producer):
         """Take the arrivals that were held, but for deliveries that the client sends again when it resumes."""
         pieces: list[tuple[ClientTransaction | None, Arrival]] = []
         while self._held:
-            pieces.append(self._take_held())
+            pieces.append(self._held.popleft())
             transaction, (fragment, _, _) = pieces[-1]
             if fragment[2] & MORE and not fragment[2] & ABORTED:
                 continue

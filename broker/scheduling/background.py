@@ -44,8 +44,8 @@ class BackgroundWork:
             self.end_s = now_s + SLICE_S
         return now_s < self.end_s
 
-    def put_off(self, job: Job, user: str = "") -> None:
-        """Do *job*, which is done for *user*, in a later step."""
+    def put_off(self, job: Job, user: str = "$broker") -> None:
+        """Do *job*, which is done for *user* (empty for anonymous clients) or for the broker, in a later step."""
         self.jobs.setdefault(user, deque()).append(job)
 
     def end_step(self) -> None:

@@ -11,7 +11,6 @@ Accounts are local: in a cluster each member counts what it stores, and throttle
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -77,10 +76,6 @@ class UserAccount:
         """The stored bytes of messages that are still arriving for these queues."""
         self.transient_bytes = 0
         """The memory of messages on these queues that are not stored."""
-        self.routing_bytes = 0
-        """The memory of messages of the user's links that wait for a later step to be routed."""
-        self.resting: deque[TerminalEnd] = deque()
-        """The user's links that are held until there is less of that."""
         self.is_blocked = False
         """Senders to the user's queues are throttled, for the bytes on them."""
         self.blocked = Throttle(throttles)
@@ -107,8 +102,8 @@ class UserAccount:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether the user has no connections, links, queues or messages to be routed."""
-        return not (self.connections or self.links or self.queue_count or self.routing_bytes)
+        """Return whether the user has no connections, links or queues."""
+        return not (self.connections or self.links or self.queue_count)
 
     def queue_denial(self) -> QuotaExceeded | None:
         """Return why the user may not have another queue; None if they may."""

@@ -10,7 +10,6 @@ import pytest
 from cairnmq.amqp.links.resume_state import Claims
 from cairnmq.amqp.ports import MORE, SETTLED, Open, Terminus
 from cairnmq.broker.kernel.dispatch_turns import AT_ONCE
-from cairnmq.broker.links.enqueue import FEW_ROUTING_BYTES, MOST_ROUTING_BYTES
 from tests.harness.broker.declarations import declare, discharge
 from tests.harness.broker.policies import Policed
 from tests.harness.broker.world import FakeTerminal, WorkingClock, message, number_of
@@ -37,11 +36,11 @@ class Site(Policed):
         assert all(one == found[0] for one in found)
         return found[0]
 
-    def attach(self, connection: object, name: str = "link") -> FakeTerminal:
-        """Attach a resumable link of one client to the exchange."""
+    def attach(self, connection: object) -> FakeTerminal:
+        """Attach the resumable link of one client to the exchange."""
         terminal = FakeTerminal()
         there = Terminus(address=ADDRESS, durability=2)
-        wish = Open(False, there, False, connection, name, "box", claims=Claims({}, True))
+        wish = Open(False, there, False, connection, "link", "box", claims=Claims({}, True))
         self.world.do(self.world.broker.drivers.open, wish, terminal)
         return terminal
 
@@ -132,58 +131,6 @@ def test_each_step_dispatches_its_number_of_queues() -> None:
         before, dispatched = dispatched, sum(bool(consumer.forwarded) for consumer in site.consumers)
         assert dispatched >= min(before + AT_ONCE, len(site.consumers)), "a step dispatched fewer"
         site.world.read_one()
-
-
-SIZE_BYTES = 60_000
-"""The size of messages of which many wait; all are the same bytes, so the test needs no memory for them."""
-
-
-def attach_any(site: Site, name: str, *, resumable: bool) -> FakeTerminal:
-    return site.attach(object(), name) if resumable else site.world.open(to_client=False, address=ADDRESS)
-
-
-def send_any(site: Site, terminal: FakeTerminal, numbers: Sequence[int], *, resumable: bool) -> None:
-    content = message(1, SIZE_BYTES, False)
-    fragments = [(number, content, 0) for number in numbers]
-    if resumable:
-        arrivals = [(fragment, b"%d" % fragment[0], False) for fragment in fragments]
-        site.world.do(terminal.driver.receive_resuming, arrivals)
-    else:
-        site.world.do(terminal.driver.receive, fragments)
-
-
-@pytest.mark.parametrize("resumable", [False, True], ids=["", "resumable"])
-def test_messages_that_wait_to_be_routed_are_bounded(site: Site, resumable: bool) -> None:
-    """A connection with a link to the coordinator is not held: its links go on sending (W10)."""
-    terminal = attach_any(site, "one", resumable=resumable)
-    account = site.world.broker.core.users.of("")
-    sent = 0
-    while not terminal.failures:
-        send_any(site, terminal, range(sent, sent + 10), resumable=resumable)
-        sent += 10
-        assert account.routing_bytes <= MOST_ROUTING_BYTES + 11 * SIZE_BYTES
-    assert terminal.failures[0] == "amqp:resource-limit-exceeded"
-    assert account.routing_bytes > MOST_ROUTING_BYTES
-    site.world.read_all()
-    assert account.routing_bytes == 0
-
-
-@pytest.mark.parametrize("resumable", [False, True], ids=["", "resumable"])
-def test_held_links_go_on_while_few_messages_wait(site: Site, resumable: bool) -> None:
-    many, few = (attach_any(site, name, resumable=resumable) for name in ("many", "few"))
-    account = site.world.broker.core.users.of("")
-    count = 2 * FEW_ROUTING_BYTES // SIZE_BYTES
-    send_any(site, many, range(count), resumable=resumable)
-    send_any(site, few, range(30), resumable=resumable)
-    assert many.held
-    assert few.held
-    while few.held or many.held:
-        was_held = few.held, many.held
-        site.world.read_one()
-        assert (few.held, many.held) == was_held or account.routing_bytes < FEW_ROUTING_BYTES
-    site.world.read_all()
-    assert many.failures == few.failures == []
-    assert account.routing_bytes == 0
 
 
 @pytest.mark.parametrize("for_good", [True, False], ids=["detached for good", "connection lost"])
