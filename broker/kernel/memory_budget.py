@@ -58,9 +58,10 @@ class MemoryBudget:
 
     def release(self) -> None:
         """Release senders to queues that hold clearly less than their share, at the end of a step."""
-        low_mark_bytes = int(LOW_MARK * self.share_bytes)
+        share_bytes = self.share_bytes
+        room_bytes = share_bytes - int(LOW_MARK * share_bytes)
         for queue, throttle in [*self.waiting.items()]:
-            if queue.is_deleted or not queue.is_over_share(self.share_bytes - low_mark_bytes):
+            if queue.is_deleted or not queue.is_over_share(room_bytes):
                 del self.waiting[queue]
                 queue.memory_throttle = None
                 throttle.release()

@@ -314,10 +314,16 @@ class Enqueuer:
         transaction.answer(self.terminal, wanted, unwanted, self._credit(queues, len(fragments)))
 
     def share_memory(self, queues: Sequence[TargetQueue], size_bytes: int) -> None:
-        """Hold the link if transient messages of that size fill the share of one of *queues*."""
+        """Hold the link if transient messages of that size fill the share of one of *queues*, or of an owner."""
+        looked_at: set[UserAccount] = set()
+        """The owners of earlier queues: the share is that of all queues of an owner."""
         for queue in queues:
+            if queue.account is not None and queue.account in looked_at:
+                continue
             if queue.is_over_share(size_bytes) and not self.is_closed:
                 self._core.memory.throttle(queue).hold((self.terminal,))
+            if queue.account is not None:
+                looked_at.add(queue.account)
 
     def throttle(self, account: UserAccount) -> bool:
         """Hold the link if *account*, of a queue's owner, is blocked; return whether it may lack room for a message."""

@@ -12,6 +12,7 @@ from proton import Message
 from cairnmq.amqp.native.proton_ffi import ACCEPTED
 from cairnmq.amqp.ports import MORE
 from cairnmq.broker.users.quotas import Quota, Quotas
+from cairnmq.broker.users.user_accounts import OWNER
 from tests.harness.broker.world import World, message
 
 LIMIT_BYTES = 4 << 20
@@ -46,6 +47,23 @@ def test_hog_waits_and_others_send_larger_messages() -> None:  # D9
     assert hog.credit == credit + sent
     assert send_while_allowed(world, hog, range(1000, 1010)) == 10
     assert not hog.rejected
+
+
+def test_link_is_held_once_for_all_queues_of_an_owner(monkeypatch: pytest.MonkeyPatch) -> None:  # W10
+    """Otherwise one message for a thousand queues of an owner who fills the share would hold it a thousand times."""
+    world = World(LIMIT_BYTES)
+    nodes = world.broker.nodes
+    for number in range(20):
+        world.do(nodes.create_queue, f"q{number}", {OWNER: "anna"}, lambda error: None)
+        world.do(nodes.bind, nodes.exchanges["amq.topic"], world.queue(f"q{number}"), "news", {}, lambda error: None)
+    sender = world.open(to_client=False, address="amq.topic/news")
+    calls: list[str] = []
+    monkeypatch.setattr(sender, "hold", lambda: calls.append("hold"))
+    number = 0
+    while not calls:
+        world.send(sender, (number, message(number, SIZE_BYTES, durable=False), 0))
+        number += 1
+    assert calls == ["hold"]
 
 
 KINDS = ("one queue", "long", "relay", "long by relay")
