@@ -40,8 +40,10 @@ class Throttle:
         held, self._held = self._held, {}
         credits, self._credit = self._credit, {}
         for terminal in held:
+            self._throttles.forget(terminal, self)
             terminal.go_on()
         for terminal, credit in credits.items():
+            self._throttles.forget(terminal, self)
             terminal.grant(credit)
 
     def release_some(self, take: Callable[[int], int]) -> None:
@@ -74,6 +76,10 @@ class Throttles:
 
     def note(self, terminal: TerminalEnd, throttle: Throttle) -> None:
         self._of.setdefault(terminal, {})[throttle] = None
+
+    def forget(self, terminal: TerminalEnd, throttle: Throttle) -> None:
+        """Forget that *terminal* waits in *throttle*, which has released it."""
+        self._of.get(terminal, {}).pop(throttle, None)
 
     def link_closed(self, terminal: TerminalEnd) -> None:
         for throttle in self._of.pop(terminal, ()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 from hypothesis import given
@@ -106,3 +108,16 @@ def test_throttle_keeps_every_credit(actions: list[tuple[str, int, int]]) -> Non
     throttle.release()
     assert [link.granted for link in links] == owed
     assert not any(link.held for link in links)
+
+
+def test_throttle_that_released_its_links_is_not_kept() -> None:
+    """Queues get a new one each time that their senders wait, and links live long."""
+    throttles, link = Throttles(), Link()
+    throttle = Throttle(throttles)
+    throttle.hold([link])
+    throttle.withhold(link, 1)
+    throttle.release()
+    reference = weakref.ref(throttle)
+    del throttle
+    gc.collect()
+    assert reference() is None
