@@ -91,7 +91,8 @@ def require_node(where: BrokerLogin, container_id: str, address: str) -> None:
         nodes = {("queue", name), ("exchange", name), ("exchange", name.partition("/")[0] or name)}
         asked = ({"operation": "READ", "type": type, "name": name} for type, name in nodes)
         if not name.startswith("topic://") and all(management.ask(one).status == NOT_FOUND for one in asked):
-            raise BrokerError(address, "there is no such queue or exchange", "create it first, or permit its creation")
+            remedy = "create it first, or permit that with --create (HTTP API: create)"
+            raise BrokerError(address, "there is no such queue or exchange", remedy)
     except LinkRefused:
         pass  # by access rules: the user may not use management
     finally:
