@@ -201,6 +201,7 @@ class _Producer:
         self._driver = driver
         self._spans = spans
         self._is_partial = False
+        """True while a message arrives whose last frame is still to come."""
         self.request, self.outcomes, self.outcomes_in = driver.request, driver.outcomes, driver.outcomes_in
 
     def receive(self, fragments: Sequence[Fragment]) -> None:
@@ -212,7 +213,9 @@ class _Producer:
     def _received(self, fragments: Sequence[Fragment], receive: Callable[..., None], *arguments: Any) -> None:
         spans, now_ns = self._spans, time_ns()
         for delivery, content, flags in fragments:
-            if not self._is_partial and not flags & ABORTED:
+            if flags & ABORTED:
+                spans.end((delivery,), "aborted")
+            elif not self._is_partial:
                 spans.begin(delivery, content, now_ns)
             self._is_partial = flags & (MORE | ABORTED) == MORE
         receive(*arguments)
