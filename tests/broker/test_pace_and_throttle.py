@@ -112,7 +112,8 @@ def test_throttle_keeps_every_credit(actions: list[tuple[str, int, int]]) -> Non
 
 def test_throttle_that_released_its_links_is_not_kept() -> None:
     """Queues get a new one each time that their senders wait, and links live long."""
-    throttles, link = Throttles(), Link()
+    throttles = Throttles()
+    link: Any = Link()
     throttle = Throttle(throttles)
     throttle.hold([link])
     throttle.withhold(link, 1)
