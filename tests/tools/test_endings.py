@@ -153,10 +153,8 @@ def test_a_host_that_nobody_knows_is_told(store: Store, command: Dump) -> None:
     filled(store)
     found = command("replay", store.path, "--to", "amqp://unknown.invalid", "--speed", "max")
     assert found.status == 1
-    assert found.err.splitlines() == [
-        "cairnmq: amqp://unknown.invalid:5672: can't be reached: unknown host name; is a broker running there?",
-        "cairnmq: sending: stopped; accepted: 0 messages",
-    ]
+    why = "amqp://unknown.invalid:5672: can't be reached: unknown host name; is a broker running there?"
+    assert found.err == f"cairnmq: sending: {why}; accepted: 0 messages\n"
 
 
 def test_as_of_a_future_time_warns_and_shows_the_end(store: Store, command: Dump) -> None:
