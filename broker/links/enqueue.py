@@ -315,15 +315,15 @@ class Enqueuer:
 
     def share_memory(self, queues: Sequence[TargetQueue], size_bytes: int) -> None:
         """Hold the link if transient messages of that size fill the share of one of *queues*, or of an owner."""
-        looked_at: set[UserAccount] = set()
-        """The owners of earlier queues: the share is that of all queues of an owner."""
+        owners: set[UserAccount | None] = set()
+        """The owners of earlier queues: all queues of an owner have one share."""
         for queue in queues:
-            if queue.account is not None and queue.account in looked_at:
+            if queue.account in owners:
                 continue
+            if queue.account is not None:
+                owners.add(queue.account)
             if queue.is_over_share(size_bytes) and not self.is_closed:
                 self._core.memory.throttle(queue).hold((self.terminal,))
-            if queue.account is not None:
-                looked_at.add(queue.account)
 
     def throttle(self, account: UserAccount) -> bool:
         """Hold the link if *account*, of a queue's owner, is blocked; return whether it may lack room for a message."""
