@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import pytest
 
-from cairnmq.base.clock import Clock
-from cairnmq.broker.scheduling.background import MOST_DEBT_S, SLICE_S, BackgroundWork
+from cairnmq.broker.scheduling.background import MOST_DEBT_S, SLICE_S
+from tests.harness.broker.background_steps import BackgroundSteps
 
 
-class Steps(Clock):
-    """Steps, and a time that passes as the jobs say."""
+class Steps(BackgroundSteps):
+    """Steps, and users whose jobs take a time that the test says."""
 
     def __init__(self) -> None:
-        self.now_s = 1.0
-        self._later: list[Callable[[], None]] = []
-        self.background = BackgroundWork(self, self._later.append)
+        super().__init__()
         self.done: list[str] = []
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-    def wall_us(self) -> int:
-        return 0
 
     def repeat(self, user: str, seconds: float) -> None:
         """Have *user* do a job of so many seconds, put off again and again."""
@@ -34,12 +25,6 @@ class Steps(Clock):
         self.now_s += seconds
         self.done.append(user)
         self.repeat(user, seconds)
-
-    def step(self) -> None:
-        self.background.end_step()
-        later, self._later[:] = self._later[:], []
-        for action in later:
-            action()
 
 
 @pytest.fixture

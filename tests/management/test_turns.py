@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from cairnmq.base.clock import Clock
-from cairnmq.broker.scheduling.background import SLICE_S, BackgroundWork
+from cairnmq.broker.scheduling.background import SLICE_S
 from cairnmq.management.protocol.turns import (
     FREE_WAITING_BYTES,
     MOST_REQUEST_BYTES,
@@ -17,23 +14,16 @@ from cairnmq.management.protocol.turns import (
     MOST_WAITING_OF_ALL_BYTES,
     Turns,
 )
+from tests.harness.broker.background_steps import BackgroundSteps
 
 
-class Core(Clock):
-    """Steps, and a time that passes as the test says."""
+class Core(BackgroundSteps):
+    """Requests of users to management, and steps in which they are begun."""
 
     def __init__(self) -> None:
-        self.now_s = 1.0
-        self._later: list[Callable[[], None]] = []
-        self.background = BackgroundWork(self, self._later.append)
+        super().__init__()
         self.turns = Turns(self.background)
         self.begun: list[str] = []
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-    def wall_us(self) -> int:
-        return 0
 
     def ask(self, user: str, size_bytes: int = 100, *, takes_s: float = SLICE_S) -> str:
         """A request of *user*'s connection; why it was not taken."""
@@ -47,12 +37,6 @@ class Core(Clock):
         if not why:
             requester.submit(size_bytes, begin)
         return why
-
-    def step(self) -> None:
-        self.background.end_step()
-        later, self._later[:] = self._later[:], []
-        for action in later:
-            action()
 
 
 @pytest.fixture
