@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from importlib.metadata import version
 from itertools import islice
 from typing import NamedTuple
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from .. import __version__
 from ..base.accounts.audit import Audit
 from ..broker.federation.federated_queues import FederatedQueue
 from ..broker.federation.federation_link import UP
@@ -106,7 +106,7 @@ class Figures:
         return Samples(("queue", "follower"), [((one.queue.name, one.follower), float(read(one))) for one in found])
 
 
-_BUILD = Samples(("version",), [((version("cairnmq"),), 1.0)])
+_BUILD = Samples(("version",), [((__version__,), 1.0)])
 BROKER_FAMILIES: tuple[Family[Figures], ...] = (
     Family("build_info", "gauge", "The version of the broker; always 1.", lambda f: _BUILD),
     Family("connections", "gauge", "Connections.", lambda f: len(f.connections.by_end)),

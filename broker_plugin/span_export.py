@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from .. import __version__
 from ..base.errors import CairnError
 from ..base.extras import install_hint
 from .traces import Span, TraceOptions, Tracing
@@ -42,7 +42,7 @@ class SpanExport:
         self.tracing = tracing
         self._exporter = exporter
         self._resource = Resource.create(
-            {"service.name": "cairnmq", "service.version": version("cairnmq"), "service.instance.id": container_id}
+            {"service.name": "cairnmq", "service.version": __version__, "service.instance.id": container_id}
         )
         self._has_failed = False
         self._stopping = threading.Event()

@@ -10,7 +10,6 @@ from click.shell_completion import CompletionItem, get_completion_class
 from ...base.errors import CairnError
 from ..common.login_options import login_of
 from ..options.common_options import PASSWORD
-from .ctl_client import ManagementClient
 
 SHELLS = ("bash", "zsh", "fish")
 DEADLINE_S = 1.0
@@ -46,6 +45,8 @@ class NameOf(click.ParamType[str]):
         url, user, ca = (ctx.params.get(name) for name in ("url", "user", "ca"))
         if url is None or (user is not None and PASSWORD not in os.environ):
             return []  # a password would be asked for
+        from .ctl_client import ManagementClient
+
         client = ManagementClient(lambda: login_of(url, user, ca, DEADLINE_S), DEADLINE_S)
         try:
             found = [str(row["name"]) for row in client.rows(self._type)]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import update_wrapper
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,8 +19,10 @@ from ..options.confirmation import confirm, destructive
 from ..options.examples import example
 from ..options.subjects import CONNECTION, option
 from .completion import NameOf
-from .ctl_client import ManagementClient, SilentMembers
-from .ctl_tables import Printer
+
+if TYPE_CHECKING:
+    from .ctl_client import ManagementClient
+    from .ctl_tables import Printer
 
 Command = Callable[..., Any]
 SINGLE_COLUMNS = {
@@ -73,13 +75,15 @@ class Tools:
         return is_dry_run
 
 
+_timeout_option = option(
+    CONNECTION, "--timeout", "timeout_s", default="10s", show_default=True, type=Duration(0.1), is_common=True,
+    help="Deadline.",
+)  # fmt: skip
+
+
 def connection_options(command: Command) -> Command:
     """Add the options of a connection to the broker, and the formats of the output."""
-    timeout = option(
-        CONNECTION, "--timeout", "timeout_s", default="10s", show_default=True, type=Duration(0.1), is_common=True,
-        help="Deadline.",
-    )  # fmt: skip
-    return url_option(user_option(ca_option(timeout(output_options(command)))))
+    return url_option(user_option(ca_option(_timeout_option(output_options(command)))))
 
 
 class _Ctl(CommonGroup):
@@ -115,6 +119,9 @@ def with_tools(command: Command) -> Command:
     def wrapped(
         *args: Any, url: str, user: str | None, ca: str | None, timeout_s: float, output_format: str, **options: Any
     ) -> Any:
+        from .ctl_client import ManagementClient  # help does without
+        from .ctl_tables import Printer
+
         checked_url(url)
         client = ManagementClient(lambda: login_of(url, user, ca, timeout_s), timeout_s)
         click.get_current_context().call_on_close(client.close)
@@ -154,6 +161,8 @@ def list_all(
     tools: Tools, type: str, columns: tuple[str, ...], *, like: str = "*", internal: bool = False
 ) -> None:
     """Print the rows of all members of a cluster. Silent members are listed on the error output."""
+    from .ctl_client import SilentMembers
+
     unheard = SilentMembers()
     rows = (
         row for row in tools.client.rows_of_all(type, unheard, internal=internal) if fnmatchcase(row["name"], like)

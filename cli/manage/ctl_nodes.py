@@ -13,7 +13,6 @@ from ...base.texts import counted
 from ..options.confirmation import confirm, destructive, dry_run_option
 from .completion import NameOf
 from .ctl import Tools, arguments_option, deleting, group_of, with_tools
-from .ctl_client import readable
 
 queues = group_of("queue", "queues", "Manage queues.", "orders")
 exchanges = group_of("exchange", "exchanges", "Manage exchanges.", "amq.topic")
@@ -158,6 +157,8 @@ def peek(tools: Tools, queue: str, count: int, body_bytes: int) -> None:
     Example:
       cairnmq ctl queues peek orders --count 5
     """
+    from .ctl_client import readable
+
     found = tools.client.peek(queue, count, body_bytes)
     tools.printer.rows(found if tools.printer.as_json else map(readable, found), MESSAGE_COLUMNS)
 

@@ -7,6 +7,7 @@ list` are `cairnmq ctl queues list --output csv`. Where an option is given twice
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import click
@@ -49,38 +50,39 @@ LOG_FILE: dict[str, Any] = {
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def output_options(command: _F, formats: Sequence[str] = OUTPUTS) -> _F:
-    """Add `--output` with *formats* and its short form `--json`, both as *output_format*."""
-    short = option(
-        OUTPUT, "--json", "output_format", flag_value="json", is_common=True, help="Short for --output json."
-    )
-    full = option(
+url_option = option(
+    CONNECTION, "--url", default=BROKER_URL, show_default=True, envvar="CAIRNMQ_URL", is_common=True,
+    help="The broker, like amqp://host:port or amqps://host:port.",
+)  # fmt: skip
+user_option = option(
+    CONNECTION, "--user", metavar="NAME", is_common=True,
+    help=f"User name. The password is in the variable {PASSWORD}, or requested.",
+)  # fmt: skip
+ca_option = option(
+    CONNECTION, "--ca", type=CaFile(), metavar="FILE", is_common=True,
+    help="CA certificates to trust, with amqps (PEM).",
+)  # fmt: skip
+skip_damaged_option = option(INPUT, "--skip-damaged", is_flag=True, help="Leave out unreadable records.")
+_color_option = option(
+    OUTPUT, "--color", type=click.Choice(["auto", "always", "never"]), default="auto", envvar=COLOR, show_default=True,
+    expose_value=False, callback=set_color, help="Color the output; NO_COLOR stands for never.",
+)  # fmt: skip
+_json_option = option(
+    OUTPUT, "--json", "output_format", flag_value="json", is_common=True, help="Short for --output json."
+)
+
+
+@cache
+def _format_option(formats: Sequence[str]) -> Callable[[_F], _F]:
+    return option(
         OUTPUT, "--output", "output_format", type=click.Choice(formats), default="table", show_default=True,
         is_common=True, help="Format of the output.",
     )  # fmt: skip
-    return full(short(command))
 
 
-def url_option(command: _F) -> _F:
-    """Add `--url`, the broker."""
-    return option(
-        CONNECTION, "--url", default=BROKER_URL, show_default=True, envvar="CAIRNMQ_URL", is_common=True,
-        help="The broker, like amqp://host:port or amqps://host:port.",
-    )(command)  # fmt: skip
-
-
-def user_option(command: _F) -> _F:
-    """Add `--user`."""
-    text = f"User name. The password is in the variable {PASSWORD}, or requested."
-    return option(CONNECTION, "--user", metavar="NAME", is_common=True, help=text)(command)
-
-
-def ca_option(command: _F) -> _F:
-    """Add `--ca`."""
-    return option(
-        CONNECTION, "--ca", type=CaFile(), metavar="FILE", is_common=True,
-        help="CA certificates to trust, with amqps (PEM).",
-    )(command)  # fmt: skip
+def output_options(command: _F, formats: Sequence[str] = OUTPUTS) -> _F:
+    """Add `--output` with *formats* and its short form `--json`, both as *output_format*."""
+    return _format_option(formats)(_json_option(command))
 
 
 def log_options(command: _F) -> _F:
@@ -90,21 +92,10 @@ def log_options(command: _F) -> _F:
     return command
 
 
-def skip_damaged_option(command: _F) -> _F:
-    """Add `--skip-damaged`."""
-    return option(INPUT, "--skip-damaged", is_flag=True, help="Leave out unreadable records.")(command)
-
-
 def with_color(command: click.Command) -> click.Command:
     """Return *command*. It and the commands below it accept `--color`."""
     if all(param.name != "color" for param in command.params):
-        command.params.append(
-            SubjectOption(
-                ["--color"], subject=OUTPUT, type=click.Choice(["auto", "always", "never"]), default="auto",
-                envvar=COLOR, show_default=True, expose_value=False, callback=set_color,
-                help="Color the output; NO_COLOR stands for never.",
-            )
-        )  # fmt: skip
+        _color_option(command)
     if isinstance(command, click.Group):
         for below in command.commands.values():
             with_color(below)

@@ -18,19 +18,13 @@ from .subjects import SAFETY, option
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
+yes_option = option(SAFETY, "-y", "--yes", "is_sure", is_flag=True, help="Don't ask for confirmation.")
+dry_run_option = option(SAFETY, "--dry-run", "is_dry_run", is_flag=True, help="Only show what would change.")
+
+
 def destructive(command: _F) -> _F:
     """Add `--yes`, as *is_sure*, and `--dry-run`, as *is_dry_run*."""
     return yes_option(dry_run_option(command))
-
-
-def yes_option(command: _F) -> _F:
-    """Add `--yes`, as *is_sure*."""
-    return option(SAFETY, "-y", "--yes", "is_sure", is_flag=True, help="Don't ask for confirmation.")(command)
-
-
-def dry_run_option(command: _F) -> _F:
-    """Add `--dry-run`, as *is_dry_run*."""
-    return option(SAFETY, "--dry-run", "is_dry_run", is_flag=True, help="Only show what would change.")(command)
 
 
 def confirm(question: str, *, is_sure: bool) -> None:

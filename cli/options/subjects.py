@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -29,8 +29,9 @@ class SubjectOption(click.Option):
 def option(
     subject: str, *declarations: str, cls: type[SubjectOption] = SubjectOption, **more: Any
 ) -> Callable[[_F], _F]:
-    """Return the decorator that adds an option with a subject to a command."""
-    return click.option(*declarations, cls=cls, subject=subject, **more)
+    """Return the decorator that adds an option with a subject to commands, which share it: making one costs time."""
+    made = cls(declarations, subject=subject, **more)
+    return click.option(cls=cast("type[SubjectOption]", lambda *_, **__: made))
 
 
 def write_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:

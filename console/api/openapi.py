@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from importlib.metadata import version
 from typing import Any
 
+from ... import __version__
 from .endpoint import Endpoint, Field
 
 PREFIX = "/api/v1"
@@ -65,7 +65,7 @@ def description(endpoints: Iterable[Endpoint], login: Mapping[str, Field]) -> di
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "CairnMQ HTTP API", "version": version("cairnmq"), "license": {"name": "Apache-2.0"}},
+        "info": {"title": "CairnMQ HTTP API", "version": __version__, "license": {"name": "Apache-2.0"}},
         "servers": [{"url": PREFIX}],
         "security": [{"session": []}],
         "paths": paths,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
-from importlib.metadata import version
 from typing import Any, NamedTuple
 
+from ... import __version__
 from ...amqp.codec.types import Timestamp
 from ...base.errors import CairnError
 from ...base.texts import counted
@@ -65,7 +65,7 @@ class BrokerType(One):
         memory = core.memory
         super().__init__(
             (
-                Attribute("version", "string", "The version of CairnMQ.", lambda _: version("cairnmq")),
+                Attribute("version", "string", "The version of CairnMQ.", lambda _: __version__),
                 Attribute("since", "time", "The start time.", lambda _: Timestamp(begun_us // 1000)),
                 Attribute(
                     "uptime-seconds", "number", "Seconds since the start.",

@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from ... import __version__
 from ...amqp.codec import encode
 from ...amqp.codec.types import Symbol, Uint
 from ...amqp.links.events import CAPABILITIES
@@ -140,7 +140,7 @@ class Admission:
 
 
 def _properties(options: AdmissionOptions) -> dict[Symbol, Any]:
-    found: dict[str, Any] = {"product": "CairnMQ", "version": version("cairnmq"), "instance": str(uuid4())}
+    found: dict[str, Any] = {"product": "CairnMQ", "version": __version__, "instance": str(uuid4())}
     if options.queue_prefix:
         found["queue-prefix"] = options.queue_prefix
     if options.topic_prefix:

@@ -23,8 +23,9 @@ HEAVY = [
     "numpy", "rich", "proton", "asyncio", "sqlalchemy", "duckdb", "pyarrow", "pyspark",
     "cairnmq.broker", "cairnmq.store", "cairnmq.tools",
 ]  # fmt: skip
-
-
+CHEAPEST = CHEAP[:3]
+SLOW_TO_IMPORT = {"importlib.metadata", "difflib", "csv", "json", "socket", "cairnmq.amqp"}
+"""Modules that take milliseconds each, which version and help need not."""
 MOST_CPU_S = 0.15
 """Of a start, on an idle machine. The test allows four times as much: it runs beside others."""
 
@@ -49,6 +50,11 @@ def test_a_start_imports_little(arguments: list[str]) -> None:
     assert imported_by(*arguments) & set(HEAVY) == set()
 
 
+@pytest.mark.parametrize("arguments", CHEAPEST, ids=" ".join)
+def test_version_and_help_import_no_module_for_output_or_networks(arguments: list[str]) -> None:
+    assert imported_by(*arguments) & SLOW_TO_IMPORT == set()
+
+
 @pytest.mark.parametrize("arguments", [["--version"], ["ctl", "--help"]], ids=" ".join)
 def test_start_takes_little_cpu(arguments: list[str], tell: Tell) -> None:
     """The least of ten starts, user and system time: what others do on the machine adds to the rest."""
@@ -61,6 +67,17 @@ def test_start_takes_little_cpu(arguments: list[str], tell: Tell) -> None:
         taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     tell(f"cairnmq {' '.join(arguments)}: {min(taken) * 1000:.0f} ms of CPU, median {median(taken) * 1000:.0f}")
     assert min(taken) < 4 * MOST_CPU_S
+
+
+def test_commands_share_the_options_of_the_connection() -> None:
+    ctl = cairnmq.get_command(click.Context(cairnmq), "ctl")
+    assert isinstance(ctl, click.Group)
+    groups = [one for one in ctl.commands.values() if isinstance(one, click.Group)]
+    commands = [ctl, *ctl.commands.values(), *(below for one in groups for below in one.commands.values())]
+    for name in ("url", "ca", "timeout_s", "color"):
+        found = [param for command in commands for param in command.params if param.name == name]
+        assert len(found) == len(commands) > 20
+        assert len({id(param) for param in found}) == 1, "making an option costs time"
 
 
 def test_an_unknown_command_is_refused() -> None:

@@ -18,9 +18,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import NamedTuple
 
+from ... import __version__
 from ...base.clock import Clock
 from ...base.disk.real import RealDirectory
 from ...base.disk.seam import Directory
@@ -85,7 +85,7 @@ def back_up(
                                  "try again", checked.end_lsn, copied.end_lsn)  # fmt: skip
         files = [*copied.files, BackedUpFile(WIRING_NAME, *checksum(partial.directory, WIRING_NAME, lambda _: None))]
         made = Manifest(
-            version("cairnmq"), str(uuid), begun.isoformat(timespec="microseconds"), copied.container_bytes,
+            __version__, str(uuid), begun.isoformat(timespec="microseconds"), copied.container_bytes,
             checked.base_lsn, checked.end_lsn, files,
         )  # fmt: skip
         manifest.write(partial.directory, made)

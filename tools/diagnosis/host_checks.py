@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
+from ... import __version__
 from .report import Finding, Severity
 
 FEW_FILES, SMALL_LIMIT = 1024, 16_384
@@ -32,7 +33,7 @@ def check_host() -> Iterator[Finding]:
 def versions() -> dict[str, str]:
     """Return the versions of the product, the interpreter, the system, and the libraries that matter most."""
     libraries = {name: version(name) for name in ("python-qpid-proton", "sqlalchemy", "cryptography")}
-    return {"cairnmq": version("cairnmq"), "Python": platform.python_version(),
+    return {"cairnmq": __version__, "Python": platform.python_version(),
             platform.system(): platform.release(), **libraries}  # fmt: skip
 
 
