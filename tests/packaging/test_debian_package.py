@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Tell
-from tests.harness.thorough import THOROUGH
+from tests.harness.thorough import THOROUGH, amount
 
 from ..fresh_machine.machine import SANDBOXES, Machine, Unavailable, reason_against
+from ..readme_blocks import section
 from . import service
 from .booted import NotBooted, booted
 from .conftest import PACKAGING, ROOT, run
@@ -98,4 +99,17 @@ def test_package_is_used_upgraded_and_removed_on_debian_12(package: Path, tell: 
             f"apt-get update\napt-get install -y --no-install-recommends {service.PACKAGES} /root/first.deb",
             online=True,
         )
+        live(there)
+
+
+@pytest.mark.skipif(not amount("CAIRN_DEBIAN_13", 0, 0), reason="for `make nightly` (CAIRN_DEBIAN_13=1)")
+@thorough
+def test_package_is_built_used_upgraded_and_removed_on_debian_13(tell: Tell) -> None:
+    """Build the package with the commands of the page, for the Python of Debian 13."""
+    with machine("trixie", tell) as there:
+        there.run(f"apt-get update\napt-get install -y --no-install-recommends {service.PACKAGES}", online=True)
+        [build], [install] = section(service.PAGE, "Build"), section(service.PAGE, "Install")
+        there.run(build.text, online=True)
+        there.run(install.commands[0].replace("install", "install -y", 1), online=True)
+        there.run("cp dist/*.deb /root/first.deb")
         live(there)
