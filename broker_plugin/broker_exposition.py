@@ -25,7 +25,7 @@ from ..broker.outbound.connectors import Connector
 from ..broker.parts import BrokerParts
 from ..broker.queues.views import MeasuredQueue
 from ..router.kernel.core import Core
-from .exposition import Family, Samples, metric_of
+from .exposition import Family, Samples, counter, gauge, histogram, metric_of
 from .traces import Tracing
 
 
@@ -108,158 +108,101 @@ class Figures:
 
 _BUILD = Samples(("version",), [((__version__,), 1.0)])
 BROKER_FAMILIES: tuple[Family[Figures], ...] = (
-    Family("build_info", "gauge", "The version of the broker; always 1.", lambda f: _BUILD),
-    Family("connections", "gauge", "Connections.", lambda f: len(f.connections.by_end)),
-    Family(
-        "connections_opened_total", "counter", "Connections opened so far.", lambda f: f.connections.opened
-    ),
-    Family(
-        "auth_failures_total", "counter", "Failed logins by SASL mechanism and class of reason.",
-        lambda f: f.by_login_failure(),
-    ),
-    Family("links", "gauge", "Links.", lambda f: len(f.connections.links)),
-    Family("connectors", "gauge", "Connectors.", lambda f: len(f.remote.connectors.by_name)),
-    Family(
-        "connector_up", "gauge", "1 while the connector is connected.",
-        lambda f: f.by_connector(lambda c: c.connection is not None),
-    ),
-    Family(
-        "connector_failures_total", "counter", "Failed attempts and broken connections.",
-        lambda f: f.by_connector(lambda c: c.failures),
-    ),
-    Family("routed_links", "gauge", "Links to other containers.", lambda f: len(f.remote.link_routes.pairs)),
-    Family(
-        "routers", "gauge", "Other brokers that can be reached.", lambda f: len(f.remote.network.topology.next_hops)
-    ),
-    Family(
-        "following_up", "gauge", "1 while the federated queue is connected to its upstream.",
-        lambda f: f.by_following(lambda one: one.state == UP),
-    ),
-    Family(
-        "following_whole", "gauge", "1 if the copy equals its upstream at a point in time.",
-        lambda f: f.by_following(lambda one: one.copy.is_whole),
-    ),
-    Family(
-        "following_messages", "gauge", "Messages on the queue.", lambda f: f.by_following(lambda one: len(one.copy.ids))
-    ),
-    Family(
-        "following_lag_seconds", "gauge", "Time since the copy was last complete.",
-        lambda f: f.by_following(lambda one: one.lag_s(f.context.clock.wall_us())),
-    ),
-    Family(
-        "follower_behind_bytes", "gauge", "Log bytes (all queues) that a connected follower has not received.",
-        lambda f: f.by_follower(lambda one: one.behind_bytes),
-    ),
-    Family(
-        "follower_behind_messages", "gauge", "Changes of a cluster's queue that were not sent to a follower.",
-        lambda f: f.by_follower(lambda one: one.behind_messages),
-    ),
-    Family("queues", "gauge", "Queues, with or without series of their own.", lambda f: len(f.queues)),
-    Family("exchanges", "gauge", "Exchanges, with or without series of their own.", lambda f: len(f.exchanges)),
-    Family("messages", "gauge", "Messages on all queues.", lambda f: f.of_queues(lambda q: q.messages)),
-    Family("consumers", "gauge", "Consumers of all queues.", lambda f: f.of_queues(lambda q: q.taker_count)),
-    Family(
-        "put_messages_total", "counter", "Messages enqueued on any queue.",
-        lambda f: f.of_queues(lambda q: q.enqueued) + f.totals.enqueued,
-    ),
-    Family(
-        "taken_messages_total", "counter", "Messages dequeued from any queue.",
-        lambda f: f.of_queues(lambda q: q.taken) + f.totals.taken,
-    ),
-    Family(
-        "dead_lettered_messages_total", "counter",
-        "Dequeued messages that were rejected or exceeded the delivery limit.",
-        lambda f: f.of_queues(lambda q: q.dead_lettered) + f.totals.dead_lettered,
-    ),
-    Family(
-        "expired_messages_total", "counter", "Dequeued messages that expired.",
-        lambda f: f.of_queues(lambda q: q.expired) + f.totals.expired,
-    ),
-    Family(
-        "routed_messages_total", "counter", "Messages that an exchange routed to a queue.",
-        lambda f: f.of_exchanges(lambda e: e.routed) + f.totals.routed,
-    ),
-    Family(
-        "unroutable_messages_total", "counter", "Messages for which an exchange found no queue.",
-        lambda f: f.of_exchanges(lambda e: e.unrouted) + f.totals.unrouted,
-    ),
-    Family(
-        "settle_seconds", "histogram",
+    gauge("build_info", "The version of the broker; always 1.", lambda f: _BUILD),
+    gauge("connections", "Connections.", lambda f: len(f.connections.by_end)),
+    counter("connections_opened_total", "Connections opened so far.", lambda f: f.connections.opened),
+    counter("auth_failures_total", "Failed logins by SASL mechanism and class of reason.",
+            lambda f: f.by_login_failure()),
+    gauge("links", "Links.", lambda f: len(f.connections.links)),
+    gauge("connectors", "Connectors.", lambda f: len(f.remote.connectors.by_name)),
+    gauge("connector_up", "1 while the connector is connected.",
+          lambda f: f.by_connector(lambda c: c.connection is not None)),
+    counter("connector_failures_total", "Failed attempts and broken connections.",
+            lambda f: f.by_connector(lambda c: c.failures)),
+    gauge("routed_links", "Links to other containers.", lambda f: len(f.remote.link_routes.pairs)),
+    gauge("routers", "Other brokers that can be reached.", lambda f: len(f.remote.network.topology.next_hops)),
+    gauge("following_up", "1 while the federated queue is connected to its upstream.",
+          lambda f: f.by_following(lambda one: one.state == UP)),
+    gauge("following_whole", "1 if the copy equals its upstream at a point in time.",
+          lambda f: f.by_following(lambda one: one.copy.is_whole)),
+    gauge("following_messages", "Messages on the queue.", lambda f: f.by_following(lambda one: len(one.copy.ids))),
+    gauge("following_lag_seconds", "Time since the copy was last complete.",
+          lambda f: f.by_following(lambda one: one.lag_s(f.context.clock.wall_us()))),
+    gauge("follower_behind_bytes", "Log bytes (all queues) that a connected follower has not received.",
+          lambda f: f.by_follower(lambda one: one.behind_bytes)),
+    gauge("follower_behind_messages", "Changes of a cluster's queue that were not sent to a follower.",
+          lambda f: f.by_follower(lambda one: one.behind_messages)),
+    gauge("queues", "Queues, with or without series of their own.", lambda f: len(f.queues)),
+    gauge("exchanges", "Exchanges, with or without series of their own.", lambda f: len(f.exchanges)),
+    gauge("messages", "Messages on all queues.", lambda f: f.of_queues(lambda q: q.messages)),
+    gauge("consumers", "Consumers of all queues.", lambda f: f.of_queues(lambda q: q.taker_count)),
+    counter("put_messages_total", "Messages enqueued on any queue.",
+            lambda f: f.of_queues(lambda q: q.enqueued) + f.totals.enqueued),
+    counter("taken_messages_total", "Messages dequeued from any queue.",
+            lambda f: f.of_queues(lambda q: q.taken) + f.totals.taken),
+    counter("dead_lettered_messages_total", "Dequeued messages that were rejected or exceeded the delivery limit.",
+            lambda f: f.of_queues(lambda q: q.dead_lettered) + f.totals.dead_lettered),
+    counter("expired_messages_total", "Dequeued messages that expired.",
+            lambda f: f.of_queues(lambda q: q.expired) + f.totals.expired),
+    counter("routed_messages_total", "Messages that an exchange routed to a queue.",
+            lambda f: f.of_exchanges(lambda e: e.routed) + f.totals.routed),
+    counter("unroutable_messages_total", "Messages for which an exchange found no queue.",
+            lambda f: f.of_exchanges(lambda e: e.unrouted) + f.totals.unrouted),
+    histogram(
+        "settle_seconds",
         "Time until a record is durable and its client has the answer; one sample for each flush or batch.",
         lambda f: f.context.latencies.settle_s.value(),
     ),
-    Family(
-        "dispatch_seconds", "histogram",
+    histogram(
+        "dispatch_seconds",
         "Time from the end of a flush to the dispatch of its messages; one sample for each flush. Of more than 64 "
         "queues of one owner the first 64 count.",
         lambda f: f.context.latencies.dispatch_s.value(),
     ),
-    Family(
-        "delivery_seconds", "histogram",
+    histogram(
+        "delivery_seconds",
         "Time from the dispatch of a message to its settlement; one sample at a time for each consumer.",
         lambda f: f.context.latencies.delivery_s.value(),
     ),
-    Family("memory_used_bytes", "gauge", "Memory of waiting messages.", lambda f: f.context.memory.used_bytes),
-    Family(
-        "alarm", "gauge", "1 while the disk is full, or senders wait for memory.", lambda f: f.alarms,
-    ),
-    Family(
-        "throttled_users", "gauge", "Users with senders that wait because of the limit of durable bytes.",
-        lambda f: len([user for user in f.users if user.is_blocked]),
-    ),
-    Family(
-        "throttled_links", "gauge", "Senders that wait for space of a user, or for a rate limit.",
-        lambda f: sum([len(user.blocked) + len(user.paced) for user in f.users]),
-    ),
-    Family("memory_limit_bytes", "gauge", "The limit of message memory.", lambda f: f.context.memory.limit_bytes),
-    Family("traced_spans_total", "counter", "Spans of traced messages.", lambda f: f.traced[0]),
-    Family(
-        "trace_dropped_total", "counter",
+    gauge("memory_used_bytes", "Memory of waiting messages.", lambda f: f.context.memory.used_bytes),
+    gauge("alarm", "1 while the disk is full, or senders wait for memory.", lambda f: f.alarms),
+    gauge("throttled_users", "Users with senders that wait because of the limit of durable bytes.",
+          lambda f: len([user for user in f.users if user.is_blocked])),
+    gauge("throttled_links", "Senders that wait for space of a user, or for a rate limit.",
+          lambda f: sum([len(user.blocked) + len(user.paced) for user in f.users])),
+    gauge("memory_limit_bytes", "The limit of message memory.", lambda f: f.context.memory.limit_bytes),
+    counter("traced_spans_total", "Spans of traced messages.", lambda f: f.traced[0]),
+    counter(
+        "trace_dropped_total",
         "Messages that were not traced, and spans that were dropped, because of a limit or a failed export.",
         lambda f: f.traced[1],
     ),
-    Family("core_steps_total", "counter", "Batches of decisions of the core.", lambda f: f.core.steps),
-    Family("core_busy_seconds_total", "counter", "Time spent in batches of decisions.", lambda f: f.core.busy_s),
-    Family(
-        "core_longest_turn_seconds", "gauge", "The longest batch of decisions of the last 15 to 30 seconds.",
-        lambda f: f.core.longest.longest_s(),
-    ),
-    Family(
-        "worker_longest_turn_seconds", "gauge",
+    counter("core_steps_total", "Batches of decisions of the core.", lambda f: f.core.steps),
+    counter("core_busy_seconds_total", "Time spent in batches of decisions.", lambda f: f.core.busy_s),
+    gauge("core_longest_turn_seconds", "The longest batch of decisions of the last 15 to 30 seconds.",
+          lambda f: f.core.longest.longest_s()),
+    gauge(
+        "worker_longest_turn_seconds",
         "The longest turn of a worker (read, core, write) of the last 15 to 30 seconds.",
         lambda f: f.core.longest_of_workers.longest_s(),
     ),
-    Family("queue_messages", "gauge", "Messages on the queue.", lambda f: f.by_queue(lambda q: q.messages)),
-    Family(
-        "queue_ready_messages", "gauge", "Messages available to consumers.", lambda f: f.by_queue(lambda q: q.depth)
-    ),
-    Family("queue_consumers", "gauge", "Consuming links.", lambda f: f.by_queue(lambda q: q.taker_count)),
-    Family("queue_held_bytes", "gauge", "Memory of its messages.", lambda f: f.by_queue(lambda q: q.memory.held_bytes)),
-    Family(
-        "queue_put_messages_total", "counter",
-        "Messages enqueued on the queue.", lambda f: f.by_queue(lambda q: q.enqueued)
-    ),
-    Family(
-        "queue_taken_messages_total", "counter", "Messages dequeued from the queue.",
-        lambda f: f.by_queue(lambda q: q.taken),
-    ),
-    Family(
-        "queue_dead_lettered_messages_total", "counter",
+    gauge("queue_messages", "Messages on the queue.", lambda f: f.by_queue(lambda q: q.messages)),
+    gauge("queue_ready_messages", "Messages available to consumers.", lambda f: f.by_queue(lambda q: q.depth)),
+    gauge("queue_consumers", "Consuming links.", lambda f: f.by_queue(lambda q: q.taker_count)),
+    gauge("queue_held_bytes", "Memory of its messages.", lambda f: f.by_queue(lambda q: q.memory.held_bytes)),
+    counter("queue_put_messages_total", "Messages enqueued on the queue.", lambda f: f.by_queue(lambda q: q.enqueued)),
+    counter("queue_taken_messages_total", "Messages dequeued from the queue.", lambda f: f.by_queue(lambda q: q.taken)),
+    counter(
+        "queue_dead_lettered_messages_total",
         "Dequeued messages that were rejected or exceeded the delivery limit.",
         lambda f: f.by_queue(lambda q: q.dead_lettered),
     ),
-    Family(
-        "queue_expired_messages_total", "counter", "Dequeued messages that expired.",
-        lambda f: f.by_queue(lambda q: q.expired),
-    ),
-    Family(
-        "exchange_routed_messages_total", "counter", "Messages that the exchange routed to a queue.",
-        lambda f: f.by_exchange(lambda e: e.routed),
-    ),
-    Family(
-        "exchange_unroutable_messages_total", "counter", "Messages for which the exchange found no queue.",
-        lambda f: f.by_exchange(lambda e: e.unrouted),
-    ),
+    counter("queue_expired_messages_total", "Dequeued messages that expired.",
+            lambda f: f.by_queue(lambda q: q.expired)),
+    counter("exchange_routed_messages_total", "Messages that the exchange routed to a queue.",
+            lambda f: f.by_exchange(lambda e: e.routed)),
+    counter("exchange_unroutable_messages_total", "Messages for which the exchange found no queue.",
+            lambda f: f.by_exchange(lambda e: e.unrouted)),
 )  # fmt: skip
 
 

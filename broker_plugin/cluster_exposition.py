@@ -15,107 +15,51 @@ from ..cluster.group.member_id import MemberId
 from ..cluster.kernel.phases import SYNCED, UPDATING
 from ..cluster.member import ClusterMember
 from ..management.entities.system import One
-from ..management.protocol.entity import Attribute
-from .exposition import Family, Samples
+from ..management.protocol.entity import Attribute, boolean, number, string
+from .exposition import Family, Samples, counter, gauge
 
 CLUSTER_FAMILIES: tuple[Family[ClusterMember], ...] = (
-    Family(
-        "cluster_phase_info", "gauge",
+    gauge(
+        "cluster_phase_info",
         "The phase of this member: outside, founding, wiping, asking, updating or synced; always 1.",
         lambda core: Samples(("cluster", "phase"), [((core.state.name, core.state.phase_name), 1)]),
     ),
-    Family(
-        "cluster_synced", "gauge", "1 while this member has all messages.",
-        lambda core: core.state.phase == SYNCED,
-    ),
-    Family(
-        "cluster_serving", "gauge", "1 while this member serves clients.",
-        lambda core: not core.service.why_not_serving(),
-    ),
-    Family(
-        "cluster_members", "gauge", "Members of the group, this one included.", lambda core: len(core.state.members)
-    ),
-    Family(
-        "cluster_following_members", "gauge", "Members that apply events.",
-        lambda core: core.service.following,
-    ),
-    Family(
-        "cluster_waiting_events", "gauge", "Events that a majority has not acknowledged.",
-        lambda core: core.commits.backlog,
-    ),
-    Family(
-        "cluster_in_flight_bytes", "gauge", "Multicast events that have not come back.",
-        lambda core: core.group.in_flight_bytes,
-    ),
-    Family(
-        "cluster_owned_queues", "gauge", "Queues that this member leads.", lambda core: core.owned_queues
-    ),
-    Family(
-        "cluster_owner_changes_total", "counter", "Changes of queue leaders.", lambda core: core.owners.moves
-    ),
-    Family(
-        "cluster_brought_messages_total", "counter", "Messages sent to joining members.",
-        lambda core: core.sender.brought,
-    ),
-    Family(
-        "cluster_messages_to_bring", "gauge", "Messages that this member has yet to send to joining members.",
-        lambda core: core.sender.left,
-    ),
-    Family(
-        "cluster_received_messages", "gauge", "Messages of the current state transfer that this member has.",
-        lambda core: core.receiver.received,
-    ),
-    Family(
-        "cluster_kept_messages", "gauge", "Messages of the current state transfer that were on its own disk.",
-        lambda core: core.receiver.kept_messages.kept,
-    ),
-    Family(
-        "cluster_messages_to_receive", "gauge", "Messages of the current state transfer, as counted at its start.",
-        lambda core: core.receiver.wanted,
-    ),
-    Family(
-        "cluster_lost_total", "counter", "Losses of the group or of its majority.",
-        lambda core: core.view_change.lost_times,
-    ),
-    Family(
-        "cluster_wiring_stalls_total", "counter", "Changes of the wiring that events had to wait for.",
-        lambda core: core.inbox.stalls,
-    ),
-    Family(
-        "cluster_lag_bytes", "gauge", "Received events that are not on the disk of this member.",
-        lambda core: core.flow.lag_bytes,
-    ),
-    Family(
-        "cluster_holding", "gauge", "1 while messages of clients are held back because a member lags.",
-        lambda core: core.flow.holds,
-    ),
-    Family(
-        "cluster_held_bytes", "gauge", "Messages of clients that are held back.",
-        lambda core: core.flow.held_bytes,
-    ),
-    Family(
-        "cluster_flow_off_total", "counter", "Times at which this member reported that it lags.",
-        lambda core: core.flow.offs,
-    ),
-    Family(
-        "cluster_silent_members", "gauge", "Members that are silent for more than a third of --cluster-silence.",
-        lambda core: core.liveness.silent_members,
-    ),
-    Family(
-        "cluster_longest_silence_seconds", "gauge", "The longest silence of a member.",
-        lambda core: core.liveness.longest_silence_s,
-    ),
-    Family(
-        "cluster_expelled_members_total", "counter", "Silent members that were expelled, as seen by this member.",
-        lambda core: core.liveness.expulsions,
-    ),
-    Family(
-        "cluster_oldest_unconfirmed_seconds", "gauge", "Age of the oldest event that a majority has not acknowledged.",
-        lambda core: core.commit_delays.oldest_s,
-    ),
-    Family(
-        "cluster_bad_events_total", "counter", "Invalid events.", lambda core: core.apply_loop.bad_events
-    ),
+    gauge("cluster_synced", "1 while this member has all messages.", lambda core: core.state.phase == SYNCED),
+    gauge("cluster_serving", "1 while this member serves clients.", lambda core: not core.service.why_not_serving()),
+    gauge("cluster_members", "Members of the group, this one included.", lambda core: len(core.state.members)),
+    gauge("cluster_following_members", "Members that apply events.", lambda core: core.service.following),
+    gauge("cluster_waiting_events", "Events that a majority has not acknowledged.", lambda core: core.commits.backlog),
+    gauge("cluster_in_flight_bytes", "Multicast events that have not come back.",
+          lambda core: core.group.in_flight_bytes),
+    gauge("cluster_owned_queues", "Queues that this member leads.", lambda core: core.owned_queues),
+    counter("cluster_owner_changes_total", "Changes of queue leaders.", lambda core: core.owners.moves),
+    counter("cluster_brought_messages_total", "Messages sent to joining members.", lambda core: core.sender.brought),
+    gauge("cluster_messages_to_bring", "Messages that this member has yet to send to joining members.",
+          lambda core: core.sender.left),
+    gauge("cluster_received_messages", "Messages of the current state transfer that this member has.",
+          lambda core: core.receiver.received),
+    gauge("cluster_kept_messages", "Messages of the current state transfer that were on its own disk.",
+          lambda core: core.receiver.kept_messages.kept),
+    gauge("cluster_messages_to_receive", "Messages of the current state transfer, as counted at its start.",
+          lambda core: core.receiver.wanted),
+    counter("cluster_lost_total", "Losses of the group or of its majority.", lambda core: core.view_change.lost_times),
+    counter("cluster_wiring_stalls_total", "Changes of the wiring that events had to wait for.",
+            lambda core: core.inbox.stalls),
+    gauge("cluster_lag_bytes", "Received events that are not on the disk of this member.",
+          lambda core: core.flow.lag_bytes),
+    gauge("cluster_holding", "1 while messages of clients are held back because a member lags.",
+          lambda core: core.flow.holds),
+    gauge("cluster_held_bytes", "Messages of clients that are held back.", lambda core: core.flow.held_bytes),
+    counter("cluster_flow_off_total", "Times at which this member reported that it lags.", lambda core: core.flow.offs),
+    gauge("cluster_silent_members", "Members that are silent for more than a third of --cluster-silence.",
+          lambda core: core.liveness.silent_members),
+    gauge("cluster_longest_silence_seconds", "The longest silence of a member.",
+          lambda core: core.liveness.longest_silence_s),
+    counter("cluster_expelled_members_total", "Silent members that were expelled, as seen by this member.",
+            lambda core: core.liveness.expulsions),
+    gauge("cluster_oldest_unconfirmed_seconds", "Age of the oldest event that a majority has not acknowledged.",
+          lambda core: core.commit_delays.oldest_s),
+    counter("cluster_bad_events_total", "Invalid events.", lambda core: core.apply_loop.bad_events),
 )  # fmt: skip
 
 
@@ -174,44 +118,29 @@ class ClusterType(One):
     def __init__(self, core: ClusterMember) -> None:
         super().__init__(
             (
-                Attribute("cluster", "string", "Its name.", lambda _: core.state.name),
-                Attribute("phase", "string", "The phase of this member.", lambda _: core.state.phase_name),
-                Attribute(
-                    "serving", "boolean", "This member serves clients.", lambda _: not core.service.why_not_serving()
-                ),
-                Attribute(
-                    "members", "list", "The members of the group.",
-                    lambda _: [str(one) for one in core.state.members],
-                ),
-                Attribute("connected", "number", "The number of members.", lambda _: len(core.state.members)),
+                string("cluster", "Its name.", lambda _: core.state.name),
+                string("phase", "The phase of this member.", lambda _: core.state.phase_name),
+                boolean("serving", "This member serves clients.", lambda _: not core.service.why_not_serving()),
+                Attribute("members", "list", "The members of the group.",
+                          lambda _: [str(one) for one in core.state.members]),
+                number("connected", "The number of members.", lambda _: len(core.state.members)),
                 Attribute(
                     "member-states", "list", "A row for each node: address, state, queues that it leads, incarnation.",
                     lambda _: member_rows(core),
                 ),
-                Attribute(
-                    "synced", "list", "The members that have all messages.",
-                    lambda _: [str(one) for one in sorted(core.state.synced)],
-                ),
-                Attribute("me", "string", "The ID of this member.", lambda _: str(core.state.me)),
-                Attribute(
-                    "others-at", "list", "The addresses at which clients reach the other members.",
-                    lambda _: [f"{host}:{port}" for places in core.addresses.others for host, port in places],
-                ),
-                Attribute("needed", "number", "The number of members of a majority.", lambda _: core.commits.majority),
-                Attribute("queues", "number", "Replicated queues.", lambda _: len(core.owners.replicas)),
-                Attribute(
-                    "owned-queues", "number", "Replicated queues that this member leads.",
-                    lambda _: core.owned_queues,
-                ),
-                Attribute(
-                    "waiting-events", "number", "Events that a majority has not acknowledged.",
-                    lambda _: core.commits.backlog,
-                ),
-                Attribute("lag-bytes", "number", "Received events not on its disk yet.", lambda _: core.flow.lag_bytes),
-                Attribute(
-                    "unfinished", "number", "Queues that are not complete on this member.",
-                    lambda _: core.receiver.unfinished,
-                ),
+                Attribute("synced", "list", "The members that have all messages.",
+                          lambda _: [str(one) for one in sorted(core.state.synced)]),
+                string("me", "The ID of this member.", lambda _: str(core.state.me)),
+                Attribute("others-at", "list", "The addresses at which clients reach the other members.",
+                          lambda _: [f"{host}:{port}" for places in core.addresses.others for host, port in places]),
+                number("needed", "The number of members of a majority.", lambda _: core.commits.majority),
+                number("queues", "Replicated queues.", lambda _: len(core.owners.replicas)),
+                number("owned-queues", "Replicated queues that this member leads.", lambda _: core.owned_queues),
+                number("waiting-events", "Events that a majority has not acknowledged.",
+                       lambda _: core.commits.backlog),
+                number("lag-bytes", "Received events not on its disk yet.", lambda _: core.flow.lag_bytes),
+                number("unfinished", "Queues that are not complete on this member.",
+                       lambda _: core.receiver.unfinished),
             ),
             (),
         )  # fmt: skip

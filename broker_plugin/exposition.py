@@ -52,6 +52,18 @@ class Family(NamedTuple, Generic[Source]):
         return metric_of(self, self.value(source))
 
 
+def gauge(name: str, help: str, value: Callable[[Source], Value]) -> Family[Source]:
+    return Family(name, "gauge", help, value)
+
+
+def counter(name: str, help: str, value: Callable[[Source], Value]) -> Family[Source]:
+    return Family(name, "counter", help, value)
+
+
+def histogram(name: str, help: str, value: Callable[[Source], Value]) -> Family[Source]:
+    return Family(name, "histogram", help, value)
+
+
 def _appended(metrics: JournalMetrics) -> Samples:
     return Samples(
         ("kind",),
@@ -60,96 +72,65 @@ def _appended(metrics: JournalMetrics) -> Samples:
 
 
 FAMILIES: tuple[Family[JournalMetrics], ...] = (
-    Family("journal_fsync_seconds", "histogram", "Duration of a sync of the journal.", lambda m: m.fsync_s),
-    Family("journal_group_records", "histogram", "Records that one flush made durable.", lambda m: m.group_records),
-    Family("journal_group_bytes", "histogram", "Bytes that one flush wrote.", lambda m: m.group_bytes),
-    Family("journal_flushes_total", "counter", "Flushes.", lambda m: m.flushes),
-    Family("journal_blocks_total", "counter", "Blocks written.", lambda m: m.blocks),
-    Family("journal_records_total", "counter", "Records made durable.", lambda m: m.records),
-    Family(
-        "journal_appended_bytes_total", "counter",
+    histogram("journal_fsync_seconds", "Duration of a sync of the journal.", lambda m: m.fsync_s),
+    histogram("journal_group_records", "Records that one flush made durable.", lambda m: m.group_records),
+    histogram("journal_group_bytes", "Bytes that one flush wrote.", lambda m: m.group_bytes),
+    counter("journal_flushes_total", "Flushes.", lambda m: m.flushes),
+    counter("journal_blocks_total", "Blocks written.", lambda m: m.blocks),
+    counter("journal_records_total", "Records made durable.", lambda m: m.records),
+    counter(
+        "journal_appended_bytes_total",
         "Bytes of durable records (headers and payloads) by cause: user, relocated, or the log itself.",
         _appended,
     ),
-    Family(
-        "journal_written_bytes_total", "counter",
-        "Bytes written: appended bytes, block headers, and padding to the sector.", lambda m: m.block_bytes,
-    ),
-    Family("journal_base_lsn", "gauge", "LSN below which every record is dead.", lambda m: m.base_lsn),
-    Family("journal_durable_lsn", "gauge", "LSN below which every record is durable.", lambda m: m.durable_lsn),
-    Family("journal_end_lsn", "gauge", "LSN above every appended record.", lambda m: m.end_lsn),
-    Family("journal_slots", "gauge", "Slots of the log in use, a container each.", lambda m: m.slots),
-    Family("journal_used_bytes", "gauge", "Bytes of the slots in use.", lambda m: m.used_bytes),
-    Family("journal_live_bytes", "gauge", "Bytes of records that messages need.", lambda m: m.live_bytes),
-    Family("journal_live_ratio", "gauge", "Live bytes divided by used bytes, 0 to 1.", lambda m: m.live_ratio),
-    Family(
-        "journal_holes", "gauge", "Reclaimed ranges in the middle of the log.", lambda m: m.holes
-    ),
-    Family(
-        "journal_base_pin_info", "gauge", "The kind of record that holds the oldest slot of the log; always 1.",
-        lambda m: Samples(("held_by",), [((m.base_holder_kind,), 1)]),
-    ),
-    Family("journal_free_containers", "gauge", "Containers ready for use.", lambda m: m.free_containers),
-    Family("journal_made_containers_total", "counter", "Containers created.", lambda m: m.made_containers),
-    Family(
-        "journal_archived_containers_total", "counter", "Containers that were archived.",
-        lambda m: m.archived_containers,
-    ),
-    Family(
-        "journal_dropped_containers_total", "counter", "Containers that left the log without being archived.",
-        lambda m: m.dropped_containers,
-    ),
-    Family(
-        "journal_kept_containers", "gauge", "Containers that left the log and are held by a backup or bookmarks.",
-        lambda m: m.kept_containers,
-    ),
-    Family(
-        "journal_bookmark_behind_bytes", "gauge", "Distance of a history reader from the durable end of the log.",
-        lambda m: Samples(("bookmark",), [((name,), behind) for name, behind in m.bookmarks]),
-    ),
-    Family(
-        "journal_dropped_bookmarks_total", "counter",
+    counter("journal_written_bytes_total", "Bytes written: appended bytes, block headers, and padding to the sector.",
+            lambda m: m.block_bytes),
+    gauge("journal_base_lsn", "LSN below which every record is dead.", lambda m: m.base_lsn),
+    gauge("journal_durable_lsn", "LSN below which every record is durable.", lambda m: m.durable_lsn),
+    gauge("journal_end_lsn", "LSN above every appended record.", lambda m: m.end_lsn),
+    gauge("journal_slots", "Slots of the log in use, a container each.", lambda m: m.slots),
+    gauge("journal_used_bytes", "Bytes of the slots in use.", lambda m: m.used_bytes),
+    gauge("journal_live_bytes", "Bytes of records that messages need.", lambda m: m.live_bytes),
+    gauge("journal_live_ratio", "Live bytes divided by used bytes, 0 to 1.", lambda m: m.live_ratio),
+    gauge("journal_holes", "Reclaimed ranges in the middle of the log.", lambda m: m.holes),
+    gauge("journal_base_pin_info", "The kind of record that holds the oldest slot of the log; always 1.",
+          lambda m: Samples(("held_by",), [((m.base_holder_kind,), 1)])),
+    gauge("journal_free_containers", "Containers ready for use.", lambda m: m.free_containers),
+    counter("journal_made_containers_total", "Containers created.", lambda m: m.made_containers),
+    counter("journal_archived_containers_total", "Containers that were archived.", lambda m: m.archived_containers),
+    counter("journal_dropped_containers_total", "Containers that left the log without being archived.",
+            lambda m: m.dropped_containers),
+    gauge("journal_kept_containers", "Containers that left the log and are held by a backup or bookmarks.",
+          lambda m: m.kept_containers),
+    gauge("journal_bookmark_behind_bytes", "Distance of a history reader from the durable end of the log.",
+          lambda m: Samples(("bookmark",), [((name,), behind) for name, behind in m.bookmarks])),
+    counter(
+        "journal_dropped_bookmarks_total",
         "Bookmarks dropped because a reader was too far behind or the disk was full.",
         lambda m: m.dropped_bookmarks,
     ),
-    Family(
-        "relocation_write_amplification_ratio", "gauge",
+    gauge(
+        "relocation_write_amplification_ratio",
         "User and relocated bytes divided by user bytes; 1 without relocation.",
         lambda m: m.write_amplification,
     ),
-    Family(
-        "relocation_emptied_slots_total", "counter", "Slots reclaimed by copying their last live records forward.",
-        lambda m: m.emptied_slots,
-    ),
-    Family("relocation_active", "gauge", "1 while a slot is being emptied.", lambda m: m.is_relocating),
-    Family(
-        "relocation_unreadable_slots", "gauge", "Slots that cannot be emptied because they cannot be read.",
-        lambda m: m.unreadable_slots,
-    ),
-    Family("checkpoint_taken_total", "counter", "Checkpoints taken.", lambda m: m.checkpoints),
-    Family(
-        "checkpoint_age_seconds", "gauge", "Age of the last checkpoint; absent before the first one since the start.",
-        lambda m: m.checkpoint_age_s,
-    ),
-    Family("checkpoint_lsn", "gauge", "LSN up to which the log is in the checkpoint.", lambda m: m.checkpoint_lsn),
-    Family("checkpoint_size_bytes", "gauge", "Bytes written by the last checkpoint.", lambda m: m.checkpoint_bytes),
-    Family(
-        "checkpoint_replay_bytes", "gauge", "Log bytes that recovery would read after a crash now.",
-        lambda m: m.replay_bytes,
-    ),
-    Family(
-        "checkpoint_failing", "gauge", "1 while checkpoints fail; the log has the reason.",
-        lambda m: bool(m.checkpoint_failure),
-    ),
-    Family(
-        "disk_free_bytes", "gauge", "Free bytes of the journal's file system; absent if unknown.",
-        lambda m: m.disk_free_bytes,
-    ),
-    Family(
-        "disk_full", "gauge", "1 while no container can be created because the disk is full.",
-        lambda m: bool(m.disk_full),
-    ),
-    Family("disk_low", "gauge", "1 while low disk space prevents storing messages.", lambda m: bool(m.disk_low)),
+    counter("relocation_emptied_slots_total", "Slots reclaimed by copying their last live records forward.",
+            lambda m: m.emptied_slots),
+    gauge("relocation_active", "1 while a slot is being emptied.", lambda m: m.is_relocating),
+    gauge("relocation_unreadable_slots", "Slots that cannot be emptied because they cannot be read.",
+          lambda m: m.unreadable_slots),
+    counter("checkpoint_taken_total", "Checkpoints taken.", lambda m: m.checkpoints),
+    gauge("checkpoint_age_seconds", "Age of the last checkpoint; absent before the first one since the start.",
+          lambda m: m.checkpoint_age_s),
+    gauge("checkpoint_lsn", "LSN up to which the log is in the checkpoint.", lambda m: m.checkpoint_lsn),
+    gauge("checkpoint_size_bytes", "Bytes written by the last checkpoint.", lambda m: m.checkpoint_bytes),
+    gauge("checkpoint_replay_bytes", "Log bytes that recovery would read after a crash now.", lambda m: m.replay_bytes),
+    gauge("checkpoint_failing", "1 while checkpoints fail; the log has the reason.",
+          lambda m: bool(m.checkpoint_failure)),
+    gauge("disk_free_bytes", "Free bytes of the journal's file system; absent if unknown.",
+          lambda m: m.disk_free_bytes),
+    gauge("disk_full", "1 while no container can be created because the disk is full.", lambda m: bool(m.disk_full)),
+    gauge("disk_low", "1 while low disk space prevents storing messages.", lambda m: bool(m.disk_low)),
 )  # fmt: skip
 
 

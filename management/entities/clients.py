@@ -11,7 +11,7 @@ from ...broker.kernel.loader import Loader
 from ...broker.links.consumer import Consumer
 from ...broker.nodes.access_control import MANAGE
 from ..protocol.call import Call
-from ..protocol.entity import Attribute, Operation, Type
+from ..protocol.entity import Operation, Type, boolean, number, string, time
 from ..protocol.request import only, text
 
 _TAKEN_DOWN = "management closed it"
@@ -26,18 +26,17 @@ class ConnectionType(Type):
         self._loader = loader
         super().__init__(
             (
-                Attribute("container", "string", "The AMQP container ID of the client.", lambda c: c.end.container),
-                Attribute("user", "string", "The authenticated user; empty for an anonymous connection.",
-                          lambda c: c.end.user),
-                Attribute("since", "time", "The time of the AMQP open.", lambda c: Timestamp(c.since_us // 1000)),
-                Attribute(
-                    "idle-seconds", "number",
+                string("container", "The AMQP container ID of the client.", lambda c: c.end.container),
+                string("user", "The authenticated user; empty for an anonymous connection.", lambda c: c.end.user),
+                time("since", "The time of the AMQP open.", lambda c: Timestamp(c.since_us // 1000)),
+                number(
+                    "idle-seconds",
                     "Time since the client last sent something, heartbeats included; null if the operating system "
                     "does not report it.",
                     lambda c: c.end.idle_s(),
                 ),
-                Attribute("sessions", "number", "Sessions of the connection.", lambda c: len(c.sessions)),
-                Attribute("links", "number", "Links of the connection.", lambda c: len(c.links)),
+                number("sessions", "Sessions of the connection.", lambda c: len(c.sessions)),
+                number("links", "Links of the connection.", lambda c: len(c.links)),
             ),
             (
                 Operation(
@@ -80,13 +79,11 @@ class SessionType(Type):
         self._connections = connections
         super().__init__(
             (
-                Attribute("connection", "string", "The identity of its connection.", lambda s: s.connection.identity),
-                Attribute("number", "number", "The number of the session within the connection.", lambda s: s.number),
-                Attribute("since", "time", "The time of the begin.", lambda s: Timestamp(s.since_us // 1000)),
-                Attribute(
-                    "links", "number", "Links of the session.",
-                    lambda s: sum(link.wish.session == s.number for link in s.connection.links.values()),
-                ),
+                string("connection", "The identity of its connection.", lambda s: s.connection.identity),
+                number("number", "The number of the session within the connection.", lambda s: s.number),
+                time("since", "The time of the begin.", lambda s: Timestamp(s.since_us // 1000)),
+                number("links", "Links of the session.",
+                       lambda s: sum(link.wish.session == s.number for link in s.connection.links.values())),
             ),
             (),
         )  # fmt: skip
@@ -114,36 +111,22 @@ class LinkType(Type):
         self._connections = connections
         super().__init__(
             (
-                Attribute("connection", "string", "The identity of its connection.", lambda k: k.connection.identity),
-                Attribute(
-                    "session", "string", "The identity of its session.",
-                    lambda k: f"{k.connection.identity}.{k.wish.session}",
-                ),
-                Attribute(
-                    "role", "string", "`receiver` or `sender`.", lambda k: "receiver" if k.wish.to_client else "sender"
-                ),
-                Attribute(
-                    "address", "string", "The address; null if each message names one or the broker chooses it.",
-                    lambda k: k.wish.terminus.address,
-                ),
-                Attribute("presettled", "boolean", "Whether messages are sent settled, without confirmation.",
-                          lambda k: k.wish.presettled),
-                Attribute(
-                    "browsing", "boolean", "Whether the link browses without consuming.",
-                    lambda k: k.wish.terminus.browse and not isinstance(k.terminal.driver, Consumer),
-                ),
-                Attribute("open", "boolean", "Whether the broker has answered the attach.",
-                          lambda k: k.terminal.driver is not None),
-                Attribute(
-                    "unsettled", "number", "Messages that the client holds unsettled.",
-                    lambda k: len(k.terminal.driver.unsettled) if isinstance(k.terminal.driver, Consumer) else 0,
-                ),
-                Attribute(
-                    "credit", "number",
-                    "Messages that a receiver has requested and not received yet; null for a sender.",
-                    lambda k: k.terminal.driver.credit if isinstance(k.terminal.driver, IdleDriver) else None,
-                ),
-                Attribute("since", "time", "The time of the attach.", lambda k: Timestamp(k.since_us // 1000)),
+                string("connection", "The identity of its connection.", lambda k: k.connection.identity),
+                string("session", "The identity of its session.",
+                       lambda k: f"{k.connection.identity}.{k.wish.session}"),
+                string("role", "`receiver` or `sender`.", lambda k: "receiver" if k.wish.to_client else "sender"),
+                string("address", "The address; null if each message names one or the broker chooses it.",
+                       lambda k: k.wish.terminus.address),
+                boolean("presettled", "Whether messages are sent settled, without confirmation.",
+                        lambda k: k.wish.presettled),
+                boolean("browsing", "Whether the link browses without consuming.",
+                        lambda k: k.wish.terminus.browse and not isinstance(k.terminal.driver, Consumer)),
+                boolean("open", "Whether the broker has answered the attach.", lambda k: k.terminal.driver is not None),
+                number("unsettled", "Messages that the client holds unsettled.",
+                       lambda k: len(k.terminal.driver.unsettled) if isinstance(k.terminal.driver, Consumer) else 0),
+                number("credit", "Messages that a receiver has requested and not received yet; null for a sender.",
+                       lambda k: k.terminal.driver.credit if isinstance(k.terminal.driver, IdleDriver) else None),
+                time("since", "The time of the attach.", lambda k: Timestamp(k.since_us // 1000)),
             ),
             (
                 Operation(

@@ -13,7 +13,7 @@ from ...broker.outbound.auto_links import IN, OUT, AutoLink, AutoLinks
 from ...broker.outbound.connectors import Connectors
 from ...broker.outbound.link_routes import BOTH, DIRECTIONS, LinkRoute, LinkRoutes
 from ..protocol.call import Call
-from ..protocol.entity import Attribute, Named, Operation, Type
+from ..protocol.entity import Attribute, Named, Operation, Type, boolean, number, string, time
 from ..protocol.request import BAD_REQUEST, CREATED, Refusal, only, shown, text
 from .queues import check_name, gone
 
@@ -29,25 +29,22 @@ class ConnectorType(Named):
         super().__init__(
             self._connectors.by_name,
             (
-                Attribute("url", "string", "The target, without secrets.", lambda c: c.target.place),
-                Attribute("user", "string", "The user that the broker authenticates as; empty for anonymous.",
-                          lambda c: c.target.identity.user),
-                Attribute("role", "string", "`normal`, or `inter-router` for another broker of the network.",
-                          lambda c: c.target.role),
-                Attribute("cost", "number", "The cost of this hop.", lambda c: c.target.cost),
-                Attribute("state", "string", "`connecting`, `up`, or `waiting` for the next attempt.",
-                          lambda c: c.state),
-                Attribute("since", "time", "The time of the last state change.",
-                          lambda c: Timestamp(c.since_us // 1000)),
-                Attribute("container", "string", "The AMQP container ID of the peer, while connected.",
-                          lambda c: c.connection.container if c.connection else ""),
-                Attribute("opened", "number", "Connections opened so far.", lambda c: c.opened),
-                Attribute("failures", "number", "Failed attempts and broken connections.", lambda c: c.failures),
-                Attribute("why", "string", "The reason of the last failure.", lambda c: c.why),
-                Attribute("links", "number", "Client links routed over the connection.",
-                          lambda c: sum(one.connector == c.name for one in link_routes.pairs)),
-                Attribute("kept", "boolean", "Whether it was created by management and survives a restart.",
-                          lambda c: c.kept),
+                string("url", "The target, without secrets.", lambda c: c.target.place),
+                string("user", "The user that the broker authenticates as; empty for anonymous.",
+                       lambda c: c.target.identity.user),
+                string("role", "`normal`, or `inter-router` for another broker of the network.",
+                       lambda c: c.target.role),
+                number("cost", "The cost of this hop.", lambda c: c.target.cost),
+                string("state", "`connecting`, `up`, or `waiting` for the next attempt.", lambda c: c.state),
+                time("since", "The time of the last state change.", lambda c: Timestamp(c.since_us // 1000)),
+                string("container", "The AMQP container ID of the peer, while connected.",
+                       lambda c: c.connection.container if c.connection else ""),
+                number("opened", "Connections opened so far.", lambda c: c.opened),
+                number("failures", "Failed attempts and broken connections.", lambda c: c.failures),
+                string("why", "The reason of the last failure.", lambda c: c.why),
+                number("links", "Client links routed over the connection.",
+                       lambda c: sum(one.connector == c.name for one in link_routes.pairs)),
+                boolean("kept", "Whether it was created by management and survives a restart.", lambda c: c.kept),
             ),
             (
                 Operation("CREATE", ("url",),
@@ -79,13 +76,11 @@ class LinkRouteType(Type):
         self._routes = link_routes
         super().__init__(
             (
-                Attribute("connector", "string", "The connector; it may be created later.", lambda r: r.connector),
-                Attribute("direction", "string", "The permitted direction for clients: `send`, `receive` or `both`.",
-                          lambda r: r.direction),
-                Attribute("strip", "string", "The prefix to remove from addresses for the other container.",
-                          lambda r: r.prefix),
-                Attribute("kept", "boolean", "Whether it was created by management and survives a restart.",
-                          lambda r: r.kept),
+                string("connector", "The connector; it may be created later.", lambda r: r.connector),
+                string("direction", "The permitted direction for clients: `send`, `receive` or `both`.",
+                       lambda r: r.direction),
+                string("strip", "The prefix to remove from addresses for the other container.", lambda r: r.prefix),
+                boolean("kept", "Whether it was created by management and survives a restart.", lambda r: r.kept),
             ),
             (
                 Operation("CREATE", ("connector", "direction", "strip"), "Creates a link route that survives restarts.",
@@ -140,17 +135,13 @@ class AutoLinkType(Named):
         super().__init__(
             self._links.by_name,
             (
-                Attribute("direction", "string", "`in` (from the other container) or `out` (to it).",
-                          lambda a: a.direction),
-                Attribute("address", "string", "The local address: a queue; for `in`, also an exchange.",
-                          lambda a: a.address),
-                Attribute("connector", "string", "The connector; it may be created later.", lambda a: a.connector),
-                Attribute("external", "string", "The address at the other container; by default the same.",
-                          lambda a: a.external),
-                Attribute("state", "string", "`waiting`, `attaching` or `up`.", lambda a: a.state),
-                Attribute("why", "string", "The last reason for a state other than `up`.", lambda a: a.why),
-                Attribute("kept", "boolean", "Whether it was created by management and survives a restart.",
-                          lambda a: a.kept),
+                string("direction", "`in` (from the other container) or `out` (to it).", lambda a: a.direction),
+                string("address", "The local address: a queue; for `in`, also an exchange.", lambda a: a.address),
+                string("connector", "The connector; it may be created later.", lambda a: a.connector),
+                string("external", "The address at the other container; by default the same.", lambda a: a.external),
+                string("state", "`waiting`, `attaching` or `up`.", lambda a: a.state),
+                string("why", "The last reason for a state other than `up`.", lambda a: a.why),
+                boolean("kept", "Whether it was created by management and survives a restart.", lambda a: a.kept),
             ),
             (
                 Operation("CREATE", ("direction", "address", "connector", "external"),
@@ -188,17 +179,15 @@ class RouterType(Type):
         topology = network.topology
         super().__init__(
             (
-                Attribute("next", "string", "The next hop for messages to it.",
-                          lambda r: topology.next_hops[r][0]),
-                Attribute("cost", "number", "The total cost of the route.", lambda r: topology.next_hops[r][1]),
+                string("next", "The next hop for messages to it.", lambda r: topology.next_hops[r][0]),
+                number("cost", "The total cost of the route.", lambda r: topology.next_hops[r][1]),
                 Attribute("neighbours", "map", "Its own neighbors, with the cost of each.",
                           lambda r: dict(topology.routers[r].links)),
-                Attribute("addresses", "number", "Addresses with a receiver there.",
-                          lambda r: len(topology.routers[r].addresses)),
-                Attribute("sent", "number", "For a neighbor: messages sent to it.",
-                          lambda r: self._of_neighbour(r, lambda n: sum(s.sent for s in n.priority_links.values()))),
-                Attribute("received", "number", "For a neighbor: messages received from it.",
-                          lambda r: self._of_neighbour(r, lambda n: sum(s.received for s in n.senders.values()))),
+                number("addresses", "Addresses with a receiver there.", lambda r: len(topology.routers[r].addresses)),
+                number("sent", "For a neighbor: messages sent to it.",
+                       lambda r: self._of_neighbour(r, lambda n: sum(s.sent for s in n.priority_links.values()))),
+                number("received", "For a neighbor: messages received from it.",
+                       lambda r: self._of_neighbour(r, lambda n: sum(s.received for s in n.senders.values()))),
             ),
             (),
         )  # fmt: skip

@@ -16,7 +16,7 @@ from ...broker.nodes.registry import PREDECLARED, NodeRegistry
 from ...broker.selector.background_compiler import Compiler
 from ...broker.selector.compiler import SelectorError
 from ..protocol.call import Call
-from ..protocol.entity import Attribute, Named, Operation, Type
+from ..protocol.entity import Attribute, Named, Operation, Type, boolean, number, string
 from ..protocol.request import (
     BAD_REQUEST,
     CONFLICT,
@@ -42,20 +42,16 @@ class ExchangeType(Named):
         super().__init__(
             self._nodes.exchanges,
             (
-                Attribute("exchange-type", "string", "`direct`, `fanout`, `topic` or `headers`.", lambda e: e.type),
-                Attribute(
-                    "durable", "boolean", "Whether it survives a restart of the broker.",
-                    lambda e: bool(e.exchange_id) or e.name in PREDECLARED,
-                ),
+                string("exchange-type", "`direct`, `fanout`, `topic` or `headers`.", lambda e: e.type),
+                boolean("durable", "Whether it survives a restart of the broker.",
+                        lambda e: bool(e.exchange_id) or e.name in PREDECLARED),
                 Attribute("arguments", "map", "The arguments given at creation.", lambda e: e.arguments),
-                Attribute(
-                    "alternate-exchange", "string", "The exchange for unroutable messages; empty for none.",
-                    lambda e: e.alternate,
-                ),
-                Attribute("bindings", "number", "Bindings from the exchange.", lambda e: e.binding_count),
-                Attribute("producers", "number", "Links that send to the exchange.", lambda e: len(e.producers)),
-                Attribute("routed", "number", "Messages routed to at least one queue.", lambda e: e.routed),
-                Attribute("unroutable", "number", "Messages that matched no queue.", lambda e: e.unrouted),
+                string("alternate-exchange", "The exchange for unroutable messages; empty for none.",
+                       lambda e: e.alternate),
+                number("bindings", "Bindings from the exchange.", lambda e: e.binding_count),
+                number("producers", "Links that send to the exchange.", lambda e: len(e.producers)),
+                number("routed", "Messages routed to at least one queue.", lambda e: e.routed),
+                number("unroutable", "Messages that matched no queue.", lambda e: e.unrouted),
             ),
             (
                 Operation(
@@ -144,16 +140,12 @@ class BindingType(Type):
         self._compiler = compiler
         super().__init__(
             (
-                Attribute("exchange", "string", "The exchange.", lambda b: b.exchange.name),
-                Attribute("queue", "string", "The queue.", lambda b: b.queue.name),
-                Attribute(
-                    "key", "string", "The binding key; empty if the exchange's type needs none.", lambda b: b.key
-                ),
+                string("exchange", "The exchange.", lambda b: b.exchange.name),
+                string("queue", "The queue.", lambda b: b.queue.name),
+                string("key", "The binding key; empty if the exchange's type needs none.", lambda b: b.key),
                 Attribute("arguments", "map", "The conditions besides the key.", self._arguments),
-                Attribute(
-                    "durable", "boolean", "Whether it survives a restart of the broker.",
-                    lambda b: bool(b.queue.queue_id and b.exchange.exchange_id),
-                ),
+                boolean("durable", "Whether it survives a restart of the broker.",
+                        lambda b: bool(b.queue.queue_id and b.exchange.exchange_id)),
             ),
             (
                 Operation(

@@ -12,7 +12,7 @@ from ...broker.federation.upstream import Upstreams
 from ...broker.federation.upstream_link import DownstreamLink
 from ...broker.nodes.access_control import CONFIGURE, CONNECTOR_PREFIX, CREATE, DELETE, USE
 from ..protocol.call import Call
-from ..protocol.entity import Attribute, Named, Operation, Type
+from ..protocol.entity import Attribute, Named, Operation, Type, boolean, number, string, time
 from ..protocol.request import CREATED, arguments, flag, only, text
 from .queues import check_name, check_owner, check_policy, gone
 
@@ -27,21 +27,20 @@ class FollowingType(Named):
         super().__init__(
             self._followings.by_name,
             (
-                Attribute("connector", "string", "The connector; it may be created later.", lambda f: f.connector),
-                Attribute("source", "string", "The upstream queue.", lambda f: f.source),
-                Attribute("state", "string", "`waiting`, `attaching`, `up`, `broken`, or `ending`.", lambda f: f.state),
-                Attribute("why", "string", "The last reason for a state other than `up`.", lambda f: f.why),
-                Attribute("whole", "boolean", "Whether the copy equals the upstream queue at a point in time: false "
+                string("connector", "The connector; it may be created later.", lambda f: f.connector),
+                string("source", "The upstream queue.", lambda f: f.source),
+                string("state", "`waiting`, `attaching`, `up`, `broken`, or `ending`.", lambda f: f.state),
+                string("why", "The last reason for a state other than `up`.", lambda f: f.why),
+                boolean("whole", "Whether the copy equals the upstream queue at a point in time: false "
                           "until the initial copy is complete.", lambda f: f.copy.is_whole),
-                Attribute("messages", "number", "Messages on the queue.", lambda f: len(f.copy.ids)),
-                Attribute("place", "number", "The position of the copy: an upstream LSN, or an event number of a "
-                          "cluster.",
-                          lambda f: f.copy.place),
-                Attribute("as-of", "time", "The upstream's clock when the copy was last complete.",
-                          lambda f: Timestamp(f.as_of_us // 1000)),
-                Attribute("lag-seconds", "number", "The time since `as-of`, by the local clock.",
-                          lambda f: f.lag_s(self._clock.wall_us())),
-                Attribute("steps", "number", "Changes applied since the broker started.", lambda f: f.copy.steps),
+                number("messages", "Messages on the queue.", lambda f: len(f.copy.ids)),
+                number("place", "The position of the copy: an upstream LSN, or an event number of a cluster.",
+                       lambda f: f.copy.place),
+                time("as-of", "The upstream's clock when the copy was last complete.",
+                     lambda f: Timestamp(f.as_of_us // 1000)),
+                number("lag-seconds", "The time since `as-of`, by the local clock.",
+                       lambda f: f.lag_s(self._clock.wall_us())),
+                number("steps", "Changes applied since the broker started.", lambda f: f.copy.steps),
                 Attribute("arguments", "map", "The arguments of the queue after promotion.", lambda f: f.arguments),
             ),
             (
@@ -101,13 +100,13 @@ class FollowerType(Type):
         self._streams = upstreams
         super().__init__(
             (
-                Attribute("queue", "string", "The copied queue.", lambda f: f.queue.name),
-                Attribute("place", "number", "The durable position of the follower: an LSN, or an event number of a "
-                          "cluster.", lambda f: f.place),
-                Attribute("behind-bytes", "number", "Log bytes (of all queues) not received yet; 0 for a queue of a "
-                          "cluster.", lambda f: f.behind_bytes),
-                Attribute("behind-messages", "number", "Changes not sent yet, for a queue of a cluster; 0 for "
-                          "others.", lambda f: f.behind_messages),
+                string("queue", "The copied queue.", lambda f: f.queue.name),
+                number("place", "The durable position of the follower: an LSN, or an event number of a cluster.",
+                       lambda f: f.place),
+                number("behind-bytes", "Log bytes (of all queues) not received yet; 0 for a queue of a cluster.",
+                       lambda f: f.behind_bytes),
+                number("behind-messages", "Changes not sent yet, for a queue of a cluster; 0 for others.",
+                       lambda f: f.behind_messages),
             ),
             (),
         )  # fmt: skip

@@ -17,7 +17,7 @@ from ...broker.nodes.resolver import Resolver
 from ...broker.queues.queue import Queue
 from ...broker.users.user_accounts import OWNER, UserAccounts
 from ..protocol.call import Call
-from ..protocol.entity import Attribute, Named, Operation, Type
+from ..protocol.entity import Attribute, Named, Operation, Type, boolean, number, string
 from ..protocol.request import BAD_REQUEST, CONFLICT, CREATED, FORBIDDEN, OK, Refusal, arguments, flag, only, shown
 
 
@@ -39,44 +39,28 @@ class QueueType(Named):
         self._resolver = resolver
         self._connections = connections
         self._users = users
-        number = partial(Attribute, kind="number")
         super().__init__(
             nodes.queues,
             (
-                Attribute("durable", "boolean", "Whether it survives a restart of the broker.",
-                          lambda q: bool(q.queue_id)),
+                boolean("durable", "Whether it survives a restart of the broker.", lambda q: bool(q.queue_id)),
                 Attribute("arguments", "map", "The arguments (limits and policies).", lambda q: q.arguments),
-                number("messages", meaning="All messages on the queue.", read=lambda q: q.messages),
-                number("ready", meaning="Messages available to consumers.", read=lambda q: q.depth),
-                number(
-                    "unsettled", meaning="Messages that consumers hold, or that wait for requeueing or for durability.",
-                    read=lambda q: max(0, q.messages - q.depth),
-                ),
-                number(
-                    "backlog", meaning="Ready messages that are only on disk.",
-                    read=lambda q: q.contents.backlog.stored,
-                ),
-                number(
-                    "held-bytes", meaning="Memory used by the queue's messages.",
-                    read=lambda q: q.memory.held_bytes,
-                ),
-                number("consumers", meaning="Consuming links.", read=lambda q: q.taker_count),
-                number(
-                    "browsers", meaning="Browsing links.", read=lambda q: len(q.browsers) - len(q.selecting)
-                ),
-                number("producers", meaning="Links that send directly to the queue.", read=lambda q: len(q.producers)),
-                number("bindings", meaning="Bindings to the queue.", read=lambda q: q.bindings),
-                number("enqueued", meaning="Messages enqueued since the broker started.", read=lambda q: q.enqueued),
-                number("dequeued", meaning="Messages dequeued since the broker started.", read=lambda q: q.taken),
-                number(
-                    "dead-lettered", meaning="Dequeued messages that were rejected or exceeded the delivery limit.",
-                    read=lambda q: q.dead_lettered,
-                ),
-                number("expired", meaning="Dequeued messages that expired.", read=lambda q: q.expired),
-                Attribute(
-                    "connection", "string", "The identity of the connection that the queue is deleted with, if any.",
-                    self._connection,
-                ),
+                number("messages", "All messages on the queue.", lambda q: q.messages),
+                number("ready", "Messages available to consumers.", lambda q: q.depth),
+                number("unsettled", "Messages that consumers hold, or that wait for requeueing or for durability.",
+                       lambda q: max(0, q.messages - q.depth)),
+                number("backlog", "Ready messages that are only on disk.", lambda q: q.contents.backlog.stored),
+                number("held-bytes", "Memory used by the queue's messages.", lambda q: q.memory.held_bytes),
+                number("consumers", "Consuming links.", lambda q: q.taker_count),
+                number("browsers", "Browsing links.", lambda q: len(q.browsers) - len(q.selecting)),
+                number("producers", "Links that send directly to the queue.", lambda q: len(q.producers)),
+                number("bindings", "Bindings to the queue.", lambda q: q.bindings),
+                number("enqueued", "Messages enqueued since the broker started.", lambda q: q.enqueued),
+                number("dequeued", "Messages dequeued since the broker started.", lambda q: q.taken),
+                number("dead-lettered", "Dequeued messages that were rejected or exceeded the delivery limit.",
+                       lambda q: q.dead_lettered),
+                number("expired", "Dequeued messages that expired.", lambda q: q.expired),
+                string("connection", "The identity of the connection that the queue is deleted with, if any.",
+                       self._connection),
             ),
             (
                 Operation(
@@ -245,10 +229,8 @@ class TemplateType(Type):
         self._nodes = nodes
         super().__init__(
             (
-                Attribute(
-                    "arguments", "map", "The arguments of a queue that matches.",
-                    lambda pattern: self._nodes.templates.get(pattern, {}),
-                ),
+                Attribute("arguments", "map", "The arguments of a queue that matches.",
+                          lambda pattern: self._nodes.templates.get(pattern, {})),
             ),
             (
                 Operation("CREATE", ("arguments",), "Creates the template. 409 if it exists with other arguments.",

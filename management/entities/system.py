@@ -19,7 +19,7 @@ from ...store.contract.interface import MessageStore
 from ...store.journaled.metrics import JournalMetrics, measure
 from ...store.journaled.store import JournalStore
 from ..protocol.call import Call
-from ..protocol.entity import Attribute, Operation, Type
+from ..protocol.entity import Attribute, Operation, Type, number, string, time
 from ..protocol.request import only, text
 
 
@@ -65,24 +65,17 @@ class BrokerType(One):
         memory = core.memory
         super().__init__(
             (
-                Attribute("version", "string", "The version of CairnMQ.", lambda _: __version__),
-                Attribute("since", "time", "The start time.", lambda _: Timestamp(begun_us // 1000)),
-                Attribute(
-                    "uptime-seconds", "number", "Seconds since the start.",
-                    lambda _: int(core.clock.monotonic_s() - begun_s),
-                ),
-                Attribute("queues", "number", "Number of queues.", lambda _: len(nodes.queues)),
-                Attribute("exchanges", "number", "Number of exchanges.", lambda _: len(nodes.exchanges)),
-                Attribute("connections", "number", "Number of connections.", lambda _: len(connections.by_end)),
-                Attribute("links", "number", "Number of links.", lambda _: len(connections.links)),
-                Attribute("memory-used-bytes", "number", "Memory used by waiting messages.",
-                          lambda _: memory.used_bytes),
-                Attribute(
-                    "alarms", "list", "Scarce resources (disk, memory) with the reason.",
-                    lambda _: alarms_of(core),
-                ),
-                Attribute("memory-limit-bytes", "number", "The memory limit for waiting messages.",
-                          lambda _: memory.limit_bytes),
+                string("version", "The version of CairnMQ.", lambda _: __version__),
+                time("since", "The start time.", lambda _: Timestamp(begun_us // 1000)),
+                number("uptime-seconds", "Seconds since the start.", lambda _: int(core.clock.monotonic_s() - begun_s)),
+                number("queues", "Number of queues.", lambda _: len(nodes.queues)),
+                number("exchanges", "Number of exchanges.", lambda _: len(nodes.exchanges)),
+                number("connections", "Number of connections.", lambda _: len(connections.by_end)),
+                number("links", "Number of links.", lambda _: len(connections.links)),
+                number("memory-used-bytes", "Memory used by waiting messages.", lambda _: memory.used_bytes),
+                Attribute("alarms", "list", "Scarce resources (disk, memory) with the reason.",
+                          lambda _: alarms_of(core)),
+                number("memory-limit-bytes", "The memory limit for waiting messages.", lambda _: memory.limit_bytes),
             ),
             (
                 Operation(
@@ -144,11 +137,9 @@ class StoreType(One):
         self._store = store
         super().__init__(
             (
-                Attribute("durable-lsn", "number", "All records below this LSN are durable.",
-                          lambda _: store.durable_lsn),
-                Attribute("next-lsn", "number", "An LSN above all records.", lambda _: store.next_lsn),
-                Attribute("full", "string", "Why messages cannot be stored; empty if they can.",
-                          lambda _: store.full()),
+                number("durable-lsn", "All records below this LSN are durable.", lambda _: store.durable_lsn),
+                number("next-lsn", "An LSN above all records.", lambda _: store.next_lsn),
+                string("full", "Why messages cannot be stored; empty if they can.", lambda _: store.full()),
                 *(
                     Attribute(
                         f"journal-{field.name.replace('_', '-')}", _KINDS[str(field.type)],
@@ -167,10 +158,8 @@ class StoreType(One):
                     "The number of syncs of each class since the start, and last of those above all bounds.",
                     lambda metrics: None if metrics is None else list(metrics.fsync_s.counts),
                 ),
-                Attribute(
-                    "journal-fsync-seconds", "number", "The duration of all syncs since the start.",
-                    lambda metrics: None if metrics is None else metrics.fsync_s.total,
-                ),
+                number("journal-fsync-seconds", "The duration of all syncs since the start.",
+                       lambda metrics: None if metrics is None else metrics.fsync_s.total),
             ),
             (),
         )  # fmt: skip

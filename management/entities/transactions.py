@@ -16,7 +16,7 @@ from ...broker.transactions.transaction import ClientTransaction
 from ...broker.transactions.xa import InDoubt
 from ...store.contract.interface import MessageStore
 from ..protocol.call import Call
-from ..protocol.entity import Attribute, Operation, Type
+from ..protocol.entity import Operation, Type, number, string, time
 from ..protocol.request import BAD_REQUEST, Refusal, flag, only
 
 
@@ -55,14 +55,11 @@ class TransactionType(Type):
         self._in_doubt = in_doubt
         super().__init__(
             (
-                Attribute("state", "string", "The state of the transaction.", lambda t: t.state),
-                Attribute("operations", "number", "Enqueues and dequeues of the transaction.", lambda t: t.operations),
-                Attribute("since", "time", "The time of the declaration, if it is open.", lambda t: t.since),
-                Attribute("age-seconds", "number", "Seconds since the declaration.", self._age_s),
-                Attribute(
-                    "connection", "string", "The identity of the client's connection, if it is open.",
-                    lambda t: t.connection,
-                ),
+                string("state", "The state of the transaction.", lambda t: t.state),
+                number("operations", "Enqueues and dequeues of the transaction.", lambda t: t.operations),
+                time("since", "The time of the declaration, if it is open.", lambda t: t.since),
+                number("age-seconds", "Seconds since the declaration.", self._age_s),
+                string("connection", "The identity of the client's connection, if it is open.", lambda t: t.connection),
             ),
             (
                 Operation("PREPARE", (), "Prepares a transaction that its client has discharged (first phase).",

@@ -11,7 +11,7 @@ from ...base.accounts.credentials import Credentials
 from ...broker.nodes.access_control import CONFIGURE, MANAGE
 from ...broker.users.user_accounts import UserAccount, UserAccounts
 from ..protocol.call import Call
-from ..protocol.entity import Attribute, Named, Operation
+from ..protocol.entity import Named, Operation, number, string
 from ..protocol.request import (
     BAD_REQUEST,
     CONFLICT,
@@ -20,11 +20,11 @@ from ..protocol.request import (
     NO_CONTENT,
     NOT_FOUND,
     Refusal,
-    number,
     only,
     shown,
     text,
 )
+from ..protocol.request import number as number_in
 from .system import Reload, Reloaded
 
 MOST_NAMES = 1000
@@ -51,59 +51,38 @@ class UserType(Named):
         "ACCOUNTS are for the accounts in the file of `--users-file`, of this broker only."
     )
 
-    def __init__(
-        self, users: UserAccounts, accounts: AccountsPort | None = None, reload: Reload | None = None
-    ) -> None:
+    def __init__(self, users: UserAccounts, accounts: AccountsPort | None = None, reload: Reload | None = None) -> None:
         """*accounts*: the users file; None without one."""
         self._reload = reload
-        number = partial(Attribute, kind="number")
         super().__init__(
             users.by_name,
             (
-                number("connections", meaning="Connections of the user.", read=lambda u: u.connections),
-                number("links", meaning="Links on the user's connections.", read=lambda u: u.links),
-                number("queues", meaning="Queues that the user owns.", read=lambda u: u.queue_count),
-                number(
-                    "durable-bytes", meaning="Content of durable messages on the user's queues.",
-                    read=lambda u: u.durable_bytes,
-                ),
-                number(
-                    "transient-bytes", meaning="Messages on the user's queues that are not stored.",
-                    read=lambda u: u.transient_bytes,
-                ),
+                number("connections", "Connections of the user.", lambda u: u.connections),
+                number("links", "Links on the user's connections.", lambda u: u.links),
+                number("queues", "Queues that the user owns.", lambda u: u.queue_count),
+                number("durable-bytes", "Content of durable messages on the user's queues.", lambda u: u.durable_bytes),
+                number("transient-bytes", "Messages on the user's queues that are not stored.",
+                       lambda u: u.transient_bytes),
                 number(
                     "throttled-links",
-                    meaning="Senders that wait for space on the user's queues or for the user's rate limit.",
-                    read=lambda u: len(u.blocked) + len(u.paced),
+                    "Senders that wait for space on the user's queues or for the user's rate limit.",
+                    lambda u: len(u.blocked) + len(u.paced),
                 ),
-                Attribute(
-                    "blocked", "string", "Why senders to the user's queues wait for space; empty if they do not.",
-                    users.block_reason,
-                ),
-                number(
-                    "max-connections", meaning="The limit of connections; 0 means `--max-connections-per-user`.",
-                    read=lambda u: u.quota.max_connections,
-                ),
-                number("max-links", meaning="The limit of links.", read=lambda u: u.quota.max_links),
-                number("max-queues", meaning="The limit of queues.", read=lambda u: u.quota.max_queues),
-                number(
-                    "max-durable-bytes", meaning="The limit of durable bytes.",
-                    read=lambda u: u.quota.max_durable_bytes,
-                ),
-                number(
-                    "max-messages-per-second", meaning="The limit of the user's send rate.",
-                    read=lambda u: u.quota.max_messages_per_second,
-                ),
-                number(
-                    "max-disk-share", meaning="Percent of the free disk space and the user's durable bytes together.",
-                    read=lambda u: u.quota.max_disk_share,
-                ),
-                number("core-share", meaning="The user's weight when connections compete for the core.",
-                       read=lambda u: u.quota.core_share),
-                number(
-                    "max-queues-per-message", meaning="The limit of queues that one message is routed to.",
-                    read=lambda u: u.quota.max_queues_per_message,
-                ),
+                string("blocked", "Why senders to the user's queues wait for space; empty if they do not.",
+                       users.block_reason),
+                number("max-connections", "The limit of connections; 0 means `--max-connections-per-user`.",
+                       lambda u: u.quota.max_connections),
+                number("max-links", "The limit of links.", lambda u: u.quota.max_links),
+                number("max-queues", "The limit of queues.", lambda u: u.quota.max_queues),
+                number("max-durable-bytes", "The limit of durable bytes.", lambda u: u.quota.max_durable_bytes),
+                number("max-messages-per-second", "The limit of the user's send rate.",
+                       lambda u: u.quota.max_messages_per_second),
+                number("max-disk-share", "Percent of the free disk space and the user's durable bytes together.",
+                       lambda u: u.quota.max_disk_share),
+                number("core-share", "The user's weight when connections compete for the core.",
+                       lambda u: u.quota.core_share),
+                number("max-queues-per-message", "The limit of queues that one message is routed to.",
+                       lambda u: u.quota.max_queues_per_message),
             ),
             () if accounts is None else self._operations(accounts),
         )  # fmt: skip
@@ -183,7 +162,7 @@ class UserType(Named):
                 raise found
             call.answer({"names": list(found)})
 
-        count = number(asked, "count", MOST_NAMES, MOST_NAMES, 1)
+        count = number_in(asked, "count", MOST_NAMES, MOST_NAMES, 1)
         accounts.names(text(asked, "after", ""), count, call.then(done))
 
     def _account(self, accounts: AccountsPort, call: Call) -> tuple[str, Credentials]:

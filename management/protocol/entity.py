@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ...amqp.codec import encode
+from ...amqp.codec.types import Timestamp
 from ...broker.nodes.access_control import MONITOR
 from .call import Call
 from .request import NOT_FOUND, Refusal, shown
@@ -22,6 +23,22 @@ class Attribute(NamedTuple):
     """string, boolean, number, map, list, or time, which is a timestamp."""
     meaning: str
     read: Callable[[Any], Any]
+
+
+def string(name: str, meaning: str, read: Callable[[Any], str | None]) -> Attribute:
+    return Attribute(name, "string", meaning, read)
+
+
+def boolean(name: str, meaning: str, read: Callable[[Any], bool]) -> Attribute:
+    return Attribute(name, "boolean", meaning, read)
+
+
+def number(name: str, meaning: str, read: Callable[[Any], float | None]) -> Attribute:
+    return Attribute(name, "number", meaning, read)
+
+
+def time(name: str, meaning: str, read: Callable[[Any], Timestamp | None]) -> Attribute:
+    return Attribute(name, "time", meaning, read)
 
 
 class Operation(NamedTuple):
@@ -44,9 +61,9 @@ class Type:
 
     def __init__(self, attributes: Iterable[Attribute], operations: Iterable[Operation]) -> None:
         first = (
-            Attribute("name", "string", "The name.", self.name_of),
-            Attribute("identity", "string", "The identity, unique within the type.", self.identity_of),
-            Attribute("type", "string", f"`{self.name}`.", lambda entity: self.name),
+            string("name", "The name.", self.name_of),
+            string("identity", "The identity, unique within the type.", self.identity_of),
+            string("type", f"`{self.name}`.", lambda entity: self.name),
         )
         self.attributes = {attribute.name: attribute for attribute in (*first, *attributes)}
         read = Operation("READ", (), "Returns all attributes.", self._read)
