@@ -91,9 +91,6 @@ class SessionType(Type):
     def all(self) -> list[Any]:
         return [session for connection in self._connections.by_end.values() for session in connection.sessions.values()]
 
-    def find(self, name: str) -> Session | None:
-        return next((session for session in self.all() if session.identity == name), None)
-
     def name_of(self, entity: Session) -> str:
         return entity.identity
 

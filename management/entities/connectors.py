@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from ...amqp.codec.types import Timestamp
@@ -15,7 +14,7 @@ from ...broker.outbound.link_routes import BOTH, DIRECTIONS, LinkRoute, LinkRout
 from ..protocol.call import Call
 from ..protocol.entity import Attribute, Named, Operation, Type, boolean, number, string, time
 from ..protocol.request import BAD_REQUEST, CREATED, Refusal, only, shown, text
-from .queues import check_name, gone
+from .queues import check_name
 
 
 class ConnectorType(Named):
@@ -64,7 +63,7 @@ class ConnectorType(Named):
         self._connectors.create(name, text(asked, "url"), made)
 
     def _delete(self, call: Call) -> None:
-        self._connectors.delete(self.wanted(call, CONFIGURE), call.then(partial(gone, call)))
+        self._connectors.delete(self.wanted(call, CONFIGURE), call.then_answer())
 
 
 class LinkRouteType(Type):
@@ -92,20 +91,11 @@ class LinkRouteType(Type):
     def all(self) -> list[Any]:
         return list(self._routes.all)
 
-    def find(self, name: str) -> LinkRoute | None:
-        return next((route for route in self._routes.all if route.pattern == name), None)
-
     def name_of(self, entity: LinkRoute) -> str:
         return entity.pattern
 
     def is_there(self, entity: LinkRoute) -> bool:
         return entity in self._routes.all
-
-    def resource_of(self, entity: LinkRoute) -> str:
-        return entity.pattern
-
-    def resource_named(self, name: str) -> str:
-        return name
 
     def _create(self, call: Call) -> None:
         name = call.name()
@@ -122,7 +112,7 @@ class LinkRouteType(Type):
         self._routes.create(route, call.then_answer(lambda: self.map_of(self.find(name)), CREATED))
 
     def _delete(self, call: Call) -> None:
-        self._routes.delete(self.wanted(call, CONFIGURE), call.then(partial(gone, call)))
+        self._routes.delete(self.wanted(call, CONFIGURE), call.then_answer())
 
 
 class AutoLinkType(Named):
@@ -167,7 +157,7 @@ class AutoLinkType(Named):
         self._links.create(link, call.then_answer(lambda: self.map_of(self.by_name[name]), CREATED))
 
     def _delete(self, call: Call) -> None:
-        self._links.delete(self.wanted(call, CONFIGURE), call.then(partial(gone, call)))
+        self._links.delete(self.wanted(call, CONFIGURE), call.then_answer())
 
 
 class RouterType(Type):
@@ -197,9 +187,6 @@ class RouterType(Type):
 
     def all(self) -> list[Any]:
         return list(self._network.topology.next_hops)
-
-    def find(self, name: str) -> str | None:
-        return name if name in self._network.topology.next_hops else None
 
     def name_of(self, entity: str) -> str:
         return entity

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -30,7 +29,7 @@ from ..protocol.request import (
     shown,
     text,
 )
-from .queues import check_name, gone
+from .queues import check_name
 
 
 class ExchangeType(Named):
@@ -120,7 +119,7 @@ class ExchangeType(Named):
         if flag(asked, "if-unused", False) and exchange.binding_count:
             bindings = counted(exchange.binding_count, "binding")
             raise Refusal(CONFLICT, f"the exchange {shown(exchange.name)} has {bindings}")
-        self._nodes.delete_exchange(exchange, call.then(partial(gone, call)))
+        self._nodes.delete_exchange(exchange, call.then_answer())
 
 
 class _Bound(NamedTuple):
@@ -210,7 +209,7 @@ class BindingType(Type):
             if isinstance(found, SelectorError):
                 raise found
             exchange, queue = self._ends(call, bound.exchange.name, bound.queue.name)
-            self._nodes.bind(exchange, queue, bound.key, settings, call.then(self._bound(call, bound, status)))
+            self._nodes.bind(exchange, queue, bound.key, settings, call.then_answer(lambda: self.map_of(bound), status))
 
         text = settings.get(SELECTOR)
         if not isinstance(text, str):
@@ -241,19 +240,10 @@ class BindingType(Type):
         self._ends(call, bound.exchange.name, bound.queue.name)
         self._bind(call, bound, arguments(asked), OK)
 
-    def _bound(self, call: Call, bound: _Bound, status: int) -> Callable[[object], None]:
-        def bound_now(error: object) -> None:
-            if isinstance(error, Exception):
-                call.failed(error)
-            else:
-                call.answer(self.map_of(bound), status)
-
-        return bound_now
-
     def _delete(self, call: Call) -> None:
         bound: _Bound = self.wanted(call, MONITOR)
         call.check(MANAGE, bound.queue.name)
-        self._nodes.unbind(bound.exchange, bound.queue, bound.key, call.then(partial(gone, call)))
+        self._nodes.unbind(bound.exchange, bound.queue, bound.key, call.then_answer())
 
 
 def _parts(name: str) -> tuple[str, str, str]:

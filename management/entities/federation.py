@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from ...amqp.codec.types import Timestamp
@@ -14,7 +13,7 @@ from ...broker.nodes.access_control import CONFIGURE, CONNECTOR_PREFIX, CREATE, 
 from ..protocol.call import Call
 from ..protocol.entity import Attribute, Named, Operation, Type, boolean, number, string, time
 from ..protocol.request import CREATED, arguments, flag, only, text
-from .queues import check_name, check_owner, check_policy, gone
+from .queues import check_name, check_owner, check_policy
 
 
 class FollowingType(Named):
@@ -89,7 +88,7 @@ class FollowingType(Named):
         following = self.wanted(call, CONFIGURE)
         call.check(DELETE, following.name)
         call.messages = len(following.copy.ids)
-        self._followings.delete(following, call.then(partial(gone, call)))
+        self._followings.delete(following, call.then_answer())
 
 
 class FollowerType(Type):
@@ -113,9 +112,6 @@ class FollowerType(Type):
 
     def all(self) -> list[Any]:
         return list(self._streams.feeders)
-
-    def find(self, name: str) -> DownstreamLink | None:
-        return next((one for one in self._streams.feeders if one.follower == name), None)
 
     def name_of(self, entity: DownstreamLink) -> str:
         return entity.follower

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -153,14 +152,7 @@ class QueueType(Named):
         check_owner(call, changes)
         kept = {name: value for name, value in {**queue.arguments, **changes}.items() if value is not None}
         check_policy(call, queue.name, kept)
-
-        def changed(error: object) -> None:
-            if isinstance(error, Exception):
-                call.failed(error)
-            else:
-                call.answer(self.map_of(queue))
-
-        self._nodes.change_queue(queue, changes, call.then(changed))
+        self._nodes.change_queue(queue, changes, call.then_answer(lambda: self.map_of(queue)))
 
     def _delete(self, call: Call) -> None:
         asked = call.request.map()
@@ -171,7 +163,7 @@ class QueueType(Named):
         if flag(asked, "if-empty", False) and queue.messages:
             raise Refusal(CONFLICT, f"the queue {shown(queue.name)} has {counted(queue.messages, 'message')}")
         call.messages = queue.messages
-        self._nodes.delete_queue(queue, call.then(partial(gone, call)))
+        self._nodes.delete_queue(queue, call.then_answer())
 
     def _purge(self, call: Call) -> None:
         only(call.request.map())
@@ -185,14 +177,6 @@ class QueueType(Named):
                 call.answer({"purged": count})
 
         queue.order.purge(call.then(purged), call.link.wish.user)
-
-
-def gone(call: Call, error: object) -> None:
-    """Answer a deletion: with success, or with *error*."""
-    if isinstance(error, Exception):
-        call.failed(error)
-    else:
-        call.answer()
 
 
 def is_as_asked(queue: Queue, settings: dict[str, Any]) -> bool:
@@ -244,20 +228,11 @@ class TemplateType(Type):
     def all(self) -> list[Any]:
         return list(self._nodes.templates)
 
-    def find(self, name: str) -> str | None:
-        return name if name in self._nodes.templates else None
-
     def name_of(self, entity: str) -> str:
         return entity
 
     def is_there(self, entity: str) -> bool:
         return entity in self._nodes.templates
-
-    def resource_of(self, entity: str) -> str:
-        return entity
-
-    def resource_named(self, name: str) -> str:
-        return name
 
     def _settings(self, call: Call) -> dict[str, Any]:
         asked = call.request.map()
@@ -273,7 +248,7 @@ class TemplateType(Type):
         call.check(CONFIGURE, name, pattern=True)
         settings = self._settings(call)
         if self.find(name) is None:
-            self._nodes.set_template(name, settings, call.then(self._kept(call, name, CREATED)))
+            self._nodes.set_template(name, settings, call.then_answer(lambda: self.map_of(name), CREATED))
         elif self._nodes.templates[name] != settings:
             raise Refusal(CONFLICT, f"the template {shown(name)} already exists with other arguments")
         else:
@@ -281,16 +256,7 @@ class TemplateType(Type):
 
     def _update(self, call: Call) -> None:
         name = self.wanted(call, CONFIGURE)
-        self._nodes.set_template(name, self._settings(call), call.then(self._kept(call, name, OK)))
-
-    def _kept(self, call: Call, name: str, status: int) -> Callable[[object], None]:
-        def kept(error: object) -> None:
-            if isinstance(error, Exception):
-                call.failed(error)
-            else:
-                call.answer(self.map_of(name), status)
-
-        return kept
+        self._nodes.set_template(name, self._settings(call), call.then_answer(lambda: self.map_of(name)))
 
     def _delete(self, call: Call) -> None:
-        self._nodes.delete_template(self.wanted(call, CONFIGURE), call.then(partial(gone, call)))
+        self._nodes.delete_template(self.wanted(call, CONFIGURE), call.then_answer())

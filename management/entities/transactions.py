@@ -92,9 +92,6 @@ class TransactionType(Type):
             identity = None if connection is None else connection.identity
             yield ListedTransaction(name, "open", one.operations, since, identity, one)
 
-    def find(self, name: str) -> ListedTransaction | None:
-        return next((one for one in self.all() if one.name == name), None)
-
     def name_of(self, entity: ListedTransaction) -> str:
         return entity.name
 

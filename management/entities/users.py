@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from ...base.accounts import users as users_file
 from ...base.accounts.credentials import Credentials
 from ...broker.nodes.access_control import CONFIGURE, MANAGE
-from ...broker.users.user_accounts import UserAccount, UserAccounts
+from ...broker.users.user_accounts import UserAccounts
 from ..protocol.call import Call
 from ..protocol.entity import Named, Operation, number, string
 from ..protocol.request import (
@@ -177,12 +177,6 @@ class UserType(Named):
             return users_file.account(f"{name}:{text(asked, 'verifier')}")
         except ValueError as error:
             raise Refusal(BAD_REQUEST, f"verifier: {error}") from error
-
-    def name_of(self, entity: UserAccount) -> str:
-        return entity.name
-
-    def all(self) -> list[Any]:
-        return list(self.by_name.values())
 
 
 def _check(accounts: AccountsPort, call: Call) -> None:

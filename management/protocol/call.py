@@ -115,14 +115,14 @@ class Call:
 
         return later
 
-    def then_answer(self, answer: Callable[[], Any], status: int = 0) -> Callable[[Exception | None], None]:
+    def then_answer(self, answer: Callable[[], Any] = lambda: None, status: int = 0) -> Callable[[object], None]:
         """Return a callback that answers with the body that *answer* returns, or with the error that it receives."""
 
-        def done(error: Exception | None) -> None:
-            if error is None:
-                self.answer(answer(), status)
+        def done(found: object) -> None:
+            if isinstance(found, Exception):
+                self.failed(found)
             else:
-                self.failed(error)
+                self.answer(answer(), status)
 
         return self.then(done)
 

@@ -79,7 +79,7 @@ class Type:
 
     def find(self, name: str) -> Any:
         """Return the entity of that name or identity; None if none has it."""
-        raise NotImplementedError
+        return next((entity for entity in self.all() if self.name_of(entity) == name), None)
 
     def name_of(self, entity: Any) -> str:
         raise NotImplementedError
@@ -97,11 +97,11 @@ class Type:
 
     def resource_of(self, entity: Any) -> str:
         """Return the name for access rules; empty for entities without one."""
-        return ""
+        return self.name_of(entity) if self.is_named_by_pattern else ""
 
     def resource_named(self, name: str) -> str:
         """Return the name for access rules of an entity that may not exist: its absence is confidential, too."""
-        return ""
+        return name if self.is_named_by_pattern else ""
 
     def wanted(self, call: Call, operation: str) -> Any:
         """Raises `Refusal` if the caller may not do that, or if the entity does not exist."""
