@@ -13,9 +13,10 @@ from urllib.parse import unquote
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
@@ -25,7 +26,7 @@ from .api.openapi import PREFIX, description
 from .api.table import all_endpoints
 from .http.disconnect import until_disconnect
 from .http.guard import Guard, client_of, own_names
-from .session.errors import INTERNAL, INVALID, NOT_FOUND, ApiError
+from .session.errors import INTERNAL, INVALID, NOT_ALLOWED, NOT_FOUND, ApiError
 from .session.options import ConsoleOptions
 from .session.sessions import BrowserSession, Peer, Sessions
 
@@ -54,11 +55,12 @@ class Console:
 
     def app(self) -> ASGIApp:
         """Return the ASGI application."""
-        session = Route(f"{PREFIX}/session", self._session, methods=["GET", "POST", "DELETE"])
-        about = Route(f"{PREFIX}/openapi.json", self._description)
+        session = Route("/session", self._session, methods=["GET", "POST", "DELETE"])
+        about = Route("/openapi.json", self._description)
         found = by_path(self._endpoints)
-        routes = [Route(PREFIX + path, self._handler(each), methods=list(each)) for path, each in found.items()]
-        api = [session, about, *routes, Mount("/api", self._unknown)]
+        routes = [Route(path, self._handler(each), methods=list(each)) for path, each in found.items()]
+        endpoints = Router([session, about, *routes], redirect_slashes=False, default=self._unknown)
+        api = [Mount(PREFIX, endpoints), Mount("/api", self._unknown)]
         pages = [Route("/", _index), Mount("/", StaticFiles(directory=STATIC, check_dir=False))]
         starlette = Starlette(routes=[*api, *pages], exception_handlers=_HANDLERS, lifespan=self._lifespan)
         return Guard(starlette, own_names(self._options.host, self._options.host_names))
@@ -176,8 +178,12 @@ def by_path(endpoints: Iterable[Endpoint]) -> dict[str, dict[str, Endpoint]]:
     return found
 
 
-async def _refuse_method(request: Request, error: Exception) -> Response:
-    return error_response(ApiError(405, NOT_FOUND, f"{request.url.path} has no method {request.method}"))
+async def _refuse_method(request: Request, error: HTTPException) -> Response:
+    allowed = (error.headers or {}).get("Allow", "")
+    text = f"{request.url.path} has no method {request.method} (methods: {allowed})"
+    response = error_response(ApiError(405, NOT_ALLOWED, text))
+    response.headers["allow"] = allowed
+    return response
 
 
 async def _report_failure(request: Request, error: Exception) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 NOT_FOUND = "amqp:not-found"
 INVALID = "amqp:invalid-field"
+NOT_ALLOWED = "amqp:not-allowed"
 DENIED = "amqp:unauthorized-access"
 CONFLICT = "amqp:precondition-failed"
 NOT_IMPLEMENTED = "amqp:not-implemented"

@@ -22,4 +22,10 @@ def test_queue_is_created_changed_listed_and_deleted(root: ApiClient) -> None:
 
 def test_unknown_endpoint_and_method_are_errors_of_the_api(root: ApiClient) -> None:
     assert root.api("GET", "/nothing").condition == "amqp:not-found"
-    assert root.api("PUT", "/queues").condition == "amqp:not-found"
+    assert root.api("GET", "/queues/").condition == root.request("GET", "/api/none").condition == "amqp:not-found"
+    allowed_of = {("PUT", "/queues"): "GET, HEAD, POST", ("PATCH", "/session"): "DELETE, GET, HEAD, POST"}
+    for (method, path), allowed in allowed_of.items():
+        reply = root.api(method, path)
+        assert (reply.status, reply.condition) == (405, "amqp:not-allowed")
+        assert ", ".join(sorted(reply.headers["allow"].split(", "))) == allowed
+        assert f"/api/v1{path} has no method {method}" in reply.value["error"]["text"]
