@@ -61,7 +61,7 @@ def take_cluster() -> None:
         site.fill()
         site.scenario.brokers[3].stop()
         console = ConsolePage(browser, site.url(1)).sign_in("", "").open("cluster")
-        console.wait_for_text("1 member does not respond.")
+        console.wait_for_text("1 member is stopped or unreachable.")
         take(console, IMAGES / "console-cluster.png")
         console.close()
 

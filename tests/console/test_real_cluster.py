@@ -137,7 +137,7 @@ def test_page_shows_a_killed_member_until_it_is_back(site: ClusterSite) -> None:
     with site.browser(1) as browser:
         window = ConsolePage(browser, site.url(1)).sign_in("", "").open("cluster")
         rows = window.page.get_by_role("table", name="Members").locator("tbody tr")
-        note = window.page.get_by_text("1 member does not respond.")
+        note = window.page.get_by_text("1 member is stopped or unreachable.")
         for number in range(3):
             rows.nth(number).get_by_text("synchronized").wait_for()
         assert "this broker" in rows.nth(0).inner_text()

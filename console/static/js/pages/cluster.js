@@ -41,7 +41,7 @@ function cluster(data) {
   const keys = [...new Set(members.flatMap((one) => Object.keys(one)))];
   const extra = keys.filter((key) => !COLUMNS.some(([known]) => known === key)).map((key) => [key, labelOf(key)]);
   const columns = [...COLUMNS.filter(([key]) => keys.includes(key)), ...extra].filter(([key]) => members.some((one) => one[key] !== "" && one[key] !== null && one[key] !== undefined));
-  return h("div", { class: "stack" }, data.missing > 0 && noteBox("warn", `${amount(data.missing, "member")} ${data.missing === 1 ? "does" : "do"} not respond.`),
+  return h("div", { class: "stack" }, data.missing > 0 && noteBox("warn", `${amount(data.missing, "member")} ${data.missing === 1 ? "is" : "are"} stopped or unreachable.`),
     facts(FACTS.filter(([key]) => key in data).map(([key, label]) => [label, cell(key, data[key])])),
     h("div", { class: "table-frame" }, h("table", { class: "table", role: "table", "aria-label": "Members" },
       h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map(([, label]) => h("th", { scope: "col", role: "columnheader" }, label || h("span", { class: "visually-hidden" }, "Role"))))),
