@@ -8,7 +8,7 @@ this member also count; those of others are unknown. Core only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ...amqp.ports import TerminalEnd
@@ -23,8 +23,6 @@ from .deduplication import Deduplication, key_of
 
 LOW_MARK = 0.75
 """The used part of a limit at which blocked senders get credit again."""
-OrderOut = Callable[[Sequence[Entry], Why, Callable[[], None]], None]
-"""Has all members of a cluster remove messages from the queue; the callback is called when that is safe."""
 
 
 class LimitedQueue(QueueState, Protocol):

@@ -12,7 +12,6 @@ _ACTIONS = {
     "READ": "show", "QUERY": "list", "UPDATE": "change", "PEEK": "browse", "TAKE-OVER": "promote",
     "BEGIN-ANEW": "resynchronize", "ROLLBACK": "cancel",
 }  # fmt: skip
-_NOT_FOUND = 404
 
 
 def rejection(

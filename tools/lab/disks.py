@@ -14,7 +14,6 @@ import fcntl
 import os
 import shutil
 import subprocess
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -153,20 +152,6 @@ class FileSystem:
             self.unmount()
         self.disk.close()
         self._directory.cleanup()
-
-
-def partial_write_back(random: Random, writes: list[tuple[str, int, int]]) -> None:
-    """Some of the pages of *writes* (path, offset, size), made since the last sync, have reached the disk."""
-    share = random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
-    for path, offset, size_bytes in writes:
-        with suppress(FileNotFoundError):
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                for page in range(offset // _PAGE_BYTES, -(-(offset + size_bytes) // _PAGE_BYTES)):
-                    if random.random() < share:
-                        kernel.write_back(fd, page * _PAGE_BYTES, _PAGE_BYTES)
-            finally:
-                os.close(fd)
 
 
 @cache

@@ -6,9 +6,10 @@ power and fail by themselves; after a kill the wire refuses them, so that what t
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any, Literal
 
@@ -17,11 +18,13 @@ import pytest
 from cairnmq.base.disk.real import RealDirectory, RealFile
 from cairnmq.base.disk.seam import Buffer
 from cairnmq.base.errors import DiskError
-from cairnmq.tools.lab.disks import FileSystem, partial_write_back
+from cairnmq.tools.lab import kernel
+from cairnmq.tools.lab.disks import FileSystem
 
 End = Literal["cut", "kill"]
 _AT_WRITE = ("before", "half", "after", "after")
 _AT_OTHERS = ("before", "before", "after")
+_PAGE_BYTES = 4096
 
 
 class Wire:
@@ -135,3 +138,17 @@ def wired(wire: Wire) -> Iterator[None]:
             method: Any = getattr(RealDirectory, name)
             patch.setattr(RealDirectory, name, through(method))
         yield
+
+
+def partial_write_back(random: Random, writes: list[tuple[str, int, int]]) -> None:
+    """Some of the pages of *writes* (path, offset, size), made since the last sync, have reached the disk."""
+    share = random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
+    for path, offset, size_bytes in writes:
+        with suppress(FileNotFoundError):
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                for page in range(offset // _PAGE_BYTES, -(-(offset + size_bytes) // _PAGE_BYTES)):
+                    if random.random() < share:
+                        kernel.write_back(fd, page * _PAGE_BYTES, _PAGE_BYTES)
+            finally:
+                os.close(fd)
