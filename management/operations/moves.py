@@ -55,7 +55,7 @@ class MoveOperation:
             "MOVE", ("to", "count", "positions", "create"),
             "Moves the messages that are on the queue at the start, or the first `count` of them, to the address `to`; "
             "`moved` is their number. A missing address is created on first use, or is status 404 with `create` false. "
-            "`positions` selects up to 1000 messages instead; 409 for a replicated queue. "
+            "`positions` selects up to 1000 messages, and excludes `count`; 409 for a replicated queue. "
             "A `count` of 0 with `create` false only checks the request, and is not audited. "
             "Messages that the target does not accept, or that a consumer or a transaction holds, stay. "
             "Ends early if the requester's connection closes.",
@@ -85,11 +85,13 @@ class MoveOperation:
         only(asked, "to", "count", "positions", "create")
         to, may_create = text(asked, "to"), flag(asked, "create", True)
         most = number(asked, "count", 1 << 62, 1 << 62)
-        call.is_change = most > 0 or may_create or "positions" in asked
+        call.is_change = most > 0 or may_create
         queue: Queue = of.wanted(call, RECEIVE)
         call.check_address(SEND, to)
         positions = positions_in(asked)
         if positions is not None:
+            if asked.get("count") is not None:
+                raise Refusal(BAD_REQUEST, "count and positions exclude each other: send one of them")
             _check_selection(queue)
         if queue.name.startswith("$"):  # not every message on those is AMQP
             raise Refusal(BAD_REQUEST, f"{shown(queue.name)} is the broker's own")

@@ -262,6 +262,18 @@ def test_a_move_that_can_not_be(manager: Manager, peer: Peer, body: Any, status:
     assert bodies(peer, "orders") == ["one"]
 
 
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_move_refuses_count_with_positions(manager: Manager, peer: Peer, count: int) -> None:
+    """`positions` name each message: a request that also limits their number contradicts itself."""
+    peer.put(peer.sender("orders"), ["one", "two"])
+    positions = [one["position"] for one in look(manager, "orders")]
+    refused = manager.ask("MOVE", "queue", "orders", {"to": "other", "positions": positions, "count": count})
+    assert (refused.status, refused.text) == (400, "count and positions exclude each other: send one of them")
+    assert manager.ask("READ", "queue", "other").status == 404, "a refused request creates no queue"
+    assert manager.ask("MOVE", "queue", "orders", {"to": "other", "positions": positions[1:]}).body == {"moved": 1}
+    assert (bodies(peer, "orders"), bodies(peer, "other")) == (["one"], ["two"])
+
+
 def test_move_without_create_refuses_a_missing_target(manager: Manager, peer: Peer) -> None:
     peer.put(peer.sender("orders"), ["one", "two"])
     for target in ("other", "none/key"):
