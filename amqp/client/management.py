@@ -19,6 +19,8 @@ ADDRESS = "$management"
 NOT_FOUND = 404
 _CREDIT = 1000
 _BODY = 0x77
+_NO_MANAGEMENT = ("amqp:unauthorized-access", "amqp:not-found")
+"""Conditions of a refused link to management: the user has no access to it, or the broker has none."""
 
 
 class RequestRefused(BrokerError):
@@ -93,8 +95,9 @@ def require_node(where: BrokerLogin, container_id: str, address: str) -> None:
         if not name.startswith("topic://") and all(management.ask(one).status == NOT_FOUND for one in asked):
             remedy = "create it first, or permit that with --create (HTTP API: create)"
             raise BrokerError(address, "there is no such queue or exchange", remedy)
-    except LinkRefused:
-        pass  # by access rules: the user may not use management
+    except LinkRefused as error:
+        if error.condition not in _NO_MANAGEMENT:
+            raise
     finally:
         wire.close()
 

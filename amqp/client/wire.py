@@ -33,6 +33,7 @@ class LinkRefused(BrokerError):
     def __init__(self, url: str, address: str, why: str) -> None:
         super().__init__(f"{url}: {address}", why)
         self.address = address
+        self.condition = why.partition(": ")[0]
 
 
 class Wire:

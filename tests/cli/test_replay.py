@@ -17,6 +17,7 @@ from proton import Message
 
 from cairnmq.amqp.client.login import BrokerLogin
 from cairnmq.amqp.client.management import require_node
+from cairnmq.amqp.client.wire import LinkRefused
 from cairnmq.base.errors import BrokerError
 from tests.harness.clients.peers import Peer
 from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
@@ -124,6 +125,15 @@ def test_node_is_not_required_of_a_user_without_management(tmp_path: Path) -> No
     (tmp_path / "rules").write_text('[[rules]]\nwho = ["*"]\nmay = ["connect", "send", "create"]\non = ["order*"]\n')
     with broker(tmp_path / "store", "--acl-file", str(tmp_path / "rules")) as started:
         require_node(BrokerLogin(port=started.port), "test", "orders")
+
+
+def test_node_is_required_of_a_user_whose_quota_of_links_is_used_up(tmp_path: Path) -> None:
+    """Only access rules permit a target that is not checked: a misspelled one would pass."""
+    (tmp_path / "rules").write_text('[[rules]]\nwho = ["*"]\nmay = ["*"]\n\n[[quotas]]\nwho = ["*"]\nmax-links = 1\n')
+    with broker(tmp_path / "store", "--acl-file", str(tmp_path / "rules")) as started:
+        with pytest.raises(LinkRefused, match=r"\$management: amqp:resource-limit-exceeded: ") as caught:
+            require_node(BrokerLogin(port=started.port), "test", "misspelled")
+        assert caught.value.condition == "amqp:resource-limit-exceeded"
 
 
 def test_an_interrupted_replay_goes_on_where_it_says(tmp_path: Path) -> None:
