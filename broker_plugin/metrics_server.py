@@ -186,8 +186,20 @@ class _Page(NamedTuple):
 
 def _format_of(asked: dict[str, Any]) -> tuple[str, str]:
     """Return the headers that select the page for a request: other texts of clients must not require other pages."""
-    accept = _OPEN_METRICS if _OPEN_METRICS in asked.get("HTTP_ACCEPT", "") else ""
+    accept = _OPEN_METRICS if _prefers_open_metrics(asked.get("HTTP_ACCEPT", "")) else ""
     return accept, "gzip" if "gzip" in asked.get("HTTP_ACCEPT_ENCODING", "") else ""
+
+
+def _prefers_open_metrics(accept: str) -> bool:
+    """Return whether an `Accept` header prefers OpenMetrics 1.0.0, which a range without a version means, to text."""
+    qualities: dict[str, float] = {}
+    for kind, *texts in (one.split(";") for one in "".join(accept.lower().split()).split(",")):
+        values = {name: value.strip('"') for name, _, value in (text.partition("=") for text in texts)}
+        if kind != _OPEN_METRICS or values.get("version", "1.0.0") == "1.0.0":
+            with suppress(ValueError):  # an invalid range accepts nothing
+                qualities[kind] = max(qualities.get(kind, 0.0), float(values.get("q", 1)))
+    least = next((qualities[kind] for kind in ("text/plain", "text/*", "*/*") if kind in qualities), 0.0)
+    return qualities.get(_OPEN_METRICS, 0.0) >= max(least, 0.001)
 
 
 class _SharedPages:

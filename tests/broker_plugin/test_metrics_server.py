@@ -238,6 +238,45 @@ def test_requests_that_differ_share_the_pages_of_four_formats(monkeypatch: pytes
     assert page.count <= 8, "the first page, one of each format, and those for requests that were not yet waiting"
 
 
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+PROMETHEUS_2 = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
+PROMETHEUS_2 += "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ("application/openmetrics-text", OPEN_METRICS),
+        ('Application/OpenMetrics-Text; version="1.0.0"; q=0.3', OPEN_METRICS),
+        (PROMETHEUS_2, OPEN_METRICS),
+        ("application/openmetrics-text;version=0.0.1,text/plain;version=0.0.4;q=0.5", TEXT),
+        ("application/openmetrics-text; version=0.0.1", TEXT),
+        ("application/openmetrics-text; version=2.0.0, */*;q=0.1", TEXT),
+        ("application/openmetrics-text;q=0", TEXT),
+        ("application/openmetrics-text;q=none", TEXT),
+        ("application/openmetrics-text;q=0.4, text/plain", TEXT),
+        ("application/openmetrics-text;q=0.4, text/*;q=0.3, */*", OPEN_METRICS),
+        ("application/openmetrics-text;q=0.4, */*", TEXT),
+        ("x/application/openmetrics-text", TEXT),
+        ("*/*", TEXT),
+        (",;=,", TEXT),
+        ("", TEXT),
+    ],
+)
+def test_format_is_negotiated(accept: str, expected: str, tell: Tell) -> None:
+    """OpenMetrics 1.0.0 is the only version: a client that accepts another one gets the text format."""
+    server = MetricsServer("127.0.0.1", 0, Health())
+    try:
+        head, _, body = read_all(request_page(port_of(server), headers=[f"Accept: {accept}"])).partition(b"\r\n\r\n")
+    finally:
+        server.stop()
+    kind = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])["Content-Type"]
+    tell(f"Accept: {accept}: {kind}")
+    assert kind.split("; escaping")[0] == expected
+    assert body.endswith(b"# EOF\n") == (expected == OPEN_METRICS)
+
+
 class FailingPage(NumberedPage):
     """Numbered pages: the second one fails."""
 
