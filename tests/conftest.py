@@ -6,6 +6,7 @@ refused for what it did, not for what luck found in old code. `make laws SEED=7`
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Generator, Iterator
 from itertools import count
@@ -95,6 +96,20 @@ class Said:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     session.config.pluginmanager.register(Said())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector away from the collected tests and the imported modules.
+
+    They live until the end, and are so many that each full collection takes 0.4 s of CPU.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
