@@ -1,11 +1,8 @@
-"""The kinds of stores there are: entry points of the group `cairnmq.stores`, ours and others'.
-
-An entry point's name is what `--store` takes. It names a callable that gets the store directory, the clock, the
-`StoreOptions`, and what to tell about its progress, if anything; and gives the store and its `Report`.
-"""
+"""Kinds of stores: entry points of the group `cairnmq.stores`, named by `--store`, each an `OpenStore`."""
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Protocol, cast
 
@@ -32,8 +29,12 @@ class OpenStore(Protocol):
     ) -> tuple[OwnedStore, Report]: ...
 
 
+@cache
 def find_kind(name: str) -> OpenStore:
-    """Return the function that opens stores of the kind *name*. Raises `InvalidOption` if it cannot be loaded."""
+    """Return the function that opens stores of the kind *name*. Raises `InvalidOption` if it cannot be loaded.
+
+    Cached: the search reads the metadata of each installed package.
+    """
     known = {found.name: found for found in entry_points(group=GROUP)}
     if name not in known:
         kinds = ", ".join(sorted(known))
