@@ -31,13 +31,15 @@ class Block(NamedTuple):
 
 
 def blocks_of(page: Path) -> list[Block]:
+    """The blocks of a page, in order. A line of a block is no heading."""
     text = page.read_text()
+    name = str(page.relative_to(DOCS if DOCS in page.parents else ROOT))
     found = []
+    heading, end = "", 0
     for match in _BLOCK.finditer(text):
-        above = _BLOCK.sub("", text[: match.start()])
-        headings = _HEADING.findall(above)
-        name = str(page.relative_to(DOCS if DOCS in page.parents else ROOT))
-        found.append(Block(name, headings[-1] if headings else "", match[1], match[2] or "", match[3]))
+        heading = [heading, *_HEADING.findall(text[end : match.start()])][-1]
+        end = match.end()
+        found.append(Block(name, heading, match[1], match[2] or "", match[3]))
     return found
 
 

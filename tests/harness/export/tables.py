@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table import Table
 from sqlalchemy import URL
 
 from cairnmq.analytics.views.journal import Journal, open_journal
@@ -17,6 +15,9 @@ from cairnmq.analytics.views.records import DEFAULT, ReadOptions
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.embedded.library import open_store
 from tests.harness.columns.contents import content
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 KINDS = ("parquet", "delta", "iceberg")
 SMALL = 16 << 10
@@ -38,6 +39,8 @@ def fill(path: Path, messages: int, archive: Path | None = None) -> None:
 
 
 def iceberg(target: Path) -> Table:
+    from pyiceberg.catalog.sql import SqlCatalog  # here: each test process imports this module, and this takes 0.6 s
+
     uri = URL.create("sqlite", database=f"{target}/catalog.sqlite").render_as_string()
     catalog = SqlCatalog("cairnmq", uri=uri, warehouse=f"file://{target}")
     return catalog.load_table("cairnmq.records")
