@@ -42,7 +42,7 @@ def make_types(
         SessionType(connections),
         LinkType(connections, core.loader),
         UserType(core.users, accounts, reload),
-        ConnectorType(remote.connectors, remote.network, remote.link_routes),
+        ConnectorType(remote.connectors, remote.link_routes),
         LinkRouteType(remote.link_routes),
         AutoLinkType(remote.auto_links),
         FollowingType(remote.federated_queues, core.clock),

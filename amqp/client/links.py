@@ -53,7 +53,6 @@ class ClientLink:
         self.closing = False
         self.credit = 0
         self.delivery_count = 0
-        self.remote_address = ""
         self.durability = 0
         """The durability that the terminus requests; with 1 a node that is created for the link outlasts the broker."""
 
@@ -67,8 +66,6 @@ class ClientLink:
         source, target = p.state_of(fields[5]), p.state_of(fields[6])
         there = source if self.is_receiver else target
         self.attached = there[0] != 0  # else a detach with the reason follows
-        if there[0] in (p.SOURCE, p.TARGET) and there[1] and isinstance(there[1][0], str):
-            self.remote_address = there[1][0]
         if self.is_receiver:
             self.delivery_count = fields[9] or 0
 
@@ -97,20 +94,9 @@ class Outgoing(ClientLink):
 class Sender(Outgoing):
     """Sends one message at a time, for those that are few: requests, and words between the roles of a test."""
 
-    def __init__(
-        self,
-        wire: Session,
-        name: str,
-        address: str,
-        *,
-        coordinator: bool = False,
-        settle: int = UNSETTLED,
-        durable: bool = False,
-    ) -> None:
+    def __init__(self, wire: Session, name: str, address: str, *, coordinator: bool = False) -> None:
         super().__init__(wire, name, address)
         self._coordinator = coordinator
-        self._settle = settle
-        self._durable = durable
         self._number = 0
         self._then: dict[int, Callable[[Any], None]] = {}
         self._waiting: deque[tuple[bytes, Callable[[Any], None]]] = deque()
@@ -121,7 +107,7 @@ class Sender(Outgoing):
         target = p.described(p.COORDINATOR, None) if self._coordinator else self.terminus(p.TARGET)
         source = self.terminus(p.SOURCE)
         return p.frame(
-            p.ATTACH, self.name, Uint(self.handle), False, Ubyte(self._settle), Ubyte(0), source, target,
+            p.ATTACH, self.name, Uint(self.handle), False, Ubyte(UNSETTLED), Ubyte(0), source, target,
             None, None, Uint(0),
         )  # fmt: skip
 

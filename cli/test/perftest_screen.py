@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from statistics import stdev
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,7 +20,7 @@ from rich.text import Text
 
 from ...base.errors import DiskError
 from ...base.texts import counted
-from ...tools.perftest.figures import Iteration, Report, mean, stdev, totals
+from ...tools.perftest.figures import Iteration, Report, mean, totals
 from ...tools.perftest.plan import Options
 from ...tools.perftest.run import View
 from ..common.output import OutputConsole, printable

@@ -29,8 +29,6 @@ class CommitDelays:
         self._commits = context.commits
         self._locals = context.locals
         self._group = group
-        self.late_times = 0
-        """The number of times that events began to wait longer than `LATE_S`."""
         self._turn = 0
         self._unheard: tuple[object, float] = (None, 0.0)
         """The oldest event of this member that has not come back, and the time since which it is the oldest."""
@@ -70,8 +68,6 @@ class CommitDelays:
             self._unsafe = oldest, now_s
         age_s = self._age_s(now_s)
         is_late = age_s >= LATE_S
-        if is_late and not self._is_late:
-            self.late_times += 1
         if is_late and now_s - self._warned_s >= AGAIN_S:
             self._warned_s = now_s
             log.warning(

@@ -23,7 +23,6 @@ from typing import NamedTuple
 from ...base.disk.seam import SECTOR_BYTES, Directory, File
 from ...base.errors import DiskError
 from ..files.read_window import ReadWindow
-from ..files.record_lookup import FoundRecord, read_record
 from ..format import block, container, holes
 from ..format.block import BadBlock, Block, BlockHead
 from ..format.container import DATA_OFFSET
@@ -174,14 +173,6 @@ class LogReader:
     def holds(self, slot: int) -> bool:
         """Return whether *slot* is part of the log, even if its container is missing."""
         return slot >= self.heads.base_lsn // self.container_bytes and hole_with(self.holes, slot) is None
-
-    def read_record(self, lsn: int) -> FoundRecord:
-        """Return the record whose head is at *lsn*. Raises `JournalError`, or `KeyError` if its slot is lost."""
-        file = self._open_slot(lsn // self.container_bytes)
-        try:
-            return read_record(file, lsn, self.container_bytes, self.log_id)
-        finally:
-            file.close()
 
     def _learn(self) -> None:
         """Raise the base to the one recorded in the blocks of the newest container, and read the holes from there.

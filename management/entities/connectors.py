@@ -22,9 +22,8 @@ class ConnectorType(Named):
     prefix = CONNECTOR_PREFIX
     meaning = "A connection of the broker to another AMQP container. Passwords are not shown."
 
-    def __init__(self, connectors: Connectors, network: Network, link_routes: LinkRoutes) -> None:
+    def __init__(self, connectors: Connectors, link_routes: LinkRoutes) -> None:
         self._connectors = connectors
-        self._network = network
         super().__init__(
             self._connectors.by_name,
             (

@@ -207,12 +207,6 @@ def mean(values: Iterable[float]) -> float:
     return sum(found) / len(found) if found else 0.0
 
 
-def stdev(values: Iterable[float]) -> float:
-    found = list(values)
-    middle = mean(found)
-    return float(sum((value - middle) ** 2 for value in found) / (len(found) - 1)) ** 0.5 if len(found) > 1 else 0.0
-
-
 def totals(iterations: list[Iteration]) -> Mapping[str, float]:
     """The averages over the iterations."""
     found = [iteration.as_json() for iteration in iterations]

@@ -77,10 +77,6 @@ class Options:
         return self.pubs * self.count
 
     @property
-    def transfers(self) -> int:
-        return self.all_pubs * self.count + self.all_subs * self.quota
-
-    @property
     def body(self) -> Body:
         return Body(self.size_bytes, self.durable, self.headers, self.unique_data)
 

@@ -124,22 +124,17 @@ class Publisher:
     # ---- what comes
 
     def came_outcome(self, first: int, last: int, state: Any) -> None:
-        code, fields = outcome_of(state)
+        code, _ = outcome_of(state)
         fresh = ~self._known[first : last + 1]
         count = int(np.count_nonzero(fresh))
         self._known[first : last + 1] = True
         if code != p.ACCEPTED:
             self._refused += count
-            if self._refused == count and fields:
-                self.complaint = p.error_text(fields[0])
         self._answered += count
         if self._coordinator is not None:
             return
         self._times.add(now_ns() - self._sent_ns[first : last + 1][fresh])
         self.settled += count
-
-    complaint = ""
-    """The reason of the first refusal."""
 
     def is_settled(self, number: int) -> bool:
         if self._known[self._low : number + 1].all():
@@ -172,7 +167,6 @@ class Publisher:
         self._waiting = False
         self._begun_ns = self._ended_ns = now_ns()
         self._next_ns = float(self._begun_ns)
-        self._base = self.stream.delivery_count
 
     def _send(self, now: int) -> int:
         wire, stream, options = self._wire, self.stream, self._options

@@ -49,9 +49,7 @@ class TestRun:
     def __init__(self, where: BrokerLogin, options: Options, roles: Roles, processes: int) -> None:
         self.iterations: list[Iteration] = []
         """Complete ones, and a partial one at the end if the test was stopped."""
-        self.client_cpu_s = 0.0
-        """All CPU time of worker processes, their start and connecting included."""
-        self._where, self._options, self._roles = where, options, roles
+        self._options, self._roles = options, roles
         self._parts: dict[int, Iteration] = {}
         self._loop = Loop()
         self._controller: Controller | None = None
@@ -139,12 +137,10 @@ class TestRun:
                 part.add(word)
                 if self._controller is None and not word.partial:
                     self._gather(part)
-            elif isinstance(word, Done):
-                self.client_cpu_s += word.cpu_s
             elif isinstance(word, Trouble):
                 raise CairnError("perftest", word.text)
             else:
-                assert isinstance(word, Progress)
+                assert isinstance(word, Progress | Done)
         if worker.over and not was_over:
             self._loop.unwatch(worker.pipe.fileno())
 

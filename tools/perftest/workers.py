@@ -52,9 +52,6 @@ class Trouble(NamedTuple):
 class Done(NamedTuple):
     """A worker has done all it was to do."""
 
-    cpu_s: float
-    connected_s: float
-
 
 Word = Report | Progress | Trouble | Done
 
@@ -153,7 +150,6 @@ class _Clients:
         self._loop = Loop()
         self._clients: list[Publisher | Subscriber] = []
         self._stopped = False
-        begun_s = time.monotonic()
         shared: Wire | None = None
         for place in places:
             name = f"{options.base_name}-{'pub' if place.is_publisher else 'sub'}-{place.number}-{os.getpid()}"
@@ -167,7 +163,6 @@ class _Clients:
             shared = wire if options.single_connection else None
         if shared is not None:
             self._loop.add(shared, self._clients)
-        self._connected_s = time.monotonic() - begun_s
         self._loop.watch(pipe.fileno(), self._heard)
 
     def run(self) -> None:
@@ -186,7 +181,7 @@ class _Clients:
             self._say_partial()
         _say(self._pipe, self._progress())
         self._loop.close()
-        _say(self._pipe, Done(time.process_time(), self._connected_s))
+        _say(self._pipe, Done())
 
     def _say_partial(self) -> None:
         for client in self._clients:
