@@ -82,6 +82,17 @@ class ClientLink:
 class Outgoing(ClientLink):
     """A link on which messages go out."""
 
+    settle_mode = UNSETTLED
+
+    def attach_frame(self) -> bytes:
+        return p.frame(
+            p.ATTACH, self.name, Uint(self.handle), False, Ubyte(self.settle_mode), Ubyte(0),
+            self.terminus(p.SOURCE), self.terminus(p.TARGET), None, None, Uint(0),
+        )  # fmt: skip
+
+    def came_flow(self, delivery_count: int | None, credit: int, *, echo: bool) -> None:
+        self.credit = (delivery_count or 0) + credit - self.delivery_count
+
     def came_outcome(self, first: int, last: int, settled: bool, state: Any) -> None:
         """Process the outcome of the messages *first* to *last*."""
         raise NotImplementedError
@@ -103,16 +114,12 @@ class Sender(Outgoing):
         self._frames: deque[bytes] = deque()
         """Rest of a message that has begun to go out."""
 
-    def attach_frame(self) -> bytes:
-        target = p.described(p.COORDINATOR, None) if self._coordinator else self.terminus(p.TARGET)
-        source = self.terminus(p.SOURCE)
-        return p.frame(
-            p.ATTACH, self.name, Uint(self.handle), False, Ubyte(UNSETTLED), Ubyte(0), source, target,
-            None, None, Uint(0),
-        )  # fmt: skip
+    def terminus(self, code: int) -> Described:
+        is_coordinator = self._coordinator and code == p.TARGET
+        return p.described(p.COORDINATOR, None) if is_coordinator else super().terminus(code)
 
     def came_flow(self, delivery_count: int | None, credit: int, *, echo: bool) -> None:
-        self.credit = (delivery_count or 0) + credit - self.delivery_count
+        super().came_flow(delivery_count, credit, echo=echo)
         self._post()
 
     def post(self, message: bytes, then: Callable[[Any], None] = lambda state: None) -> None:

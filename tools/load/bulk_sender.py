@@ -22,7 +22,7 @@ from ...amqp.client.login import BrokerLogin
 from ...amqp.client.loop import Loop
 from ...amqp.client.management import require_node
 from ...amqp.client.wire import LinkRefused, Wire, outcome_of
-from ...amqp.codec.types import Described, Ubyte, Uint
+from ...amqp.codec.types import Described
 from ...amqp.frames import performatives as p
 from ...base.clock import now_ns
 from ...base.errors import BrokerError, CairnError
@@ -91,11 +91,6 @@ class _AddressLink(OutgoingLink):
         self.waiting: dict[int, tuple[OutgoingMessage, float]] = {}
         self._settled = settled
         self._count = 0
-
-    def attach_frame(self) -> bytes:
-        target = self.terminus(p.TARGET)
-        fields = self.name, Uint(self.handle), False, Ubyte(0), Ubyte(0), self.terminus(p.SOURCE), target
-        return p.frame(p.ATTACH, *fields, None, None, Uint(0))
 
     def came_flow(self, delivery_count: int | None, credit: int, *, echo: bool) -> None:
         self.credit = ((delivery_count or 0) + credit - self.delivery_count) & 0xFFFFFFFF

@@ -9,7 +9,6 @@ import numpy as np
 
 from ...amqp.client.links import SETTLED, UNSETTLED, ClientLink, Outgoing, Receiver, Sender, data_message, data_of
 from ...amqp.client.wire import Wire, outcome_of
-from ...amqp.codec.types import Ubyte, Uint
 from ...amqp.frames import performatives as p
 from ...base.clock import now_ns
 from ...base.errors import BrokerError
@@ -28,17 +27,7 @@ class Stream(Outgoing):
     def __init__(self, wire: Wire, name: str, address: str, publisher: Publisher, *, settled: bool) -> None:
         super().__init__(wire, name, address)
         self._publisher = publisher
-        self._settled = settled
-
-    def attach_frame(self) -> bytes:
-        mode = SETTLED if self._settled else UNSETTLED
-        source, target = self.terminus(p.SOURCE), self.terminus(p.TARGET)
-        return p.frame(
-            p.ATTACH, self.name, Uint(self.handle), False, Ubyte(mode), Ubyte(0), source, target, None, None, Uint(0)
-        )
-
-    def came_flow(self, delivery_count: int | None, credit: int, *, echo: bool) -> None:
-        self.credit = (delivery_count or 0) + credit - self.delivery_count
+        self.settle_mode = SETTLED if settled else UNSETTLED
 
     def came_outcome(self, first: int, last: int, settled: bool, state: Any) -> None:
         self._publisher.came_outcome(first, last, state)

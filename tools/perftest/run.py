@@ -11,7 +11,6 @@ from ...amqp.client.loop import Loop
 from ...amqp.client.wire import Wire
 from ...base.errors import CairnError
 from .control import Controller
-from .errors import NotMet
 from .figures import Iteration, Report
 from .plan import Options
 from .workers import Done, Progress, Trouble, Worker, shared_out
@@ -81,9 +80,8 @@ class TestRun:
             if now != before:
                 heard_s, before = time.monotonic(), now
             if patience_s and time.monotonic() - heard_s > patience_s:
-                raise NotMet(
-                    "perftest", f"nothing has happened for {patience_s:g} s; {self._missing()}", self._remedy()
-                )
+                why = f"nothing has happened for {patience_s:g} s; {self._missing()}"
+                raise CairnError("perftest", why, self._remedy())
             look(now)
         look(self.view())
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from ...amqp.client.links import SETTLED, UNSETTLED, ClientLink, Receiver, Sender, data_message, data_of
 from ...amqp.client.wire import Wire
-from ...amqp.codec.types import Ubyte, Uint
 from ...amqp.frames import performatives as p
 from ...amqp.frames.frame_runs import Run, body_of
 from ...base.clock import now_ns
@@ -29,13 +28,8 @@ class Intake(Receiver):
     in_runs = True
 
     def __init__(self, wire: Wire, name: str, address: str, subscriber: Subscriber, *, settled: bool) -> None:
-        super().__init__(wire, name, address, lambda message: None)
+        super().__init__(wire, name, address, lambda message: None, settle=SETTLED if settled else UNSETTLED)
         self._subscriber = subscriber
-        self._mode = SETTLED if settled else UNSETTLED
-
-    def attach_frame(self) -> bytes:
-        source, target = self.terminus(p.SOURCE), p.described(p.TARGET, self.address)
-        return p.frame(p.ATTACH, self.name, Uint(self.handle), True, Ubyte(self._mode), Ubyte(0), source, target)
 
     def came_run(self, run: Run) -> None:
         self.took(run.messages)
