@@ -7,7 +7,7 @@ import os
 import sys
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, BinaryIO, Protocol, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from rich.table import Table
 from rich.text import Text
@@ -25,7 +25,7 @@ _BYTES = 64
 """The maximum number of bytes of a binary value in a table."""
 
 
-class RowWriter(Protocol):
+class RowWriter:
     """A writer of Arrow batches: first `open`, then `begin`, `end` only after success, `close` in any case."""
 
     def open(self) -> None: ...
@@ -34,20 +34,19 @@ class RowWriter(Protocol):
 
     def rows(self, batch: Any) -> bool:
         """Return whether it wants more."""
+        raise NotImplementedError
 
     def end(self) -> None: ...
 
     def close(self) -> None: ...
 
 
-class TableWriter:
+class TableWriter(RowWriter):
     """A table of the first rows."""
 
     def __init__(self) -> None:
         self._table = Table(box=None, pad_edge=False)
         self._is_cut = False
-
-    def open(self) -> None: ...
 
     def begin(self, schema: Any) -> None:
         for name in schema.names:
@@ -72,7 +71,7 @@ class TableWriter:
             self._table = Table()
 
 
-class JsonWriter:
+class JsonWriter(RowWriter):
     """An object per row and line. Bytes are in base64, times in ISO 8601, numbers that JSON has not are null.
 
     *more* is what each object begins with.
@@ -82,28 +81,18 @@ class JsonWriter:
         self._out = out or sys.stdout
         self._more = more or {}
 
-    def open(self) -> None: ...
-
-    def begin(self, schema: Any) -> None: ...
-
     def rows(self, batch: Any) -> bool:
         for row in batch.to_pylist():
             text = json.dumps(self._more | plain(row), ensure_ascii=False, separators=(",", ":"))
             self._out.write(printable_json(text) + "\n")
         return True
 
-    def end(self) -> None: ...
 
-    def close(self) -> None: ...
-
-
-class CsvWriter:
+class CsvWriter(RowWriter):
     """A line of names, and a line per row; see `csv_rows`."""
 
     def __init__(self, out: TextIO | None = None, *, raw: bool = False) -> None:
         self._csv = CsvRows(out, raw=raw)
-
-    def open(self) -> None: ...
 
     def begin(self, schema: Any) -> None:
         self._csv.names(schema.names)
@@ -113,12 +102,8 @@ class CsvWriter:
             self._csv.row(row)
         return True
 
-    def end(self) -> None: ...
 
-    def close(self) -> None: ...
-
-
-class ArrowWriter:
+class ArrowWriter(RowWriter):
     """An Arrow stream in a file that gets its name only when it is complete; until then it is FILE.partial.
 
     An existing path that is no regular file, like a pipe, is written directly.
