@@ -11,6 +11,7 @@ does not include them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import duckdb
@@ -149,7 +150,8 @@ class JournalSql:
             if name in names:
                 if name != "wiring" and not self._reading.permissive:
                     self._journal.log.check_lost(0, self._journal.log.durable_lsn, _REMEDY)
-                self._views[name] = _View(schema, getattr(self, f"_{name}"))
+                read = self._records if name == "records" else partial(self._derived, name)
+                self._views[name] = _View(schema, read)
                 self._duck.register(name, self._views[name])
 
     # ---- the views ------------------------------------------------------------------------------------------------
@@ -159,29 +161,14 @@ class JournalSql:
         for piece in log.pieces if condition is None else _possible(log.pieces, condition, log.container_bytes):
             yield from self._journal.records(self._reading, columns, pieces=(piece,))
 
-    def _messages(self, columns: list[str], condition: Any) -> Iterator[pa.RecordBatch]:
-        yield from self._journal.messages(self._reading, columns).to_batches()
-
-    def _places(self, columns: list[str], condition: Any) -> Iterator[pa.RecordBatch]:
-        yield from self._journal.places(self._reading, columns).to_batches()
-
-    def _strays(self, columns: list[str], condition: Any) -> Iterator[pa.RecordBatch]:
-        yield from self._journal.strays(self._reading).select(columns).to_batches()
-
-    def _living(self, columns: list[str], condition: Any) -> Iterator[pa.RecordBatch]:
-        yield from self._journal.living(self._reading).select(columns).to_batches()
-
-    def _transactions(self, columns: list[str], condition: Any) -> Iterator[pa.RecordBatch]:
-        yield from self._journal.transactions(self._reading).select(columns).to_batches()
-
-    def _containers(self, columns: list[str], condition: Any) -> Iterator[pa.RecordBatch]:
-        yield from self._journal.containers(self._reading).select(columns).to_batches()
-
-    def _queues(self, columns: list[str], condition: Any) -> Iterator[pa.RecordBatch]:
-        yield from self._journal.queues(self._reading).select(columns).to_batches()
-
-    def _wiring(self, columns: list[str], condition: Any) -> Iterator[pa.RecordBatch]:
-        yield from self._journal.wiring().select(columns).to_batches()
+    def _derived(self, name: str, columns: list[str], condition: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a view other than `records`."""
+        read = getattr(self._journal, name)
+        if name in ("messages", "places"):
+            found = read(self._reading, columns)
+        else:
+            found = (read() if name == "wiring" else read(self._reading)).select(columns)
+        yield from found.to_batches()
 
 
 def schemas(named: frozenset[str] = _CONTENT) -> dict[str, pa.Schema]:
