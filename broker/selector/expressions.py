@@ -77,31 +77,25 @@ def condition(part: Node, what: str) -> Run:
 
 
 def all_of(parts: Sequence[Node]) -> Node:
-    runs = tuple(condition(part, "AND") for part in parts)
-
-    def run(view: View) -> bool | None:
-        result: bool | None = True
-        for one in runs:
-            found = one(view)
-            if found is False:
-                return False
-            if found is not True:
-                result = None
-        return result
-
-    return joined(run, Kind.CONDITION, parts)
+    return _connected(parts, "AND", False)
 
 
 def any_of(parts: Sequence[Node]) -> Node:
-    runs = tuple(condition(part, "OR") for part in parts)
+    return _connected(parts, "OR", True)
+
+
+def _connected(parts: Sequence[Node], what: str, decisive: bool) -> Node:
+    """Connect conditions: the result is *decisive* if one of them is, else unknown if one of them is no boolean."""
+    runs = tuple(condition(part, what) for part in parts)
+    neutral = not decisive
 
     def run(view: View) -> bool | None:
-        result: bool | None = False
+        result: bool | None = neutral
         for one in runs:
-            found = one(view)
-            if found is True:
-                return True
-            if found is not False:
+            found: object = one(view)
+            if found is decisive:
+                return decisive
+            if found is not neutral:
                 result = None
         return result
 
