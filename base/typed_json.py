@@ -26,6 +26,12 @@ class NoJson(WrongJson):
     """Bytes that are not JSON."""
 
 
+class JsonFormat(msgspec.Struct):
+    """The format number of a JSON object, which is read before the object."""
+
+    format: int
+
+
 def decode_json(data: bytes | str, kind: type[T]) -> T:
     """The value of type *kind* that *data* is as JSON. Raises `WrongJson`."""
     try:

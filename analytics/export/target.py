@@ -11,14 +11,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from msgspec import Struct
-
 from ...base.disk.file_lock import lock_file
 from ...base.disk.real import RealDirectory, disk_error
 from ...base.errors import CairnError, ForeignStore, StoreInUse
 from ...base.private_files import make_private_directories, open_private
 from ...base.remote_paths import is_remote
-from ...base.typed_json import decode_json
+from ...base.typed_json import JsonFormat, decode_json
 
 OWN = "_cairnmq"
 _IDENTITY = "export.json"
@@ -108,16 +106,12 @@ def _identity(path: str) -> ExportIdentity | None:
     if data is None:
         return None
     try:
-        number = decode_json(data, _Head).format
+        number = decode_json(data, JsonFormat).format
         if number > _FORMAT:
             raise ForeignStore(path, f"an export of format {number}", "use a newer version")
         return decode_json(data, ExportIdentity)
     except ValueError as error:
         raise unreadable(path, str(error)) from error
-
-
-class _Head(Struct):
-    format: int
 
 
 def unreadable(path: str, why: str) -> CairnError:

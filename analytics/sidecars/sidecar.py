@@ -25,7 +25,7 @@ from msgspec import Struct
 from ...base.disk.real import RealDirectory, disk_error
 from ...base.errors import CairnError
 from ...base.private_files import make_private_directories, open_private
-from ...base.typed_json import decode_json
+from ...base.typed_json import JsonFormat, decode_json
 from ..scan.files import LogPiece
 from ..views.journal import Journal
 from ..views.records import SCHEMA as RECORDS
@@ -126,10 +126,6 @@ def merge(parts: Sequence[Sidecar], directory: str) -> Sidecar:
     return _write(path, first.log_uuid, first.container_bytes, summaries, _gathered(parts), synced=True)
 
 
-class _Head(Struct):
-    format: int
-
-
 class _Stored(Struct):
     """The metadata of a sidecar, as it is stored."""
 
@@ -145,7 +141,7 @@ def read(path: str) -> Sidecar:
         found = (pq.read_schema(path).metadata or {}).get(_KEY)
         if found is None:
             raise ValueError("it has no header")
-        number = decode_json(found, _Head).format
+        number = decode_json(found, JsonFormat).format
         if number != _FORMAT:
             remedy = "read it with a newer version" if number > _FORMAT else "remove it; it is made again"
             raise CairnError(path, f"a sidecar of format {number}", remedy)

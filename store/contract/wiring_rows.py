@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 Arguments = Mapping[str, Any]
 """The arguments of a queue, an exchange or a binding, which can be encoded as a JSON object."""
+RowId = Annotated[int, Meta(gt=0, le=(1 << 63) - 1)]
+"""The ID of a row. The bounds are checked where rows are decoded from JSON."""
 
 
 @dataclass(frozen=True)
 class QueueRow:
     """A durable queue."""
 
-    id: int
+    id: RowId
     name: str
     arguments: Arguments = field(default_factory=dict, hash=False)
 
@@ -23,7 +27,7 @@ class QueueRow:
 class ExchangeRow:
     """A durable exchange."""
 
-    id: int
+    id: RowId
     name: str
     type: str
     arguments: Arguments = field(default_factory=dict, hash=False)
@@ -33,8 +37,8 @@ class ExchangeRow:
 class BindingRow:
     """A binding: an exchange routes matching messages to a queue. Exchange, queue and key identify it."""
 
-    exchange_id: int
-    queue_id: int
+    exchange_id: RowId
+    queue_id: RowId
     key: str
     arguments: Arguments = field(default_factory=dict, hash=False)
 

@@ -19,16 +19,16 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from crc32c import crc32c
-from msgspec import Struct
+from msgspec import Struct, convert, to_builtins
 
 from ...base.disk.real import RealDirectory
 from ...base.errors import ForeignStore, MissingStore
-from ...base.typed_json import decode_json
+from ...base.typed_json import JsonFormat, decode_json
 from ...journal.format import log_mark as mark
 from ...store.contract.layout import JOURNAL_NAME, MANIFEST_NAME
 from ...store.wiring.wiring import FILE_NAME as WIRING_NAME
@@ -48,8 +48,7 @@ class BackedUpFile:
     crc32c: str
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     """See the table above."""
 
     version: str
@@ -59,15 +58,21 @@ class Manifest:
     base_lsn: int
     end_lsn: int
     files: list[BackedUpFile]
-    format: int = field(default=FORMAT)
+    format: int = FORMAT
 
     @property
     def total_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files)
 
     def encode(self) -> bytes:
-        fields = asdict(self)
+        fields = to_builtins(self)
         return (json.dumps({**fields, "crc32c": _checksum(fields)}, indent=1) + "\n").encode()
+
+
+class _Stored(Manifest, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A manifest as it is stored."""
+
+    crc32c: str
 
 
 def write(directory: RealDirectory, manifest: Manifest) -> None:
@@ -92,7 +97,7 @@ def read(directory: RealDirectory) -> Manifest:
     finally:
         file.close()
     try:
-        version = decode_json(data, _Head).format
+        version = decode_json(data, JsonFormat).format
         if version != FORMAT:
             reason = f"backup format {version} is newer than this program's {FORMAT}"
             raise ForeignStore(place, reason, "use the CairnMQ version that wrote it")
@@ -100,33 +105,12 @@ def read(directory: RealDirectory) -> Manifest:
         UUID(stored.store_uuid)
     except ValueError as error:
         raise ForeignStore(place, f"damaged: it can't be read ({error})", "use another backup") from error
-    found = stored.manifest()
-    if stored.crc32c != _checksum(asdict(found)) or not _is_complete({file.name for file in found.files}):
+    fields = to_builtins(stored)
+    checksum = fields.pop("crc32c")
+    found = convert(fields, Manifest)
+    if checksum != _checksum(fields) or not _is_complete({file.name for file in found.files}):
         raise ForeignStore(place, "damaged: its checksum fails", "use another backup")
     return found
-
-
-class _Head(Struct):
-    format: int
-
-
-class _Stored(Struct, forbid_unknown_fields=True):
-    """A manifest as it is stored."""
-
-    format: int
-    version: str
-    store_uuid: str
-    time: str
-    container_bytes: int
-    base_lsn: int
-    end_lsn: int
-    files: list[BackedUpFile]
-    crc32c: str
-
-    def manifest(self) -> Manifest:
-        return Manifest(
-            self.version, self.store_uuid, self.time, self.container_bytes, self.base_lsn, self.end_lsn, self.files
-        )
 
 
 def _is_complete(names: set[str]) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from array import array
 from dataclasses import asdict
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
@@ -34,7 +34,6 @@ _EXTRA_IS_LSN = {
 }  # fmt: skip
 OWN = (RecordType.LOG_OPEN, RecordType.LOG_HOLES)
 """Types of records that a log writes about itself: a loaded log writes its own."""
-_Id = Annotated[int, Meta(gt=0, le=(1 << 63) - 1)]
 
 
 class RecordLine(NamedTuple):
@@ -109,53 +108,16 @@ class _End(Struct):
     records: int | UnsetType = UNSET
 
 
-class _Queue(Struct):
-    id: _Id
-    name: str
-    arguments: dict[str, Any] = {}
-
-
-class _Exchange(Struct):
-    id: _Id
-    name: str
-    type: str
-    arguments: dict[str, Any] = {}
-
-
-class _Binding(Struct):
-    exchange_id: _Id
-    queue_id: _Id
-    key: str
-    arguments: dict[str, Any] = {}
-
-
-class _Config(Struct):
-    name: str
-    settings: dict[str, Any] = {}
-
-
-class _GoingQueue(Struct):
-    id: _Id
-    name: str
-
-
 class _Wiring(Struct):
-    queues: list[_Queue]
-    exchanges: list[_Exchange] = []
-    bindings: list[_Binding] = []
-    configs: list[_Config] = []
-    going: list[_GoingQueue] = []
+    queues: list[QueueRow]
+    exchanges: list[ExchangeRow] = []
+    bindings: list[BindingRow] = []
+    configs: list[ConfigRow] = []
+    going: list[QueueRow] = []
     last_id: Annotated[int, Meta(ge=0)] | None = None
 
     def rows(self) -> Rows:
-        return Rows(
-            queues=[QueueRow(row.id, row.name, row.arguments) for row in self.queues],
-            exchanges=[ExchangeRow(row.id, row.name, row.type, row.arguments) for row in self.exchanges],
-            bindings=[BindingRow(row.exchange_id, row.queue_id, row.key, row.arguments) for row in self.bindings],
-            configs=[ConfigRow(row.name, row.settings) for row in self.configs],
-            going=[QueueRow(row.id, row.name) for row in self.going],
-            last_id=self.last_id or 0,
-        )
+        return Rows(self.queues, self.exchanges, self.bindings, self.configs, self.going, self.last_id or 0)
 
 
 class _Line(Struct):
