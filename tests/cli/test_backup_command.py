@@ -241,17 +241,17 @@ def test_what_is_refused_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with broker(tmp_path / "data") as running:
         told(run("backup", tmp_path / "data", tmp_path / "copy", "--json"))
-        for arguments, reason in (
-            (("backup", tmp_path / "empty", tmp_path / "x"), "not a store: it has no journal; name the --store-dir"),
-            (("backup", tmp_path / "data", tmp_path / "copy"), "the directory is not empty"),
-            (("backup", tmp_path / "data", "/proc/x/copy"), "/proc/x"),
-            (("restore", tmp_path / "empty", tmp_path / "x"), "not a backup: manifest.json is missing"),
-            (("restore", tmp_path / "nowhere", tmp_path / "x"), "no such directory"),
-            (("restore", tmp_path / "copy", tmp_path / "data"), "a broker runs on this store"),
-            (("broker", "--port", "0", "--store-dir", tmp_path / "copy"), "a backup, which must stay as it is"),
+        for arguments, status, reason in (
+            (("backup", tmp_path / "empty", tmp_path / "x"), 2, "not a store: it has no journal; name the --store-dir"),
+            (("backup", tmp_path / "copy", tmp_path / "x"), 2, "a backup, not a store; copy its files as they are"),
+            (("backup", tmp_path / "data", tmp_path / "copy"), 1, "the directory is not empty"),
+            (("backup", tmp_path / "data", "/proc/x/copy"), 1, "/proc/x"),
+            (("restore", tmp_path / "empty", tmp_path / "x"), 2, "not a backup: manifest.json is missing"),
+            (("restore", tmp_path / "nowhere", tmp_path / "x"), 2, "no such directory"),
+            (("restore", tmp_path / "copy", tmp_path / "data"), 1, "a broker runs on this store"),
+            (("broker", "--port", "0", "--store-dir", tmp_path / "copy"), 1, "a backup, which must stay as it is"),
         ):
             result = run(*arguments)
-            status = 2 if reason in ("no such directory", "not a backup: manifest.json is missing") else 1
             assert (result.returncode, result.stdout) == (status, ""), result
             assert result.stderr.startswith("cairnmq: ")
             assert reason in result.stderr

@@ -24,7 +24,7 @@ from ... import __version__
 from ...base.clock import Clock
 from ...base.disk.real import RealDirectory
 from ...base.disk.seam import Directory
-from ...base.errors import CairnError, CorruptJournal, ForeignStore
+from ...base.errors import CairnError, CorruptJournal, MissingStore
 from ...journal.format import container
 from ...journal.format.container import ContainerHead
 from ...journal.format.log_mark import Mark, MarkFile
@@ -61,9 +61,9 @@ def back_up(
     source = os.path.join(store, JOURNAL_NAME)
     need_journal(store)
     if not os.path.isdir(source):
-        raise ForeignStore(store, "not a store: it has no journal", "name the --store-dir of a broker")
+        raise MissingStore(store, "not a store: it has no journal", "name the --store-dir of a broker")
     if MANIFEST_NAME in RealDirectory(store).names():
-        raise ForeignStore(store, "a backup, not a store", "copy its files as they are")
+        raise MissingStore(store, "a backup, not a store", "copy its files as they are")
     _refuse_target(store, target)
     wiring = WiringSource(store, connect, catalog)
     begun = datetime.fromtimestamp(clock.wall_us() / 1e6, UTC)
