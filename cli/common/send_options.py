@@ -26,7 +26,7 @@ _Command = Callable[..., Any]
 
 def target_options(command: _Command) -> _Command:
     """--create, --user and --ca."""
-    text = "Create the queue that the URL ends in if it does not exist."
+    text = "Let the broker create the queue at the end of the URL, if its --auto-create permits."
     return option(TARGET, "--create", "may_create", is_flag=True, help=text)(user_option(ca_option(command)))
 
 

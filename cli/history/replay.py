@@ -67,9 +67,10 @@ def replay(
 
     A message is sent once for each queue that it was enqueued on. Messages of transactions that were not committed are
     left out, and so are internal queues (their names begin with $) unless --queue names them. Each message is
-    confirmed. An address in the URL must be that of a queue or an exchange, unless --create is given; missing queues
-    are created as for other clients (--auto-create of the broker). Ctrl-C ends the replay and prints the --from-lsn
-    that continues it. A replay does not delay a running broker: for a slow replay, keep an archive (--archive-dir).
+    confirmed. An address in the URL must be that of a queue or an exchange. With --create, and for messages that are
+    sent to their queues, the broker creates a missing queue if its --auto-create permits, and refuses it otherwise.
+    Ctrl-C ends the replay and prints the --from-lsn that continues it. A replay does not delay a running broker: for a
+    slow replay, keep an archive (--archive-dir).
 
     The exit status is 0 if all selected messages were accepted, 1 if some were not, and 2 if there is no log or the
     command is wrong.

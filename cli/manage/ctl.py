@@ -77,7 +77,7 @@ class Tools:
 
 _timeout_option = option(
     CONNECTION, "--timeout", "timeout_s", default="10s", show_default=True, type=Duration(0.1), is_common=True,
-    help="Deadline.",
+    help="Deadline of each request.",
 )  # fmt: skip
 
 
@@ -150,11 +150,11 @@ def arguments_option(command: Command) -> Command:
     return click.option(
         "-a", "--argument", "arguments", multiple=True, metavar="KEY=VALUE",
         callback=lambda context, option, texts: dict(value_of("--argument", text) for text in texts),
-        help="An argument; repeatable.",
+        help="Argument of the created or changed entity. Repeatable.",
     )(command)  # fmt: skip
 
 
-_CLUSTER = click.option("--cluster", is_flag=True, help="From all members of the cluster.")
+_CLUSTER = click.option("--cluster", is_flag=True, help="Include all members of the cluster.")
 
 
 def list_all(
@@ -175,28 +175,26 @@ def list_all(
 def group_of(type: str, plural: str, text: str, name: str) -> click.Group:
     """Return a group with `list` and `show`. *name*: the entity in the example of `show`."""
 
-    @ctl.group(plural, cls=CommonGroup, help=text)
+    @ctl.group(plural, cls=CommonGroup, help=text, epilog=example(f"ctl {plural} list"))
     @connection_options
     def group(**_: Any) -> None: ...
 
-    @group.command("list", epilog=example(f"ctl {plural} list --output csv"))
-    @click.option("--like", default="*", show_default=True, help="Name pattern.")
-    @click.option("--internal", is_flag=True, help="Include internal queues.")
+    @group.command("list", help=f"List {plural}, one per line.", epilog=example(f"ctl {plural} list --output csv"))
+    @click.option("--like", default="*", show_default=True, help="List only names that match this pattern.")
+    @click.option("--internal", is_flag=True, help="Include queues of the broker itself.")
     @_CLUSTER
     @with_tools
     def list_(tools: Tools, like: str, internal: bool, cluster: bool) -> None:
-        """List them, one per line."""
         if cluster:
             list_all(tools, type, COLUMNS[type], like=like, internal=internal)
             return
         rows = (row for row in tools.client.rows(type, internal=internal) if fnmatchcase(row["name"], like))
         tools.printer.rows(rows, COLUMNS[type])
 
-    @group.command("show", epilog=example(f"ctl {plural} show {name}"))
+    @group.command("show", help=f"Show all attributes of the {type} NAME.", epilog=example(f"ctl {plural} show {name}"))
     @click.argument("name", type=NameOf(type))
     @with_tools
     def show(tools: Tools, name: str) -> None:
-        """Show all attributes of one."""
         tools.printer.one(tools.client.ask("READ", type, name))
 
     return group

@@ -22,7 +22,7 @@ def _closing(group: click.Group, type: str, identity: str) -> None:
 
     @group.command("close", help=text, epilog=example(f'ctl {type}s close {identity} --reason "maintenance"'))
     @click.argument("identity")
-    @click.option("--reason", help="Reason for the client.")
+    @click.option("--reason", help="Reason that the client receives.")
     @destructive
     @with_tools
     def close(tools: Tools, identity: str, reason: str | None, is_sure: bool, is_dry_run: bool) -> None:

@@ -21,7 +21,7 @@ deleting(auto_links, "auto-link", "Delete an auto-link.", "orders-in")
 @click.argument("target", metavar="URL")
 @with_tools
 def create_connector(tools: Tools, name: str, target: str) -> None:
-    """Keep a connection to another container.
+    """Create a connection to another broker.
 
     URL is as in --connect-to of the broker. Files in it are names in the broker's --secrets-dir.
 
@@ -36,7 +36,8 @@ def create_connector(tools: Tools, name: str, target: str) -> None:
 @link_routes.command("create")
 @click.argument("pattern")
 @click.argument("connector")
-@click.option("--direction", type=click.Choice(["both", "send", "receive"]), default="both", show_default=True)
+@click.option("--direction", type=click.Choice(["both", "send", "receive"]), default="both", show_default=True,
+              help="Route only the links on which clients send, or receive.")  # fmt: skip
 @click.option("--strip", default="", help="Prefix to remove from addresses.")
 @with_tools
 def create_link_route(tools: Tools, pattern: str, connector: str, direction: str, strip: str) -> None:
@@ -56,12 +57,12 @@ def create_link_route(tools: Tools, pattern: str, connector: str, direction: str
 @click.argument("direction", type=click.Choice(["in", "out"]))
 @click.argument("address")
 @click.argument("connector")
-@click.option("--external", default="", help="Address at the other container, if it differs.")
+@click.option("--external", default="", help="Address at the other broker, if it differs.")
 @with_tools
 def create_auto_link(tools: Tools, name: str, direction: str, address: str, connector: str, external: str) -> None:
     """Bridge a queue over a connector.
 
-    in: messages come from the other container to the queue ADDRESS; out: they go there.
+    in: messages of the other broker are moved to the queue ADDRESS; out: messages of ADDRESS are moved there.
 
     \b
     Example:

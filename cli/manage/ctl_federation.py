@@ -38,7 +38,7 @@ def create_following(tools: Tools, name: str, connector: str, source: str, argum
 
 @followings.command("take-over")
 @click.argument("name")
-@click.option("--force", is_flag=True, help="Also if the first copy is incomplete.")
+@click.option("--force", is_flag=True, help="Promote it also if the first copy is incomplete.")
 @destructive
 @with_tools
 def take_over(tools: Tools, name: str, force: bool, is_sure: bool, is_dry_run: bool) -> None:

@@ -26,7 +26,7 @@ templates = group_of(
 )  # fmt: skip
 deleting(exchanges, "exchange", "Delete an exchange and its bindings.", "news")
 deleting(templates, "template", "Delete a template. Existing queues do not change.", '"orders.*"')
-_TRANSIENT = click.option("--transient", is_flag=True, help="Not durable.")
+_TRANSIENT = click.option("--transient", is_flag=True, help="Don't keep it over a restart of the broker.")
 MESSAGE_COLUMNS = ("position", "id", "size", "due", "redelivered", "properties", "application-properties", "body")
 
 
@@ -69,8 +69,8 @@ def _messages(tools: Tools, queue: str) -> int:
 
 @queues.command("delete")
 @click.argument("name", type=NameOf("queue"))
-@click.option("--if-unused", is_flag=True, help="Only without consumers.")
-@click.option("--if-empty", is_flag=True, help="Only without messages.")
+@click.option("--if-unused", is_flag=True, help="Delete it only if it has no consumers.")
+@click.option("--if-empty", is_flag=True, help="Delete it only if it has no messages.")
 @destructive
 @with_tools
 def delete_queue(tools: Tools, name: str, if_unused: bool, if_empty: bool, is_sure: bool, is_dry_run: bool) -> None:
@@ -121,14 +121,14 @@ def purge(tools: Tools, name: str, is_sure: bool, is_dry_run: bool) -> None:
 @click.option(
     "--count", type=click.IntRange(0, 10**18), help="Messages to move, the oldest first.  [default: all]"
 )
-@click.option("--create", "may_create", is_flag=True, help="Create the queue TO if it does not exist.")
+@click.option("--create", "may_create", is_flag=True, help="Let the broker create TO, if --auto-create permits.")
 @dry_run_option
 @with_tools
 def move(tools: Tools, name: str, to: str, count: int | None, may_create: bool, is_dry_run: bool) -> None:
     """Move messages to another address.
 
     TO is a queue, or an exchange with a key. It must exist, unless --create is given and the broker creates queues of
-    that name on first use (--auto-create).
+    that name on first use (its option --auto-create).
 
     \b
     Example:

@@ -85,9 +85,10 @@ class BrokerSettings:
         default="256M", can_reload=True)
     buffer_limit: int = option(MEMORY, "Content between sockets and queues; connections wait beyond it.", SIZE,
         default="64M")
-    archive_dir: str | None = option(ARCHIVE, "Keep containers there that leave the journal.", _DIRECTORY)
-    archive_max_size: int | None = option(ARCHIVE, "Remove the oldest beyond this size.  [default: no limit]", SIZE)
-    archive_max_age: float | None = option(ARCHIVE, "Remove older containers.  [default: no limit]",
+    archive_dir: str | None = option(ARCHIVE, "Archive containers there that leave the journal.", _DIRECTORY)
+    archive_max_size: int | None = option(ARCHIVE,
+        "Remove the oldest archived containers beyond this size.  [default: no limit]", SIZE)
+    archive_max_age: float | None = option(ARCHIVE, "Remove archived containers that are older.  [default: no limit]",
         Duration(0, min_open=True))
     sidecars: bool = option(ARCHIVE, "Keep a column index (Parquet) of all records, for analysis.")
     sidecar_dir: str | None = option(ARCHIVE, "Directory of the column index.  [default: in --store-dir]", _DIRECTORY)

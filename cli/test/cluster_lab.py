@@ -29,7 +29,8 @@ def cluster_lab(context: click.Context, name: str) -> None:
 
 @cluster_lab.command(short_help="Start a lab")
 @click.argument("nodes", type=click.IntRange(1, MAX_NODES))
-@click.option("--token", "token_ms", default=TOKEN_MS, show_default=True, type=click.IntRange(100), help="In ms.")
+@click.option("--token", "token_ms", default=TOKEN_MS, show_default=True, type=click.IntRange(100),
+              help="Token timeout of corosync, in ms.")  # fmt: skip
 @click.option("--mtu", default=1500, show_default=True, type=click.IntRange(576, 9000), help="The MTU of the links.")
 @click.option("--no-crypto", is_flag=True, help="Disable encryption and authentication.")
 @yes_option

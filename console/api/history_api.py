@@ -105,7 +105,9 @@ class HistoryApi:
                     "queue": Field("string", "The queue.", required=True),
                     "target": Field("string", "The address to send them to.", required=True),
                     "count": Field("integer", "The most messages.", default=10_000, least=1, most=MOST_REPLAYED),
-                    "create": Field("boolean", "Create the target on first use.", default=False),
+                    "create": Field(
+                        "boolean", "Let the broker create the target, if `--auto-create` permits.", default=False
+                    ),
                 },
             ),
             Endpoint(

@@ -178,7 +178,7 @@ MESSAGE_ENDPOINTS = (
             "action": Field("string", "The action.", required=True, choices=("retry", "move", "delete")),
             "ids": Field("array", "The positions of the messages.", required=True),
             "target": Field("string", "The address; for `retry`, by default the queue of origin.", default=""),
-            "create": Field("boolean", "Create the target on first use.", default=False),
+            "create": Field("boolean", "Let the broker create the target, if `--auto-create` permits.", default=False),
         },
     ),
     Endpoint("GET", "/queues/{name}/messages/{position}", "Show a message with up to 64 KiB of its body", read_message),

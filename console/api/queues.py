@@ -90,7 +90,7 @@ QUEUE_ENDPOINTS = (
         body={
             "target": Field("string", "The address.", required=True),
             "count": Field("integer", "The number of messages; 0 for all.", default=0),
-            "create": Field("boolean", "Create the target on first use.", default=False),
+            "create": Field("boolean", "Let the broker create the target, if `--auto-create` permits.", default=False),
         },
     ),
 )  # fmt: skip

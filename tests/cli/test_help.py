@@ -100,6 +100,34 @@ def test_every_command_has_an_example_that_parses(path: str, tmp_path: Path, mon
             assert context.command_path == f"cairnmq {path}"
 
 
+@pytest.mark.parametrize("path", [path for path, command in EVERY.items() if isinstance(command, click.Group)])
+def test_help_of_every_group_has_an_example(path: str) -> None:
+    lines = CliRunner().invoke(cairnmq, [*path.split(), "--help"]).output.splitlines()
+    assert any(line.strip().startswith(f"cairnmq {path} ") for line in lines), lines
+
+
+def test_help_of_entities_names_them() -> None:
+    ctl = {path: command.get_short_help_str(1000) for path, command in EVERY.items() if path.startswith("ctl ")}
+    found = {path: text for path, text in ctl.items() if path.split()[-1] in ("list", "show")}
+    assert len(found) > 20
+    for path, text in found.items():
+        assert path.split()[1].removesuffix("s").removesuffix("e") in text
+
+
+def test_every_option_has_a_help() -> None:
+    options = [(path, param) for path, command in EVERY.items() for param in command.params]
+    shown = [(path, one) for path, one in options if isinstance(one, click.Option) and not one.hidden]
+    assert len(shown) > 500
+    assert [(path, one.opts[0]) for path, one in shown if not one.help or one.help.startswith("[")] == []
+
+
+@pytest.mark.parametrize("path", ["replay", "as-of", "ctl queues move"])
+def test_create_promises_what_auto_create_permits(path: str) -> None:
+    [create] = [param for param in EVERY[path].params if "--create" in param.opts]
+    assert isinstance(create, click.Option)
+    assert "auto-create permits" in str(create.help)
+
+
 def test_options_of_the_broker_are_listed_by_subject() -> None:
     shown = CliRunner().invoke(broker_command, ["--help"]).output
     for option in broker_command.described().values():

@@ -108,6 +108,19 @@ def test_arrivals_come_again(tmp_path: Path) -> None:
         assert bare(taken(two.port, "orders", 5)) == expected[1:]
 
 
+def test_create_is_limited_by_auto_create(tmp_path: Path) -> None:
+    with broker(tmp_path / "one") as one, broker(tmp_path / "two", "--auto-create", "orders*") as two:
+        peer = Peer(one.port)
+        peer.put(peer.sender("orders"), range(2))
+        peer.close()
+        url = f"amqp://127.0.0.1:{two.port}"
+        command = ("replay", tmp_path / "one", "--speed", "max", "--create", "--to")
+        refused = cairnmq(*command, f"{url}/elsewhere", status=1)
+        assert "there is no queue 'elsewhere', and it is not created automatically" in refused.stderr
+        cairnmq(*command, f"{url}/orders-again")
+        assert len(taken(two.port, "orders-again", 2)) == 2
+
+
 @pytest.mark.parametrize(
     ("address", "exists"),
     [
