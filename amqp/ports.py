@@ -120,7 +120,7 @@ class AcquiringEnd(DriverEnd, Protocol):
 
 
 class ResumingEnd(Protocol):
-    """The additional interface of a driver whose channel was opened with `KeptLink` state. Called on the core only."""
+    """The additional interface of a driver whose channel was opened with a `KeptLink`. Called on the core only."""
 
     def receive_resuming(self, arrivals: Sequence[Arrival]) -> None:
         """Receive messages as `receive` does, with their tags and resumption."""

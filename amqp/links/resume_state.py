@@ -41,8 +41,6 @@ class KeptLink(NamedTuple):
     states: Mapping[bytes, int]
     expires_s: int
     """Seconds that the state is kept after the link has ended, if not forever."""
-    keeper: Any
-    """The receiver of reports on deliveries and their settlement (`channel.ports.ResumingEnd`)."""
 
 
 class Resumable(NamedTuple):
@@ -63,7 +61,7 @@ UNKNOWN = Claims({}, False)
 class ResumeState:
     """The state of one link that may resume."""
 
-    __slots__ = ("arrivals", "claims", "departures", "holds_back", "keeper", "on_settled", "tags")
+    __slots__ = ("arrivals", "claims", "departures", "holds_back", "on_settled", "tags")
 
     def __init__(self, claims: Claims) -> None:
         self.claims = claims
@@ -75,8 +73,6 @@ class ResumeState:
         """The client does not have the complete list of unsettled deliveries, so no new message may be sent."""
         self.tags: dict[Pointer, bytes] = {}
         """The tags of the deliveries that the client has not settled."""
-        self.keeper: Any = None
-        """The terminal's own: who keeps what is unsettled."""
         self.on_settled: Callable[[bytes], None] | None = None
         """Called with the tags that the client settles; None if no component keeps them."""
 

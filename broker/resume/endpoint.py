@@ -7,9 +7,11 @@ messages are the unsettled deliveries. It is deleted when the client closes the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from ...amqp.ports import Claims, DriverEnd, KeptLink, TerminalEnd
+from ...base.errors import StoreError
 from ..contents.internal_queues import InternalQueue
 from ..kernel.context import CoreContext
 from ..links.queue_links import STOLEN
@@ -92,6 +94,12 @@ class LinkEndpoint:
         """Keep the endpoint for its time, unless the client returns."""
         if self.expires_s:
             self._core.scheduler.after(self.expires_s, self._expire, self._absences)
+
+    def dequeue(self, message_id: int) -> None:
+        """Remove a message from the endpoint's own queue; 0 for none."""
+        if message_id and not self.queue.is_deleting:
+            with suppress(StoreError):  # the queue was purged by a client
+                self._core.store.dequeue(message_id, self.queue_id, self._core.clock.wall_us())
 
     def ended(self) -> None:
         """Handle that the endpoint is deleted."""

@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ...amqp.links.resume_state import UNKNOWN
 from ...amqp.ports import KeptLink, Open, TerminalEnd
@@ -35,6 +35,7 @@ MOST_PER_USER = 1000
 
 
 _Key = TypeVar("_Key")
+_Found = Callable[[LinkEndpoint | Exception], None]
 FROM = "from"
 """The field of `LINK` with the wiring's ID of the queue that the client receives from."""
 
@@ -70,7 +71,7 @@ class LinkEndpoints:
             for entry in source.contents.take_stored(ends):
                 ends.pop(entry.message_id).has(entry)
             for message_id, end in ends.items():  # the outcome was stored, but this record was not removed yet
-                self._core.post(end.let_go, message_id)
+                self._core.post(end.dequeue, message_id)
 
     def resumes(self, user: str, container: str) -> bool:
         """Return whether *user* has a resumable link of that AMQP container ID. Any thread."""
@@ -147,13 +148,11 @@ class LinkEndpoints:
 
         end.attach(driver, wish.claims or UNKNOWN, ready)
 
-    def _find(self, wish: Open, source: Queue | None, then: Callable[[LinkEndpoint | Exception], None]) -> None:
+    def _find(self, wish: Open, source: Queue | None, then: _Found) -> None:
         """Find or create the endpoint of the link that a client opens, for *then*; *source*: the queue it reads."""
         name = PREFIX + _digest(wish)
         found = self._by_name.get(name)
-        if (
-            isinstance(found, ReceiverEndpoint) and found.source is not source
-        ):  # the client uses the name for another queue
+        if isinstance(found, ReceiverEndpoint) and found.source is not source:  # the client has another queue now
             found.steal()
             self.drop(found)
             found = None
@@ -166,23 +165,16 @@ class LinkEndpoints:
             then(CairnError(f"link {wish.link_name!r}", f"a user may have {MOST_PER_USER} links that resume"))
             return
         terminus = wish.terminus
-        about: dict[str, Any] = {
+        about = {
             "user": wish.user,
             "container": wish.container,
             "name": wish.link_name,
             "expires-s": terminus.timeout_s or (0 if terminus.expiry == "never" else DEFAULT_S),
+            **({} if source is None else {FROM: source.queue_id}),
         }
-        if source is not None:
-            about[FROM] = source.queue_id
         self._nodes.create_queue(name, {LINK: about}, lambda made: self._made(made, wish, source, then))
 
-    def _made(
-        self,
-        made: Queue | Exception,
-        wish: Open,
-        source: Queue | None,
-        then: Callable[[LinkEndpoint | Exception], None],
-    ) -> None:
+    def _made(self, made: Queue | Exception, wish: Open, source: Queue | None, then: _Found) -> None:
         if isinstance(made, Exception):
             then(made)
         elif made.name in self._by_name:  # it has attached twice at once, perhaps to another queue each time

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any
@@ -20,7 +19,7 @@ from ...amqp.links.resume_state import UNKNOWN
 from ...amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
 from ...amqp.ports import NOT_ACQUIRED, Claims, Delivery, KeptLink, Outcome, Resumable
 from ...base.callbacks import ignore
-from ...base.errors import CairnError, StoreError
+from ...base.errors import CairnError
 from ..kernel.loader import report_unreadable
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..links.consumer import Consumer
@@ -81,13 +80,8 @@ class ReceiverEndpoint(LinkEndpoint):
 
     def release(self, entry: Entry) -> None:
         """Remove *entry* from the client's deliveries: its outcome has been recorded."""
-        if self.tags.pop(entry, None) is not None and entry.message_id:
-            self.let_go(entry.message_id)
-
-    def let_go(self, message_id: int) -> None:
-        if not self.queue.is_deleting:
-            with suppress(StoreError):  # the queue was purged by a client
-                self._core.store.dequeue(message_id, self.queue_id, self._core.clock.wall_us())
+        if self.tags.pop(entry, None) is not None:
+            self.dequeue(entry.message_id)
 
     def steal(self) -> None:
         if isinstance(self.driver, ResumableConsumer):
@@ -140,7 +134,7 @@ class ReceiverEndpoint(LinkEndpoint):
         self._core.commits.when_durable(0, self._answer, driver, ready)
 
     def _answer(self, driver: ResumableDriver, ready: Ready) -> None:
-        kept = KeptLink({self.tags[entry]: 0 for entry in self.unsettled}, self.expires_s, driver)
+        kept = KeptLink({self.tags[entry]: 0 for entry in self.unsettled}, self.expires_s)
         ready(kept if self.driver is driver else None)
 
     def suspend(self, *, lost: bool) -> None:

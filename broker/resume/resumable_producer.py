@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from ...amqp.native.proton_ffi import ACCEPTED
 from ...amqp.ports import ABORTED, MORE, SETTLED, Arrival, Claims, Fragment, KeptLink
-from ...base.errors import CairnError, StoreError
+from ...base.errors import CairnError
 from ...store.contract.transaction import Put, StoreTransaction
 from ..kernel.commit_queue import Shown
 from ..kernel.context import CoreContext
@@ -47,13 +46,7 @@ class SenderEndpoint(LinkEndpoint):
         doubtful = self.doubtful.pop(tag, None)
         if doubtful is not None:
             doubtful.is_settled = True
-        self._dequeue(self.tags.pop(tag, 0))
-
-    def _dequeue(self, message_id: int) -> None:
-        """Remove the message that keeps a tag, if there is one."""
-        if message_id and not self.queue.is_deleting:
-            with suppress(StoreError):  # the queue was purged by a client
-                self._core.store.dequeue(message_id, self.queue_id, self._core.clock.wall_us())
+        self.dequeue(self.tags.pop(tag, 0))
 
     def remember_in(self, transaction: ClientTransaction, tag: bytes) -> None:
         """Remember the delivery *tag* if *transaction* is committed."""
@@ -64,7 +57,7 @@ class SenderEndpoint(LinkEndpoint):
         if self.doubtful.get(doubtful.tag) is doubtful:
             del self.doubtful[doubtful.tag]
         if doubtful.is_settled:
-            self._dequeue(message_id)
+            self.dequeue(message_id)
         elif message_id:
             self.tags[doubtful.tag] = message_id
 
@@ -94,7 +87,7 @@ class SenderEndpoint(LinkEndpoint):
         if claims.complete:  # it has settled those that it does not name
             for tag in [tag for tag in self.tags if tag not in claims.states]:
                 self.forget(tag)
-        ready(KeptLink(dict.fromkeys(self.tags, ACCEPTED), self.expires_s, driver))
+        ready(KeptLink(dict.fromkeys(self.tags, ACCEPTED), self.expires_s))
 
 
 class TagWriter:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, cast
 
 from ...amqp.codec import encode
 from ...amqp.codec.types import Symbol
@@ -12,10 +12,10 @@ from ...amqp.links import terminus as termini
 from ...amqp.links.attach import said_by_peer
 from ...amqp.links.credit import grant
 from ...amqp.links.link import Link
-from ...amqp.links.resume_state import tag_of
+from ...amqp.links.resume_state import KeptLink, Resumable, tag_of
 from ...amqp.links.values import Terminus
 from ...amqp.native.proton_ffi import ACCEPTED, RELEASED
-from ...amqp.ports import Answer, Attach, Delivery, DriverEnd, Error, Forward, KeptLink, Open, Resumable, RoutedEnd
+from ...amqp.ports import Answer, Attach, Delivery, DriverEnd, Error, Forward, Open, ResumingEnd, RoutedEnd
 from .dispatch import hand_over_acquiring
 from .link_host import LinkHost
 
@@ -184,8 +184,7 @@ class ChannelEnd:
             return
         link, host = self._link, self._host
         if link.resuming is not None and kept is not None:
-            link.resuming.keeper = kept.keeper
-            link.resuming.on_settled = lambda tag: host.core.post(kept.keeper.forget, tag)
+            link.resuming.on_settled = lambda tag: host.core.post(cast(ResumingEnd, driver).forget, tag)
         self._endpoints.open_link(link, address, filters, found, kept)
         if not link.sender:
             grant(link, credit)
