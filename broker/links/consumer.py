@@ -127,10 +127,6 @@ class Consumer(ReceivingDriver):
         self._core.schedule_dispatch(self._queue)
         self.request(limit, drain)
 
-    def wants_more(self) -> None:
-        """Dispatch again: the client may now receive messages that it was not given before."""
-        self._core.schedule_dispatch(self._queue)
-
     @property
     def queue(self) -> Queue:
         return self._queue

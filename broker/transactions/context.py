@@ -42,9 +42,6 @@ class AcquiringLink(Protocol):
     def take_back(self, outcomes: Sequence[Outcome]) -> object:
         """Put messages back on the queue, or dead-letter them."""
 
-    def wants_more(self) -> None:
-        """Ask the queue for messages."""
-
 
 class AcquiringTransaction(Protocol):
     """A transaction in which a link is handed messages."""

@@ -66,7 +66,7 @@ class Acquisition:
         acquirers, self.acquirers = self.acquirers, {}
         for consumer in acquirers:
             consumer.acquires = None
-            consumer.wants_more()
+            self._context.core.schedule_dispatch(consumer.queue)
 
     def lose(self, entry: Entry, *, lost: bool) -> bool:
         """Handle that the receiver's link is closed. Return False if the message can be requeued at once."""
