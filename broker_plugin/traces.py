@@ -11,7 +11,8 @@
 
 The context is the `traceparent` (W3C Trace Context) in the annotations or application properties; the message itself
 does not change. Without tracing, none of this is between router and broker. With tracing, a message costs one search in
-its first transfer. Links that are resumable or routed elsewhere, and deliveries of content in pieces, are not traced.
+its first transfer or piece. Content in pieces is searched by the worker, when it reads the first piece to send it: the
+core reads nothing from the store. Browsers, and links that are routed elsewhere, are not traced.
 
 A client that marks each message as sampled costs at most `TraceOptions.limit` traced messages per second, and at most
 `MOST_OPEN` unfinished and `MOST_WAITING` finished spans. Messages beyond these limits are counted, and not traced.
@@ -26,12 +27,13 @@ from dataclasses import dataclass
 from functools import partial
 from random import getrandbits, random
 from time import time_ns
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
+from ..amqp.links.resume_state import Arrival, Resumable
+from ..amqp.links.values import Content
 from ..amqp.ports import ABORTED, MORE, Delivery, DriverEnd, Drivers, Forward, Fragment, Open, Outcome, TerminalEnd
 from ..broker.links.consumer import Consumer
 from ..broker.links.producer import Producer
-from ..broker.resume.resumable_consumer import ResumableConsumer
 
 Then = Callable[[int], None]
 SCAN_BYTES = 4096
@@ -55,15 +57,6 @@ class TraceOptions:
     """The maximum number of messages per second whose publishing or delivery is traced."""
 
 
-class _Named(Protocol):
-    name: str
-
-
-class _Held(Protocol):
-    @property
-    def content(self) -> object: ...
-
-
 class Context(NamedTuple):
     """The trace of a message, and the span that the spans of the broker have as their parent; 0 for none."""
 
@@ -82,6 +75,26 @@ class Span(NamedTuple):
     place: str
     """The address or the queue."""
     error: str = ""
+
+
+class _Searched:
+    """Content in pieces, in the first of which the worker searches the context when it reads the piece to send it."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        self.found: bytes | None = None
+        """The bytes of the context, empty without one; None until they were searched. The core reads it later."""
+
+    @property
+    def pieces(self) -> int:
+        return self._content.pieces
+
+    def piece(self, number: int) -> bytes:
+        piece = self._content.piece(number)
+        if not number:
+            match = _CONTEXT.search(piece, 0, SCAN_BYTES)
+            self.found = b"" if match is None else match[0]
+        return piece
 
 
 class _Open(NamedTuple):
@@ -105,6 +118,8 @@ class Tracing:
         """The number of messages that were not traced, and of spans that were dropped, due to a limit or an error."""
         self.open = 0
         """The number of messages with unfinished spans."""
+        self.settling: dict[Any, Context] = {}
+        """The contexts of messages whose outcomes are being applied, by entry: only the store may have the content."""
         self._second = self._in_second = 0
 
     def context(self, content: object, now_ns: int) -> Context | None:
@@ -138,10 +153,10 @@ class Tracing:
             self.finished.append(span)
         return Context(context.trace_id, span.span_id)
 
-    def wrap_burial(self, queue: _Named, entry: _Held, reason: str, then: Then) -> Then:
+    def wrap_burial(self, queue: Any, entry: Any, reason: str, then: Then) -> Then:
         """Return *then* with the end of a span; *entry* is moved off *queue* for *reason*."""
         start_ns = time_ns()
-        context = self.context(entry.content, start_ns)
+        context = self.settling.get(entry) or self.context(entry.content, start_ns)
         return then if context is None else partial(self._buried, context, start_ns, queue.name, reason, then)
 
     def _buried(self, context: Context, start_ns: int, place: str, why: str, then: Then, lsn: int) -> None:
@@ -154,19 +169,33 @@ class _Spans:
 
     def __init__(self, tracing: Tracing, names: tuple[str, str, str], place: str) -> None:
         """*names*: of the span, and of its first and second part; an empty name omits a part."""
-        self._tracing = tracing
+        self.tracing = tracing
         self._names = names
         self._place = place
         self.open: dict[Any, _Open] = {}
+        self.unread: dict[Any, tuple[_Searched, int]] = {}
+        """Messages on their way to a client whose contexts are not known yet, and when they were dispatched."""
 
-    def begin(self, key: Any, content: object, now_ns: int) -> None:
-        context = self._tracing.context(content, now_ns)
+    def begin(self, key: Any, content: object, now_ns: int, start_ns: int = 0) -> None:
+        context = self.tracing.context(content, now_ns)
         if context is not None and key not in self.open:
-            self.open[key] = _Open(context, now_ns)
-            self._tracing.open += 1
+            self.open[key] = _Open(context, start_ns or now_ns)
+            self.tracing.open += 1
+
+    def begin_sending(self, key: Any, content: Any, now_ns: int) -> Any:
+        """Begin the spans of a message to a client; return the content to send."""
+        if isinstance(content, bytes):
+            self.begin(key, content, now_ns)
+            return content
+        searched = _Searched(content)
+        self.unread[key] = searched, now_ns
+        return searched
 
     def pass_middle(self, key: Any, now_ns: int, new_key: Any, error: str = "") -> None:
         """Mark the end of the first part of a message, which is known as *new_key* from now on."""
+        searched, start_ns = self.unread.pop(key, (None, 0))
+        if searched is not None:
+            self.begin(key, searched.found, now_ns, start_ns)
         opened = self.open.pop(key, None)
         if opened is not None:
             self.open[new_key] = opened._replace(middle_ns=now_ns, error=error)
@@ -183,32 +212,44 @@ class _Spans:
             context, start_ns, middle_ns, why = opened
             middle_ns = middle_ns or now_ns
             end_ns = now_ns if first else middle_ns
-            inner = self._tracing.add(whole, context, start_ns, end_ns, self._place, error or why)
+            inner = self.tracing.add(whole, context, start_ns, end_ns, self._place, error or why)
             if first:
-                self._tracing.add(first, inner, start_ns, middle_ns, self._place)
-            self._tracing.add(second, inner, middle_ns, now_ns, self._place)
-            self._tracing.open -= 1
+                self.tracing.add(first, inner, start_ns, middle_ns, self._place)
+            self.tracing.add(second, inner, middle_ns, now_ns, self._place)
+            self.tracing.open -= 1
 
     def drop(self) -> None:
-        self._tracing.open -= len(self.open)
+        self.tracing.open -= len(self.open)
         self.open.clear()
+        self.unread.clear()
 
 
-class _Producer:
-    """The driver of a link on which a client sends, with spans."""
+class _Driver:
+    """The driver of a producer or a consumer, with spans. Deliveries that a producer resumes have none."""
 
-    def __init__(self, driver: Producer, spans: _Spans) -> None:
+    def __init__(self, driver: Any, spans: _Spans) -> None:
         self._driver = driver
         self._spans = spans
         self._is_partial = False
         """True while a message arrives whose last frame is still to come."""
-        self.request, self.outcomes, self.outcomes_in = driver.request, driver.outcomes, driver.outcomes_in
+        self.acquire_in = getattr(driver, "acquire_in", None)  # a test of `AcquiringEnd` does not use __getattr__
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
 
     def receive(self, fragments: Sequence[Fragment]) -> None:
         self._received(fragments, self._driver.receive, fragments)
 
     def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
         self._received(fragments, self._driver.receive_in, connection, txn_id, fragments)
+
+    def receive_resuming(self, arrivals: Sequence[Arrival]) -> None:
+        new = [fragment for fragment, _, is_resumed in arrivals if not is_resumed]
+        self._received(new, self._driver.receive_resuming, arrivals)
+
+    def receive_resuming_in(self, connection: object, txn_id: bytes, arrivals: Sequence[Arrival]) -> None:
+        new = [fragment for fragment, _, is_resumed in arrivals if not is_resumed]
+        self._received(new, self._driver.receive_resuming_in, connection, txn_id, arrivals)
 
     def _received(self, fragments: Sequence[Fragment], receive: Callable[..., None], *arguments: Any) -> None:
         spans, now_ns = self._spans, time_ns()
@@ -225,40 +266,44 @@ class _Producer:
                 if not flags & MORE:
                     spans.pass_middle(delivery, now_ns, delivery)
 
-    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
-        self._spans.drop()
-        self._driver.close(returned, lost, for_good)
-
-
-class _Consumer:
-    """The driver of a link on which a client receives, with spans."""
-
-    def __init__(self, driver: Consumer, spans: _Spans) -> None:
-        self._driver = driver
-        self._spans = spans
-        self.receive, self.receive_in = driver.receive, driver.receive_in
-        self.request, self.acquire_in = driver.request, driver.acquire_in
-
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        self._mark(outcomes)
-        self._driver.outcomes(outcomes)
-        self._spans.end([outcome.tag for outcome in outcomes if outcome.delivery is None])  # settled by the client
+        self._settled(outcomes, self._driver.outcomes, outcomes)
 
     def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
-        self._mark([outcome for _, outcome in provisional])
-        self._driver.outcomes_in(connection, provisional)
+        self._settled([outcome for _, outcome in provisional], self._driver.outcomes_in, connection, provisional)
 
-    def _mark(self, outcomes: Sequence[Outcome]) -> None:
-        if self._spans.open:
+    def _settled(self, outcomes: Sequence[Outcome], settle: Callable[..., None], *arguments: Any) -> None:
+        spans, settling = self._spans, self._spans.tracing.settling
+        if spans.open or spans.unread:
             now_ns = time_ns()
             for outcome in outcomes:
                 key = outcome.tag if outcome.delivery is None else outcome.delivery
                 why = "" if outcome.error is None else outcome.error[0]
-                self._spans.pass_middle(outcome.tag, now_ns, key, why)
+                spans.pass_middle(outcome.tag, now_ns, key, why)
+                if key in spans.open:
+                    settling[outcome.tag] = spans.open[key].context
+        settle(*arguments)
+        settling.clear()
+        spans.end([outcome.tag for outcome in outcomes if outcome.delivery is None])  # settled by the client
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         self._spans.drop()
         self._driver.close(returned, lost, for_good)
+
+
+_ENDS: dict[str, Callable[..., tuple[Iterable[Delivery], str]]] = {
+    "confirm": lambda deliveries, credit: (deliveries, ""),
+    "release": lambda deliveries, credit: (deliveries, ""),
+    "hand_back": lambda deliveries, credit: (deliveries, "released"),
+    "reject": lambda deliveries, credit, condition, why: (deliveries, condition),
+    "refuse_relayed": lambda delivery, condition, why, is_settled: ((delivery,), condition),
+    "tell": lambda answers, credit: ([answer.delivery for answer in answers], "not accepted"),
+    "accept_in": lambda txn_id, deliveries, credit: (deliveries, ""),
+    "reject_in": lambda txn_id, deliveries, credit, condition, why: (deliveries, condition),
+    "settle": lambda settled: ([delivery for delivery, _ in settled], ""),
+    "settle_in": lambda settled, done: ([delivery for delivery, _, _ in settled], ""),
+}
+"""The methods of a terminal that end spans: the deliveries in their arguments, and the error."""
 
 
 class _Terminal:
@@ -270,50 +315,40 @@ class _Terminal:
         self._spans = _Spans(tracing, names, wish.terminus.address or wish.link_name)
         self._is_presettled = wish.presettled
         self.driver: DriverEnd | None = None
+        for name, ends in _ENDS.items():
+            setattr(self, name, partial(self._end, getattr(terminal, name), ends))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._terminal, name)
 
+    def _end(self, method: Callable[..., None], ends: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        """Call *method* of the terminal, and end the spans of the deliveries that it settles."""
+        method(*arguments, **options)
+        if self._spans.open:
+            self._spans.end(*ends(*arguments, **options))
+
     def opened(self, driver: DriverEnd, address: str | None, credit: int, **more: Any) -> None:
         self.driver = driver
-        traced: Any = driver
-        if isinstance(driver, Producer) and more.get("kept") is None:
-            traced = _Producer(driver, self._spans)
-        elif isinstance(driver, Consumer) and not isinstance(driver, ResumableConsumer):
-            traced = _Consumer(driver, self._spans)
-        self._terminal.opened(traced, address, credit, **more)
-
-    def confirm(self, deliveries: Sequence[Delivery], credit: int) -> None:
-        self._terminal.confirm(deliveries, credit)
-        self._spans.end(deliveries)
-
-    def release(self, deliveries: Sequence[Delivery], credit: int) -> None:
-        self._terminal.release(deliveries, credit)
-        self._spans.end(deliveries)
-
-    def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
-        self._terminal.reject(deliveries, credit, condition, description)
-        self._spans.end(deliveries, condition)
-
-    def accept_in(self, txn_id: bytes, deliveries: Sequence[Delivery], credit: int) -> None:
-        self._terminal.accept_in(txn_id, deliveries, credit)
-        self._spans.end(deliveries)
+        if isinstance(driver, Producer | Consumer):
+            driver = cast(DriverEnd, _Driver(driver, self._spans))
+        self._terminal.opened(driver, address, credit, **more)
 
     def forward(self, messages: Sequence[Forward]) -> None:
-        now_ns = time_ns()
-        for tag, content in messages:
-            self._spans.begin(tag, content, now_ns)
-        self._terminal.forward(messages)
-        if self._is_presettled:
-            self._spans.end([tag for tag, _ in messages])
+        now_ns, spans = time_ns(), self._spans
+        if not isinstance(self.driver, Consumer):
+            self._terminal.forward(messages)
+        elif self._is_presettled:  # memory has all content
+            for tag, content in cast(Sequence[tuple[Any, bytes | Content]], messages):
+                spans.begin(tag, content if isinstance(content, bytes) else content.piece(0), now_ns)
+            self._terminal.forward(messages)
+            spans.end([tag for tag, _ in messages])
+        else:
+            self._terminal.forward([(tag, spans.begin_sending(tag, content, now_ns)) for tag, content in messages])
 
-    def settle(self, deliveries: Sequence[tuple[Delivery, int]]) -> None:
-        self._terminal.settle(deliveries)
-        self._spans.end([delivery for delivery, _ in deliveries])
-
-    def settle_in(self, deliveries: Sequence[tuple[Delivery, int, Any]], done: Callable[[], None]) -> None:
-        self._terminal.settle_in(deliveries, done)
-        self._spans.end([delivery for delivery, *_ in deliveries])
+    def forward_resuming(self, messages: Sequence[Resumable]) -> None:
+        now_ns, send = time_ns(), self._spans.begin_sending
+        messages = [message._replace(content=send(message.entry, message.content, now_ns)) for message in messages]
+        self._terminal.forward_resuming(messages)
 
 
 class TracedDrivers:

@@ -98,10 +98,10 @@ class ResumingSender:
         self.wire.sock.close()
         self._number = 0
 
-    def send(self, tag: bytes, text: str) -> None:
-        """Begin a delivery; its fate is unknown from now on."""
+    def send(self, tag: bytes, text: str, content: bytes = b"") -> None:
+        """Begin a delivery of *content*, or of a message with *text*; its fate is unknown from now on."""
         self.unsettled[tag] = text
-        self._transfer(tag, body(text))
+        self._transfer(tag, content or body(text))
 
     def hear(self, tag: bytes, number: int) -> None:
         """Wait until delivery *number* of this connection is accepted."""
