@@ -87,69 +87,22 @@ def status(lab: Lab) -> None:
     _tell(lab)
 
 
-@cluster_lab.command()
-@_NODE
-@click.pass_obj
-def kill(lab: Lab, node: int) -> None:
-    """Kill a node's daemon (SIGKILL).
+def _add_node_command(verb: str, text: str) -> None:
+    """Add the command that calls the method *verb* of the lab for one node."""
+    help_text = f"{text}\n\n\b\nExample:\n  cairnmq cluster-lab {verb} 2"
 
-    \b
-    Example:
-      cairnmq cluster-lab kill 2
-    """
-    lab.kill(node)
+    @cluster_lab.command(verb, help=help_text)
+    @_NODE
+    @click.pass_obj
+    def change(lab: Lab, node: int) -> None:
+        getattr(lab, verb)(node)
 
 
-@cluster_lab.command()
-@_NODE
-@click.pass_obj
-def stop(lab: Lab, node: int) -> None:
-    """Stop a node's daemon gracefully.
-
-    \b
-    Example:
-      cairnmq cluster-lab stop 2
-    """
-    lab.stop(node)
-
-
-@cluster_lab.command()
-@_NODE
-@click.pass_obj
-def start(lab: Lab, node: int) -> None:
-    """Start a node's daemon again.
-
-    \b
-    Example:
-      cairnmq cluster-lab start 2
-    """
-    lab.start(node)
-
-
-@cluster_lab.command()
-@_NODE
-@click.pass_obj
-def pause(lab: Lab, node: int) -> None:
-    """Suspend a node's daemon (SIGSTOP).
-
-    \b
-    Example:
-      cairnmq cluster-lab pause 2
-    """
-    lab.pause(node)
-
-
-@cluster_lab.command()
-@_NODE
-@click.pass_obj
-def resume(lab: Lab, node: int) -> None:
-    """Resume a suspended daemon.
-
-    \b
-    Example:
-      cairnmq cluster-lab resume 2
-    """
-    lab.resume(node)
+_add_node_command("kill", "Kill a node's daemon (SIGKILL).")
+_add_node_command("stop", "Stop a node's daemon gracefully.")
+_add_node_command("start", "Start a node's daemon again.")
+_add_node_command("pause", "Suspend a node's daemon (SIGSTOP).")
+_add_node_command("resume", "Resume a suspended daemon.")
 
 
 @cluster_lab.command(short_help="Partition the nodes")
