@@ -22,7 +22,7 @@ from ..kernel.idle_driver import IdleDriver
 from ..nodes.replication_port import Members
 from ..nodes.resolver import Resolver
 from ..nodes.targets import AddressTarget, ExchangeTarget, keeps_messages, owner_of
-from .connectors import Connector, Connectors, Done, behind_sql
+from .connectors import Connector, Connectors, Done, behind_sql, remove_config
 
 log = logging.getLogger(__name__)
 
@@ -214,12 +214,7 @@ class AutoLinks:
 
     def delete(self, link: AutoLink, done: Done) -> None:
         """Remove an auto-link, and close its link. One of the command line returns with the next start."""
-        if link.kept:
-            then = behind_sql(self._core.post, done, lambda: self._without(link))
-            self._core.store.destroy_config(AUTO_LINK + link.name, then)
-        else:
-            self._without(link)
-            done(None)
+        remove_config(self._core, AUTO_LINK + link.name, link.kept, done, lambda: self._without(link))
 
     def _with(self, link: AutoLink) -> None:
         if link.name not in self.by_name:

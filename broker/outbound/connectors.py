@@ -35,6 +35,15 @@ def behind_sql(post: Post, done: Done, change: Callable[[], None]) -> Done:
     return lambda error: post(written, error)
 
 
+def remove_config(core: CoreContext, name: str, is_kept: bool, done: Done, change: Callable[[], None]) -> None:
+    """Do *change*, then *done*: at once, or when the configuration *name* is deleted, if it is kept."""
+    if is_kept:
+        core.store.destroy_config(name, behind_sql(core.post, done, change))
+    else:
+        change()
+        done(None)
+
+
 class ConnectorUser(Protocol):
     """A part that uses the connections of connectors."""
 
@@ -123,22 +132,17 @@ class Connectors:
 
     def delete(self, connector: Connector, done: Done) -> None:
         """Remove a connector. One of the command line returns with the next start."""
-        if connector.kept:
-            self._core.store.destroy_config(
-                CONNECTOR + connector.name, lambda error: self._core.post(self._deleted, connector, done, error)
-            )
-        else:
-            self._deleted(connector, done, None)
+        name = CONNECTOR + connector.name
+        remove_config(self._core, name, connector.kept, done, lambda: self._without(connector))
 
-    def _deleted(self, connector: Connector, done: Done, error: Exception | None) -> None:
-        if error is None and self.by_name.get(connector.name) is connector:
+    def _without(self, connector: Connector) -> None:
+        if self.by_name.get(connector.name) is connector:
             assert self._dialler is not None
             self._dialler.hang_up(connector.name)
             if connector.connection is not None:
                 connector.connection.expel("the connector was deleted")
                 self._lose(connector)
             del self.by_name[connector.name]
-        done(error)
 
     def connected(self, name: str, connection: OutwardEnd) -> None:
         """Handle that a connector has opened a connection."""

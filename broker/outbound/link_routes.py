@@ -19,7 +19,7 @@ from ..nodes.addresses import QUEUE_SCHEME, TOPIC_SCHEME
 from ..nodes.resolver import Resolver, operation_of
 from ..nodes.targets import keeps_messages
 from ..transactions.registry import Transactions
-from .connectors import Connectors, Done, behind_sql
+from .connectors import Connectors, Done, behind_sql, remove_config
 from .link_pair import LinkPair
 
 LINK_ROUTE = "link-route:"
@@ -152,12 +152,7 @@ class LinkRoutes:
 
     def delete(self, route: LinkRoute, done: Done) -> None:
         """Remove a route; existing links stay open."""
-        if route.kept:
-            then = behind_sql(self._core.post, done, lambda: self._without(route))
-            self._core.store.destroy_config(LINK_ROUTE + route.pattern, then)
-        else:
-            self._without(route)
-            done(None)
+        remove_config(self._core, LINK_ROUTE + route.pattern, route.kept, done, lambda: self._without(route))
 
     def _with(self, route: LinkRoute) -> None:
         self._without(route)
