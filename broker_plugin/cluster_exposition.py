@@ -142,5 +142,4 @@ class ClusterType(One):
                 number("unfinished", "Queues that are not complete on this member.",
                        lambda _: core.receiver.unfinished),
             ),
-            (),
         )  # fmt: skip

@@ -85,7 +85,6 @@ class SessionType(Type):
                 number("links", "Links of the session.",
                        lambda s: sum(link.wish.session == s.number for link in s.connection.links.values())),
             ),
-            (),
         )  # fmt: skip
 
     def all(self) -> list[Any]:

@@ -178,7 +178,6 @@ class RouterType(Type):
                 number("received", "For a neighbor: messages received from it.",
                        lambda r: self._of_neighbour(r, lambda n: sum(s.received for s in n.senders.values()))),
             ),
-            (),
         )  # fmt: skip
 
     def _of_neighbour(self, name: str, count: Callable[[Any], int]) -> int:

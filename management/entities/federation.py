@@ -107,7 +107,6 @@ class FollowerType(Type):
                 number("behind-messages", "Changes not sent yet, for a queue of a cluster; 0 for others.",
                        lambda f: f.behind_messages),
             ),
-            (),
         )  # fmt: skip
 
     def all(self) -> list[Any]:

@@ -161,7 +161,6 @@ class StoreType(One):
                 number("journal-fsync-seconds", "The duration of all syncs since the start.",
                        lambda metrics: None if metrics is None else metrics.fsync_s.total),
             ),
-            (),
         )  # fmt: skip
 
     def map_of(self, entity: Any) -> Mapping[str, Any]:

@@ -59,7 +59,7 @@ class Type:
     is_named_by_pattern = False
     """Access rules are asked about its names as patterns."""
 
-    def __init__(self, attributes: Iterable[Attribute], operations: Iterable[Operation]) -> None:
+    def __init__(self, attributes: Iterable[Attribute], operations: Iterable[Operation] = ()) -> None:
         first = (
             string("name", "The name.", self.name_of),
             string("identity", "The identity, unique within the type.", self.identity_of),
