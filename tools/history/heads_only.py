@@ -57,7 +57,7 @@ class HeadsReader(LogReader):
         except BadBlock as error:
             return error
         except DiskError as error:
-            self.read_error = error
+            self.heads.read_error = error
             return BadBlock(lsn, str(error))
         return super()._block_at(lsn) if found is None else found
 
