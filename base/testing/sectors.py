@@ -1,5 +1,4 @@
-"""The content of a file in memory by sector: the current content, and older versions to which a power cut may revert.
-"""
+"""The content of a file in memory by sector: the current one, and older versions to which a power cut may revert."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ class FileNode:
         self.zeros = bytes(sector_bytes)
         self.sectors: dict[int, bytes] = {}
         # Since the last sync, oldest first: (0, what was synced), then (operation, what it wrote) for each write.
-        self.versions: dict[int, list[tuple[int, bytes]]] = {}
+        self.versions: dict[int, tuple[tuple[int, bytes], ...]] = {}
         self.sizes: list[tuple[int, int]] = []
         self.unsyncable: set[int] = set()
         self._shared = False
@@ -68,18 +67,21 @@ class FileNode:
         self._own()
         sectors, versions, zeros = self.sectors, self.versions, self.zeros
         unit, end = len(zeros), offset + len(data)
-        for index in range(offset // unit, -(-end // unit)):
+        indexes = range(offset // unit, -(-end // unit))
+        is_aligned = len(indexes) > 8 and offset % unit == end % unit == 0
+        is_blank = is_aligned and versions.keys().isdisjoint(indexes) and sectors.keys().isdisjoint(indexes)
+        if is_blank and data == bytes(len(data)):  # a new container has a thousand such sectors
+            versions.update(dict.fromkeys(indexes, ((0, zeros), (operation, zeros))))
+            sectors.update(dict.fromkeys(indexes, zeros))
+            indexes = range(0)
+        for index in indexes:
             old = sectors.get(index, zeros)
             at = index * unit - offset  # of the sector in *data*
             if at >= 0 and at + unit <= len(data):
                 new = bytes(data[at : at + unit])
             else:
                 new = old[: max(0, -at)] + data[max(0, at) : at + unit] + old[end - index * unit :]
-            known = versions.get(index)
-            if known is None:
-                versions[index] = [(0, old), (operation, new)]
-            else:
-                known.append((operation, new))
+            versions[index] = (*versions.get(index, ((0, old),)), (operation, new))
             sectors[index] = new
         if self.unsyncable:
             self.unsyncable.difference_update(range(offset // unit, -(-end // unit)))
@@ -139,7 +141,7 @@ class FileNode:
         self._print = []
         if self._shared:
             self.sectors = dict(self.sectors)
-            self.versions = {index: list(versions) for index, versions in self.versions.items()}
+            self.versions = dict(self.versions)
             self.sizes = list(self.sizes)
             self.unsyncable = set(self.unsyncable)
             self._shared = False
