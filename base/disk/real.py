@@ -37,6 +37,18 @@ def link_error(place: str, action: str, error: OSError) -> DiskError:
     return CannotLink(place, found.reason, "copy the file") if error.errno in _UNLINKABLE else found
 
 
+def disk_usage(path: str) -> int:
+    """Return the bytes that the file or directory at *path* takes on the disk."""
+    total = 0
+    with suppress(OSError):
+        total = os.lstat(path).st_blocks * 512 if not os.path.isdir(path) else 0
+    for root, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(root, name)).st_blocks * 512
+    return total
+
+
 def was_missing(error: DiskError) -> bool:
     """Return whether the file did not exist when it was opened; it may exist by now."""
     return isinstance(error.__cause__, FileNotFoundError)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ...analytics.scan.journal_directory import journal_of
+from ...base.disk.real import disk_usage
 from ...store.contract.layout import CHECKPOINT_NAME, JOURNAL_NAME
 from ..history.queue_totals import queue_totals
 from ..inspect.journal_check import Progress
@@ -44,7 +44,7 @@ def explain_space(path: str, progress: Progress, connect: str | None = None, cat
     totals = queue_totals(overview.state)
     found.queues = [(overview.name_of(one.queue_id), one.messages, one.bytes) for one in totals]
     used = len(reader.slots) * size
-    journal = _size_of(journal_of(path))
+    journal = disk_usage(journal_of(path))
     of_transactions = sum(size_bytes for _, size_bytes in overview.state.outcomes.records())
     found.parts = [
         ("messages", pins.live_bytes - of_transactions, "consume, purge or move them: see the queues"),
@@ -55,25 +55,13 @@ def explain_space(path: str, progress: Progress, connect: str | None = None, cat
          "kept to be used again; half of them go when the log needs few"),
     ]  # fmt: skip
     if journal_of(path) != path:
-        checkpoint = _size_of(os.path.join(path, CHECKPOINT_NAME))
+        checkpoint = disk_usage(os.path.join(path, CHECKPOINT_NAME))
         found.parts.append(("the checkpoint", checkpoint, ""))
         rest = [name for name in sorted(os.listdir(path)) if name not in (JOURNAL_NAME, CHECKPOINT_NAME)]
         kept = [name for name in rest if name.startswith("quarantine")]
         for name in kept:
-            found.parts.append((name, _size_of(os.path.join(path, name)), "left by a salvage, for you to look at"))
-        others = sum(_size_of(os.path.join(path, name)) for name in rest if name not in kept)
+            found.parts.append((name, disk_usage(os.path.join(path, name)), "left by a salvage, for you to look at"))
+        others = sum(disk_usage(os.path.join(path, name)) for name in rest if name not in kept)
         found.parts.append(("the wiring and locks", others, ""))
     found.total_bytes = sum(size_bytes for _, size_bytes, _ in found.parts)
     return found
-
-
-def _size_of(path: str) -> int:
-    """Bytes that the file or directory at *path* takes on the disk."""
-    total = 0
-    with suppress(OSError):
-        total = os.lstat(path).st_blocks * 512 if not os.path.isdir(path) else 0
-    for root, _, names in os.walk(path):
-        for name in names:
-            with suppress(OSError):
-                total += os.lstat(os.path.join(root, name)).st_blocks * 512
-    return total

@@ -190,15 +190,3 @@ def _given_away() -> tuple[int, int]:
         return int(first), int(last)
     except (OSError, ValueError):
         return 32768, 60999
-
-
-def size_of(directory: Path) -> int:
-    """Bytes of the disk that a directory takes."""
-    total = 0
-    for path, _, names in os.walk(directory):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(path, name)).st_blocks * 512
-            except OSError:
-                pass  # it went away meanwhile
-    return total

@@ -18,13 +18,14 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+from ...base.disk.real import disk_usage
 from ...base.errors import BrokerError, CairnError
 from ...base.texts import counted
 from ..lab.disks import FileSystem
 from .checker import DEFECTS, Verdict, check
 from .client_processes import ClientProcesses
 from .history import Died, Event, read
-from .servers import Server, size_of
+from .servers import Server
 from .wire import Settings
 
 EPOCH_S = 60.0
@@ -275,7 +276,7 @@ class Soak:
         self._sampled_s = now_s
         confirmed, confirmed_bytes, _, taken_bytes = self._crew.counted() if self._crew is not None else [0, 0, 0, 0]
         live = max(0, confirmed_bytes - taken_bytes)
-        size = size_of(self._server.store)
+        size = disk_usage(str(self._server.store))
         total = self.found.verdict.confirmed + confirmed
         self.found.samples.append(Sample(round(now_s - self._begun_s, 3), size, live, total))
         self.found.seconds = now_s - self._begun_s
