@@ -143,10 +143,10 @@ class StoreType(One):
                 *(
                     Attribute(
                         f"journal-{field.name.replace('_', '-')}", _KINDS[str(field.type)],
-                        _MEANINGS[field.name], partial(_figure, field.name),
+                        field.metadata["meaning"], partial(_figure, field.name),
                     )
                     for field in fields(JournalMetrics)
-                    if str(field.type) in _KINDS
+                    if field.metadata
                 ),
                 Attribute(
                     "journal-fsync-bounds", "list",
@@ -177,45 +177,5 @@ def _figure(name: str, metrics: JournalMetrics | None) -> Any:
     return None if metrics is None else getattr(metrics, name)
 
 
-_MEANINGS = {
-    "flushes": "Flushes since the start.",
-    "blocks": "Blocks written since the start.",
-    "records": "Records made durable since the start.",
-    "user_bytes": "Headers and payloads of durable records of messages since the start.",
-    "relocated_bytes": "Headers and payloads of durable records that relocation copied since the start.",
-    "log_bytes": "Headers and payloads of durable records about the log itself since the start.",
-    "block_bytes": "All bytes written since the start: the three above, block headers and padding.",
-    "base_lsn": "The beginning of the log.",
-    "durable_lsn": "The end of the durable part of the log.",
-    "end_lsn": "The end of the log, with records that are not yet durable.",
-    "slots": "Slots of the log, each in one container.",
-    "used_bytes": "The size of the log: the bytes of its slots.",
-    "live_bytes": "Records that messages need, headers and payloads.",
-    "live_ratio": "`journal-live-bytes` divided by `journal-used-bytes`, 0 to 1.",
-    "holes": "Reclaimed ranges in the middle of the log.",
-    "base_slot": "The number of the oldest slot of the log.",
-    "base_held_by": "A description of what keeps the oldest slot in the log.",
-    "base_holder_kind": "`message`, `transaction`, `purge`, `records`, `log-end` or `none`.",
-    "free_containers": "Containers that are ready for new slots.",
-    "made_containers": "Containers created since the start.",
-    "archived_containers": "Containers moved or copied to the archive since the start.",
-    "dropped_containers": "Containers that left the log since the start without being archived.",
-    "kept_containers": "Containers that left the log, and that a backup or a reader of history still needs.",
-    "dropped_bookmarks": "Bookmarks dropped since the start: too far behind, or on a full disk.",
-    "write_amplification": "User and relocated bytes divided by user bytes; 1 without any.",
-    "emptied_slots": "Slots that relocation emptied since the start.",
-    "is_relocating": "Whether relocation is in progress.",
-    "unreadable_slots": "Slots that relocation cannot empty because they are unreadable.",
-    "checkpoints": "Checkpoints taken since the start.",
-    "checkpoint_age_s": "Seconds since the last checkpoint; null if none was taken since the start.",
-    "checkpoint_lsn": "The end of the log in the last checkpoint; 0 without a checkpoint.",
-    "checkpoint_bytes": "Bytes that the last checkpoint wrote.",
-    "replay_bytes": "The part of the log after the checkpoint, which a start after a crash reads.",
-    "checkpoint_failure": "Why checkpoints fail; empty if they do not.",
-    "disk_free_bytes": "Free space in the file system of the journal; null if unknown.",
-    "disk_full": "Why no container can be created in advance; empty if one can.",
-    "disk_low": "Why no message can be stored; empty if one can.",
-}
-"""The meanings of the figures of a journal, by the fields of `JournalMetrics`."""
 _KINDS = {"int": "number", "float": "number", "float | None": "number", "int | None": "number", "str": "string",
           "bool": "boolean"}  # fmt: skip

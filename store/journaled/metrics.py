@@ -5,7 +5,8 @@ Any thread may ask. Figures of one flush belong together; figures of different p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from ...base.disk.seam import Directory
 from ...base.errors import DiskError
@@ -13,6 +14,11 @@ from ...base.histogram import HistogramValue
 from ...journal.write.journal import Journal
 from .retention_leases import Bookmarks
 from .store import JournalStore
+
+
+def _shown(meaning: str) -> Any:
+    """Return a field that management shows with this *meaning*."""
+    return field(metadata={"meaning": meaning})
 
 
 @dataclass(frozen=True)
@@ -25,82 +31,54 @@ class JournalMetrics:
     """Records that each flush made durable."""
     group_bytes: HistogramValue
     """Bytes that each flush wrote, in complete blocks."""
-    flushes: int
-    blocks: int
-    records: int
-    """Durable ones, whatever they are of."""
-    user_bytes: int
-    """Heads and payloads of durable records that messages caused."""
-    relocated_bytes: int
-    """Heads and payloads of durable records that relocation copied."""
-    log_bytes: int
-    """Heads and payloads of durable records of the log about itself."""
-    block_bytes: int
-    """All written bytes: block heads and padding, and the three above."""
-
-    base_lsn: int
-    durable_lsn: int
-    end_lsn: int
-    """Every record appended so far lies below."""
-    slots: int
-    """Slots of the log; each takes a container."""
-    used_bytes: int
-    """The bytes used in these slots."""
-    live_bytes: int
-    """Records that are needed by messages, heads and payloads."""
-    live_ratio: float
-    """live_bytes / used_bytes, 0 to 1."""
-    holes: int
-    """Runs of slots that left the log although older ones are still in it."""
-    base_slot: int
-    base_held_by: str
-    """The description of the holder of the oldest slot, which determines the base."""
-    base_holder_kind: str
-    """The kind of it: message, transaction, purge, records, log-end, none."""
-
-    free_containers: int
-    """Ready for the log to go on in."""
-    made_containers: int
-    """The number of containers made so far; a log of constant size makes none."""
-    archived_containers: int
-    """Left the log so far and are in the archive."""
-    dropped_containers: int
-    """Left the log so far, with the history they held: into no archive."""
-
-    kept_containers: int
-    """Left the log so far, and are held by a backup, or kept for bookmarks."""
     bookmarks: tuple[tuple[str, int], ...]
     """The name of each reader of history, and its distance to the end of the log in bytes."""
-    dropped_bookmarks: int
-    """Bookmarks that were dropped so far: they were too far behind, or the disk was full."""
 
-    write_amplification: float
-    """(user_bytes + relocated_bytes) / user_bytes; 1 while there are none."""
-    emptied_slots: int
-    """Slots from which all live records were copied forward so far."""
-    is_relocating: bool
-    unreadable_slots: int
-    """Slots that can't be emptied because they can't be read."""
+    flushes: int = _shown("Flushes since the start.")
+    blocks: int = _shown("Blocks written since the start.")
+    records: int = _shown("Records made durable since the start.")
+    user_bytes: int = _shown("Headers and payloads of durable records of messages since the start.")
+    relocated_bytes: int = _shown("Headers and payloads of durable records that relocation copied since the start.")
+    log_bytes: int = _shown("Headers and payloads of durable records about the log itself since the start.")
+    block_bytes: int = _shown("All bytes written since the start: the three above, block headers and padding.")
 
-    checkpoints: int
-    """Taken so far."""
-    checkpoint_age_s: float | None
-    """The time since the last checkpoint; None without one since the store was opened."""
-    checkpoint_lsn: int
-    """The end of the log in the last checkpoint; 0 without a checkpoint."""
-    checkpoint_bytes: int
-    """The bytes that the last checkpoint wrote."""
-    replay_bytes: int
-    """The size of the log after the checkpoint, which a start after a crash would read."""
-    checkpoint_failure: str
-    """The reason why checkpoints fail; empty if they work."""
+    base_lsn: int = _shown("The beginning of the log.")
+    durable_lsn: int = _shown("The end of the durable part of the log.")
+    end_lsn: int = _shown("The end of the log, with records that are not yet durable.")
+    slots: int = _shown("Slots of the log, each in one container.")
+    used_bytes: int = _shown("The size of the log: the bytes of its slots.")
+    live_bytes: int = _shown("Records that messages need, headers and payloads.")
+    live_ratio: float = _shown("`journal-live-bytes` divided by `journal-used-bytes`, 0 to 1.")
+    holes: int = _shown("Reclaimed ranges in the middle of the log.")
+    base_slot: int = _shown("The number of the oldest slot of the log.")
+    base_held_by: str = _shown("A description of what keeps the oldest slot in the log.")
+    base_holder_kind: str = _shown("`message`, `transaction`, `purge`, `records`, `log-end` or `none`.")
 
-    disk_free_bytes: int | None
-    """The free space in the file system of the journal; None if unknown."""
-    disk_full: str
-    """The reason why no container can be made in advance; empty if one can."""
-    disk_low: str
-    """The reason why no message can be stored; empty if one can."""
+    free_containers: int = _shown("Containers that are ready for new slots.")
+    made_containers: int = _shown("Containers created since the start.")
+    archived_containers: int = _shown("Containers moved or copied to the archive since the start.")
+    dropped_containers: int = _shown("Containers that left the log since the start without being archived.")
+
+    kept_containers: int = _shown("Containers that left the log, and that a backup or a reader of history still needs.")
+    dropped_bookmarks: int = _shown("Bookmarks dropped since the start: too far behind, or on a full disk.")
+
+    write_amplification: float = _shown("User and relocated bytes divided by user bytes; 1 without any.")
+    emptied_slots: int = _shown("Slots that relocation emptied since the start.")
+    is_relocating: bool = _shown("Whether relocation is in progress.")
+    unreadable_slots: int = _shown("Slots that relocation cannot empty because they are unreadable.")
+
+    checkpoints: int = _shown("Checkpoints taken since the start.")
+    checkpoint_age_s: float | None = _shown(
+        "Seconds since the last checkpoint; null if none was taken since the start."
+    )
+    checkpoint_lsn: int = _shown("The end of the log in the last checkpoint; 0 without a checkpoint.")
+    checkpoint_bytes: int = _shown("Bytes that the last checkpoint wrote.")
+    replay_bytes: int = _shown("The part of the log after the checkpoint, which a start after a crash reads.")
+    checkpoint_failure: str = _shown("Why checkpoints fail; empty if they do not.")
+
+    disk_free_bytes: int | None = _shown("Free space in the file system of the journal; null if unknown.")
+    disk_full: str = _shown("Why no container can be created in advance; empty if one can.")
+    disk_low: str = _shown("Why no message can be stored; empty if one can.")
 
 
 def measure(store: JournalStore) -> JournalMetrics:
