@@ -30,12 +30,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from ...base.errors import CairnError
 from .dequeue_reason import Why
 from .transaction import Transactions
 from .wiring_rows import Arguments, BindingRow, ConfigRow, ExchangeRow, QueueRow
+
+_Found = TypeVar("_Found")
+Done = Callable[[_Found | Exception], None]
+"""Gets the result of a call, or the error."""
 
 
 class MessageStore(Protocol):
@@ -68,15 +72,13 @@ class MessageStore(Protocol):
     def going_queues(self) -> Iterable[QueueRow]:
         """The queues that were being destroyed when the store was opened. None of their messages is there any more."""
 
-    def create_queue(
-        self, name: str, done: Callable[[QueueRow | Exception], None], arguments: Arguments | None = None
-    ) -> None:
+    def create_queue(self, name: str, done: Done[QueueRow], arguments: Arguments | None = None) -> None:
         """Create a durable queue, or find the one there is."""
 
-    def change_queue(self, queue_id: int, arguments: Arguments, done: Callable[[Exception | None], None]) -> None:
+    def change_queue(self, queue_id: int, arguments: Arguments, done: Done[None]) -> None:
         """Give a durable queue other arguments; `StoreError` if it is not there."""
 
-    def begin_destroy_queue(self, queue_id: int, done: Callable[[Exception | None], None]) -> None:
+    def begin_destroy_queue(self, queue_id: int, done: Done[None]) -> None:
         """Remove a queue and its bindings from SQL, and record there that it is being deleted.
 
         The deletion is then final, and the name is free. After a crash recovery deletes the remaining messages. If a
@@ -84,31 +86,27 @@ class MessageStore(Protocol):
         transaction is in doubt again.
         """
 
-    def finish_destroy_queue(self, queue_id: int, done: Callable[[Exception | None], None]) -> None:
+    def finish_destroy_queue(self, queue_id: int, done: Done[None]) -> None:
         """Forget that note. Only when the journal's records that take the messages off the queue are durable."""
 
     def create_exchange(
-        self,
-        name: str,
-        type: str,
-        done: Callable[[ExchangeRow | Exception], None],
-        arguments: Arguments | None = None,
+        self, name: str, type: str, done: Done[ExchangeRow], arguments: Arguments | None = None
     ) -> None:
         """Create a durable exchange, or find the one there is; `StoreError` if that is of another type."""
 
-    def destroy_exchange(self, exchange_id: int, done: Callable[[Exception | None], None]) -> None:
+    def destroy_exchange(self, exchange_id: int, done: Done[None]) -> None:
         """Take an exchange and its bindings away."""
 
-    def bind(self, binding: BindingRow, done: Callable[[Exception | None], None]) -> None:
+    def bind(self, binding: BindingRow, done: Done[None]) -> None:
         """Bind a queue to an exchange; `StoreError` if either is not there."""
 
-    def unbind(self, binding: BindingRow, done: Callable[[Exception | None], None]) -> None:
+    def unbind(self, binding: BindingRow, done: Done[None]) -> None:
         """Take the binding of that exchange, queue and key away."""
 
-    def create_config(self, name: str, settings: Arguments, done: Callable[[Exception | None], None]) -> None:
+    def create_config(self, name: str, settings: Arguments, done: Done[None]) -> None:
         """Keep settings under a name, in place of those there were."""
 
-    def destroy_config(self, name: str, done: Callable[[Exception | None], None]) -> None:
+    def destroy_config(self, name: str, done: Done[None]) -> None:
         """Forget the settings of that name."""
 
     def messages(self) -> dict[int, array[int]]:

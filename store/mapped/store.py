@@ -8,10 +8,11 @@ Threads: those of `contract.interface`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...base.errors import StoreError
 from ..contract.dequeue_reason import Why
+from ..contract.interface import Done
 from ..contract.ranges import part_of
 from ..contract.transaction import TransactionLocks, Transactions
 from ..wiring.calls import WiringCalls
@@ -49,11 +50,11 @@ class MappedStore(WiringCalls):
 
     # ---- queues ---------------------------------------------------------------------------------------------------
 
-    def begin_destroy_queue(self, queue_id: int, done: Callable[[Exception | None], None]) -> None:
+    def begin_destroy_queue(self, queue_id: int, done: Done[None]) -> None:
         self._going.add(queue_id)
         super().begin_destroy_queue(queue_id, done)
 
-    def finish_destroy_queue(self, queue_id: int, done: Callable[[Exception | None], None]) -> None:
+    def finish_destroy_queue(self, queue_id: int, done: Done[None]) -> None:
         def finished(answer: Exception | None) -> None:
             if answer is None:
                 self._going.discard(queue_id)
@@ -201,4 +202,3 @@ class MappedStore(WiringCalls):
         if message is None:
             raise StoreError(f"message {message_id}", "it does not exist")
         return message
-

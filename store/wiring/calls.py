@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from ...base.errors import CairnError, SqlUnreachable
+from ..contract.interface import Done
 from ..contract.wiring_rows import Arguments, BindingRow, ConfigRow, ExchangeRow, QueueRow
 from .wiring import Wiring
 
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 _Found = TypeVar("_Found")
 _AT_ONCE = 256
 """Queues that are made in one transaction, at most."""
-_Creation = tuple[str, Arguments | None, Callable[[QueueRow | Exception], None]]
+_Creation = tuple[str, Arguments | None, Done[QueueRow]]
 
 
 class WiringCalls:
@@ -75,9 +76,7 @@ class WiringCalls:
 
     # ---- changes --------------------------------------------------------------------------------------------------
 
-    def create_queue(
-        self, name: str, done: Callable[[QueueRow | Exception], None], arguments: Arguments | None = None
-    ) -> None:
+    def create_queue(self, name: str, done: Done[QueueRow], arguments: Arguments | None = None) -> None:
         creation = (name, arguments, done)
         if self._sql is None:
             self._create((creation,))
@@ -117,44 +116,40 @@ class WiringCalls:
             self._names[row.id] = row.name
             done(row)
 
-    def change_queue(self, queue_id: int, arguments: Arguments, done: Callable[[Exception | None], None]) -> None:
+    def change_queue(self, queue_id: int, arguments: Arguments, done: Done[None]) -> None:
         self._ask(lambda: self._wiring.change_queue(queue_id, arguments), done)
 
-    def begin_destroy_queue(self, queue_id: int, done: Callable[[Exception | None], None]) -> None:
+    def begin_destroy_queue(self, queue_id: int, done: Done[None]) -> None:
         def work() -> None:
             self._wiring.begin_destroy_queue(queue_id)
             self._names.pop(queue_id, None)
 
         self._ask(work, done)
 
-    def finish_destroy_queue(self, queue_id: int, done: Callable[[Exception | None], None]) -> None:
+    def finish_destroy_queue(self, queue_id: int, done: Done[None]) -> None:
         self._ask(lambda: self._wiring.finish_destroy_queue(queue_id), done)
 
     def create_exchange(
-        self,
-        name: str,
-        type: str,
-        done: Callable[[ExchangeRow | Exception], None],
-        arguments: Arguments | None = None,
+        self, name: str, type: str, done: Done[ExchangeRow], arguments: Arguments | None = None
     ) -> None:
         self._ask(lambda: self._wiring.create_exchange(name, type, arguments), done)
 
-    def destroy_exchange(self, exchange_id: int, done: Callable[[Exception | None], None]) -> None:
+    def destroy_exchange(self, exchange_id: int, done: Done[None]) -> None:
         self._ask(lambda: self._wiring.destroy_exchange(exchange_id), done)
 
-    def bind(self, binding: BindingRow, done: Callable[[Exception | None], None]) -> None:
+    def bind(self, binding: BindingRow, done: Done[None]) -> None:
         self._ask(lambda: self._wiring.bind(binding), done)
 
-    def unbind(self, binding: BindingRow, done: Callable[[Exception | None], None]) -> None:
+    def unbind(self, binding: BindingRow, done: Done[None]) -> None:
         self._ask(lambda: self._wiring.unbind(binding), done)
 
-    def create_config(self, name: str, settings: Arguments, done: Callable[[Exception | None], None]) -> None:
+    def create_config(self, name: str, settings: Arguments, done: Done[None]) -> None:
         self._ask(lambda: self._wiring.create_config(name, settings), done)
 
-    def destroy_config(self, name: str, done: Callable[[Exception | None], None]) -> None:
+    def destroy_config(self, name: str, done: Done[None]) -> None:
         self._ask(lambda: self._wiring.destroy_config(name), done)
 
-    def _ask(self, work: Callable[[], _Found], done: Callable[[_Found | Exception], None]) -> None:
+    def _ask(self, work: Callable[[], _Found], done: Done[_Found]) -> None:
         def answer() -> None:
             try:
                 found = work()
