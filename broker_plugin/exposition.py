@@ -111,7 +111,7 @@ FAMILIES: tuple[Family[JournalMetrics], ...] = (
     ),
     gauge(
         "relocation_write_amplification_ratio",
-        "User and relocated bytes divided by user bytes; 1 without relocation.",
+        "User and relocated bytes divided by user bytes; 1 without compaction.",
         lambda m: m.write_amplification,
     ),
     counter("relocation_emptied_slots_total", "Slots reclaimed by copying their last live records forward.",

@@ -156,7 +156,7 @@ def _trace(past: HistoryView, store: str, ids: list[int], bars: Bars) -> list[_T
 
 def _status(one: _Traced) -> str:
     if not one.life.on:
-        return "gone"
+        return "on no queue"
     places = [
         f"{message_id} on {', '.join(sorted(one.past.name_of(queue) for queue in queues))}"
         for message_id, queues in one.life.on.items()

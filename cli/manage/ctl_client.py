@@ -29,10 +29,10 @@ class SilentMembers:
         """The number of members that are not connected."""
 
     def __str__(self) -> str:
-        told = [f"member {member} did not answer in time" for member in self.silent]
+        texts = [f"member {member} did not answer in time" for member in self.silent]
         if self.missing:
-            told.append(f"{self.missing} of its members {'is' if self.missing == 1 else 'are'} not there")
-        return "; ".join(told)
+            texts.append(f"{self.missing} of its members {'is' if self.missing == 1 else 'are'} not connected")
+        return "; ".join(texts)
 
 
 class ManagementClient:

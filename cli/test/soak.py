@@ -110,7 +110,7 @@ def soak(
                 one = Soak(ways, server, work_dir, power, screen.look)
                 soaks.append(one)
                 found.append(one.run())
-            if found[0].whole:
+            if found[0].has_passed:
                 shutil.rmtree(work_dir, ignore_errors=True)
             else:
                 screen.kept = str(work_dir)
@@ -140,7 +140,7 @@ def soak(
         if output is not None:
             last.callback(write_out, output, result.as_json())
         screen.result(result)
-    return 1 if not result.whole else interrupted or (1 if result.stopped_by else 0)
+    return 1 if not result.has_passed else interrupted or (1 if result.stopped_by else 0)
 
 
 def _address(ready_address: str | None) -> tuple[str, int]:

@@ -38,7 +38,7 @@ class JournalMetrics:
     blocks: int = _shown("Blocks written since the start.")
     records: int = _shown("Records made durable since the start.")
     user_bytes: int = _shown("Headers and payloads of durable records of messages since the start.")
-    relocated_bytes: int = _shown("Headers and payloads of durable records that relocation copied since the start.")
+    relocated_bytes: int = _shown("Headers and payloads of durable records that compaction copied since the start.")
     log_bytes: int = _shown("Headers and payloads of durable records about the log itself since the start.")
     block_bytes: int = _shown("All bytes written since the start: the three above, block headers and padding.")
 
@@ -63,9 +63,9 @@ class JournalMetrics:
     dropped_bookmarks: int = _shown("Bookmarks dropped since the start: too far behind, or on a full disk.")
 
     write_amplification: float = _shown("User and relocated bytes divided by user bytes; 1 without any.")
-    emptied_slots: int = _shown("Slots that relocation emptied since the start.")
-    is_relocating: bool = _shown("Whether relocation is in progress.")
-    unreadable_slots: int = _shown("Slots that relocation cannot empty because they are unreadable.")
+    emptied_slots: int = _shown("Slots that compaction emptied since the start.")
+    is_relocating: bool = _shown("Whether compaction is in progress.")
+    unreadable_slots: int = _shown("Slots that compaction cannot empty because they are unreadable.")
 
     checkpoints: int = _shown("Checkpoints taken since the start.")
     checkpoint_age_s: float | None = _shown(

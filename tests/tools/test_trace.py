@@ -93,7 +93,7 @@ def test_transactions_pieces_a_restart_and_relocation(tmp_path: Path, trace: Dum
     pieces = trace(*paths, long, "--json")
     assert told(pieces)[:3] == ["arrived", "piece", "enqueued"]
     assert told(pieces)[-1] == "purged"
-    assert "now: gone" in trace(*paths, long).out
+    assert "now: on no queue" in trace(*paths, long).out
 
 
 def test_a_message_that_was_moved_is_one_with_its_copies_on_all_brokers(tmp_path: Path, trace: Dump) -> None:

@@ -227,19 +227,19 @@ def _by_itself(found: Explanation, overview: StoreOverview, slot: int) -> list[s
     if found.used_bytes <= allowed:
         left = allowed - found.used_bytes
         told.append(
-            f"relocation waits: the log takes {size_text(found.used_bytes)}, and may take {size_text(allowed)}, twice "
-            f"what lives in it and three containers; it begins when the log has grown by {size_text(left)} more"
+            f"compaction waits: the log takes {size_text(found.used_bytes)}, and may take {size_text(allowed)}, twice "
+            f"its live records and three containers; it begins when the log has grown by {size_text(left)} more"
         )
     else:
         took = size_text(found.used_bytes)
-        told.append(f"relocation is at work: the log takes {took}, more than the {size_text(allowed)} it may take")
+        told.append(f"compaction is in progress: the log takes {took}, more than the {size_text(allowed)} it may take")
     if len(overview.reader.holes) >= most_holes(size):
         told.append(
             f"the log has as many holes as it may have, {len(overview.reader.holes)}: stretches of containers that "
             "stand beside one, or begin the log, are emptied, first those of which the least has to be copied"
         )
     elif mine >= WORTH_LEVEL:
-        told.append(f"but not on this container: nearly all of it lives, {size_text(cost)} would have to be copied")
+        told.append(f"but not on this container: nearly all of it is live, {size_text(cost)} would have to be copied")
     else:
         order = "it is the next" if not cheaper else f"{cheaper} others are cheaper, and go first"
         told.append(f"of this container it then copies {size_text(cost)} to the end of the log; {order}")

@@ -50,7 +50,7 @@ def explain_space(path: str, progress: Progress, connect: str | None = None, cat
         ("messages", pins.live_bytes - of_transactions, "consume, purge or move them: see the queues"),
         ("transactions in doubt", of_transactions, "`cairnmq ctl transactions list`" if of_transactions else ""),
         ("dead records, padding and unused ends in the log", used - pins.live_bytes,
-         "relocation keeps it below what lives and three containers"),
+         "compaction keeps them below the live records and three containers"),
         ("containers outside the log, and the mark", journal - used,
          "kept to be used again; half of them go when the log needs few"),
     ]  # fmt: skip

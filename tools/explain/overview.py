@@ -87,7 +87,7 @@ def overview_of(
         _restore(overview, reader, os.path.join(path, CHECKPOINT_NAME))
     if reader.resumed_lsn and visit is not None:
         _scan(overview, HeadsReader(mended, known=reader.heads), None, visit, "reading heads", progress)
-    _scan(overview, reader, log, None if reader.resumed_lsn else visit, "reading what lives", progress)
+    _scan(overview, reader, log, None if reader.resumed_lsn else visit, "reading live records", progress)
     now = LogReader(mended)
     overview.reader = now
     try:

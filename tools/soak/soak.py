@@ -88,12 +88,12 @@ class SoakResult:
     """The first findings, each with all that was written down about it."""
 
     @property
-    def whole(self) -> bool:
+    def has_passed(self) -> bool:
         return not self.verdict.found and not self.broke_off
 
     def line(self) -> str:
         """The verdict."""
-        word = "WHOLE" if self.whole else "BROKEN"
+        word = "PASSED" if self.has_passed else "FAILED"
         if self.stopped_by:
             word += f" (partial: {self.stopped_by})"
         kills, cuts = self.kills["running"] + self.kills["recovering"], self.kills["power cuts"]
@@ -105,7 +105,7 @@ class SoakResult:
     def as_json(self) -> dict[str, Any]:
         counts, verdict = self.verdict.counts(), self.verdict
         return {
-            "verdict": "whole" if self.whole else "broken",
+            "verdict": "passed" if self.has_passed else "failed",
             "complete": not self.stopped_by,
             "stopped_by": self.stopped_by or None,
             "seed": self.seed,

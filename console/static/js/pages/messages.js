@@ -140,7 +140,7 @@ export function act(view, queue, ids, action, done) {
     done();
   };
   if (action === "delete") {
-    confirm({ title: "Delete messages", label: "Delete", text: `This removes ${amount(ids.length, "message")} from ${queue} for good.`, action: () => run() });
+    confirm({ title: "Delete messages", label: "Delete", text: `This removes ${amount(ids.length, "message")} from ${queue} permanently.`, action: () => run() });
     return;
   }
   const isRetry = action === "retry";
