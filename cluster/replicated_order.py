@@ -62,7 +62,7 @@ class ReplicatedOrder:
         self._cluster.take(self._queue, entries, why, then)
 
     def drop_free(self, entries: Sequence[Entry], why: Why, take_out: Callable[[Entry], bool]) -> None:
-        out = [entry for entry in entries if not entry.gone and take_out(entry)]
+        out = [entry for entry in entries if not entry.is_dequeued and take_out(entry)]
         if out:
             self._cluster.take(self._queue, out, why, ignore)
 

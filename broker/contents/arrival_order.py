@@ -35,7 +35,7 @@ class ArrivalOrder:
         return ()
 
     def is_away(self, entry: Entry) -> bool:
-        return entry.gone
+        return entry.is_dequeued
 
     def add(self, entries: Sequence[Entry]) -> None:
         queue, contents = self._queue, self._contents
@@ -113,7 +113,7 @@ class ArrivalOrder:
         contents = self._contents
         while contents.returned or contents.ready:
             entry = heappop(contents.returned) if contents.returned else contents.ready.popleft()
-            if not (entry.gone or entry in contents.delayed):
+            if not (entry.is_dequeued or entry in contents.delayed):
                 return entry
         if not contents.backlog.count or contents.reader.is_reading:
             return None

@@ -124,7 +124,7 @@ class QueueContents:
     def mark_gone(self) -> None:
         """Mark all messages in memory as dequeued."""
         for entry in (*self.ready, *self.returned, *self.delayed, *self.order.parked()):
-            entry.gone = True
+            entry.is_dequeued = True
 
     def dispose(self, kept: Sequence[Entry], user: str) -> None:
         """Replace the containers of messages; the old ones are emptied later. Consumers have the messages *kept*.
@@ -151,7 +151,7 @@ class QueueContents:
     def put_aside(self, entry: Entry, why: CairnError) -> None:
         """Remove an unreadable message from the queue; it stays in the store, and the next start reads it again."""
         report_unreadable(self._queue.name, entry.message_id, why)
-        entry.gone = True
+        entry.is_dequeued = True
         self.memory.release(entry.held_bytes)
 
     # ---- changes that the members of a cluster order ----------------------------------------------------------------

@@ -105,7 +105,7 @@ class Expiry:
                 self.clean(thoroughly=False)
                 return False
             _, _, entry = heappop(self._expiring)
-            if not (entry.gone or entry in queue.contents.delayed or queue.is_held(entry)):
+            if not (entry.is_dequeued or entry in queue.contents.delayed or queue.is_held(entry)):
                 self._dead += 1
                 if self._moving < MOST_MOVING:
                     self._expire(entry)
@@ -162,12 +162,12 @@ class Expiry:
         """Remove entries from the queue that are dequeued, or are being dequeued."""
         contents = self._queue.contents
         away, ready = contents.delayed, contents.ready
-        while ready and (ready[0].gone or ready[0] in away):
+        while ready and (ready[0].is_dequeued or ready[0] in away):
             ready.popleft()
             self._dead -= 1
         if self._dead and (thoroughly or self._dead > len(ready) // 2):
-            contents.ready = deque([entry for entry in ready if not (entry.gone or entry in away)])
-            contents.returned = [entry for entry in contents.returned if not (entry.gone or entry in away)]
+            contents.ready = deque([entry for entry in ready if not (entry.is_dequeued or entry in away)])
+            contents.returned = [entry for entry in contents.returned if not (entry.is_dequeued or entry in away)]
             heapify(contents.returned)
             self._dead = 0
 
@@ -226,7 +226,7 @@ class Expiry:
             if self._moving >= MOST_MOVING or not self._has_time():  # a move that ends continues
                 return
             entry = self._over.popleft()
-            if entry in queue.contents.delayed and not entry.gone:  # else it was purged meanwhile
+            if entry in queue.contents.delayed and not entry.is_dequeued:  # else it was purged meanwhile
                 del queue.contents.delayed[entry]
                 self._expire(entry)
         if self._is_behind:

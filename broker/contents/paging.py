@@ -92,7 +92,7 @@ class ScheduledView:
         return [*self._contents.delayed]
 
     def is_away(self, entry: Entry) -> bool:
-        return entry.gone or entry not in self._contents.delayed or due_us_of(entry) <= self._wall_us()
+        return entry.is_dequeued or entry not in self._contents.delayed or due_us_of(entry) <= self._wall_us()
 
     def with_ready(self, found: list[Entry], after: int, most: int) -> list[Entry]:
         return found

@@ -17,7 +17,7 @@ class QueueOrder(Protocol):
 
     @property
     def finds_by_position(self) -> bool:
-        """Return whether events name messages by position, which may find entries that left the queue (`gone`)."""
+        """Return whether events name messages by position, which may find entries that are dequeued."""
 
     @property
     def counts_failures(self) -> bool:

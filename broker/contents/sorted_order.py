@@ -70,7 +70,7 @@ class SortedOrder:
         return chain.from_iterable(self._parked.values())
 
     def is_away(self, entry: Entry) -> bool:
-        return entry.gone or entry in self._contents.delayed
+        return entry.is_dequeued or entry in self._contents.delayed
 
     # ---- arrivals -------------------------------------------------------------------------------------------------
 
@@ -156,7 +156,7 @@ class SortedOrder:
         if before is not None and before.position & ARRIVAL_MASK > entry.position & ARRIVAL_MASK:
             before, entry = entry, before
         self._values[value] = entry
-        if before is not None and not before.gone and before is not entry:
+        if before is not None and not before.is_dequeued and before is not entry:
             self._stale[before] = None
 
     def _drop_stale(self) -> None:
@@ -199,7 +199,7 @@ class SortedOrder:
 
     def _read_begun(self, entry: Entry, found: bytes | CairnError) -> None:
         """Sort a requeued message by its beginning, which is loaded now."""
-        if entry.gone:
+        if entry.is_dequeued:
             return
         entry.first_bytes = found if isinstance(found, bytes) else b""
         self._classify(entry)
@@ -220,7 +220,7 @@ class SortedOrder:
             del self._contents.delayed[entry]
             self._take_away(entry)
             return entry
-        return entry if not entry.gone and self._take_away(entry) else None
+        return entry if not entry.is_dequeued and self._take_away(entry) else None
 
     def _take_away(self, entry: Entry) -> bool:
         """Remove a message that no consumer has; return whether it was waiting."""
@@ -228,7 +228,7 @@ class SortedOrder:
 
     def take_oldest(self) -> Entry | None:
         """Remove and return the oldest message of the lowest priority, or None."""
-        waiting = [entry for entry in self._contents.returned if not (entry.gone or entry in self._contents.delayed)]
+        waiting = [one for one in self._contents.returned if not (one.is_dequeued or one in self._contents.delayed)]
         if not waiting:
             return None
         oldest = max(waiting, key=lambda entry: (entry.position >> ARRIVAL_BITS, -entry.position))
@@ -241,11 +241,11 @@ class SortedOrder:
         disposal.add(*self._parked.values(), user=user)
         self._parked = {}
         if self._queue.order.finds_by_position:  # members that have its messages report which are kept
-            self._value_of = {entry: value for entry, value in self._value_of.items() if not entry.gone}
-            self._group_of = {entry: group for entry, group in self._group_of.items() if not entry.gone}
-            self._values = {value: entry for value, entry in values.items() if not entry.gone}
-            self._stale = {entry: None for entry in self._stale if not entry.gone}
-            self._by_arrival = {arrival: entry for arrival, entry in self._by_arrival.items() if not entry.gone}
+            self._value_of = {entry: value for entry, value in self._value_of.items() if not entry.is_dequeued}
+            self._group_of = {entry: group for entry, group in self._group_of.items() if not entry.is_dequeued}
+            self._values = {value: entry for value, entry in values.items() if not entry.is_dequeued}
+            self._stale = {entry: None for entry in self._stale if not entry.is_dequeued}
+            self._by_arrival = {arrival: entry for arrival, entry in self._by_arrival.items() if not entry.is_dequeued}
             return
         value_of, group_of, stale = self._value_of, self._group_of, self._stale
         self._value_of = {entry: value_of.pop(entry) for entry in kept if entry in value_of}

@@ -48,7 +48,7 @@ class Browser(ReceivingDriver):
         messages: list[Forward] = []
         while len(messages) < self.room() and (self._ahead or self._turn_page()):
             entry = self._ahead.popleft()
-            if not entry.gone:
+            if not entry.is_dequeued:
                 messages.append(self._copy_of(entry))
         if messages:
             self._forward(messages)

@@ -206,7 +206,7 @@ class Consumer(ReceivingDriver):
         if self._state is CLOSED:
             self._let_go()
             for entry in entries:
-                if not entry.gone:
+                if not entry.is_dequeued:
                     self._queue.contents.give_back(entry)
             self._core.schedule_dispatch(self._queue)
             return
@@ -216,7 +216,7 @@ class Consumer(ReceivingDriver):
             content = next(whole) if entry.content is None else entry.content
             if isinstance(content, CairnError):
                 self._forwarded -= 1
-                if not entry.gone:
+                if not entry.is_dequeued:
                     self._queue.contents.put_aside(entry, content)
             else:
                 messages.append((entry, entry.marked(content)))
@@ -225,7 +225,7 @@ class Consumer(ReceivingDriver):
     def _send_for_good(self, messages: list[Forward]) -> None:
         if self._state is CUT_OFF:
             return
-        present = [message for message in messages if not message[0].gone]  # others were removed meanwhile
+        present = [message for message in messages if not message[0].is_dequeued]  # others were removed meanwhile
         self._forwarded -= len(messages) - len(present)
         messages = present
         entries = [entry for entry, _ in messages]
@@ -262,7 +262,7 @@ class Consumer(ReceivingDriver):
         for outcome in outcomes:
             delivery, entry, state = outcome[0], outcome[1], outcome[2]  # a slice takes twice as long
             unsettled.pop(entry, None)
-            if entry.gone:  # deleted with its queue
+            if entry.is_dequeued:  # deleted with its queue
                 pass
             elif state == ACCEPTED:
                 done.append(entry)
@@ -285,7 +285,7 @@ class Consumer(ReceivingDriver):
 
     def cut_off(self) -> list[Entry]:
         """Return all messages that the client has, which are no longer its own: its connection is being closed."""
-        held = [entry for entry in self.unsettled if not entry.gone]
+        held = [entry for entry in self.unsettled if not entry.is_dequeued]
         taken = self._transactions.taken
         for entry in held:
             if entry in taken:
@@ -348,7 +348,7 @@ class Consumer(ReceivingDriver):
         lost = lost and not self._links.returns.spares(queue)
         for entry in returned:
             self.unsettled.pop(entry, None)
-            if entry.gone:
+            if entry.is_dequeued:
                 continue
             if entry in taken and taken[entry].lose(entry, lost=lost):
                 continue

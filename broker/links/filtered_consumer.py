@@ -221,7 +221,7 @@ class FilteredConsumer(Consumer):
 
     def _wants(self, entry: Entry) -> bool:
         self._left -= 1
-        if entry.gone or (entry.excluded and self in entry.excluded) or not self._queue.contents.is_timely(entry):
+        if entry.is_dequeued or self in (entry.excluded or ()) or not self._queue.contents.is_timely(entry):
             return False
         try:
             wanted = self._judge.wants(entry)
@@ -270,7 +270,7 @@ class FilteredBrowser(Browser):
             if self._is_refused:
                 break
             left = left - 1 if background.has_time() else 0
-            if wanted and not entry.gone:
+            if wanted and not entry.is_dequeued:
                 messages.append(self._copy_of(entry))
         if messages:
             self._forward(messages)

@@ -82,7 +82,7 @@ class LateSelection:
     def _verdict(self, entry: Entry) -> bool | None:
         """Return whether *entry* may be dispatched; None if that is not known yet."""
         queue, core = self._queue, self._core
-        if entry.gone or entry in queue.contents.delayed:
+        if entry.is_dequeued or entry in queue.contents.delayed:
             return True
         if not (self.is_needed or queue.replicated or 0 < entry.message_id < queue.contents.delivered_below):
             return True

@@ -20,8 +20,8 @@ class Entry:
         "excluded",
         "failures",
         "first_bytes",
-        "gone",
         "held_bytes",
+        "is_dequeued",
         "message_id",
         "min_delivery_count",
         "position",
@@ -44,8 +44,8 @@ class Entry:
         """Deliveries that did not succeed, on top of what the header said on arrival."""
         self.previously_delivered = False
         """The message may have been delivered before."""
-        self.gone = False
-        """The message was dequeued for good; browsers that hold it skip it."""
+        self.is_dequeued = False
+        """The message has permanently left its queue; browsers that hold it skip it."""
         self.excluded: set[object] | None = None
         """Consumers to which the message is undeliverable, by their outcome."""
 

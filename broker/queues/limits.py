@@ -102,7 +102,7 @@ class QueueLimits:
         """Count the sizes of all messages on the queue, except those that are not durable yet."""
         queue, contents, store = self._queue, self._queue.contents, self._core.store
         there = [*contents.in_memory(-1, queue.messages), *contents.delayed, *queue.with_consumers()]
-        self._sizes = {entry.position & ARRIVAL_MASK: self._size_of(entry) for entry in there if not entry.gone}
+        self._sizes = {entry.position & ARRIVAL_MASK: self._size_of(entry) for entry in there if not entry.is_dequeued}
         page = contents.backlog.page(0, contents.backlog.count)
         for position, message_id in enumerate(page.ids, page.first):
             if message_id:

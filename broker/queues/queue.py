@@ -225,7 +225,7 @@ class Queue:
             self.count_transient(-sum([entry.held_bytes for entry in entries if not entry.message_id]))
         self.note_change()
         for entry in entries:
-            entry.gone = True
+            entry.is_dequeued = True
         if self.limits is not None:
             self.limits.count_dequeued(entries)
         if self.delivery_counts is not None:
@@ -245,7 +245,7 @@ class Queue:
         self.count_transient(-self.transient_bytes)
         self.change_lifetime(LifetimeEvent.REMOVED)
         for entry in self.with_consumers():
-            entry.gone = True
+            entry.is_dequeued = True
         self.contents.dispose((), "")
 
     # ---- messages -------------------------------------------------------------------------------------------------

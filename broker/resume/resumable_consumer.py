@@ -108,7 +108,7 @@ class ReceiverEndpoint(LinkEndpoint):
         if self.burying:
             self._waiting.append(partial(self._attached, driver, claims, ready))
             return
-        for entry in [entry for entry in self.tags if entry.gone]:  # removed with its queue, or purged
+        for entry in [entry for entry in self.tags if entry.is_dequeued]:  # removed with its queue, or purged
             self.unsettled.pop(entry, None)
             self.release(entry)
         if claims is UNKNOWN and self.tags:
@@ -141,7 +141,7 @@ class ReceiverEndpoint(LinkEndpoint):
         """Detach the link: the messages that the client has stay assigned to it, durably."""
         self._was_lost = lost
         for entry in self.unsettled:
-            if entry.message_id and entry.content is not None and not entry.gone:
+            if entry.message_id and entry.content is not None and not entry.is_dequeued:
                 entry.content = None
                 self.source.memory.release(entry.held_bytes - ENTRY_BYTES)
                 entry.held_bytes = ENTRY_BYTES
@@ -161,7 +161,7 @@ class ReceiverEndpoint(LinkEndpoint):
 
     def _give_back(self, entry: Entry) -> None:
         del self.unsettled[entry]
-        if not entry.gone:
+        if not entry.is_dequeued:
             entry.previously_delivered = True
             if self._was_lost and self.source.failed(entry):
                 self._returns.bury(self.source, entry, TOO_OFTEN, ignore)
@@ -211,7 +211,7 @@ class ResumableConsumer(Consumer):
         if self.is_stolen:
             return
         room = max(0, limit - self._forwarded)
-        to_resume = [entry for entry in self.to_resume if not entry.gone]
+        to_resume = [entry for entry in self.to_resume if not entry.is_dequeued]
         resumed, self.to_resume = to_resume[:room], to_resume[room:]
         if resumed:
             self._forwarded += len(resumed)
@@ -246,7 +246,7 @@ class ResumableConsumer(Consumer):
 
     def _assigned(self, entries: list[Entry]) -> None:
         if self._state not in ENDED and not self.is_stolen:  # else they wait for the client to resume
-            present = [entry for entry in entries if not entry.gone]
+            present = [entry for entry in entries if not entry.is_dequeued]
             self._forwarded -= len(entries) - len(present)
             self._send(present, is_resumed=False)
             self._recorded()

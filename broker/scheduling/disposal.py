@@ -27,7 +27,7 @@ class Disposal:
         self._waiting: dict[str, deque[Items | Callable[[], None]]] = {}
 
     def add(self, *containers: Items, user: str = "") -> None:
-        """Empty *containers*, and mark all entries in them as gone: items of lists, and keys and values of dicts."""
+        """Empty *containers*, and mark the entries in them as dequeued: items of lists, and keys and values of dicts."""
         for container in containers:
             if container:
                 self._put(container, user)
@@ -70,10 +70,10 @@ def _empty_some(container: Items) -> None:
         for _ in range(many):
             for item in container.popitem():
                 if isinstance(item, Entry):
-                    item.gone = True
+                    item.is_dequeued = True
         return
     pop = container.pop
     for _ in range(many):
         item = pop()
         if isinstance(item, Entry):
-            item.gone = True
+            item.is_dequeued = True

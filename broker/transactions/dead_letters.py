@@ -142,7 +142,7 @@ class Returns:
             self._core.loader.load_whole([entry.message_id], loaded)
 
     def _let_go(self, queue: SourceQueue, entry: Entry, reason: str, then: Then) -> None:
-        if entry.gone or queue.is_deleted:
+        if entry.is_dequeued or queue.is_deleted:
             then(0)
         else:
             queue.order.dead_letter(entry, WHY[reason], then)
@@ -166,7 +166,7 @@ class Returns:
     ) -> None:  # fmt: skip
         is_purged = not queue.order.still_has(entry)
         queue.contents.delayed.pop(entry, None)
-        if entry.gone or is_purged:
+        if entry.is_dequeued or is_purged:
             then(0)
             return
         try:

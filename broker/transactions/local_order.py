@@ -45,7 +45,7 @@ class LocalOrder:
         then()
 
     def drop_free(self, entries: Sequence[Entry], why: Why, take_out: Callable[[Entry], bool]) -> None:
-        out = [entry for entry in entries if not (entry.gone or self._queue.is_held(entry))]
+        out = [entry for entry in entries if not (entry.is_dequeued or self._queue.is_held(entry))]
         if out:
             self.drop(out, why, ignore)
 

@@ -122,7 +122,7 @@ class ReplicatedWork:
                 if queue.is_deleting:
                     raise StoreError(f"queue {queue.name!r}", "it was deleted")
         taken = self._taken.by_entry.values()
-        if any(one.is_off and one.entry.gone and shared([one.queue]) for one in taken):
+        if any(one.is_off and one.entry.is_dequeued and shared([one.queue]) for one in taken):
             raise StoreError("transaction", GONE)
 
     def submit(self, began: Callable[[], None], is_safe: Callable[[], None], is_refused: Callable[[], None]) -> bool:

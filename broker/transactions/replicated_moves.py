@@ -53,7 +53,7 @@ class ReplicatedMoves:
                 there()
                 return
             queue.contents.delayed.pop(entry, None)
-            if not entry.gone:
+            if not entry.is_dequeued:
                 queue.contents.give_back(entry)
                 self._core.schedule_dispatch(queue)
             refused()

@@ -38,7 +38,7 @@ class Taken:
 
     def why_moved(self) -> str:
         """Return the reason why the commit moves the message away; empty if it does not."""
-        if self.is_off or self.entry.gone:
+        if self.is_off or self.entry.is_dequeued:
             return ""
         if self.state == REJECTED:
             return REJECTION
@@ -103,12 +103,12 @@ class TakenMessages:
         for taken in self.by_entry.values():
             if taken.is_off:
                 taken.queue.locked.pop(taken.entry, None)
-                if not taken.entry.gone:
+                if not taken.entry.is_dequeued:
                     taken.queue.dead_lettered += taken.state != ACCEPTED
                     taken.queue.count_dequeued([taken.entry])
         for entry, queue in self.locked.items():
             queue.locked.pop(entry, None)
-            if not entry.gone:
+            if not entry.is_dequeued:
                 queue.count_dequeued([entry])
 
     def settle(self) -> None:
@@ -131,7 +131,7 @@ class TakenMessages:
         for taken in those:
             if not taken.is_off:
                 taken.queue.locked.pop(taken.entry, None)
-                if not taken.entry.gone:
+                if not taken.entry.is_dequeued:
                     outcome = Outcome(None, taken.entry, taken.state, taken.failed, taken.undeliverable)
                     taken.consumer.take_back([outcome])
             taken.consumer.over(taken.entry)
@@ -145,7 +145,7 @@ class TakenMessages:
         """Requeue the messages of a transaction that was prepared before the broker started."""
         for entry, queue in self.locked.items():
             queue.locked.pop(entry, None)
-            if not entry.gone:
+            if not entry.is_dequeued:
                 queue.contents.give_back(entry)
                 self._core.schedule_dispatch(queue)
 
@@ -153,7 +153,7 @@ class TakenMessages:
         """Requeue the messages that still exist, if only other members know the outcome."""
         for taken in self._release():
             taken.queue.locked.pop(taken.entry, None)
-            if not taken.entry.gone:
+            if not taken.entry.is_dequeued:
                 taken.entry.previously_delivered = True
                 taken.queue.contents.give_back(taken.entry)
 
@@ -166,7 +166,7 @@ class TakenMessages:
         """Return a message to its receiver, or, if that has settled it, to its queue as a failed delivery."""
         entry, queue, returns = taken.entry, taken.queue, self._context.returns
         queue.locked.pop(entry, None)
-        if entry.gone:
+        if entry.is_dequeued:
             return
         if taken.is_acquired and not taken.is_final:
             self._acquisition.recall(taken.consumer, queue.locked, (entry,), failed=not returns.spares(queue))

@@ -210,7 +210,7 @@ class ClientTransaction:
         if self.failure is None:
             if isinstance(found, CairnError):
                 self.fail(f"a message can't be moved away: {found}")
-            elif not taken.entry.gone:
+            elif not taken.entry.is_dequeued:
                 self.work.move(taken, *found)
         self.end_pending()
 

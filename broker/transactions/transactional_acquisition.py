@@ -90,7 +90,7 @@ class Acquisition:
         self, consumer: AcquiringLink, locked: dict[Entry, None], entries: Iterable[Entry], *, failed: bool
     ) -> None:
         """Recall *entries* from *consumer* after the transaction has failed; *locked*: those of their queue."""
-        entries = [entry for entry in entries if not entry.gone]
+        entries = [entry for entry in entries if not entry.is_dequeued]
         for entry in entries:
             self._recalled[entry] = failed
             self._context.taken[entry] = self._owner
@@ -118,6 +118,6 @@ class Acquisition:
                 continue
             failed = self._recalled.pop(entry)
             self._context.settled((entry,))
-            if not entry.gone:
+            if not entry.is_dequeued:
                 outcomes.append(Outcome(None, entry, MODIFIED if failed else RELEASED, failed))
         consumer.take_back(outcomes)

@@ -52,7 +52,7 @@ def abandon(local: LocalEvent) -> None:
     queue = local.queue
     if queue is not None and not queue.is_deleted:
         for entry in local.entries:
-            if not entry.gone:
+            if not entry.is_dequeued:
                 queue.contents.delayed.pop(entry, None)
                 entry.previously_delivered = True
                 queue.contents.give_back(entry)

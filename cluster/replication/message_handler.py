@@ -271,9 +271,9 @@ class MessageHandler:
         replica.purge_below(replica.last + 1, kept)
         wanted = [position for position in keep if position not in replica.held]  # consumers elsewhere have those
         stays = [entry for entry in map(replica.find, wanted) if entry is not None]
-        settled, late = _split([entry for entry in unheard if not entry.gone], kept)
+        settled, late = _split([entry for entry in unheard if not entry.is_dequeued], kept)
         held = {*stays, *replica.held.values(), *settled}
-        _, gone = _split([entry for entry in queue.with_consumers() if not entry.gone], kept)
+        _, gone = _split([entry for entry in queue.with_consumers() if not entry.is_dequeued], kept)
         queue.forget(gone)
         mine = dict.fromkeys(queue.with_consumers())
         front = replica.purge_front(kept)
@@ -291,7 +291,7 @@ class MessageHandler:
         queue.taken -= others
         queue.memory.hold(sum([entry.held_bytes for entry in elsewhere]))
         for entry in (*front, *late):
-            entry.gone = True
+            entry.is_dequeued = True
         for entry in stays:
             if entry not in mine:
                 self._owners.give_back(replica, entry)
@@ -324,7 +324,7 @@ class MessageHandler:
             local = None
         delayed = replica.queue.contents.delayed
         if local is not None and not replica.acquired and sender == replica.owner and not delayed:
-            return [entry for entry in local.entries if not entry.gone]  # an owner's, as in almost all cases
+            return [entry for entry in local.entries if not entry.is_dequeued]  # an owner's, as in almost all cases
         entries: list[Entry] = []
         own = {} if local is None else {entry.position & ARRIVAL_MASK: entry for entry in local.entries}
         for position in positions:
@@ -333,7 +333,7 @@ class MessageHandler:
                 continue
             replica.acquired.pop(position, None)
             found = own.get(position) or replica.find(position)
-            if found is not None and not found.gone:
+            if found is not None and not found.is_dequeued:
                 replica.queue.contents.delayed.pop(found, None)
                 entries.append(found)
             elif found is None and position <= replica.base and bury:
@@ -342,7 +342,7 @@ class MessageHandler:
 
     def _restore(self, replica: Replica, entry: Entry | None) -> None:
         """Requeues an entry of this member, which does not decide about it any more."""
-        if entry is not None and not entry.gone:
+        if entry is not None and not entry.is_dequeued:
             replica.queue.contents.delayed.pop(entry, None)
             self._owners.give_back(replica, entry)
 

@@ -115,7 +115,7 @@ class QueueOwnerHandler:
     def _acquired(self, replica: Replica) -> list[tuple[int, int]]:
         """Returns the messages that consumers of this member have: positions, and failed deliveries."""
         self._release_all()
-        held = [entry for entry in replica.queue.with_consumers() if not entry.gone]
+        held = [entry for entry in replica.queue.with_consumers() if not entry.is_dequeued]
         return [(entry.position & ARRIVAL_MASK, entry.failures) for entry in held]
 
     def look(self, replica: Replica) -> None:

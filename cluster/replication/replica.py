@@ -187,7 +187,7 @@ class Replica:
         if entry is None:
             held = self.queue.with_consumers()
             entry = next((one for one in held if one.position & ARRIVAL_MASK == position), None)
-        return None if entry is None or entry.gone else entry
+        return None if entry is None or entry.is_dequeued else entry
 
     def _find_pending(self, position: int) -> Entry | None:
         if position in self._back:
@@ -212,12 +212,12 @@ class Replica:
         gone = 0
         for entries in self._pending:
             for entry in entries:
-                if entry.position not in self._absent and not entry.gone:
+                if entry.position not in self._absent and not entry.is_dequeued:
                     self._absent.add(entry.position)
-                    entry.gone = True
+                    entry.is_dequeued = True
                     gone += 1
         for entry in self._back.values():
-            entry.gone = True
+            entry.is_dequeued = True
         gone += len(self._back)
         self._back.clear()
         return gone
@@ -264,7 +264,7 @@ class Replica:
     def unavailable(self) -> list[int]:
         """Returns the arrivals of messages that consumers have, or whose requeue is delayed."""
         queue = self.queue
-        held = [entry for entry in (*queue.with_consumers(), *queue.contents.delayed) if not entry.gone]
+        held = [entry for entry in (*queue.with_consumers(), *queue.contents.delayed) if not entry.is_dequeued]
         return [entry.position & ARRIVAL_MASK for entry in held]
 
     def stored(self) -> list[tuple[int, int]]:

@@ -29,7 +29,7 @@ def standing_messages(replica: Replica, last: int, unheard: Iterable[Entry]) -> 
     found = {
         (at := entry.position & ARRIVAL_MASK): StandingMessage(at, entry.message_id, _failures(entry), entry)
         for entry in chain(replica.entries(), unheard)
-        if entry.position & ARRIVAL_MASK <= last and not entry.gone
+        if entry.position & ARRIVAL_MASK <= last and not entry.is_dequeued
     }
     below = replica.queue.contents.delivered_below
     for position, message_id in replica.stored():

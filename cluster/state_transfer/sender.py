@@ -332,7 +332,7 @@ class TransferSender:
         size = 0
         while todos and len(batch) < BATCH_MESSAGES and size < BATCH_BYTES:
             todo = todos.pop()
-            if todo.entry is not None and todo.entry.gone:
+            if todo.entry is not None and todo.entry.is_dequeued:
                 continue
             if todo.message_id:
                 if not store.holds(todo.message_id):

@@ -214,7 +214,7 @@ class _Mover:
             page = backlog.page(position - 1, 1)
             if page.ids and page.first == position:
                 entry = page.held.get(position) or Entry(page.ids[0], position, None, ENTRY_BYTES)
-        if entry is not None and not self._ended and not entry.gone and contents.is_timely(entry):
+        if entry is not None and not self._ended and not entry.is_dequeued and contents.is_timely(entry):
             found = contents.take_out(entry)
             if found is not None:
                 self.take([found])
@@ -240,7 +240,7 @@ class _Mover:
                 return
             is_first = False
             entry = self._mine[0]
-            if entry.gone:
+            if entry.is_dequeued:
                 self._done()
             elif self._place is None:
                 self._remove(entry)
@@ -269,13 +269,13 @@ class _Mover:
         if self._mine and not self._ended:
             if isinstance(content, bytes):
                 self._move(content)
-            elif not self._mine[0].gone:
+            elif not self._mine[0].is_dequeued:
                 self._queue.contents.put_aside(self._done(), content)
         self._step()
 
     def _move(self, content: bytes) -> None:
         entry = self._mine[0]
-        if entry.gone:
+        if entry.is_dequeued:
             self._done()
             return
         marked = entry.marked(content)
@@ -317,7 +317,7 @@ class _Mover:
         self._mine.clear()
         back, self.unsettled = self.unsettled, {}
         for entry in back:
-            if not entry.gone:
+            if not entry.is_dequeued:
                 queue.order.release(entry, False)
         self._core.schedule_dispatch(queue)
         queue.order.release_all()
@@ -334,7 +334,7 @@ class _Mover:
             self._queue.consumers.remove(self)
         self._mine.clear()
         held, self.unsettled = self.unsettled, {}
-        return [entry for entry in held if not entry.gone]
+        return [entry for entry in held if not entry.is_dequeued]
 
     def _answer(self, error: CairnError | None) -> None:
         self._call.messages = self._moved

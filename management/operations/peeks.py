@@ -98,6 +98,6 @@ class _Peek:
             self._call.answer({"messages": [], "next": end})
             return
         store, now_us = self._core.store, self._core.clock.wall_us()
-        seen = [peeked(entry, store, now_us) for entry in page if not entry.gone]
+        seen = [peeked(entry, store, now_us) for entry in page if not entry.is_dequeued]
         work = partial(described, store, seen, self._body_bytes)
         self._core.loader.ask(work, self._call.answer_encoded)

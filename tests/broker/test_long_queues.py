@@ -80,11 +80,11 @@ def test_purge_and_deletion_of_a_long_queue_leave_others_their_turns(busy: Polic
         busy.world.do(busy.world.broker.nodes.delete_queue, queue, counts.append)
 
     def freed() -> int:
-        return sum(entry.gone for entry in entries)
+        return sum(entry.is_dequeued for entry in entries)
 
     assert go_on(busy, freed) <= (LOOKS + 1) * disposal.AT_ONCE
     assert counts == [MANY - 3 if how == "purge" else None]
-    assert all(entry.gone == (how == "delete" or entry not in held) for entry in entries)
+    assert all(entry.is_dequeued == (how == "delete" or entry not in held) for entry in entries)
     if how == "purge":
         assert queue.depth == 5
         there = queue.contents

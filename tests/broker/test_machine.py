@@ -293,7 +293,7 @@ class Machine(RuleBasedStateMachine):
         for queue in broker.nodes.queues.values():
             if queue.name in POLICIES and not queue.contents.reader.is_reading and not queue.contents.delayed:
                 held = len(queue.with_consumers())
-                alive = sum(not entry.gone for entry in (*queue.contents.ready, *queue.contents.returned))
+                alive = sum(not entry.is_dequeued for entry in (*queue.contents.ready, *queue.contents.returned))
                 parked = sum(map(len, getattr(queue, "_parked", {}).values()))
                 stored = queue.contents.backlog.count - queue.contents.backlog.holes
                 assert queue.messages == held + alive + parked + stored, queue.name

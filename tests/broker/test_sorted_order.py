@@ -154,11 +154,11 @@ def test_replaced_message_with_a_consumer_is_dropped_when_it_is_requeued() -> No
     taker.credit = 0
     site.add([with_value(1, "a")])
     (entry,) = taker.unsettled
-    assert not entry.gone
+    assert not entry.is_dequeued
     site.requeue(taker, entry)
     assert on_queue(site) == [1]
     assert site.dropped == [entry]
-    assert entry.gone
+    assert entry.is_dequeued
 
 
 def test_requeued_message_without_a_newer_one_stays() -> None:

@@ -80,7 +80,7 @@ class Taker(Receiver):
 def positions(harness: ClusterHarness, node: int) -> list[int]:
     """The positions of what is on the queue there."""
     replica = harness[node].core.owners.replicas["q"]
-    there = [entry.position & ARRIVAL_MASK for entry in replica.entries() if not entry.gone]
+    there = [entry.position & ARRIVAL_MASK for entry in replica.entries() if not entry.is_dequeued]
     return sorted({*there, *[position for position, _ in replica.stored()]})
 
 

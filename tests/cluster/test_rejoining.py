@@ -78,7 +78,7 @@ def check_alike(harness: ClusterHarness) -> None:
         assert member.whole_contents("q") == harness[1].whole_contents("q")
         assert member.marks("q") == harness[1].marks("q")
         assert (replica.last, replica.queue.messages) == (first.last, first.queue.messages)
-        here = {entry.message_id for entry in replica.entries() if not entry.gone}
+        here = {entry.message_id for entry in replica.entries() if not entry.is_dequeued}
         assert {*stored(member)} == (here | {one for _, one in replica.stored()}) - {0}
 
 

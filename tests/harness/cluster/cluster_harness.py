@@ -219,7 +219,7 @@ class SimulatedMember:
                 else entry.whole()
             )
             for entry in replica.entries()
-            if not entry.gone
+            if not entry.is_dequeued
         }
         for position, message_id in replica.stored():
             if position not in found:
@@ -232,7 +232,7 @@ class SimulatedMember:
         below = replica.queue.contents.delivered_below
         found = {position: (message_id < below, int(message_id < below)) for position, message_id in replica.stored()}
         for entry in replica.entries():
-            if not entry.gone:
+            if not entry.is_dequeued:
                 found[entry.position & ARRIVAL_MASK] = entry.previously_delivered, entry.failures
         return found
 

@@ -45,7 +45,7 @@ def check_stores(harness: ClusterHarness, name: str) -> None:
     for node, member in harness.members.items():
         replica = member.core.owners.replicas[name]
         stored = {*member.store.messages().get(replica.queue.queue_id, ())}
-        entries = {entry.message_id for entry in replica.entries() if entry.message_id and not entry.gone}
+        entries = {entry.message_id for entry in replica.entries() if entry.message_id and not entry.is_dequeued}
         known = entries | {message_id for _, message_id in replica.stored()}
         if stored != known:
             left, lost = sorted(stored - known)[:9], sorted(known - stored)[:9]
