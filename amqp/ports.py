@@ -36,9 +36,9 @@ from .links.values import MORE as MORE
 from .links.values import SETTLED as SETTLED
 from .links.values import Answer as Answer
 from .links.values import Content as Content
+from .links.values import ContentRemoved as ContentRemoved
 from .links.values import Error as Error
 from .links.values import Fragment as Fragment
-from .links.values import Gone as Gone
 from .links.values import Outcome as Outcome
 from .links.values import Terminus as Terminus
 

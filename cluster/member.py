@@ -263,7 +263,7 @@ class ClusterMember:
             self.group.close()
 
     def fail(self, reason: str, remedy: str = "") -> None:
-        """Ends this membership for good; the others are not affected (D17)."""
+        """Ends this membership permanently; the others are not affected (D17)."""
         if not self.state.has_failed:
             self.state.has_failed = True
             error = CairnError(f"cluster {self.state.name!r}", reason, remedy)

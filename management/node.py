@@ -83,7 +83,7 @@ class Management:
         else:
             there = self._receivers.setdefault(link.connection, {})
 
-            def gone(receiver: Receiver) -> None:
+            def ended(receiver: Receiver) -> None:
                 if there.pop(receiver, None) is not None and not there:
                     del self._receivers[link.connection]
 
@@ -92,7 +92,7 @@ class Management:
             def waiting(change_bytes: int) -> None:
                 self.turns.of(connection, user).note_waiting(change_bytes)
 
-            receiver = Receiver(terminal, gone, waiting)
+            receiver = Receiver(terminal, ended, waiting)
             there[receiver] = wish.target or ""
             terminal.opened(receiver, None, 0)
 

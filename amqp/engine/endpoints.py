@@ -455,7 +455,7 @@ class Endpoints:
         return self._numbers.get(link.session, 0)
 
     def close_link(self, link: Link, condition: str = "", description: str = "", info: bytes = b"") -> None:
-        """Detach for good, with an error if *condition* names one; as a refused attach if it was not answered yet.
+        """Close the link, with an error if *condition* names one; as a refused attach if it was not answered yet.
 
         *info* of the error is an encoded map.
         """

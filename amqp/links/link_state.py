@@ -36,11 +36,11 @@ class LinkEvent(Enum):
     DETACH = auto()
     """This side ends the link and keeps its terminus."""
     CLOSE = auto()
-    """This side ends the link for good."""
+    """This side closes the link."""
     PEER_DETACH = auto()
-    """The peer has sent a detach that is not for good."""
+    """The peer has detached without closing the link."""
     PEER_CLOSE = auto()
-    """The peer has ended the link for good."""
+    """The peer has closed the link."""
     LOST = auto()
     """The session or the connection of the link has ended."""
 
@@ -51,9 +51,9 @@ class LinkAction(Enum):
     REFUSE = auto()
     """Answer the attach of the peer with one that has a null terminus."""
     DETACH = auto()
-    """Send a detach that is not for good."""
+    """Send a detach that does not close the link."""
     CLOSE = auto()
-    """Send a detach for good."""
+    """Send a detach that closes the link."""
     REPORT = auto()
     """Tell the terminal that the link has ended."""
     FREE = auto()

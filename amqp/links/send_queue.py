@@ -24,7 +24,7 @@ from .long_send import CutThroughSend, RewrittenSend, Sending, WholeBytes
 from .resume_state import ResumeState
 from .stream_cursor import StreamCursor
 from .transaction_state import begin
-from .values import Content, Gone
+from .values import Content, ContentRemoved
 
 ROOM_BYTES = 1 << 20
 """Bytes of a connection that may wait in proton to be sent; as many more may wait for closed session windows."""
@@ -94,8 +94,8 @@ class SendQueue:
     def pump(self, link: Link) -> bool:
         """Move messages into proton while there is room; their tags come back in their `Outcome`.
 
-        True if there is credit the driver doesn't know of, such as of a message that was `Gone`. Other errors of
-        reading content are propagated; the caller then calls `abort`.
+        Returns whether there is credit that the driver does not know of, for example after `ContentRemoved`. Other
+        errors of reading content are propagated; the caller then calls `abort`.
         """
         if link.closed:
             return False
@@ -236,7 +236,7 @@ class SendQueue:
             return False
         try:
             part = sending.part(self._part_bytes)
-        except Gone:
+        except ContentRemoved:
             lib.pn_delivery_abort(sending.delivery)  # costs no credit if nothing of it was sent
             link.sending = None
             link.sent += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from .values import Gone
+from .values import ContentRemoved
 
 
 class StreamCursor:
@@ -92,9 +92,9 @@ class StreamCursor:
     # ---- the reader's -----------------------------------------------------------------------------------------------
 
     def take(self, most_bytes: int) -> bytes:
-        """Return the next bytes, about *most_bytes*; empty if none are available now. Raises `Gone`."""
+        """Return the next bytes, about *most_bytes*; empty if none are available now. Raises `ContentRemoved`."""
         if self._aborted:
-            raise Gone
+            raise ContentRemoved
         pieces = self._pieces
         if not pieces:
             return b""

@@ -17,8 +17,8 @@ Fragment = tuple[Pointer, bytes, int]
 """The content of one transfer: the delivery, bytes of the message, and flags."""
 
 
-class Gone(Exception):
-    """The message was taken away while a copy of it was being read: the copy is not wanted any more."""
+class ContentRemoved(Exception):
+    """The message was removed while a copy of it was read: the copy is no longer needed."""
 
 
 class Content(Protocol):
@@ -28,7 +28,7 @@ class Content(Protocol):
     def pieces(self) -> int: ...
 
     def piece(self, number: int) -> bytes:
-        """Raises `Gone`."""
+        """Raises `ContentRemoved`."""
 
 
 class Error(NamedTuple):

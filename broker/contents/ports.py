@@ -121,7 +121,7 @@ class MessageOrder(Protocol):
 
     @property
     def note_dequeued(self) -> Callable[[Sequence[Entry]], None] | None:
-        """Return what to call with messages that left the queue for good, if the order has to know them."""
+        """Return what to call with messages that were dequeued, if the order has to know them."""
 
     @property
     def parked_count(self) -> int:

@@ -32,7 +32,7 @@ class QueueOrder(Protocol):
         """Return whether changes that are under way are limited in number elsewhere."""
 
     def take(self, entries: Sequence[Entry], why: Why, then: Callable[..., None], *args: Any) -> None:
-        """Dequeue messages for good, and do *then* when that is durable and safe."""
+        """Dequeue messages, and call *then* when that is durable and safe."""
 
     def drop(self, entries: Sequence[Entry], why: Why, then: Callable[[], None]) -> None:
         """Dequeue messages that the queue has no place for, and do *then* when they are counted out."""

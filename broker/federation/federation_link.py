@@ -60,7 +60,7 @@ class FederationAction(Enum):
     DETACH = auto()
     """Forget the link, and drop the incomplete step."""
     LEAVE = auto()
-    """Close the link for good, so that the upstream keeps nothing, and drop the incomplete step."""
+    """Close the link, so that the upstream keeps nothing, and drop the incomplete step."""
     RETRY = auto()
     """Try again after the delay."""
     REPORT = auto()

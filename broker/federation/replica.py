@@ -20,7 +20,7 @@ from ...base.clock import Clock
 from ...base.errors import CairnError, StoreError
 from ...store.contract.dequeue_reason import Why
 from ...store.contract.interface import MessageStore
-from .wire_format import BETWEEN, WHOLE, BadStep, Event, Head, Keep, Line, Piece, Purge, Put, PutPieces, Take
+from .wire_format import BETWEEN, COMPLETE, BadStep, Event, Head, Keep, Line, Piece, Purge, Put, PutPieces, Take
 
 _REMEDY = "delete it, and follow the queue anew"
 
@@ -247,7 +247,7 @@ class DownstreamReplica:
         self.is_whole = self._whole_with(head)
 
     def _whole_with(self, head: Head) -> bool:
-        return (self.is_whole or bool(head.flags & WHOLE)) and not head.flags & BETWEEN
+        return (self.is_whole or bool(head.flags & COMPLETE)) and not head.flags & BETWEEN
 
     def empty(self) -> int:
         """Drop the whole copy, to begin again; return the LSN to wait for."""

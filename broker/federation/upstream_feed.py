@@ -16,7 +16,7 @@ from ...base.errors import CairnError
 from ...store.journaled import queue_changes as queue_history
 from ...store.journaled.queue_changes import QueueHistory, Unit, placed
 from ...store.journaled.store import JournalStore
-from .wire_format import ALL, END, TIME, WHOLE, Head, Line, Piece, Purge, Put, PutPieces, Take, encode, message
+from .wire_format import ALL, COMPLETE, END, TIME, Head, Line, Piece, Purge, Put, PutPieces, Take, encode, message
 
 STEP_BYTES = 48 << 10
 """A message has so many bytes of events, and as many more as its last event has."""
@@ -192,7 +192,7 @@ class Feed:
 
     def _message(self, flags: int, events: Sequence[bytes]) -> FeedMessage:
         if flags & END and self._after == ALL and 0 < self._whole_lsn <= self._place:
-            flags |= WHOLE
+            flags |= COMPLETE
             self._is_whole = True
         head = Head(flags, self._place, self._after, self._as_of_us)
         return FeedMessage(self._place if flags & END else 0, message(head, events))

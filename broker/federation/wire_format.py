@@ -38,7 +38,7 @@ from ...base.errors import CairnError
 from ...store.contract.dequeue_reason import Why
 
 VERSION = 1
-END, WHOLE, TIME, BETWEEN = 1, 2, 4, 8
+END, COMPLETE, TIME, BETWEEN = 1, 2, 4, 8
 ALL = (1 << 64) - 1
 """The value of `after` for a complete copy: all content of the queue has arrived."""
 _HEAD = struct.Struct("<BBQQQ")

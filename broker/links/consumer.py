@@ -63,7 +63,7 @@ class ReceivingDriver(IdleDriver):
 
 
 class Consumer(ReceivingDriver):
-    """Takes messages off a queue: for good with the outcome accepted or rejected, back on it otherwise."""
+    """A consumer of a queue. Messages are dequeued with the outcome accepted or rejected, and requeued otherwise."""
 
     def __init__(self, links: LinkContext, terminal: TerminalEnd, queue: Queue, *, presettled: bool) -> None:
         super().__init__(links.core, terminal)

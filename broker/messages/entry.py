@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...amqp.codec import header
-from ...amqp.ports import Content, Gone
+from ...amqp.ports import Content, ContentRemoved
 from ...base.errors import CairnError
 from ...store.contract.interface import MessageStore
 
@@ -152,5 +152,5 @@ class LookedAtContent:
             return self._content.piece(number)
         except (CairnError, LookupError) as error:
             if not self._store.holds(self._message_id):
-                raise Gone from error
+                raise ContentRemoved from error
             raise

@@ -126,7 +126,7 @@ class Cluster(Members, Protocol):
         """Note that a replicated queue was deleted."""
 
     def take(self, queue: SourceQueue, entries: Sequence[Entry], why: Why, then: Then) -> None:
-        """Dequeue messages for good, which consumers of one member have, or of none."""
+        """Dequeue messages, which consumers of one member have, or of none."""
 
     def give_back(self, queue: SourceQueue, entries: Sequence[tuple[Entry, bool]], then: Then) -> None:
         """Requeue messages, each with whether its delivery failed."""

@@ -47,7 +47,7 @@ class LinkHalf:
     other: LinkHalf
 
     def __init__(self, joint: LinkPair, core: CoreContext, transactions: Transactions) -> None:
-        self.gone = False
+        self.is_closed = False
         self._joint = joint
         self._core = core
         self._transactions = transactions
@@ -66,7 +66,7 @@ class LinkHalf:
         self._held = False
 
     def receive(self, fragments: Sequence[Fragment]) -> None:
-        if self.other.gone:
+        if self.other.is_closed:
             return
         forward: list[Forward] = []
         done: list[Delivery] = []
@@ -147,7 +147,7 @@ class LinkHalf:
 
     def _look(self) -> None:
         """Hold the link if it is too far ahead of the other one, and resume it otherwise."""
-        if self.gone or self.other.gone:
+        if self.is_closed or self.other.is_closed:
             return
         held = self._count() > (AHEAD_BYTES // 2 if self._held else AHEAD_BYTES)
         while held and self._marked_bytes == self._taken_bytes:  # no mark reports progress: a stream has to
@@ -184,11 +184,11 @@ class LinkHalf:
             answers.append(Answer(tag, state, failed, undeliverable, error, its_annotations))
             if delivery is None:
                 continue
-            if self._joint.settles_second and not self.other.gone:
+            if self._joint.settles_second and not self.other.is_closed:
                 self._unanswered[tag] = delivery, state
             else:
                 settle.append((delivery, state))
-        if not self.other.gone:
+        if not self.other.is_closed:
             self.other.terminal.tell(answers, 0)
         if settle:
             self.terminal.settle(settle)
@@ -201,15 +201,15 @@ class LinkHalf:
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         """Close the pair: return messages to the sender on the other link, and close that link, too."""
-        if returned and not self.other.gone:
+        if returned and not self.other.is_closed:
             state = MODIFIED if lost else RELEASED
             self.other.terminal.tell([Answer(tag, state, failed=lost) for tag in returned], 0)
-        if self.gone:
+        if self.is_closed:
             return
-        self.gone = True
+        self.is_closed = True
         self._core.memory.used_bytes -= self._ahead_bytes
         self._ahead_bytes = 0
-        if not self.other.gone:
+        if not self.other.is_closed:
             if self._cursor is not None:
                 self._abort(self._cursor)
             self._joint.ended(self, lost=lost, for_good=for_good)
@@ -249,7 +249,7 @@ class LinkPair:
     def _opened(self, found: Attach) -> None:
         """Handle the peer's answer to the attach. If it refuses the link, its detach follows."""
         end = found.source if self.wish.to_client else found.target
-        if self._far.gone or end.kind == ABSENT:
+        if self._far.is_closed or end.kind == ABSENT:
             return
         self._answered = True
         self.settles_second = found.rcv_settle_mode == SECOND
@@ -267,7 +267,7 @@ class LinkPair:
         if half is self._far:
             broke = Error("amqp:link:detach-forced", f"the connection to {self.connector!r} broke")
             self._near.terminal.leave(broke if lost else half.terminal.error, for_good=for_good)
-            self._near.gone = self._near.gone or not self._answered
+            self._near.is_closed = self._near.is_closed or not self._answered
         else:
             self._far.terminal.leave(half.terminal.error, for_good=for_good)
         self._over(self)

@@ -37,7 +37,7 @@ class LimitedQueue(QueueState, Protocol):
         """Return the messages that consumers have, and those that transactions take off."""
 
     def count_dequeued(self, entries: Sequence[Entry]) -> None:
-        """Count messages that are off the queue for good."""
+        """Count dequeued messages."""
 
 
 class Staged:

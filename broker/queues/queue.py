@@ -217,7 +217,7 @@ class Queue:
         self._services.check_lifetime(self)
 
     def count_dequeued(self, entries: Sequence[Entry]) -> None:
-        """Count messages that are off the queue for good, and release their memory."""
+        """Count dequeued messages, and release their memory."""
         self.messages -= len(entries)
         self.taken += len(entries)
         self.memory.release(sum([entry.held_bytes for entry in entries]))

@@ -34,7 +34,7 @@ class EndpointEvent(Enum):
     DETACH = auto()
     """The link that has the endpoint was detached, or its connection broke."""
     CLOSE = auto()
-    """The link that has the endpoint was closed for good."""
+    """The link that has the endpoint was closed."""
     GIVE_UP = auto()
     """The client attached a link of that name without asking to resume it."""
     EXPIRE = auto()

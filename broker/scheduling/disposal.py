@@ -27,7 +27,7 @@ class Disposal:
         self._waiting: dict[str, deque[Items | Callable[[], None]]] = {}
 
     def add(self, *containers: Items, user: str = "") -> None:
-        """Empty *containers*, and mark the entries in them as dequeued: items of lists, and keys and values of dicts."""
+        """Empty *containers*, and mark their entries as dequeued: items of lists, and keys and values of dicts."""
         for container in containers:
             if container:
                 self._put(container, user)

@@ -82,7 +82,7 @@ class LocalMoves:
 
 
 def take_off(core: CoreContext, queue: SourceQueue, entry: Entry, reason: str) -> int:
-    """Dequeue a message for good; return the LSN to wait for."""
+    """Dequeue a message permanently; return the LSN to wait for."""
     if entry.is_dequeued or queue.is_deleted:
         return 0
     queue.count_dequeued([entry])

@@ -31,7 +31,7 @@ class LocalWork:
         self._staging.stage_all(queues, fragments)
 
     def take_off(self, queue: SourceQueue, outcomes: Sequence[Outcome]) -> None:
-        """Dequeue messages from *queue*, as far as they leave it for good."""
+        """Dequeue messages from *queue*, as far as they leave it permanently."""
         off = [one for one in outcomes if one.tag.message_id and is_off(queue, one.state)]
         for state, why in ((ACCEPTED, Why.ACCEPTED), (REJECTED, Why.REJECTED)):
             ids = [one.tag.message_id for one in off if one.state == state]

@@ -30,7 +30,19 @@ from uuid import uuid4
 from ...amqp.ports import TerminalEnd
 from ...broker.federation.upstream_link import DownstreamLink, ReplicaPosition
 from ...broker.federation.upstream_states import UpstreamEvent, UpstreamState
-from ...broker.federation.wire_format import BETWEEN, END, TIME, WHOLE, Head, Keep, Line, Purge, Take, encode, message
+from ...broker.federation.wire_format import (
+    BETWEEN,
+    COMPLETE,
+    END,
+    TIME,
+    Head,
+    Keep,
+    Line,
+    Purge,
+    Take,
+    encode,
+    message,
+)
 from ..kernel import events
 from ..kernel.context import MemberContext
 from ..kernel.local_messages import LocalEvent
@@ -239,7 +251,7 @@ class ReplicatedFeed(DownstreamLink):
             others += self._keeps
             self._keeps = None
             self._after = max(self._after, self._cut.purged)
-            flags = END | WHOLE
+            flags = END | COMPLETE
         elif self._open_bytes > ONE_STEP_BYTES:
             flags = END | BETWEEN
         return self._made(batch, others, flags, self._cut)
@@ -279,7 +291,7 @@ class ReplicatedFeed(DownstreamLink):
                     others += _keeps(unit.kept, unit.purged)
             puts.update(unit.puts)
         self._after = max(self._after, *[position for unit in units for position, _ in unit.puts[-1:]], 0)
-        return self._made([*puts.items()], others, 0 if self._owed else END | WHOLE, last)
+        return self._made([*puts.items()], others, 0 if self._owed else END | COMPLETE, last)
 
     def _made(self, puts: list[tuple[int, int]], others: list[bytes], flags: int, last: WatchedChange) -> FeedPart:
         head = Head(flags, max(self._placed(last.place), self._place), self._after, last.time_us)

@@ -114,7 +114,7 @@ class Replica:
             watch.note_enqueued(entries)
 
     def count_dequeued(self, entries: Sequence[Entry], why: Why) -> None:
-        """Counts *entries* that left the queue for good."""
+        """Counts dequeued *entries*."""
         self.queue.count_dequeued(entries)
         for watch in self.watches:
             watch.note_dequeued(entries, why)

@@ -72,7 +72,7 @@ class Bootstrap:
         """Returns the action that an operator can take meanwhile; empty for none."""
         if self._waits_for_missing:
             return (
-                "A member that is not here may have more: start it; if it is lost for good, start this one with "
+                "A member that is not here may have more: start it; if it is lost permanently, start this one with "
                 "--cluster-force"
             )
         return ""

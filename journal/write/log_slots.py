@@ -135,7 +135,7 @@ class LogSlots:
         return self.slots[following]
 
     def released(self, end_lsn: int, base_lsn: int) -> list[int]:
-        """Return the slots that have left the log for good, given the durable *end_lsn* and *base_lsn*."""
+        """Return the slots that have permanently left the log, given the durable *end_lsn* and *base_lsn*."""
         gone: list[int] = []
         while self.passed and (self.passed[0] + 1) * self.container_bytes <= base_lsn:
             gone.append(self.passed.popleft())

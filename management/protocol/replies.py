@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 class Receiver(IdleDriver):
     """The driver of a link whose source is `$management`."""
 
-    def __init__(self, terminal: TerminalEnd, gone: Callable[[Receiver], None], waiting: Callable[[int], None]) -> None:
+    def __init__(self, terminal: TerminalEnd, done: Callable[[Receiver], None], waiting: Callable[[int], None]) -> None:
         """*waiting* is called with the change of the number of bytes of responses that wait for credit."""
         self.terminal = terminal
         self._note_waiting = waiting
@@ -30,7 +30,7 @@ class Receiver(IdleDriver):
         self._waiting: deque[bytes] = deque()
         self._limit = 0
         self._forwarded = 0
-        self._gone = gone
+        self._done = done
 
     def reply(self, content: bytes) -> None:
         if not self._is_closed:
@@ -75,7 +75,7 @@ class Receiver(IdleDriver):
         self._is_closed = True
         self._note_waiting(-sum(map(len, self._waiting)))
         self._waiting.clear()
-        self._gone(self)
+        self._done(self)
 
 
 def put(

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from cairnmq.amqp.links.stream_cursor import StreamCursor
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
-from cairnmq.amqp.ports import ABORTED, MORE, SETTLED, Gone, Outcome
+from cairnmq.amqp.ports import ABORTED, MORE, SETTLED, ContentRemoved, Outcome
 from cairnmq.broker.broker import Broker
 from tests.harness.broker.world import FakeTerminal, World
 from tests.harness.thorough import amount
@@ -43,7 +43,7 @@ class Copy:
             try:
                 while data := self.content.take(7):
                     self.read += data
-            except Gone:
+            except ContentRemoved:
                 self.aborted = True
 
     @property

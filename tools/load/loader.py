@@ -66,7 +66,7 @@ class _Lines:
 
     known: array[int] = field(default_factory=lambda: array("Q"))
     """LSNs of records, rising."""
-    strays: set[int] = field(default_factory=set)
+    orphans: set[int] = field(default_factory=set)
     """LSNs that no record has."""
     names: dict[int, str] = field(default_factory=dict)
     queue_ids: set[int] = field(default_factory=set)
@@ -97,7 +97,7 @@ class _Lines:
         for lsn in found.references():
             at = bisect_left(self.known, lsn)
             if at == len(self.known) or self.known[at] != lsn:
-                self.strays.add(lsn)
+                self.orphans.add(lsn)
         self.known.append(found.lsn)
         if found.queue_id:
             self.queue_ids.add(found.queue_id)
@@ -156,7 +156,7 @@ def load(
     queues = 0 if plain else len(rows.queues)
     said = found.end.records if found.end is not None else None
     left_out = 0 if said is None else said - found.read
-    return Result(len(found.known), checked.messages, queues, len(found.strays), found.damaged, left_out)
+    return Result(len(found.known), checked.messages, queues, len(found.orphans), found.damaged, left_out)
 
 
 def _check_end(found: _Lines, without_end: bool) -> None:
@@ -203,9 +203,9 @@ class _Writing:
         self._clock = clock
         self._known = found.known
         self._new = array("Q")
-        self._strays = array("Q", sorted(found.strays))
-        self._new_strays = array("Q")
-        before = bisect_left(self._strays, found.known[0]) if found.known else 0
+        self._orphans = array("Q", sorted(found.orphans))
+        self._new_orphans = array("Q")
+        before = bisect_left(self._orphans, found.known[0]) if found.known else 0
         slot = -(-_STEP * (before + 1) // container_bytes) if before else 0
         begin = slot * container_bytes  # so that there is room before the first record
         mark = Mark(True, 0, uuid, container_bytes, 0, begin, begin, clock.wall_us())
@@ -219,7 +219,7 @@ class _Writing:
         waiting = done = 0
         try:
             for record in records:
-                self._place_strays(record.lsn)
+                self._place_orphans(record.lsn)
                 self._new.append(self._append(record))
                 waiting += HEAD_BYTES + len(record.payload)
                 if waiting >= _FLUSH_BYTES:
@@ -233,10 +233,10 @@ class _Writing:
             self._journal.abandon()
             raise
 
-    def _place_strays(self, lsn: int) -> None:
-        """Those before the record that was dumped at *lsn*, and behind the one before it."""
-        at = len(self._new_strays)
-        end = bisect_left(self._strays, lsn, at)
+    def _place_orphans(self, lsn: int) -> None:
+        """Place the orphans before the record that was dumped at *lsn*, and behind the one before it."""
+        at = len(self._new_orphans)
+        end = bisect_left(self._orphans, lsn, at)
         if end == at:
             return
         last = self._new[-1] if self._new else 0
@@ -246,7 +246,7 @@ class _Writing:
         while highest >= max(last + HEAD_BYTES, self._journal.next_lsn):  # an opening leaves the rest of a container
             self._journal.close()
             self._journal = self._open()
-        self._new_strays.extend(range(last + _STEP, highest + 1, _STEP))
+        self._new_orphans.extend(range(last + _STEP, highest + 1, _STEP))
 
     def _append(self, record: RecordLine) -> int:
         new, payload = self._new_lsn, record.payload
@@ -271,7 +271,7 @@ class _Writing:
         at = bisect_left(self._known, lsn)
         if at < len(self._new) and self._known[at] == lsn:
             return self._new[at]
-        return self._new_strays[bisect_left(self._strays, lsn)]
+        return self._new_orphans[bisect_left(self._orphans, lsn)]
 
 
 def _make_wiring(building: str, uuid: UUID, rows: Rows) -> None:
