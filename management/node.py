@@ -18,10 +18,11 @@ from functools import partial
 from typing import Any
 
 from ..amqp.codec.primitives import Malformed
-from ..amqp.ports import ABORTED, MORE, SETTLED, Delivery, Fragment, Open, Outcome, TerminalEnd
+from ..amqp.ports import ABORTED, MORE, SETTLED, Delivery, Fragment, Open, TerminalEnd
 from ..base.accounts.audit import Audit
 from ..broker.kernel.connections import ClientLink, Connection, Connections
 from ..broker.kernel.context import CoreContext
+from ..broker.kernel.idle_driver import IdleDriver
 from ..broker.nodes.access_control import SEND
 from ..broker.nodes.addresses import parse as parse_address
 from ..broker.nodes.replication_port import Members
@@ -154,7 +155,7 @@ class Management:
         return lambda content: put(self._resolver.nodes.exchanges, self._core.commits, self._members, place, content)
 
 
-class Requests:
+class Requests(IdleDriver):
     """The driver of a link to the node: passes on complete messages, and gathers long ones first.
 
     Decoding a request is work, too: requests beyond the time of a step wait for a later one. The link's credit limits
@@ -205,15 +206,6 @@ class Requests:
 
     def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
         self.terminal.failure("amqp:not-allowed", "requests take part in no transaction")
-
-    def request(self, limit: int, drain: bool) -> None:
-        """Ignore credit: a client that sends receives nothing."""
-
-    def outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """Ignore outcomes: a client that sends receives no message."""
-
-    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
-        """Ignored: nothing was forwarded."""
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         while self._waiting:  # requests count though their link is closed, as they did before

@@ -7,7 +7,8 @@ from typing import Any
 
 from ...amqp.codec.primitives import Malformed
 from ...amqp.codec.transaction_types import Declare, Discharge, read_request
-from ...amqp.ports import ABORTED, MORE, SETTLED, Delivery, Fragment, Open, Outcome, TerminalEnd
+from ...amqp.ports import ABORTED, MORE, SETTLED, Delivery, Fragment, Open, TerminalEnd
+from ..kernel.idle_driver import IdleDriver
 from .registry import Transactions
 from .staging import CAN_FAIL, ROLLBACK
 from .transaction import ClientTransaction
@@ -18,7 +19,7 @@ CREDIT = 100
 _NOT_DISTRIBUTED = "in a cluster there are no distributed transactions: declare a local one, without a global id"
 
 
-class Coordinator:
+class Coordinator(IdleDriver):
     """Declares and discharges transactions. Open ones are rolled back when the channel closes."""
 
     def __init__(self, transactions: Transactions, terminal: TerminalEnd, connection: object) -> None:
@@ -48,15 +49,6 @@ class Coordinator:
 
     def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
         self._fail("amqp:not-allowed", "requests to a coordinator are in no transaction")
-
-    def request(self, limit: int, drain: bool) -> None:
-        """Ignore credit: a client that controls transactions receives nothing here."""
-
-    def outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """Ignore outcomes: a coordinator forwards no messages."""
-
-    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
-        """Ignore provisional outcomes: no message was forwarded."""
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         self._closed = True
