@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from ..base.accounts import audit
+from ..base.callbacks import ignore
 from ..base.clock import SystemClock
 from ..base.errors import CairnError, JournalError
 from ..broker.broker import Broker
@@ -86,7 +87,7 @@ class RunningBroker:
             self._stop_metrics()
             self._stop_audit()
             raise
-        self._core = Core(_nothing, self._fail)
+        self._core = Core(ignore, self._fail)
         self._post = self._core.submit
         self._reader = HelperThread("cairnmq-reader")
         self._compiler = HelperThread("cairnmq-selectors")
@@ -308,10 +309,6 @@ class RunningBroker:
         self.failure = error
         self._health.has_failed = True
         self._ended.set()
-
-
-def _nothing() -> None:
-    pass
 
 
 def _fitting(options: BrokerOptions) -> RouterOptions:

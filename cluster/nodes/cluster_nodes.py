@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from ...base.callbacks import ignore
 from ...base.errors import StoreError
 from ...broker.contents.policy import Policy, policy_of
 from ...broker.nodes.exchanges import BoundQueue, Exchange
@@ -198,9 +199,9 @@ class ClusterNodes(NodeRegistry):
             return
         why = "the cluster has a node of that name"
         if queue is not None and not queue.queue_id:
-            super().delete_queue(queue, _nothing, why)
+            super().delete_queue(queue, ignore, why)  # the deletion of a transient node cannot fail
         if exchange is not None and not exchange.exchange_id and _is_own(exchange):
-            super().delete_exchange(exchange, _nothing, why)
+            super().delete_exchange(exchange, ignore, why)
 
         def made(result: Any) -> None:
             kind = self._taken_by(name)
@@ -315,7 +316,3 @@ _CHANGES = {
 def _is_own(exchange: Exchange) -> bool:
     """Returns whether only this member has the exchange: it is transient, or was declared so."""
     return exchange.name not in PREDECLARED and not (exchange.exchange_id and exchange.replicated)
-
-
-def _nothing(_: Any) -> None:
-    """Ignores the result: the deletion of a transient node cannot fail."""
