@@ -172,7 +172,9 @@ def _life(past: HistoryView, life: MessageLifetime) -> Any:
 
 
 def _event(past: HistoryView, life: MessageLifetime, event: Event) -> dict[str, Any]:
-    words = [f"{key.replace('_', ' ')} {value}" for key, value in event.more.items()]
+    words = [
+        f"{value} bytes" if key == "bytes" else f"{key.replace('_', ' ')} {value}" for key, value in event.more.items()
+    ]
     if event.txn_id:
         words.append(f"transaction {life.xids.get(event.txn_id) or event.txn_id}")
     return {

@@ -203,6 +203,7 @@ def test_history_shows_the_life_of_a_message(root: ApiClient, queue: str) -> Non
     assert [(one["change"], one["message_id"]) for one in changed["items"]] == [("removed", "life-1")]
     (life,) = root.get("/history/trace", message_id="life-1", queue=queue)["messages"]
     assert root.get("/history/trace", message_id="life-1")["messages"] == [life]
+    assert life["events"][0]["text"] == f"{life['message']['size']} bytes"
     root.done("POST", "/queues", {"name": "another"})
     assert root.get("/history/trace", message_id="life-1", queue="another")["messages"] == []
     root.done("DELETE", "/queues/another")

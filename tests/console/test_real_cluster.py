@@ -152,6 +152,8 @@ def test_page_shows_a_killed_member_until_it_is_back(site: ClusterSite) -> None:
         site.scenario.brokers[3].stop(signal.SIGKILL)
         note.wait_for()
         rows.nth(2).get_by_text("not connected").wait_for()
+        address, process, incarnation = (rows.nth(2).locator("td").nth(place).inner_text() for place in (1, 4, 5))
+        assert (address, process, incarnation) == ("\N{EN DASH}",) * 3
         wait_for_fact(window, "Connected members", "2")
         wait_for_fact(window, "This member serves clients", "yes")
 

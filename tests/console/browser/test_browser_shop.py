@@ -35,6 +35,9 @@ FIRST_ENQUEUE = """async () => {
   const {messages} = await (await fetch("/api/v1/history/trace?message_id=order-4711")).json();
   return messages[0].events.find((one) => one.kind === "enqueued").lsn;
 }"""
+CUT_TABLES = """() => [...document.querySelectorAll('.table-frame')]
+  .map(one => one.scrollWidth - one.clientWidth).filter(one => one > 0)"""
+"""The pixels by which tables are wider than their frames: their last columns have the buttons."""
 HIDDEN_PANELS = "[...document.querySelectorAll('.page > *')].filter(one => !one.getClientRects().length).length"
 
 
@@ -91,6 +94,7 @@ def test_pages_have_their_panels(shop: Shop, browser: Browser, width: int, schem
         assert page.inner_text("h1") == title
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), title
         assert page.evaluate(HIDDEN_PANELS) == 0, title
+        assert page.evaluate(CUT_TABLES) == [], title
         assert low_contrast(page) == [], title
         assert page.get_by_role("alert").filter(has_text="could not be loaded").count() == 0, (title, window.text())
     assert window.problems == []

@@ -46,7 +46,7 @@ function cluster(data) {
     h("div", { class: "table-frame" }, h("table", { class: "table", role: "table", "aria-label": "Members" },
       h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map(([, label]) => h("th", { scope: "col", role: "columnheader" }, label || h("span", { class: "visually-hidden" }, "Role"))))),
       h("tbody", { role: "rowgroup" }, members.map((one) => h("tr", { role: "row" },
-        columns.map(([key, label], number) => h("td", { class: number ? null : "main-cell", role: "cell", data: { label } }, cell(key, one[key])))))))));
+        columns.map(([key, label], number) => h("td", { class: number ? null : "main-cell", role: "cell", data: { label } }, cell(key, one[key]) || (key !== "this-one" && h("span", { class: "zero" }, "–"))))))))));
 }
 
 const FACTS = [["cluster", "Cluster"], ["serving", "This member serves clients"], ["connected", "Connected members"], ["needed", "Majority"],
