@@ -342,7 +342,7 @@ class JournalStore(WiringCalls):
         if slot >= self.journal.writer.durable_lsn // self.journal.container_bytes:
             return "the end of the log"
         if self.journal.extent.waits(slot):
-            return "nothing: it leaves with a neighbour, for the log has as many holes as it may have"
+            return "nothing: it is released with a neighbor, as the log has the maximum of reclaimed ranges"
         return "the next flush, which releases it"
 
     def holder_kind(self, slot: int) -> str:

@@ -111,7 +111,7 @@ def test_what_waits_for_a_hole_is_told() -> None:
         come_to_rest(traffic.store)
     pins, slots = traffic.store.state.pins, traffic.store.journal.extent.slots
     told = {slot: traffic.store.held_by(slot) for slot in slots if not pins.is_needed(slot)}
-    waiting = [slot for slot, text in told.items() if "as many holes as it may have" in text]
+    waiting = [slot for slot, text in told.items() if "the maximum of reclaimed ranges" in text]
     assert len(waiting) > 5
     assert set(told) - set(waiting) <= {traffic.store.journal.extent.current_slot}
 

@@ -119,7 +119,7 @@ def _fill(found: Explanation, overview: StoreOverview, slot: int, listed: int) -
             pin = _transaction(overview, holder)
         elif isinstance(holder, PurgeHolds):
             kind = "purge"
-            told = "its messages are looked at, a few at a step, while a broker runs"
+            told = "a running broker processes its messages in steps"
             pin = Pin(kind, f"purge of queue {overview.name_of(holder.queue_id)}", {"what": told}, ())
         else:
             kind = "ends"
@@ -235,12 +235,12 @@ def _by_itself(found: Explanation, overview: StoreOverview, slot: int) -> list[s
         told.append(f"compaction is in progress: the log takes {took}, more than the {size_text(allowed)} it may take")
     if len(overview.reader.holes) >= most_holes(size):
         told.append(
-            f"the log has as many holes as it may have, {len(overview.reader.holes)}: stretches of containers that "
-            "stand beside one, or begin the log, are emptied, first those of which the least has to be copied"
+            f"the log has the maximum of {len(overview.reader.holes)} reclaimed ranges: only containers beside one, or "
+            "at the beginning of the log, are compacted, those with the fewest live bytes first"
         )
     elif mine >= WORTH_LEVEL:
-        told.append(f"but not on this container: nearly all of it is live, {size_text(cost)} would have to be copied")
+        told.append(f"this container is not compacted: {size_text(cost)} of it are live")
     else:
-        order = "it is the next" if not cheaper else f"{cheaper} others are cheaper, and go first"
-        told.append(f"of this container it then copies {size_text(cost)} to the end of the log; {order}")
+        order = "it is the next one" if not cheaper else f"{cheaper} others with fewer live bytes come first"
+        told.append(f"compaction copies {size_text(cost)} of this container to the end of the log; {order}")
     return told

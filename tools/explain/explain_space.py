@@ -51,8 +51,8 @@ def explain_space(path: str, progress: Progress, connect: str | None = None, cat
         ("transactions in doubt", of_transactions, "`cairnmq ctl transactions list`" if of_transactions else ""),
         ("dead records, padding and unused ends in the log", used - pins.live_bytes,
          "compaction keeps them below the live records and three containers"),
-        ("containers outside the log, and the mark", journal - used,
-         "kept to be used again; half of them go when the log needs few"),
+        ("containers outside the log, and the durability mark", journal - used,
+         "kept for reuse; half of them are removed when the log needs few"),
     ]  # fmt: skip
     if journal_of(path) != path:
         checkpoint = disk_usage(os.path.join(path, CHECKPOINT_NAME))
