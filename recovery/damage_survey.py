@@ -12,6 +12,7 @@ confirmed data is unknown, so every complete block counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
@@ -113,11 +114,8 @@ class Survey:
         name = self.file_name(first_lsn // self.mark.container_bytes)
         if not name:
             return b""
-        file = self.directory.open(name)
-        try:
+        with closing(self.directory.open(name)) as file:
             return file.read_at(first_lsn % self.mark.container_bytes, end_lsn - first_lsn)
-        finally:
-            file.close()
 
     # ---- reading --------------------------------------------------------------------------------------------------
 

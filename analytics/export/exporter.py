@@ -7,6 +7,7 @@ where an export was cut off, or how often it is done.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
@@ -107,16 +108,10 @@ def _export(source: str, target: str, asked: ExportRequest, progress: Progress) 
         )  # fmt: skip
         if asked.names_of is not None:
             names = {**names, **find_names(asked.names_of, found.uuid, asked.connect, asked.catalog)}
-        place = Target(target)
-        try:
+        with closing(Target(target)) as place:
             shape = _settled(place, found, asked)
-            sink = _sink(place, shape)
-            try:
+            with closing(_sink(place, shape)) as sink:
                 return _copy(found, sink, shape, shape.names(names), asked.commit_bytes, progress, place, check)
-            finally:
-                sink.close()
-        finally:
-            place.close()
 
 
 def _settled(place: Target, source: Source, asked: ExportRequest) -> Shape:

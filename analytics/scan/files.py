@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -294,11 +295,8 @@ def _archived(path: str, uuid: UUID | None) -> dict[int, KnownContainer]:
 
 
 def _raw_head(path: str) -> bytes:
-    file = RealFile(path, os.O_RDONLY)
-    try:
+    with closing(RealFile(path, os.O_RDONLY)) as file:
         return file.read_at(0, container.HEAD.size)
-    finally:
-        file.close()
 
 
 def _first_block(known: KnownContainer, log_id: int) -> BlockHead | None:

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 from ...base.disk.file_lock import lock_file
 from ...base.errors import StoreInUse
@@ -117,11 +118,8 @@ def _together(pieces: list[LogPiece], container_bytes: int) -> Iterator[list[Log
 
 def run(store: str, directory: str, archive: str | None, most_bytes: int) -> None:
     """Until standard input is closed."""
-    keeper = SidecarKeeper(store, directory, archive, most_bytes)
-    try:
+    with closing(SidecarKeeper(store, directory, archive, most_bytes)) as keeper:
         look_again_and_again(lambda: keeper.step(lambda: not is_asked_to_end()), "sidecars", lambda: keeper.wait_s)
-    finally:
-        keeper.close()
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right, insort
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -142,11 +142,8 @@ class Archive:
             name = archive_name(self._lsns[at], self._log_uuid)
             with suppress(BadContainer):
                 next_prev_lsn = container.decode_head(_head(self.directory, name), name).prev_lsn
-        file = self._journal.open(container.file_name(number))
-        try:
+        with closing(self._journal.open(container.file_name(number))) as file:
             return is_whole(file, slot, self.container_bytes, self._log_id, next_prev_lsn)
-        finally:
-            file.close()
 
     def _is_on_one_disk(self) -> bool:
         """Return whether files of the log can be hard-linked into the archive; tested with the mark."""
@@ -165,8 +162,7 @@ class Archive:
         self.directory.sync()
 
     def _copy(self, source: str, name: str) -> None:
-        file = self._journal.open(source)
-        try:
+        with closing(self._journal.open(source)) as file:
             copy = self.directory.create(name + _NEW)
             try:
                 for offset in range(0, self.container_bytes, _COPY_BYTES):
@@ -181,8 +177,6 @@ class Archive:
                 raise
             finally:
                 copy.close()
-        finally:
-            file.close()
 
     def _discard(self, name: str) -> None:
         try:
@@ -242,8 +236,5 @@ def _is_there(directory: Directory, name: str) -> bool:
 
 
 def _head(directory: Directory, name: str) -> bytes:
-    file = directory.open(name)
-    try:
+    with closing(directory.open(name)) as file:
         return file.read_at(0, SECTOR_BYTES)
-    finally:
-        file.close()

@@ -22,7 +22,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TypeVar
 from uuid import UUID
 
@@ -443,15 +443,12 @@ class ContainerPool:
     def _passes(self, name: str) -> bool:
         """Return whether zeros written to the complete file are read back past the page cache."""
         try:
-            file = self.directory.open(name, writable=True)
-            try:
+            with closing(self.directory.open(name, writable=True)) as file:
                 self.blank(file, 0)
                 file.sync()
                 file.forget()
                 sizes = range(0, self.container_bytes, len(_ZEROS))
                 return not any(any(file.read_at(offset, len(_ZEROS))) for offset in sizes)
-            finally:
-                file.close()
         except DiskError:
             return False
 

@@ -25,6 +25,7 @@ offset  size  field
 from __future__ import annotations
 
 import struct
+from contextlib import closing
 from typing import NamedTuple
 from uuid import UUID
 
@@ -85,11 +86,8 @@ def read(directory: Directory) -> Mark | None:
 
 def read_places(directory: Directory) -> list[Mark | None]:
     """Return the marks in both places; None for an invalid one."""
-    file = directory.open(NAME)
-    try:
+    with closing(directory.open(NAME)) as file:
         return [decode(file.read_at(place, SECTOR_BYTES), f"{directory.path}/{NAME}") for place in PLACES]
-    finally:
-        file.close()
 
 
 class MarkFile:

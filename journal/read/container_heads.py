@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 
 from ...base.disk.seam import SECTOR_BYTES, Directory, File
 from ...base.errors import DiskError, ForeignStore, NotAFile
@@ -62,12 +63,9 @@ class ContainerHeads:
         place = f"{self.directory.path}/{name}"
         said = len(self.remarks)
         try:
-            file = self.directory.open(name)
-            try:
+            with closing(self.directory.open(name)) as file:
                 size = file.size_bytes()
                 head = self._head_of(file, number, place)
-            finally:
-                file.close()
         except BadContainer as error:
             if size == self.container_bytes:
                 self.free.append(number)

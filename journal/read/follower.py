@@ -9,6 +9,7 @@ there: the requested data is lost.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 from ...base.disk.seam import Directory
 from ...base.errors import JournalError
@@ -69,11 +70,8 @@ class Follower:
         head = self._heads.by_slot.get(lsn // self._container_bytes)
         if head is None:
             raise HistoryGone(f"LSN {lsn}", "no container holds it any more", _REMEDY)
-        file = self._directory.open(container.file_name(head.number))
-        try:
+        with closing(self._directory.open(container.file_name(head.number))) as file:
             return read_record(file, lsn, self._container_bytes, self._heads.log_id)
-        finally:
-            file.close()
 
     def _block(self) -> Block:
         """The next one, which is durable."""

@@ -15,6 +15,7 @@ nothing of what is found: the next opening copies the same bytes again, and they
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 
 from ...base.disk.seam import SECTOR_BYTES, Directory
 from ...base.errors import DiskError
@@ -44,16 +45,13 @@ def forget_unproven(directory: Directory) -> LogReader:
 
 
 def _forget(directory: Directory, name: str) -> None:
-    file = directory.open(name)
-    try:
+    with closing(directory.open(name)) as file:
         try:
             file.sync()
         except DiskError:  # perhaps of long ago: what could not be written passes for clean now, and is dropped
             file.forget()
             file.sync()
         file.forget()
-    finally:
-        file.close()
 
 
 def copy_slots(reader: LogReader, pool: ContainerPool, incarnation: int, ends: Mapping[int, int]) -> None:
@@ -66,8 +64,7 @@ def copy_slots(reader: LogReader, pool: ContainerPool, incarnation: int, ends: M
         old = reader.heads.by_slot[slot]
         head = old._replace(number=pool.fresh(), incarnation=incarnation)
         data = _blocks(reader, slot, end_lsn)
-        target = directory.open(container.file_name(head.number), writable=True)
-        try:
+        with closing(directory.open(container.file_name(head.number), writable=True)) as target:
             target.write_at(0, bytes(SECTOR_BYTES))  # it counts as free until it is complete
             target.sync()
             target.write_at(DATA_OFFSET, data)
@@ -75,8 +72,6 @@ def copy_slots(reader: LogReader, pool: ContainerPool, incarnation: int, ends: M
             target.sync()
             target.write_at(0, container.encode_head(head))
             target.sync()
-        finally:
-            target.close()
         reader.heads.by_slot[slot] = head
         pool.replace(slot, head.number)
         pool.retire(old.number)
@@ -92,17 +87,11 @@ def superseded(reader: LogReader) -> list[int]:
 
 def _is_superseded(reader: LogReader, number: int) -> bool:
     try:
-        older = reader.directory.open(container.file_name(number))
-        try:
+        with closing(reader.directory.open(container.file_name(number))) as older:
             slot = container.read_head(older, older.name).slot
-            newer = reader.directory.open(container.file_name(reader.heads.by_slot[slot].number))
-            try:
+            with closing(reader.directory.open(container.file_name(reader.heads.by_slot[slot].number))) as newer:
                 held = newer.read_at(DATA_OFFSET, reader.container_bytes).rstrip(b"\0")
-            finally:
-                newer.close()
             return older.read_at(DATA_OFFSET, len(held)) == held
-        finally:
-            older.close()
     except (BadContainer, DiskError):
         return False
 
@@ -111,11 +100,8 @@ def _blocks(reader: LogReader, slot: int, end_lsn: int) -> memoryview:
     """The blocks of *slot* up to *end_lsn*, just as they were when the log was read."""
     number, lsn = reader.heads.by_slot[slot].number, slot * reader.container_bytes + DATA_OFFSET
     name = container.file_name(number)
-    file = reader.directory.open(name)
-    try:
+    with closing(reader.directory.open(name)) as file:
         data = memoryview(file.read_at(DATA_OFFSET, max(0, end_lsn - lsn)))
-    finally:
-        file.close()
     rest = data
     try:
         while rest:

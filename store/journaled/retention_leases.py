@@ -17,7 +17,7 @@ import json
 import logging
 import os
 import re
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from ...base.disk.real import RealDirectory, disk_error
@@ -52,12 +52,9 @@ def write_bookmark(store: str, bookmark: Bookmark) -> None:
     temporary = f"{name}.{os.getpid()}.new"
     with suppress(DiskError):
         directory.unlink(temporary)
-    file = directory.create(temporary)
-    try:
+    with closing(directory.create(temporary)) as file:
         file.write_at(0, json.dumps({"lsn": bookmark.lsn, "most_bytes": bookmark.most_bytes}).encode() + b"\n")
         file.sync()
-    finally:
-        file.close()
     directory.rename(temporary, name)
     directory.sync()
 

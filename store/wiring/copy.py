@@ -47,11 +47,8 @@ def copy_rows(source: Wiring, target: str, store_uuid: UUID) -> None:
     """
     owner = source.owner()
     _check_uuid(source.place, None if owner is None else str(owner), store_uuid)
-    wiring = Wiring.open(target)
-    try:
+    with closing(Wiring.open(target)) as wiring:
         wiring.restore(store_uuid, source.rows(), formatted=True)
-    finally:
-        wiring.close()
     sync_file(target)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import closing
 
 from ...base.disk.real import RealDirectory, disk_error
 from ...base.errors import ForeignStore, UnusableConnect
@@ -79,11 +80,8 @@ def tell_place(store: str, address: DatabaseAddress, more: Mapping[str, str] | N
     directory = RealDirectory(store)
     if _NEW in directory.names():
         directory.unlink(_NEW)
-    file = directory.create(_NEW)
-    try:
+    with closing(directory.create(_NEW)) as file:
         file.write_at(0, json.dumps(told).encode() + b"\n")
         file.sync()
-    finally:
-        file.close()
     directory.rename(_NEW, FILE_NAME)
     directory.sync()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from urllib.parse import quote
 
 from sqlalchemy import create_engine
@@ -18,11 +18,8 @@ from .wiring import Wiring
 @contextmanager
 def server_wiring(address: DatabaseAddress) -> Iterator[Wiring]:
     """The wiring on a server, closed at the end of the context. Raises `UnusableConnect`, and the errors of SQL."""
-    wiring = Wiring.connect(address, alone=False)
-    try:
+    with closing(Wiring.connect(address, alone=False)) as wiring:
         yield wiring
-    finally:
-        wiring.close()
 
 
 @contextmanager
@@ -34,8 +31,5 @@ def file_wiring(path: str, mode: str = "ro") -> Iterator[Wiring]:
     if not os.path.isfile(path):
         raise not_a_file(path)
     url = URL.create("sqlite", database=f"file:{quote(path)}", query={"mode": mode, "uri": "true"})
-    wiring = Wiring(Database(create_engine(url), path))
-    try:
+    with closing(Wiring(Database(create_engine(url), path))) as wiring:
         yield wiring
-    finally:
-        wiring.close()

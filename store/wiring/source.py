@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from uuid import UUID
 
 from ...base.errors import ForeignStore
@@ -43,10 +44,7 @@ class WiringSource:
         else:
             with server_wiring(self._address) as server:
                 copy_rows(server, target, uuid)
-        made = Wiring.open(target)
-        try:
+        with closing(Wiring.open(target)) as made:
             if before.keys() - made.queue_names().keys():
                 made.note_going(before)
-        finally:
-            made.close()
         sync_file(target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 
 from crc32c import crc32c
 
@@ -13,15 +14,12 @@ _PIECE_BYTES = 1 << 20
 
 def checksum(directory: Directory, name: str, tell: Callable[[int], None]) -> tuple[int, str]:
     """Size and CRC32C of a file; *tell* gets the bytes of each piece."""
-    file = directory.open(name)
-    try:
+    with closing(directory.open(name)) as file:
         size, crc = file.size_bytes(), 0
         for offset in range(0, size, _PIECE_BYTES):
             piece = file.read_at(offset, min(_PIECE_BYTES, size - offset))
             crc = crc32c(piece, crc)
             tell(len(piece))
-    finally:
-        file.close()
     return size, f"{crc:08x}"
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -77,12 +78,9 @@ class _Stored(Manifest, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 def write(directory: RealDirectory, manifest: Manifest) -> None:
     """Write and sync it."""
-    file = directory.create(MANIFEST_NAME)
-    try:
+    with closing(directory.create(MANIFEST_NAME)) as file:
         file.write_at(0, manifest.encode())
         file.sync()
-    finally:
-        file.close()
 
 
 def read(directory: RealDirectory) -> Manifest:
@@ -91,11 +89,8 @@ def read(directory: RealDirectory) -> Manifest:
     if MANIFEST_NAME not in directory.names():
         reason = f"not a backup: {MANIFEST_NAME} is missing"
         raise MissingStore(directory.path, reason, "name what `cairnmq backup` made")
-    file = directory.open(MANIFEST_NAME)
-    try:
+    with closing(directory.open(MANIFEST_NAME)) as file:
         data = file.read_at(0, min(file.size_bytes(), _MAX_BYTES))
-    finally:
-        file.close()
     try:
         version = decode_json(data, JsonFormat).format
         if version != FORMAT:

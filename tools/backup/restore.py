@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import NamedTuple
 from uuid import UUID
 
@@ -102,12 +102,9 @@ def _refuse_target(target: str) -> None:
 
 
 def _refuse_catalog(address: DatabaseAddress) -> None:
-    wiring = Wiring.connect(address)
-    try:
+    with closing(Wiring.connect(address)) as wiring:
         if wiring.is_identified():
             raise ForeignStore(wiring.place, "a store's wiring already exists there", "name another --catalog")
-    finally:
-        wiring.close()
 
 
 def _move_wiring(place: StoreDirectory, uuid: UUID, address: DatabaseAddress) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -80,9 +80,6 @@ def record_at(reader: LogReader, lsn: int) -> FoundRecord | None:
 def _read_at(reader: LogReader, lsn: int, read: Callable[[File, int, int, int], T]) -> T | None:
     with suppress(CairnError, KeyError):
         slot = lsn // reader.container_bytes
-        file = reader.directory.open(container.file_name(reader.heads.by_slot[slot].number))
-        try:
+        with closing(reader.directory.open(container.file_name(reader.heads.by_slot[slot].number))) as file:
             return read(file, lsn, reader.container_bytes, reader.log_id)
-        finally:
-            file.close()
     return None

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -121,16 +122,13 @@ def find(history: History, matches: Callable[[Properties], bool], needle: bytes,
 
 def sent_as(history: History, life: MessageLifetime) -> tuple[Properties, int]:
     """Return the sender's properties of a message, if a record of it can be read, and the record's length in bytes."""
-    records = RecordReader(history)
-    try:
+    with closing(RecordReader(history)) as records:
         for message_id in life.message_ids:
             try:
                 content = records.payload(message_id)
             except CairnError:
                 continue
             return properties_of(content), len(content)
-    finally:
-        records.close()
     return Properties("", "", {}), 0
 
 
@@ -329,8 +327,7 @@ def _copies(history: History, life: MessageLifetime) -> dict[tuple[int, int], tu
     ids = set(life.message_ids)
     txns = {event.txn_id for event in life.events if event.txn_id}
     found: dict[tuple[int, int], tuple[int, int]] = {}
-    records = RecordReader(history)
-    try:
+    with closing(RecordReader(history)) as records:
         for txn_id in txns:
             taken: list[int] = []
             put: dict[int, tuple[int, int]] = {}
@@ -343,8 +340,6 @@ def _copies(history: History, life: MessageLifetime) -> dict[tuple[int, int], tu
                 for new, where in put.items():
                     if old != new and (old in ids or new in ids) and _same(records, old, new):
                         found[old, new] = where
-    finally:
-        records.close()
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import NamedTuple
 from uuid import UUID
 
@@ -89,11 +90,8 @@ def read_container(path: str, container_bytes: int | None) -> LooseContainer | N
 
     *container_bytes* is for a head that can't be read; without it the file's size must do.
     """
-    file = RealFile(path, os.O_RDONLY)
-    try:
+    with closing(RealFile(path, os.O_RDONLY)) as file:
         return read_container_file(file, path, container_bytes)
-    finally:
-        file.close()
 
 
 def read_container_file(file: File, path: str, container_bytes: int | None) -> LooseContainer | None:
@@ -116,9 +114,6 @@ def read_container_file(file: File, path: str, container_bytes: int | None) -> L
 
 def container_bytes_of(path: str) -> int | None:
     """Return the container size in the head of *path*; None if it is unreadable."""
-    file = RealFile(path, os.O_RDONLY)
-    try:
+    with closing(RealFile(path, os.O_RDONLY)) as file:
         sector, why = try_head(file, path)
-    finally:
-        file.close()
     return None if why else container.decode_head(sector, path).container_bytes

@@ -14,6 +14,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -170,11 +171,8 @@ def unavailable_reason(kind: str, *, cached: bool = False) -> str:
 
 @kernel.in_private_mounts
 def _try_out(kind: str, cached: bool) -> str:
-    system = FileSystem(kind, CachedDisk(KINDS[kind].size_bytes) if cached else None)
-    try:
+    with closing(FileSystem(kind, CachedDisk(KINDS[kind].size_bytes) if cached else None)) as system:
         system.mount()
         system.cut(Random(1))
         system.power_on()
-    finally:
-        system.close()
     return ""

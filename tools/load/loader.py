@@ -20,6 +20,7 @@ import shutil
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import IO, NamedTuple
 from uuid import UUID, uuid4
@@ -275,8 +276,5 @@ class _Writing:
 
 
 def _make_wiring(building: str, uuid: UUID, rows: Rows) -> None:
-    wiring = Wiring.open(os.path.join(building, WIRING_NAME))
-    try:
+    with closing(Wiring.open(os.path.join(building, WIRING_NAME))) as wiring:
         wiring.restore(uuid, rows, formatted=True)
-    finally:
-        wiring.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import time
+from contextlib import closing
 from typing import Any
 
 from ...amqp.client.links import Receiver
@@ -29,8 +30,7 @@ def set_up(where: BrokerLogin, options: Options, command: str) -> str:
     queues = dict.fromkeys(options.queue_names(), True) | dict.fromkeys(options.control_names(), False)
     for name, is_for_data in queues.items() if command else ():
         _run(command, name, options if is_for_data else Options())
-    wire = Wire(where, f"{options.base_name}-setup")
-    try:
+    with closing(Wire(where, f"{options.base_name}-setup")) as wire:
         if wire.properties.get("product") == OURS and not command:
             _by_management(wire, options, queues)
             return "by management"
@@ -40,8 +40,6 @@ def set_up(where: BrokerLogin, options: Options, command: str) -> str:
         _empty(wire, loop, {options.addresses.queue.format(name=name): durability if is_for_data else 0
                             for name, is_for_data in queues.items()})  # fmt: skip
         return "by command" if command else "on first use"
-    finally:
-        wire.close()
 
 
 def _run(command: str, name: str, options: Options) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import closing
 from uuid import uuid4
 
 from ...base.clock import Clock
@@ -106,8 +107,5 @@ def build(examined: DamagedStore, building: str, clock: Clock, progress: Progres
 def make_wiring(building: str, rows: Rows) -> None:
     """Make the wiring of a new store in the directory *building*, which is created with its journal directory."""
     RealDirectory(os.path.join(building, JOURNAL_NAME), create=True)
-    wiring = Wiring.open(os.path.join(building, WIRING_NAME))
-    try:
+    with closing(Wiring.open(os.path.join(building, WIRING_NAME))) as wiring:
         wiring.restore(uuid4(), rows, formatted=False)
-    finally:
-        wiring.close()
