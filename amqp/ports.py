@@ -258,6 +258,12 @@ class TerminalEnd(Protocol):
     def forward(self, messages: Sequence[Forward]) -> None:
         """Send messages to the client."""
 
+    def when_sent(self, done: Callable[[], None]) -> None:
+        """Post *done* to the core when the connection has taken over all messages that were forwarded before.
+
+        One request at a time; *done* is not posted if the link is closed before.
+        """
+
     def forward_in(self, txn_id: bytes, messages: Sequence[Forward]) -> None:
         """Send messages to the client, which are acquired in that transaction."""
 

@@ -32,9 +32,10 @@ class Link:
     __slots__ = (
         "acquiring", "awaiting_peer_settle", "beyond", "capped", "channel", "closed", "coordinator",
         "deferred_credit", "drain_due", "error", "excess_messages", "given_back", "grown_bytes", "handle",
-        "has_source", "inbox", "is_locally_initiated", "is_paused", "name", "outbox", "outcomes", "partials", "pn",
-        "presettled", "priority", "provisional", "resuming", "revoked_credit", "routed", "runs", "sender", "sending",
-        "sent", "session", "settles_second", "spent", "state", "told_limit", "touched", "transaction", "unsettled",
+        "has_source", "inbox", "is_locally_initiated", "is_paused", "name", "on_sent", "outbox", "outcomes",
+        "partials", "pn", "presettled", "priority", "provisional", "resuming", "revoked_credit", "routed", "runs",
+        "sender", "sending", "sent", "session", "settles_second", "spent", "state", "told_limit", "touched",
+        "transaction", "unsettled",
     )  # fmt: skip
 
     def __init__(
@@ -97,6 +98,8 @@ class Link:
         """The long message on its way out."""
         self.sent = 0
         """Deliveries begun."""
+        self.on_sent: tuple[int, Callable[[], None]] | None = None
+        """An action that is posted to the core when `sent` reaches that number."""
         self.handle: int | None = None
         """The handle of this side, once its attach is written; recorded for links on which it sends."""
         self.is_locally_initiated = False

@@ -33,9 +33,9 @@ class Browser(ReceivingDriver):
         self._queue = queue
         self._seen = 0
         """The position up to which pages were turned."""
-        self._ahead: deque[Entry] = deque()
+        self._page: deque[Entry] = deque()
         self._reading = False
-        self._draining = self._is_turning = False
+        self._draining = self._is_turning = self._is_full = False
         queue.browsers.append(self)
 
     def request(self, limit: int, drain: bool) -> None:
@@ -45,16 +45,34 @@ class Browser(ReceivingDriver):
 
     def look(self) -> None:
         """Something may be new."""
+        if self._is_full:
+            return
         messages: list[Forward] = []
-        while len(messages) < self.room() and (self._ahead or self._turn_page()):
-            entry = self._ahead.popleft()
+        size_bytes = 0
+        room, most_bytes = self.room(), self._sent_ahead.room_bytes
+        while len(messages) < room and size_bytes < most_bytes and (self._page or self._turn_page()):
+            entry = self._page.popleft()
             if not entry.is_dequeued:
                 messages.append(self._copy_of(entry))
+                size_bytes += entry.held_bytes
         if messages:
-            self._forward(messages)
+            self._forward(messages, size_bytes)
+            if self._is_full:
+                return
         if self._draining and not self._reading:
             self._draining = False
             self.terminal.drained(self._spend(self._limit))
+
+    def _forward(self, messages: list[Forward], size_bytes: int) -> None:
+        """Send copies of messages that hold *size_bytes*; after too many, look again when they were sent."""
+        self._forwarded += len(messages)
+        self.terminal.forward(messages)
+        self._is_full = not self._sent_ahead.add(size_bytes, self._look_on)
+
+    def _look_on(self) -> None:
+        """Look again, as there is room to send more."""
+        self._is_full = False
+        self.look()
 
     def _copy_of(self, entry: Entry) -> Forward:
         """Return a copy of a message, which may be dequeued while the copy is sent."""
@@ -70,12 +88,12 @@ class Browser(ReceivingDriver):
         background = self._core.background
         turn_page(background, self._queue.contents, self._seen, PAGE_MESSAGES, self._user, self._turned)
         self._is_turning = False
-        return bool(self._ahead)
+        return bool(self._page)
 
     def _turned(self, entries: list[Entry]) -> None:
         """Take the next page of messages in memory; read a page if it is empty."""
         self._reading = False
-        self._ahead.extend(entries)
+        self._page.extend(entries)
         if entries:
             self._seen = entries[-1].position
         else:
@@ -92,7 +110,7 @@ class Browser(ReceivingDriver):
     def _read(self, page: Page, contents: list[Loaded]) -> None:
         self._reading = False
         entries, done = self._queue.contents.reader.entries_of(page, contents)
-        self._ahead.extend(entries)
+        self._page.extend(entries)
         self._seen = page.first + done - 1
         if self in self._queue.browsers:
             self.look()
@@ -112,5 +130,6 @@ class Browser(ReceivingDriver):
             self.terminal.settle_in(settle, lambda: None)
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        self._sent_ahead.close()
         if self in self._queue.browsers:
             self._queue.browsers.remove(self)

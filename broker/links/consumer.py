@@ -14,6 +14,8 @@ from ...base.errors import CairnError
 from ...store.contract.dequeue_reason import Why
 from ..kernel.context import CoreContext
 from ..kernel.idle_driver import IdleDriver
+from ..kernel.memory_budget import ENTRY_BYTES
+from ..kernel.sent_ahead import SentAhead
 from ..messages.death_history import REJECTION, TOO_OFTEN
 from ..messages.entry import Entry
 from ..queues.queue import Queue
@@ -43,6 +45,7 @@ class ReceivingDriver(IdleDriver):
         self._core = core
         self._limit = 0
         self._forwarded = 0
+        self._sent_ahead = SentAhead(core.memory, terminal)
 
     def room(self) -> int:
         return self._limit - self._forwarded
@@ -56,10 +59,6 @@ class ReceivingDriver(IdleDriver):
         spent = max(0, limit - self._forwarded)
         self._forwarded += spent
         return spent
-
-    def _forward(self, messages: list[Forward]) -> None:
-        self._forwarded += len(messages)
-        self.terminal.forward(messages)
 
 
 class Consumer(ReceivingDriver):
@@ -77,6 +76,8 @@ class Consumer(ReceivingDriver):
         """A state of `consumer_states`."""
         self.unsettled: dict[Entry, None] = {}
         """Deliveries that the client has not settled (router guide C34)."""
+        self._average_bytes = 1
+        """The average memory of the messages of the last batch that was sent settled."""
         self._timed: Entry | None = None
         """The delivery that is measured: one at a time."""
         self._timed_from_s = 0.0
@@ -175,22 +176,28 @@ class Consumer(ReceivingDriver):
         if self.acquires is not None and self.acquires.failure is not None:
             return 0
         room = self._limit - self._forwarded
-        return min(room, TAKE_AT_ONCE) if self._presettled else room
+        if self._presettled:
+            return min(room, TAKE_AT_ONCE, self._sent_ahead.room_bytes // self._average_bytes + 1)
+        return room
 
     def _take_for_good(self, entries: list[Entry]) -> None:
         """Dequeue *entries* durably before they are sent: at most once."""
         self._handle(ConsumerEvent.RECORD)
         long: list[int] = []
-        pieces = 0
+        pieces = held_bytes = 0
+        most_bytes = self._sent_ahead.room_bytes
         for number, entry in enumerate(entries):
+            held_bytes += entry.held_bytes
             if entry.content is None:  # its records may be reclaimed before it is sent
                 pieces += self._core.store.piece_count(entry.message_id)
-                if long and pieces > TAKE_AT_ONCE:
-                    for other in entries[number:]:
-                        self._queue.contents.give_back(other)
-                    del entries[number:]
-                    break
+            if number and (held_bytes > most_bytes or pieces > TAKE_AT_ONCE):
+                for other in entries[number:]:
+                    self._queue.contents.give_back(other)
+                del entries[number:]
+                break
+            if entry.content is None:
                 long.append(entry.message_id)
+        self._average_bytes = max(1, held_bytes // (number + 1))
         self._forwarded += len(entries)
         self.unsettled.update(dict.fromkeys(entries))
         self._note(entries)
@@ -234,10 +241,14 @@ class Consumer(ReceivingDriver):
 
     def _taken(self, messages: list[Forward]) -> None:
         self.terminal.forward(messages)
-        self._recorded()
+        size_bytes = sum([
+            len(content) + ENTRY_BYTES if type(content) is bytes else entry.held_bytes for entry, content in messages
+        ])  # fmt: skip
+        if self._sent_ahead.add(size_bytes, self._recorded):
+            self._recorded()
 
     def _recorded(self) -> None:
-        """Handle that dispatched messages have been recorded, perhaps while the queue is still being dispatched."""
+        """Handle that recorded messages were sent ahead, perhaps while the queue is still being dispatched."""
         if self._state is RECORDING_DRAIN:  # not now: each batch would be taken within the previous one
             self._core.post(self._handle, ConsumerEvent.RECORDED)
         else:
@@ -335,6 +346,7 @@ class Consumer(ReceivingDriver):
         self._links.returns.bury(self._queue, entry, reason, buried)
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        self._sent_ahead.close()
         self._handle(ConsumerEvent.CLOSE)
         self._leave()
         if self.acquires is not None:

@@ -4,7 +4,7 @@
 |---|---|
 | `flowing` | messages are dispatched as far as the credit goes |
 | `draining` | the client waits for the available messages, and then for the rest of its credit |
-| `recording` | dispatched messages are being recorded before they are sent; no others are dispatched meanwhile |
+| `recording` | dispatched messages are being recorded, or wait to be sent; no others are dispatched meanwhile |
 | `recording_drain` | as `recording`, and the client drains |
 | `refused` | the link is being closed with an error; nothing is dispatched |
 | `closed` | the link is closed; messages that are being recorded are requeued |

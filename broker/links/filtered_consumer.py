@@ -256,30 +256,39 @@ class FilteredBrowser(Browser):
         self._posted = self._is_refused = False
 
     def look(self) -> None:
-        if self._posted or self._is_refused or self._judge.reading or self not in self._queue.browsers:
+        if self._posted or self._is_refused or self._is_full or self._judge.reading or self not in self._queue.browsers:
             return
+        if self._send_portion() and self._draining and not self._reading and not self._judge.reading:
+            self._draining = False
+            self.terminal.drained(self._spend(self._limit))
+
+    def _send_portion(self) -> bool:
+        """Send copies that the selector matches; return whether nothing else is to be judged or sent now."""
         background = self._core.background
         messages: list[Forward] = []
         left = JUDGE_AT_ONCE if background.has_time() else 0
-        while left and len(messages) < self.room() and (self._ahead or self._turn_page()):
-            if not self._judge.ready(self._ahead[0]):
-                self._judge.prepare(list(self._ahead))
+        size_bytes = 0
+        room, most_bytes = self.room(), self._sent_ahead.room_bytes
+        while left and len(messages) < room and size_bytes < most_bytes and (self._page or self._turn_page()):
+            if not self._judge.ready(self._page[0]):
+                self._judge.prepare(list(self._page))
                 break
-            entry = self._ahead.popleft()
+            entry = self._page.popleft()
             wanted = self._wants(entry)
             if self._is_refused:
                 break
             left = left - 1 if background.has_time() else 0
             if wanted and not entry.is_dequeued:
                 messages.append(self._copy_of(entry))
+                size_bytes += entry.held_bytes
         if messages:
-            self._forward(messages)
+            self._forward(messages, size_bytes)
+            if self._is_full:
+                return False
         if not left:
             self._posted = True
-            background.put_off(self._look_on, self._user)
-        elif self._draining and not self._reading and not self._judge.reading:
-            self._draining = False
-            self.terminal.drained(self._spend(self._limit))
+            background.put_off(self._look_later, self._user)
+        return bool(left)
 
     def _wants(self, entry: Entry) -> bool:
         """Return whether the selector matches *entry*; close the link if it exceeds its budget."""
@@ -290,6 +299,6 @@ class FilteredBrowser(Browser):
             refuse(self.terminal, self._queue.name, entry, error)
             return False
 
-    def _look_on(self) -> None:
+    def _look_later(self) -> None:
         self._posted = False
         self.look()

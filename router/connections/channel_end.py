@@ -106,6 +106,9 @@ class ChannelEnd:
     def forward(self, messages: Sequence[Forward]) -> None:
         self._host.note(self._do_forward, messages)
 
+    def when_sent(self, done: Callable[[], None]) -> None:
+        self._host.note(self._do_when_sent, done)
+
     def forward_in(self, txn_id: bytes, messages: Sequence[Forward]) -> None:
         told = [(tag, transaction_state.acquired(txn_id, content)) for tag, content in messages]
         self._host.note(self._do_forward, told)
@@ -234,6 +237,11 @@ class ChannelEnd:
             self._engine.outgoing.blocked.setdefault(link)
         else:
             host.pump(link)
+
+    def _do_when_sent(self, done: Callable[[], None]) -> None:
+        link = self._link
+        link.on_sent = link.sent + len(link.outbox) + (link.sending is not None), done
+        self._host.pump(link)
 
     def _do_recall(self, tags: Collection[Any], done: Callable[[], None]) -> None:
         link, host = self._link, self._host

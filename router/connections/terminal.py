@@ -531,6 +531,9 @@ class Terminal:
             log.error("%s: link %s: %s", self.name, link.name, error, extra=about)
             self.engine.outgoing.abort(link)
             self.endpoints.close_link(link, "amqp:internal-error", str(error))
+        if link.on_sent is not None and link.sent >= link.on_sent[0]:
+            self.core.post(link.on_sent[1])
+            link.on_sent = None
 
 
 def _controls(link: Link) -> bool:

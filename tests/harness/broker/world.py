@@ -97,6 +97,10 @@ class FakeTerminal:
         self.told: dict[Delivery, Answer] = {}
         self.held = False
         self.wakes = 0
+        self.reads = True
+        """False for a client that does not read: its messages remain unsent."""
+        self.unsent: list[Callable[[], None]] = []
+        """Actions that wait for messages to be sent."""
 
     def opened(self, driver: DriverEnd, address: str | None, credit: int, **answer: Any) -> None:
         self.driver = driver
@@ -143,6 +147,12 @@ class FakeTerminal:
 
     def forward(self, messages: Sequence[Forward]) -> None:
         self.forwarded += messages
+
+    def when_sent(self, done: Callable[[], None]) -> None:
+        if self.reads:
+            done()
+        else:
+            self.unsent.append(done)
 
     def forward_in(self, txn_id: bytes, messages: Sequence[Forward]) -> None:
         self.forwarded += messages

@@ -173,6 +173,27 @@ def fan_out_ahead(at: Address, proceed: Proceed) -> None:
         hold_out(proceed)
 
 
+def send_to_unread(at: Address, proceed: Proceed) -> None:
+    """Send messages of 60 kB to receivers that have much credit and do not read: one settled, one that browses."""
+    content = message("x" * 60_000, durable=True)
+    copies = performative(0x28, string("evil.unread"), *[NULL] * 5, symbol("copy"))
+    reader = at.log_in("evil")
+    with heard(at.log_in("evil")) as wire:
+        settled = performative(ATTACH, string("r"), uint(0), TRUE, SETTLED, NULL, source("evil.unread"), target("me"))
+        browsing = performative(ATTACH, string("b"), uint(1), TRUE, NULL, NULL, copies, target("me"))
+        reader.say(settled, browsing, flow(0, 1 << 20), flow(1, 1 << 20))
+        wire.sock.settimeout(1.0)
+        number = 0
+        with suppress(TimeoutError):
+            while proceed():
+                handle, place = divmod(number, CREDIT)
+                if not place:
+                    wire.say(attach(f"send {handle}", handle, "evil.unread", sends=True))
+                wire.say(transfer(number, content, handle=handle))
+                number += 1
+        hold_out(proceed)
+
+
 CASES = (
     Case("messages for 1,000 queues", fan_out, access=TOPICS, finding="W2"),
     Case("messages ahead for 1,000 queues", fan_out_ahead, access=TOPICS, finding="W2"),
@@ -185,6 +206,7 @@ CASES = (
         access=QUOTA,
         finding="W10",
     ),
+    Case("messages to receivers that do not read", send_to_unread, options=("--memory-limit", "16M"), finding="W10"),
     Case("10,000 queues", make_queues, finding="W10"),
     Case("messages on 40 connections", send_from_many, finding="W10"),
     Case(
