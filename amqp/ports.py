@@ -243,11 +243,15 @@ class TerminalEnd(Protocol):
     def tell(self, answers: Sequence[Answer], credit: int) -> None:
         """Settle posted messages with the outcomes of their receivers."""
 
-    def hold(self) -> None:
-        """Stop reading this client's link until `go_on`: the session's window makes the client wait."""
+    def hold(self, *, for_routing: bool = False) -> None:
+        """Stop reading this client's link until `go_on`: the session's window makes the client wait.
 
-    def go_on(self) -> None:
-        """Resume reading the client's link."""
+        The links of a connection that may send in transactions are read on, as a discharge must not overtake messages.
+        *for_routing*: messages wait to be routed, which needs nothing from the client; such a connection is not read.
+        """
+
+    def go_on(self, *, for_routing: bool = False) -> None:
+        """Resume reading the client's link, which was held for the same reason."""
 
     def more(self) -> None:
         """Send the next part of a message that was forwarded while it arrived: more content, its end, or its abort."""

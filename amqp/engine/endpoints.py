@@ -62,7 +62,9 @@ class Endpoints:
     ) -> None:
         self.links: dict[Pointer, Link] = {}
         self.holding: dict[Link, None] = {}
-        """Links that are held: their input stays in proton."""
+        """Links that are held: their input stays in proton, or the connection is not read."""
+        self.routing: dict[Link, None] = {}
+        """Those of them whose messages wait to be routed, and for which the connection is not read."""
         self.events: list[Event] = []
         """The rare events in order; the terminal empties it."""
         self.resumes: Callable[[str], bool] = _nobody
@@ -300,6 +302,7 @@ class Endpoints:
         """Remove an ended link from the connection, its session, and the senders."""
         if self.links.pop(link.pn, None) is not None:
             self.holding.pop(link, None)
+            self.routing.pop(link, None)
             if link.sender:
                 self._outgoing.drop_link(link)
             if link.session in self._own_sessions:

@@ -119,7 +119,7 @@ class RoutedMessages:
             self._is_put_off = True
             if not (self._enqueuer.is_closed or self._holds_link):
                 self._holds_link = True
-                self._terminal.hold()
+                self._terminal.hold(for_routing=True)
             self._core.background.put_off(self._continue, self._user)
 
     def _continue(self) -> None:
@@ -131,7 +131,7 @@ class RoutedMessages:
                 self._leave()
             elif self._holds_link:
                 self._holds_link = False
-                self._terminal.go_on()
+                self._terminal.go_on(for_routing=True)
 
     def _route_held(self) -> None:
         """Route messages that are held, as long as there is time, and put the others off."""

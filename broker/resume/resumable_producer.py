@@ -160,7 +160,7 @@ class ResumableProducer(Producer):
     def _hold(self, transaction: ClientTransaction | None, arrivals: Sequence[Arrival]) -> None:
         """Have *arrivals* wait for a later step."""
         if not self._held:
-            self.terminal.hold()
+            self.terminal.hold(for_routing=True)
             self._core.background.put_off(self._receive_held, self._user)
         self._held.extend([(transaction, arrival) for arrival in arrivals])
         if transaction is not None:
@@ -175,7 +175,7 @@ class ResumableProducer(Producer):
         if self._held:
             self._core.background.put_off(self._receive_held, self._user)
         else:
-            self.terminal.go_on()
+            self.terminal.go_on(for_routing=True)
 
     def _receive_held_one(self, transaction: ClientTransaction | None, arrival: Arrival) -> None:
         if transaction is None:

@@ -91,11 +91,11 @@ class ChannelEnd:
     def tell(self, answers: Sequence[Answer], credit: int) -> None:
         self._host.note(settlement.tell, self._link, answers, credit)
 
-    def hold(self) -> None:
-        self._host.note(self._do_hold)
+    def hold(self, *, for_routing: bool = False) -> None:
+        self._host.note(self._do_hold, for_routing)
 
-    def go_on(self) -> None:
-        self._host.note(self._do_go_on)
+    def go_on(self, *, for_routing: bool = False) -> None:
+        self._host.note(self._do_go_on, for_routing)
 
     def more(self) -> None:
         self._host.note(self._host.pump, self._link)
@@ -212,15 +212,21 @@ class ChannelEnd:
         transaction_state.settle(self._link, deliveries)
         self._host.core.post(done)
 
-    def _do_go_on(self) -> None:
+    def _do_go_on(self, for_routing: bool) -> None:
         self._holds -= 1
+        if for_routing:
+            self._engine.go_on_reading(self._link)
         if not self._holds:
             self._engine.go_on(self._link)
 
-    def _do_hold(self) -> None:
+    def _do_hold(self, for_routing: bool) -> None:
         self._holds += 1
-        if not (self._link.closed or self._engine.transactional):  # a discharge must not overtake held messages
+        if self._link.closed:
+            return
+        if not self._engine.transactional:
             self._engine.hold(self._link)
+        elif for_routing:
+            self._engine.hold_connection(self._link)
 
     def _do_drained(self, spent: int) -> None:
         if self._engine.outgoing.drained(self._link, spent):

@@ -194,11 +194,11 @@ class Terminal:
         return Turn(engine.controls_left, engine.is_behind and not self.closed, self._brought, False)
 
     def is_full(self) -> bool:
-        """Return whether held links keep too many bytes to read more. Called after each read."""
+        """Return whether messages wait to be routed, or held links keep too many bytes. Called after each read."""
         engine = self.engine
-        if not self.holding or self.closed or engine.held_bytes() < MOST_HELD_BYTES:
+        if not self.holding or self.closed:
             return False
-        if self.endpoints.receives():
+        if not self.endpoints.routing and (engine.held_bytes() < MOST_HELD_BYTES or self.endpoints.receives()):
             return False
         engine.expect_silence()
         return True

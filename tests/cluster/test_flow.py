@@ -24,7 +24,7 @@ class Publisher(Sender):
         self.size_bytes = size_bytes
         self.most_unanswered = 0
 
-    def go_on(self) -> None:
+    def publish(self) -> None:
         count = min(self.credit - len(self.sent), 1 if self.size_bytes == LONG_BYTES else 30)
         if count > 0 and not self.is_dead and self.driver is not None:
             self.send(range(self.next, self.next + count), size_bytes=self.size_bytes)
@@ -42,7 +42,7 @@ def world_of(size: int = 3, limit_bytes: int = LIMIT_BYTES) -> ClusterHarness:
 def publish(harness: ClusterHarness, publishers: Sequence[Publisher], ticks: int) -> None:
     for _ in range(ticks):
         for publisher in publishers:
-            publisher.go_on()
+            publisher.publish()
         harness.tick()
 
 

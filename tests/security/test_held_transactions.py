@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -34,7 +35,8 @@ from .conftest import StartBroker
 IN_TRANSACTION = 3
 DECLARED = b"\x00\x53\x33"
 ACCEPTED = b"\x00\x53\x24"
-QUEUES, BATCH = 60, 400
+QUEUES, BATCH = 300, 200
+LINKS, MANY = 20, 2000
 
 
 @pytest.fixture
@@ -112,6 +114,25 @@ def test_commit_behind_a_link_held_for_a_quota_is_refused(held_for_quota: tuple[
         taker.open().say(attach("take", 0, address, sends=False), flow(0, 1000))
         for _ in range(25):
             assert b"in the transaction" not in taker.until(TRANSFER)[1]
+
+
+def test_connection_with_a_coordinator_is_not_read_while_its_messages_wait_to_be_routed(
+    held_for_routing: tuple[RunningBroker, str],
+) -> None:
+    """What was sent and is not routed is in the buffers of the sockets, except for one read."""
+    running, address = held_for_routing
+    content = message("x" * 1000)
+    with wired(running.port) as wire:
+        wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
+        wire.open()
+        wire.say(attach_coordinator(LINKS))
+        wire.until(ATTACH)
+        for handle in range(LINKS):
+            wire.attach(f"send {handle}", handle, address, sends=True)
+        for number in range(MANY):
+            wire.say(transfer(number, content, handle=number % LINKS))
+        routed = running._broker.nodes.exchanges["amq.topic"].routed
+        assert routed > MANY // 4
 
 
 def test_commit_behind_a_link_held_for_routing_has_its_messages(held_for_routing: tuple[RunningBroker, str]) -> None:

@@ -132,10 +132,10 @@ class FakeTerminal:
         self.told.update({answer.delivery: answer for answer in answers})
         self.credit += credit
 
-    def hold(self) -> None:
+    def hold(self, *, for_routing: bool = False) -> None:
         self.held = True
 
-    def go_on(self) -> None:
+    def go_on(self, *, for_routing: bool = False) -> None:
         self.held = False
 
     def more(self) -> None:

@@ -28,6 +28,9 @@ from tests.harness.security.wire import (
     uint,
 )
 
+_ENDS = performative(0x28), performative(0x30), NULL, NULL, uint(0)
+_COORDINATOR = performative(ATTACH, string("c"), uint(100), FALSE, NULL, NULL, *_ENDS)
+
 SETTLED = b"\x50\x01"
 """The sender settles what it sends."""
 
@@ -67,8 +70,7 @@ def fill_held_links(at: Address, proceed: Proceed) -> None:
 
 def fill_beside_coordinators(at: Address, proceed: Proceed) -> None:
     """The same on connections that may send in transactions, and whose links are never held therefore."""
-    ends = performative(0x28), performative(0x30), NULL, NULL, uint(0)
-    _fill_over_quota(at, proceed, performative(ATTACH, string("c"), uint(100), FALSE, NULL, NULL, *ends))
+    _fill_over_quota(at, proceed, _COORDINATOR)
 
 
 def _fill_over_quota(at: Address, proceed: Proceed, first: bytes) -> None:
@@ -173,6 +175,23 @@ def fan_out_ahead(at: Address, proceed: Proceed) -> None:
         hold_out(proceed)
 
 
+def fan_out_beside_coordinator(at: Address, proceed: Proceed) -> None:
+    """Send messages of 60 kB for 1,000 queues on 100 links of a connection that may send in transactions."""
+    content = message("x" * 60_000)
+    with _many_subscriptions(at), heard(at.log_in("evil")) as publisher:
+        publisher.say(_COORDINATOR)
+        for handle in range(100):
+            publisher.say(attach(f"{handle}", handle, "amq.topic/evil.fan", sends=True))
+        proceed()
+        publisher.sock.settimeout(5)
+        with suppress(TimeoutError):
+            for number in range(100 * CREDIT):
+                if not proceed():
+                    return
+                publisher.say(transfer(number, content, handle=number % 100))
+        hold_out(proceed)
+
+
 def send_to_unread(at: Address, proceed: Proceed) -> None:
     """Send messages of 60 kB to receivers that have much credit and do not read: one settled, one that browses."""
     content = message("x" * 60_000, durable=True)
@@ -197,6 +216,7 @@ def send_to_unread(at: Address, proceed: Proceed) -> None:
 CASES = (
     Case("messages for 1,000 queues", fan_out, access=TOPICS, finding="W2"),
     Case("messages ahead for 1,000 queues", fan_out_ahead, access=TOPICS, finding="W2"),
+    Case("messages for 1,000 queues beside a coordinator", fan_out_beside_coordinator, access=TOPICS, finding="W2"),
     Case("transient messages that fill the memory", fill_memory, 1, ("--memory-limit", "16M"), finding="D9"),
     Case("messages in flight on held links", fill_held_links, access=QUOTA, finding="W10"),
     Case(  # the 64 MiB beyond the quota that are stored would count, if queues held them in memory
