@@ -21,6 +21,10 @@ def target_of(path: Path, node: ast.ImportFrom) -> str:
     return ".".join([*package[: len(package) - node.level + 1], *([node.module] if node.module else [])])
 
 
+VERSION = ""
+"""The package itself, which has the version and imports nothing."""
+
+
 def imported_floors(path: Path) -> set[tuple[str, int]]:
     """The floors that *path* imports from, with the line."""
     found = set()
@@ -37,8 +41,12 @@ def test_imports_go_downwards(path: Path) -> None:
     if path.name == "pyspark_journal.py":
         pytest.skip("a module of its own, beside the product")
     floor = path.relative_to(ROOT).parts[0]
-    wrong = {(name, line) for name, line in imported_floors(path) if name not in (floor, *FLOORS[floor])}
+    wrong = {(name, line) for name, line in imported_floors(path) if name not in (VERSION, floor, *FLOORS[floor])}
     assert not wrong, f"{path}: floor {floor} may import {FLOORS[floor]}"
+
+
+def test_package_imports_nothing_of_itself() -> None:
+    assert not imported_floors(ROOT / "__init__.py")
 
 
 def test_floors_stand_on_floors_below() -> None:

@@ -18,7 +18,7 @@ from .commit_queue import CommitQueue
 from .dispatch_turns import DispatchTurns
 from .events import BrokerEvents
 from .latencies import Latencies
-from .loader import Loader, Submit
+from .loader import Loader, Submit, WholeLoads
 from .memory_budget import MemoryBudget
 from .ports import Dispatchable
 
@@ -44,6 +44,7 @@ class CoreContext:
     commits: CommitQueue
     dispatch_turns: DispatchTurns
     memory: MemoryBudget
+    whole_loads: WholeLoads
     acquisitions: AcquisitionLog | None
     """The log of acquisitions, if one is kept."""
     events: BrokerEvents
@@ -73,8 +74,8 @@ class CoreContext:
         disposal = Disposal(background)
         turns, events = DispatchTurns(background, commits), BrokerEvents()
         return cls(
-            store, clock, post, loader, background, disposal, scheduler, users, commits, turns, memory, acquisitions,
-            events, latencies,
+            store, clock, post, loader, background, disposal, scheduler, users, commits, turns, memory,
+            WholeLoads(loader, memory), acquisitions, events, latencies,
         )  # fmt: skip
 
     def schedule_dispatch(self, queue: Dispatchable) -> None:

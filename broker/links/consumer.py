@@ -34,7 +34,7 @@ from .consumer_states import (
 from .context import LinkContext
 
 TAKE_AT_ONCE = 256
-"""The limits of messages, and of pieces of long ones, dequeued at once: stored content is held in memory for that."""
+"""The limit of messages that are dequeued at once."""
 
 
 class ReceivingDriver(IdleDriver):
@@ -64,8 +64,12 @@ class ReceivingDriver(IdleDriver):
 class Consumer(ReceivingDriver):
     """A consumer of a queue. Messages are dequeued with the outcome accepted or rejected, and requeued otherwise."""
 
-    def __init__(self, links: LinkContext, terminal: TerminalEnd, queue: Queue, *, presettled: bool) -> None:
+    def __init__(
+        self, links: LinkContext, terminal: TerminalEnd, queue: Queue, *, presettled: bool, user: str = ""
+    ) -> None:
+        """*user*: the user whose turns and memory the consumer uses."""
         super().__init__(links.core, terminal)
+        self._user = user
         self._queue = queue
         self._links = links
         self._transactions = links.transactions
@@ -78,6 +82,8 @@ class Consumer(ReceivingDriver):
         """Deliveries that the client has not settled (router guide C34)."""
         self._average_bytes = 1
         """The average memory of the messages of the last batch that was sent settled."""
+        self._has_whole = False
+        """Long messages of that batch are being loaded completely, or sent."""
         self._timed: Entry | None = None
         """The delivery that is measured: one at a time."""
         self._timed_from_s = 0.0
@@ -184,25 +190,28 @@ class Consumer(ReceivingDriver):
         """Dequeue *entries* durably before they are sent: at most once."""
         self._handle(ConsumerEvent.RECORD)
         long: list[int] = []
-        pieces = held_bytes = 0
+        size_bytes = long_bytes = 0
         most_bytes = self._sent_ahead.room_bytes
         for number, entry in enumerate(entries):
-            held_bytes += entry.held_bytes
-            if entry.content is None:  # its records may be reclaimed before it is sent
-                pieces += self._core.store.piece_count(entry.message_id)
-            if number and (held_bytes > most_bytes or pieces > TAKE_AT_ONCE):
+            size_bytes += entry.held_bytes
+            if entry.content is None:
+                content_bytes = self._core.store.size_of(entry.message_id)
+                size_bytes += content_bytes
+            if number and size_bytes > most_bytes:
                 for other in entries[number:]:
                     self._queue.contents.give_back(other)
                 del entries[number:]
                 break
-            if entry.content is None:
+            if entry.content is None:  # its records may be reclaimed before it is sent
                 long.append(entry.message_id)
-        self._average_bytes = max(1, held_bytes // (number + 1))
+                long_bytes += content_bytes
+        self._average_bytes = max(1, size_bytes // (number + 1))
         self._forwarded += len(entries)
         self.unsettled.update(dict.fromkeys(entries))
         self._note(entries)
         if long:
-            self._core.loader.load_whole(long, lambda contents: self._loaded(entries, contents))
+            self._has_whole = True
+            self._core.whole_loads.load(self._user, self, long, long_bytes, partial(self._loaded, entries))
         else:
             self._send_for_good([(entry, entry.outgoing(self._core.store)) for entry in entries])
 
@@ -249,6 +258,9 @@ class Consumer(ReceivingDriver):
 
     def _recorded(self) -> None:
         """Handle that recorded messages were sent ahead, perhaps while the queue is still being dispatched."""
+        if self._has_whole:
+            self._has_whole = False
+            self._core.whole_loads.end(self._user, self)
         if self._state is RECORDING_DRAIN:  # not now: each batch would be taken within the previous one
             self._core.post(self._handle, ConsumerEvent.RECORDED)
         else:
@@ -369,6 +381,8 @@ class Consumer(ReceivingDriver):
                 self._bury(entry, TOO_OFTEN, None, 0)
             else:
                 queue.order.release(entry, lost)
+        if self._has_whole and self._core.whole_loads.end(self._user, self):
+            self._loaded([*self.unsettled], [])
         if self.unsettled:
             queue.detached_consumers[self] = None
         else:

@@ -115,8 +115,7 @@ class FilteredConsumer(Consumer):
         selector: Selector,
         user: str = "",
     ) -> None:
-        """*user*: the user whose turns the evaluation uses."""
-        self._user = user
+        """*user*: the user whose turns and memory the consumer uses, also for the evaluation."""
         self._judge = SelectorFilter(links.core, selector, self.look)
         self._seen = 0
         """The position up to which `ready` was looked through, and the backlog read."""
@@ -126,7 +125,7 @@ class FilteredConsumer(Consumer):
         """The number of entries that may still be judged in this portion."""
         self._reading = False
         self._posted = False
-        super().__init__(links, terminal, queue, presettled=presettled)
+        super().__init__(links, terminal, queue, presettled=presettled, user=user)
 
     def _join(self) -> None:
         self._waiting.extend(sorted(self._queue.contents.returned, key=lambda entry: entry.position))

@@ -112,7 +112,7 @@ class QueueLinks:
         if selector is None:
             if wish.terminus.browse:
                 return Browser(links.core, terminal, queue, wish.user), applied
-            return Consumer(links, terminal, queue, presettled=wish.presettled), applied
+            return Consumer(links, terminal, queue, presettled=wish.presettled, user=wish.user), applied
         if wish.terminus.browse:
             return FilteredBrowser(links.core, terminal, queue, selector, wish.user), applied
         consumer = FilteredConsumer(

@@ -74,7 +74,7 @@ class _Asked(NamedTuple):
 class MakeConsumer(Protocol):
     """Makes the consumer of a link, which is not open yet."""
 
-    def __call__(self, terminal: TerminalEnd, queue: Queue, *, presettled: bool) -> DriverEnd: ...
+    def __call__(self, terminal: TerminalEnd, queue: Queue, *, presettled: bool, user: str) -> DriverEnd: ...
 
 
 OpenResumable = Callable[[Open, TerminalEnd, Queue, bytes], None]
@@ -134,7 +134,7 @@ class Subscriptions:
             terminal.failure("amqp:resource-locked", why)
         else:
             source = Terminus(address=address, durability=2, expiry="never", capabilities=("topic",))
-            consumer = self._make_consumer(terminal, queue, presettled=wish.presettled)
+            consumer = self._make_consumer(terminal, queue, presettled=wish.presettled, user=wish.user)
             terminal.opened(consumer, None, 0, found=source)
 
     def why_not(self, wish: Open) -> str:
@@ -232,7 +232,7 @@ class Subscriptions:
         if wish.claims is not None and asked.durable:
             self._open_resumable(wish, terminal, queue, asked.applied)
             return
-        consumer = self._make_consumer(terminal, queue, presettled=wish.presettled)
+        consumer = self._make_consumer(terminal, queue, presettled=wish.presettled, user=wish.user)
         if asked.made:
             exchange.maker = consumer
         terminal.opened(consumer, exchange.name if asked.made else None, 0, filters=asked.applied)
