@@ -247,7 +247,8 @@ class TerminalEnd(Protocol):
         """Stop reading this client's link until `go_on`: the session's window makes the client wait.
 
         The links of a connection that may send in transactions are read on, as a discharge must not overtake messages.
-        *for_routing*: messages wait to be routed, which needs nothing from the client; such a connection is not read.
+        *for_routing*: messages wait to be routed, which needs nothing from the client. Such a connection is not read,
+        and neither is one on which a link with such messages was closed.
         """
 
     def go_on(self, *, for_routing: bool = False) -> None:

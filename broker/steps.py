@@ -56,6 +56,8 @@ class CoreSteps:
             core.background.end_step()
         if core.memory.waiting:
             core.memory.release()
+        if core.complete_loads.waiting:
+            core.complete_loads.start_waiting()
         if core.users.changed:
             core.users.step()
         if core.loader.put_off:

@@ -181,6 +181,10 @@ class SecuredTerminal:
     def holding(self) -> Sized:
         return () if self._terminal is None else self._terminal.holding
 
+    @property
+    def routing(self) -> Sized:
+        return () if self._terminal is None else self._terminal.routing
+
     def receive(self, data: bytes | memoryview, controls: int = ALL_CONTROLS) -> Turn:
         turn = Turn(controls, False, False, False)
         self._incoming.write(data)

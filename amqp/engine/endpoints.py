@@ -62,9 +62,11 @@ class Endpoints:
     ) -> None:
         self.links: dict[Pointer, Link] = {}
         self.holding: dict[Link, None] = {}
-        """Links that are held: their input stays in proton, or the connection is not read."""
-        self.routing: dict[Link, None] = {}
-        """Those of them whose messages wait to be routed, and for which the connection is not read."""
+        """Links that are held: their input stays in proton."""
+        self.routing: dict[object, int] = {}
+        """Channels whose messages wait to be routed, each with the number of reasons."""
+        self.routing_of_closed: set[object] = set()
+        """The channels in `routing` whose links are closed."""
         self.events: list[Event] = []
         """The rare events in order; the terminal empties it."""
         self.resumes: Callable[[str], bool] = _nobody
@@ -302,7 +304,6 @@ class Endpoints:
         """Remove an ended link from the connection, its session, and the senders."""
         if self.links.pop(link.pn, None) is not None:
             self.holding.pop(link, None)
-            self.routing.pop(link, None)
             if link.sender:
                 self._outgoing.drop_link(link)
             if link.session in self._own_sessions:
@@ -471,6 +472,19 @@ class Endpoints:
         # but a terminus that outlasts its link at the client's request is kept there, as it is here
         for_good = link.routed is not None and (link.is_locally_initiated or not asks_to_last(link))
         self._move(link, LinkEvent.CLOSE, for_good=for_good)
+
+    def begin_routing(self, channel: object, *, is_closed: bool) -> None:
+        """Note that messages of *channel* wait to be routed; *is_closed*: its link is closed already."""
+        self.routing[channel] = self.routing.get(channel, 0) + 1
+        if is_closed:
+            self.routing_of_closed.add(channel)
+
+    def end_routing(self, channel: object) -> None:
+        """Note that messages of *channel* do not wait any more, for one reason."""
+        self.routing[channel] -= 1
+        if not self.routing[channel]:
+            del self.routing[channel]
+            self.routing_of_closed.discard(channel)
 
     def peer_is_done(self) -> bool:
         """Return whether the peer has closed the connection or its input has ended."""

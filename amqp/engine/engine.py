@@ -498,15 +498,6 @@ class Engine:
         link.is_paused = True
         self.endpoints.holding[link] = None
 
-    def hold_connection(self, link: Link) -> None:
-        """Have the connection not read until `go_on_reading`, as messages of *link* wait to be routed."""
-        self.endpoints.holding[link] = self.endpoints.routing[link] = None
-
-    def go_on_reading(self, link: Link) -> None:
-        """Have the connection read as far as *link* is concerned; a held link remains held."""
-        if self.endpoints.routing.pop(link, link) is None and not link.is_paused:
-            del self.endpoints.holding[link]
-
     def held_bytes(self) -> int:
         """Return about how much memory the messages take that wait on held links."""
         waiting = sum([int(lib.pn_link_queued(link.pn)) for link in self.endpoints.holding])

@@ -18,7 +18,7 @@ from .commit_queue import CommitQueue
 from .dispatch_turns import DispatchTurns
 from .events import BrokerEvents
 from .latencies import Latencies
-from .loader import Loader, Submit, WholeLoads
+from .loader import CompleteLoads, Loader, Submit
 from .memory_budget import MemoryBudget
 from .ports import Dispatchable
 
@@ -44,7 +44,7 @@ class CoreContext:
     commits: CommitQueue
     dispatch_turns: DispatchTurns
     memory: MemoryBudget
-    whole_loads: WholeLoads
+    complete_loads: CompleteLoads
     acquisitions: AcquisitionLog | None
     """The log of acquisitions, if one is kept."""
     events: BrokerEvents
@@ -75,7 +75,7 @@ class CoreContext:
         turns, events = DispatchTurns(background, commits), BrokerEvents()
         return cls(
             store, clock, post, loader, background, disposal, scheduler, users, commits, turns, memory,
-            WholeLoads(loader, memory), acquisitions, events, latencies,
+            CompleteLoads(loader, memory), acquisitions, events, latencies,
         )  # fmt: skip
 
     def schedule_dispatch(self, queue: Dispatchable) -> None:

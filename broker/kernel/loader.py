@@ -33,7 +33,7 @@ class Beginning(NamedTuple):
 
 Loaded = bytes | CairnError | Beginning | None
 """A content; an error if it can't be read; None, or its beginning, if it is in several pieces."""
-_Wholes = list[bytes | CairnError]
+_Complete = list[bytes | CairnError]
 _Found = TypeVar("_Found")
 
 
@@ -134,57 +134,61 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-class WholeLoads:
+class CompleteLoads:
     """The complete contents of long messages, in memory for links on which messages are sent settled. Core only.
 
     Such a message is dequeued before it is sent, and its records may be reclaimed from then on. So all of it is in
-    memory until the client has read it. A user may have one at any time, and others while each takes at most half of
-    the memory budget that is free. The links of the user wait for that.
+    memory until its connection has taken it over. A user may have one at any time, and others while each takes at most
+    half of the memory budget that is free. The links of the user wait for that.
     """
 
     def __init__(self, loader: Loader, memory: MemoryBudget) -> None:
         self._loader = loader
         self._memory = memory
-        self._holding: dict[str, dict[object, None]] = {}
-        """The links that have contents, or are being sent some, by user."""
-        self._waiting: dict[str, dict[object, tuple[int, Callable[[], None]]]] = {}
+        self._holding: dict[str, dict[object, int]] = {}
+        """The links that have contents, or are being sent some, by user; each with the bytes that are counted here."""
+        self.waiting: dict[str, dict[object, tuple[int, Callable[[], None]]]] = {}
         """The links that wait, by user: the bytes that they need, and the action to start."""
 
     def load(
-        self, user: str, link: object, ids: Sequence[int], size_bytes: int, then: Callable[[_Wholes], None]
+        self, user: str, link: object, ids: Sequence[int], size_bytes: int, then: Callable[[_Complete], None]
     ) -> None:
         """Load contents of *size_bytes* for *link* when there is room; *then* gets them, on the core.
 
-        They count in the memory budget until *then*. Call `end` when they were sent, or the link is closed.
+        They count in the memory budget until `forwarded` or `end`. Call `end` when they were sent, or the link is
+        closed.
         """
+        self.waiting.setdefault(user, {})[link] = size_bytes, lambda: self._loader.load_whole(ids, then)
+        self._start(user)
 
-        def start() -> None:
-            self._memory.used_bytes += size_bytes
-            self._loader.load_whole(ids, loaded)
-
-        def loaded(contents: _Wholes) -> None:
-            self._memory.used_bytes -= size_bytes
-            then(contents)
-
-        self._waiting.setdefault(user, {})[link] = size_bytes, start
-        self._start_waiting(user)
+    def forwarded(self, user: str, link: object) -> None:
+        """Stop counting the contents for *link*, which are counted elsewhere now."""
+        holding = self._holding.get(user, {})
+        self._memory.used_bytes -= holding.get(link, 0)
+        holding[link] = 0
 
     def end(self, user: str, link: object) -> bool:
         """Make room for other links of *user*; return whether *link* was still waiting, so that nothing is loaded."""
-        was_waiting = self._waiting.get(user, {}).pop(link, None) is not None
-        self._holding.get(user, {}).pop(link, None)
-        self._start_waiting(user)
+        was_waiting = self.waiting.get(user, {}).pop(link, None) is not None
+        self._memory.used_bytes -= self._holding.get(user, {}).pop(link, 0)
+        self._start(user)
         return was_waiting
 
-    def _start_waiting(self, user: str) -> None:
-        waiting, holding = self._waiting.get(user, {}), self._holding.setdefault(user, {})
+    def start_waiting(self) -> None:
+        """Start the loads for which there is room now, at the end of a step."""
+        for user in [*self.waiting]:
+            self._start(user)
+
+    def _start(self, user: str) -> None:
+        waiting, holding = self.waiting.get(user, {}), self._holding.setdefault(user, {})
         while waiting:
             link, (size_bytes, start) = next(iter(waiting.items()))
             if holding and size_bytes > self._memory.free_bytes // 2:
                 return
             del waiting[link]
-            holding[link] = None
+            holding[link] = size_bytes
+            self._memory.used_bytes += size_bytes
             start()
-        self._waiting.pop(user, None)
+        self.waiting.pop(user, None)
         if not holding:
             del self._holding[user]

@@ -40,6 +40,8 @@ class MemoryBudget:
         self.waiting: dict[CoreQueue, Throttle] = {}
         """Queues that hold their share, whose senders of transient messages wait."""
         self.used_bytes = 0
+        self.ahead_bytes: dict[str, int] = {}
+        """The part of them that was sent ahead to clients that have not read it, by user (`sent_ahead`)."""
         self.starved: dict[CoreQueue, None] = {}
         """Queues that could not read ahead for lack of room; looked at again with each step."""
 

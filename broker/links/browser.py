@@ -27,9 +27,7 @@ class Browser(ReceivingDriver):
     """
 
     def __init__(self, core: CoreContext, terminal: TerminalEnd, queue: BrowsedQueue, user: str = "") -> None:
-        """*user*: the user whose turns are used."""
-        self._user = user
-        super().__init__(core, terminal)
+        super().__init__(core, terminal, user)
         self._queue = queue
         self._seen = 0
         """The position up to which pages were turned."""

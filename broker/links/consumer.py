@@ -35,17 +35,21 @@ from .context import LinkContext
 
 TAKE_AT_ONCE = 256
 """The limit of messages that are dequeued at once."""
+MOST_LONG_BYTES = 16 << 20
+"""The limit of long messages that are dequeued at once, as all of them is in memory then, except for the first."""
 
 
 class ReceivingDriver(IdleDriver):
     """The common base of consumers and browsers: keeps the client's credit. Core only."""
 
-    def __init__(self, core: CoreContext, terminal: TerminalEnd) -> None:
+    def __init__(self, core: CoreContext, terminal: TerminalEnd, user: str) -> None:
+        """*user*: the user whose turns and memory the driver uses."""
         self.terminal = terminal
+        self._user = user
         self._core = core
         self._limit = 0
         self._forwarded = 0
-        self._sent_ahead = SentAhead(core.memory, terminal)
+        self._sent_ahead = SentAhead(core.memory, terminal, user)
 
     def room(self) -> int:
         return self._limit - self._forwarded
@@ -67,9 +71,7 @@ class Consumer(ReceivingDriver):
     def __init__(
         self, links: LinkContext, terminal: TerminalEnd, queue: Queue, *, presettled: bool, user: str = ""
     ) -> None:
-        """*user*: the user whose turns and memory the consumer uses."""
-        super().__init__(links.core, terminal)
-        self._user = user
+        super().__init__(links.core, terminal, user)
         self._queue = queue
         self._links = links
         self._transactions = links.transactions
@@ -80,9 +82,9 @@ class Consumer(ReceivingDriver):
         """A state of `consumer_states`."""
         self.unsettled: dict[Entry, None] = {}
         """Deliveries that the client has not settled (router guide C34)."""
-        self._average_bytes = 1
-        """The average memory of the messages of the last batch that was sent settled."""
-        self._has_whole = False
+        self._average_bytes = 0
+        """The average memory of the messages of the last batch that was sent settled; 0 before the first one."""
+        self._has_complete = False
         """Long messages of that batch are being loaded completely, or sent."""
         self._timed: Entry | None = None
         """The delivery that is measured: one at a time."""
@@ -183,7 +185,10 @@ class Consumer(ReceivingDriver):
             return 0
         room = self._limit - self._forwarded
         if self._presettled:
-            return min(room, TAKE_AT_ONCE, self._sent_ahead.room_bytes // self._average_bytes + 1)
+            contents = self._queue.contents
+            held_bytes, there = self._queue.memory.held_bytes, len(contents.ready) + len(contents.returned)
+            average_bytes = self._average_bytes or held_bytes // (there + 1) + 1
+            return min(room, TAKE_AT_ONCE, self._sent_ahead.room_bytes // average_bytes + 1)
         return room
 
     def _take_for_good(self, entries: list[Entry]) -> None:
@@ -191,29 +196,31 @@ class Consumer(ReceivingDriver):
         self._handle(ConsumerEvent.RECORD)
         long: list[int] = []
         size_bytes = long_bytes = 0
-        most_bytes = self._sent_ahead.room_bytes
         for number, entry in enumerate(entries):
             size_bytes += entry.held_bytes
-            if entry.content is None:
-                content_bytes = self._core.store.size_of(entry.message_id)
-                size_bytes += content_bytes
-            if number and size_bytes > most_bytes:
-                for other in entries[number:]:
-                    self._queue.contents.give_back(other)
-                del entries[number:]
-                break
             if entry.content is None:  # its records may be reclaimed before it is sent
+                content_bytes = self._core.store.size_of(entry.message_id)
+                if long and long_bytes + content_bytes > MOST_LONG_BYTES:
+                    self._give_back(entries, number)
+                    break
                 long.append(entry.message_id)
                 long_bytes += content_bytes
-        self._average_bytes = max(1, size_bytes // (number + 1))
+        self._average_bytes = max(1, (size_bytes + long_bytes) // len(entries))
         self._forwarded += len(entries)
         self.unsettled.update(dict.fromkeys(entries))
         self._note(entries)
         if long:
-            self._has_whole = True
-            self._core.whole_loads.load(self._user, self, long, long_bytes, partial(self._loaded, entries))
+            self._has_complete = True
+            self._core.complete_loads.load(self._user, self, long, long_bytes, partial(self._loaded, entries))
         else:
             self._send_for_good([(entry, entry.outgoing(self._core.store)) for entry in entries])
+
+    def _give_back(self, entries: list[Entry], number: int) -> None:
+        """Give the entries from *number* on back to the queue, for the next batch or another consumer."""
+        for other in entries[number:]:
+            self._queue.contents.give_back(other)
+        del entries[number:]
+        self._core.schedule_dispatch(self._queue)
 
     def _loaded(self, entries: list[Entry], contents: list[bytes | CairnError]) -> None:
         """Dispatch *entries*, whose long messages were read."""
@@ -253,14 +260,16 @@ class Consumer(ReceivingDriver):
         size_bytes = sum([
             len(content) + ENTRY_BYTES if type(content) is bytes else entry.held_bytes for entry, content in messages
         ])  # fmt: skip
+        if self._has_complete:
+            self._core.complete_loads.forwarded(self._user, self)
         if self._sent_ahead.add(size_bytes, self._recorded):
             self._recorded()
 
     def _recorded(self) -> None:
         """Handle that recorded messages were sent ahead, perhaps while the queue is still being dispatched."""
-        if self._has_whole:
-            self._has_whole = False
-            self._core.whole_loads.end(self._user, self)
+        if self._has_complete:
+            self._has_complete = False
+            self._core.complete_loads.end(self._user, self)
         if self._state is RECORDING_DRAIN:  # not now: each batch would be taken within the previous one
             self._core.post(self._handle, ConsumerEvent.RECORDED)
         else:
@@ -314,6 +323,8 @@ class Consumer(ReceivingDriver):
             if entry in taken:
                 taken[entry].forget(entry)
         self._handle(ConsumerEvent.CUT_OFF)
+        if self._has_complete:
+            self._core.complete_loads.end(self._user, self)
         self._let_go()
         self._leave()
         return held
@@ -381,7 +392,7 @@ class Consumer(ReceivingDriver):
                 self._bury(entry, TOO_OFTEN, None, 0)
             else:
                 queue.order.release(entry, lost)
-        if self._has_whole and self._core.whole_loads.end(self._user, self):
+        if self._has_complete and self._core.complete_loads.end(self._user, self):
             self._loaded([*self.unsettled], [])
         if self.unsettled:
             queue.detached_consumers[self] = None

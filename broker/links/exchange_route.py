@@ -117,21 +117,32 @@ class RoutedMessages:
         """Route held messages in a later step."""
         if not self._is_put_off:
             self._is_put_off = True
-            if not (self._enqueuer.is_closed or self._holds_link):
-                self._holds_link = True
-                self._terminal.hold(for_routing=True)
+            self._hold_link()
             self._core.background.put_off(self._continue, self._user)
+
+    def _hold_link(self) -> None:
+        """Stop reading the link, or its connection, while messages wait."""
+        if not self._holds_link:
+            self._holds_link = True
+            self._terminal.hold(for_routing=True)
+
+    def _release_link(self) -> None:
+        if self._holds_link:
+            self._holds_link = False
+            self._terminal.go_on(for_routing=True)
 
     def _continue(self) -> None:
         self._is_put_off = False
         self._units = 1  # the first one is for this step
         self._route_held()
-        if not self._is_put_off:
+        self._end_wait()
+
+    def _end_wait(self) -> None:
+        """Read the link again if no message waits any more."""
+        if not self._held:
             if self._enqueuer.is_closed:
                 self._leave()
-            elif self._holds_link:
-                self._holds_link = False
-                self._terminal.go_on(for_routing=True)
+            self._release_link()
 
     def _route_held(self) -> None:
         """Route messages that are held, as long as there is time, and put the others off."""

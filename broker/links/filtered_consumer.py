@@ -12,6 +12,7 @@ the message is not acquired.
 from __future__ import annotations
 
 import logging
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -115,7 +116,6 @@ class FilteredConsumer(Consumer):
         selector: Selector,
         user: str = "",
     ) -> None:
-        """*user*: the user whose turns and memory the consumer uses, also for the evaluation."""
         self._judge = SelectorFilter(links.core, selector, self.look)
         self._seen = 0
         """The position up to which `ready` was looked through, and the backlog read."""
@@ -142,7 +142,10 @@ class FilteredConsumer(Consumer):
         self.look()
 
     def look_again(self, entry: Entry) -> None:
-        self._waiting.append(entry)
+        if self._waiting and entry < self._waiting[-1]:
+            insort(self._waiting, entry)
+        else:
+            self._waiting.append(entry)
 
     def room(self) -> int:
         return 0 if self._queue.policy.paused else super().room()

@@ -52,6 +52,8 @@ class AnonymousRoute(RoutedMessages):
             self._units = FREE_UNITS
         self._hold(fragments)
         self._route_held()
+        if self._held:
+            self._hold_link()
 
     def _route_held(self) -> None:
         if self._is_put_off:
@@ -100,6 +102,7 @@ class AnonymousRoute(RoutedMessages):
             self._end_first()
         if not self._is_routing:  # the answer arrived later
             self._route_held()
+            self._end_wait()
 
     def _hand_on_first(self, why: str) -> None:
         """Try an endpoint of that name, since no such queue exists."""

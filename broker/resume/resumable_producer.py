@@ -168,8 +168,6 @@ class ResumableProducer(Producer):
 
     def _receive_held(self) -> None:
         """Take the arrivals that were held, as far as the route takes them."""
-        if not self._held:  # the link was closed
-            return
         while self._held and not self._route.is_behind():
             self._receive_held_one(*self._held.popleft())
         if self._held:

@@ -215,18 +215,16 @@ class ChannelEnd:
     def _do_go_on(self, for_routing: bool) -> None:
         self._holds -= 1
         if for_routing:
-            self._engine.go_on_reading(self._link)
+            self._endpoints.end_routing(self)
         if not self._holds:
             self._engine.go_on(self._link)
 
     def _do_hold(self, for_routing: bool) -> None:
         self._holds += 1
-        if self._link.closed:
-            return
-        if not self._engine.transactional:
+        if for_routing:
+            self._endpoints.begin_routing(self, is_closed=self._link.closed)
+        if not (self._link.closed or self._engine.transactional):  # a discharge must not overtake held messages
             self._engine.hold(self._link)
-        elif for_routing:
-            self._engine.hold_connection(self._link)
 
     def _do_drained(self, spent: int) -> None:
         if self._engine.outgoing.drained(self._link, spent):
@@ -246,8 +244,11 @@ class ChannelEnd:
 
     def _do_when_sent(self, done: Callable[[], None]) -> None:
         link = self._link
-        link.on_sent = link.sent + len(link.outbox) + (link.sending is not None), done
-        self._host.pump(link)
+        waiting = len(link.outbox) + (link.sending is not None)
+        if waiting:
+            link.on_sent = link.sent + waiting, done
+        else:
+            self._host.core.post(done)
 
     def _do_recall(self, tags: Collection[Any], done: Callable[[], None]) -> None:
         link, host = self._link, self._host

@@ -94,6 +94,8 @@ class Terminal:
         self.endpoints = self.engine.endpoints
         self.holding = self.endpoints.holding
         """Links that are held. While there are some, `is_full` may be true."""
+        self.routing = self.endpoints.routing
+        """Channels whose messages wait to be routed. While there are some, `is_full` may be true."""
         self._admission = admission
         self._drivers = drivers
         self.endpoints.resumes = self._resumes
@@ -196,9 +198,12 @@ class Terminal:
     def is_full(self) -> bool:
         """Return whether messages wait to be routed, or held links keep too many bytes. Called after each read."""
         engine = self.engine
-        if not self.holding or self.closed:
+        if self.closed:
             return False
-        if not self.endpoints.routing and (engine.held_bytes() < MOST_HELD_BYTES or self.endpoints.receives()):
+        waits_to_route = self.endpoints.routing_of_closed or (self.routing and engine.transactional)
+        if not waits_to_route and (
+            not self.holding or engine.held_bytes() < MOST_HELD_BYTES or self.endpoints.receives()
+        ):
             return False
         engine.expect_silence()
         return True
@@ -440,6 +445,8 @@ class Terminal:
         if channel is None:
             return
         channel.for_good = for_good
+        if channel in self.routing:
+            self.endpoints.routing_of_closed.add(channel)
         if channel.driver is not None:
             returned = [tag for tag in link.unsent() if tag is not None]
             self.core.post(channel.driver.close, returned, lost, for_good)

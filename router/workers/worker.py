@@ -281,7 +281,8 @@ class Worker:
             if terminal.closed and terminal.finished():
                 self._end.finish(held)
                 return
-        if held.events != READ or held.blocked or held.more or held.waiting or held.behind or terminal.holding:
+        is_limited = held.blocked or held.more or held.waiting or held.behind or terminal.holding or terminal.routing
+        if is_limited or held.events != READ:
             self.sockets.update_events(held)
 
     def _has_written(self, terminal: Conversation, written_bytes: int) -> bool:

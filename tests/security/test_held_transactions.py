@@ -13,10 +13,12 @@ from cairnmq.broker_plugin.run import RunningBroker
 from tests.harness.security.quotas import RULES, attach_sender, durable, send, wait_until
 from tests.harness.security.wire import (
     ATTACH,
+    DETACH,
     DISPOSITION,
     FALSE,
     NULL,
     TRANSFER,
+    TRUE,
     Wire,
     attach,
     binary,
@@ -36,7 +38,7 @@ IN_TRANSACTION = 3
 DECLARED = b"\x00\x53\x33"
 ACCEPTED = b"\x00\x53\x24"
 QUEUES, BATCH = 300, 200
-LINKS, MANY = 20, 2000
+LINKS, MANY = 20, 2400
 
 
 @pytest.fixture
@@ -116,8 +118,9 @@ def test_commit_behind_a_link_held_for_a_quota_is_refused(held_for_quota: tuple[
             assert b"in the transaction" not in taker.until(TRANSFER)[1]
 
 
-def test_connection_with_a_coordinator_is_not_read_while_its_messages_wait_to_be_routed(
-    held_for_routing: tuple[RunningBroker, str],
+@pytest.mark.parametrize("way", ["coordinator", "coordinator later", "detaching"])
+def test_connection_is_not_read_while_its_messages_wait_to_be_routed(
+    held_for_routing: tuple[RunningBroker, str], way: str
 ) -> None:
     """What was sent and is not routed is in the buffers of the sockets, except for one read."""
     running, address = held_for_routing
@@ -125,14 +128,20 @@ def test_connection_with_a_coordinator_is_not_read_while_its_messages_wait_to_be
     with wired(running.port) as wire:
         wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
         wire.open()
-        wire.say(attach_coordinator(LINKS))
-        wire.until(ATTACH)
+        if way == "coordinator":
+            wire.say(attach_coordinator(LINKS))
         for handle in range(LINKS):
-            wire.attach(f"send {handle}", handle, address, sends=True)
+            wire.say(attach(f"send {handle}", handle, address, sends=True))
         for number in range(MANY):
-            wire.say(transfer(number, content, handle=number % LINKS))
+            handle = number % LINKS
+            if way == "coordinator later" and number == LINKS:
+                wire.say(attach_coordinator(LINKS))
+            if way == "detaching" and number >= LINKS:
+                link = attach(f"send {handle} {number}", handle, address, sends=True)
+                wire.say(performative(DETACH, uint(handle), TRUE), link)
+            wire.say(transfer(number, content, handle=handle))
         routed = running._broker.nodes.exchanges["amq.topic"].routed
-        assert routed > MANY // 4
+        assert routed > MANY // 5
 
 
 def test_commit_behind_a_link_held_for_routing_has_its_messages(held_for_routing: tuple[RunningBroker, str]) -> None:

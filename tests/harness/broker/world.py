@@ -99,6 +99,8 @@ class FakeTerminal:
         self.wakes = 0
         self.reads = True
         """False for a client that does not read: its messages remain unsent."""
+        self.post: Callable[[Callable[[], None]], object] = lambda done: done()
+        """Posts an action to the core, as a step of its own."""
         self.unsent: list[Callable[[], None]] = []
         """Actions that wait for messages to be sent."""
 
@@ -150,7 +152,7 @@ class FakeTerminal:
 
     def when_sent(self, done: Callable[[], None]) -> None:
         if self.reads:
-            done()
+            self.post(done)
         else:
             self.unsent.append(done)
 
@@ -289,6 +291,7 @@ class World:
     ) -> FakeTerminal:
         """A channel, on the queue `q` unless *terminus* says otherwise."""
         terminal = FakeTerminal()
+        terminal.post = lambda done: self._actions.append((done, ()))
         asked = Terminus(**{"address": "q", **terminus})
         self.do(self.broker.drivers.open, Open(to_client, asked, presettled, connection), terminal)
         return terminal

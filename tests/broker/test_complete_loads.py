@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cairnmq.amqp.ports import Open, Terminus
+from cairnmq.broker.links.consumer import Consumer
+from tests.harness.broker.filters import filters
 from tests.harness.broker.world import FakeTerminal, World, message, number_of
 
 QUEUES = 6
@@ -26,12 +28,16 @@ def world() -> World:
 
 
 def receive(world: World, number: int, user: str = "anna") -> FakeTerminal:
-    """Return a client that requests settled messages of queue *number*, and does not read."""
+    return receive_from(world, f"q{number}", user)
+
+
+def receive_from(world: World, address: str, user: str = "anna") -> FakeTerminal:
+    """Return a client that requests settled messages of a queue, and does not read."""
     client = FakeTerminal()
     client.reads = False
-    wish = Open(True, Terminus(address=f"q{number}"), True, object(), user=user)
+    wish = Open(True, Terminus(address=address), True, object(), user=user)
     world.do(world.broker.drivers.open, wish, client)
-    world.do(client.driver.request, 10, False)
+    world.do(client.driver.request, 100, False)
     world.read_all()
     return client
 
@@ -90,3 +96,50 @@ def test_links_of_a_user_load_together_while_memory_is_free() -> None:
     world.kill_and_start()
     clients = [receive(world, number) for number in range(2)]
     assert [numbers(client) for client in clients] == [[0], [1]]
+
+
+def test_link_that_is_cut_off_lets_the_next_one_start(world: World) -> None:
+    first = receive(world, 0)
+    [consumer] = world.queue("q0").consumers
+    assert isinstance(consumer, Consumer)
+    world.do(lambda: [*consumer.cut_off()].clear())
+    world.do(first.driver.close, [], True, True)
+    assert numbers(receive(world, 1)) == [1]
+
+
+def test_link_that_waits_starts_when_memory_becomes_free(world: World) -> None:
+    memory = world.broker.core.memory
+    world.broker.core.memory.limit_bytes *= 8
+    memory.used_bytes += 7 * LIMIT_BYTES
+    first, waiting = receive(world, 0), receive(world, 1)
+    assert [numbers(client) for client in (first, waiting)] == [[0], []]
+    memory.used_bytes -= 7 * LIMIT_BYTES
+    world.do(lambda: None)
+    world.read_all()
+    assert numbers(waiting) == [1]
+
+
+@pytest.mark.parametrize("chosen", [b"", filters("1 = 1")], ids=["all", "selected"])
+def test_long_and_short_messages_arrive_in_order(chosen: bytes) -> None:
+    world = World(64 << 20)
+    sender = world.open(to_client=False)
+    sizes = [2 * SIZE_BYTES if number % 5 == 4 else 1000 for number in range(50)]
+    for number, size_bytes in enumerate(sizes):
+        world.send(sender, (number, message(number, size_bytes, True), 0))
+    world.kill_and_start()
+    client = world.open(to_client=True, presettled=True, filters=chosen)
+    world.do(client.driver.request, 100, True)
+    world.read_all()
+    assert numbers(client) == [*range(50)]
+    assert client.drains == [50]
+
+
+def test_messages_that_a_batch_leaves_are_offered_to_others() -> None:
+    world = World(256 << 20)
+    sender = world.open(to_client=False)
+    for number in range(20):
+        world.send(sender, (number, message(number, SIZE_BYTES, True), 0))
+    world.kill_and_start()
+    unread, other = receive_from(world, "q"), receive_from(world, "q", "ben")
+    read(world, other)
+    assert sorted(numbers(unread) + numbers(other)) == [*range(20)]
