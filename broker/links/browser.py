@@ -56,6 +56,7 @@ class Browser(ReceivingDriver):
         if messages:
             self._forward(messages, size_bytes)
             if self._is_full:
+                self._drop_page(entry)
                 return
         if self._draining and not self._reading:
             self._draining = False
@@ -66,6 +67,11 @@ class Browser(ReceivingDriver):
         self._forwarded += len(messages)
         self.terminal.forward(messages)
         self._is_full = not self._sent_ahead.add(size_bytes, self._look_on)
+
+    def _drop_page(self, last: Entry) -> None:
+        """Drop the rest of the page behind *last*, which would not count in the memory budget; it is read again."""
+        self._page.clear()
+        self._seen = last.position
 
     def _look_on(self) -> None:
         """Look again, as there is room to send more."""
@@ -91,6 +97,8 @@ class Browser(ReceivingDriver):
     def _turned(self, entries: list[Entry]) -> None:
         """Take the next page of messages in memory; read a page if it is empty."""
         self._reading = False
+        if self._is_full:  # it is turned again
+            return
         self._page.extend(entries)
         if entries:
             self._seen = entries[-1].position
@@ -107,6 +115,8 @@ class Browser(ReceivingDriver):
 
     def _read(self, page: Page, contents: list[Loaded]) -> None:
         self._reading = False
+        if self._is_full:  # it is read again
+            return
         entries, done = self._queue.contents.reader.entries_of(page, contents)
         self._page.extend(entries)
         self._seen = page.first + done - 1
@@ -129,5 +139,6 @@ class Browser(ReceivingDriver):
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         self._sent_ahead.close()
+        self._page.clear()
         if self in self._queue.browsers:
             self._queue.browsers.remove(self)

@@ -286,6 +286,7 @@ class FilteredBrowser(Browser):
         if messages:
             self._forward(messages, size_bytes)
             if self._is_full:
+                self._drop_page(entry)
                 return False
         if not left:
             self._posted = True

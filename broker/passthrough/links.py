@@ -48,8 +48,9 @@ class PassthroughLinks:
             terminal.failure("amqp:not-implemented", why)
         else:
             receiver = PassthroughReceiver(
-                self._addresses, links.transactions, terminal, place, presettled=wish.presettled
-            )
+                links.core.memory, self._addresses, links.transactions, terminal, place,
+                presettled=wish.presettled, user=wish.user,
+            )  # fmt: skip
             terminal.opened(receiver, None, 0)
             receiver.join()
 

@@ -9,6 +9,8 @@ from typing import Any
 from ...amqp.native.proton_ffi import MODIFIED, RELEASED
 from ...amqp.ports import Delivery, Forward, Outcome, StreamCursor, TerminalEnd
 from ..kernel.idle_driver import IdleDriver
+from ..kernel.memory_budget import MemoryBudget
+from ..kernel.sent_ahead import SentAhead
 from ..transactions.registry import Transactions
 from .address import PassthroughAddress, PassthroughCopy, PassthroughTable, finish
 from .delivery import ACCEPTANCE, NO_TRANSACTIONS, ForwardedDelivery
@@ -21,12 +23,14 @@ class PassthroughReceiver(IdleDriver):
 
     def __init__(
         self,
+        memory: MemoryBudget,
         addresses: PassthroughTable,
         transactions: Transactions,
         terminal: TerminalEnd,
         place: PassthroughAddress,
         *,
         presettled: bool,
+        user: str,
     ) -> None:
         self.terminal = terminal
         self.presettled = presettled
@@ -41,6 +45,8 @@ class PassthroughReceiver(IdleDriver):
         self._place = place
         self._limit = 0
         self._forwarded = 0
+        self._sent_ahead = SentAhead(memory, terminal, user)
+        self._is_full = self._draining = False
 
     def join(self) -> None:
         """Join the address, which is routable now; the channel is open."""
@@ -48,7 +54,7 @@ class PassthroughReceiver(IdleDriver):
         self._place.add(self)
 
     def room(self) -> int:
-        return self._limit - self._forwarded
+        return 0 if self._is_full else self._limit - self._forwarded
 
     @property
     def credit(self) -> int:
@@ -56,14 +62,25 @@ class PassthroughReceiver(IdleDriver):
 
     def request(self, limit: int, drain: bool) -> None:
         self._limit = limit
+        self._draining = drain
+        self._send_more()
+
+    def _send_more(self) -> None:
+        """Send what waits, then return the credit if the client drains."""
         if self._place.multicast:
             self.send_pending()
         else:
             self._place.hand_out()
-        if drain:
-            spent = max(0, limit - self._forwarded)
+        if self._draining and not self._is_full:
+            self._draining = False
+            spent = max(0, self._limit - self._forwarded)
             self._forwarded += spent
             self.terminal.drained(spent)
+
+    def _go_on(self) -> None:
+        """Send more, as the client has read what was sent ahead."""
+        self._is_full = False
+        self._send_more()
 
     def send_pending(self) -> None:
         """Send as many messages as it has credit for."""
@@ -78,6 +95,7 @@ class PassthroughReceiver(IdleDriver):
             self.unsettled += len(messages)
         forward: list[Forward] = []
         finished: list[ForwardedDelivery] = []
+        ahead_bytes = 0
         for passage, content in messages:
             forward.append((passage, content))
             arriving = passage.arriving
@@ -85,9 +103,13 @@ class PassthroughReceiver(IdleDriver):
                 arriving.copies[content] = self
                 if not arriving.ended:
                     continue
-            if (self.presettled or passage.settled) and passage.hear(ACCEPTANCE):
-                finished.append(passage)
+            if self.presettled or passage.settled:
+                ahead_bytes += passage.size_bytes
+                if passage.hear(ACCEPTANCE):
+                    finished.append(passage)
         self.terminal.forward(forward)
+        if ahead_bytes:
+            self._is_full = not self._sent_ahead.add(ahead_bytes, self._go_on)
         finish(finished)
 
     def taken_back(self) -> None:
@@ -119,6 +141,7 @@ class PassthroughReceiver(IdleDriver):
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         """Close the receiver: its unsettled messages are modified, or released if it detached properly."""
+        self._sent_ahead.close()
         self._place.remove(self)
         left = Outcome(None, None, MODIFIED, True) if lost else Outcome(None, None, RELEASED)
         finished: list[ForwardedDelivery] = []

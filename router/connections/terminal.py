@@ -449,6 +449,7 @@ class Terminal:
             self.endpoints.routing_of_closed.add(channel)
         if channel.driver is not None:
             returned = [tag for tag in link.unsent() if tag is not None]
+            link.outbox.clear()
             self.core.post(channel.driver.close, returned, lost, for_good)
         self.core.post(self._drivers.link_closed, channel)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cairnmq.broker.kernel.sent_ahead import LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES
+from cairnmq.broker.links.browser import Browser
 from tests.harness.broker.world import FakeTerminal, World, message, number_of
 
 CREDIT = 1 << 20
@@ -83,6 +84,17 @@ def test_bytes_ahead_are_in_the_memory_budget_until_they_are_sent_or_the_link_is
     assert memory.used_bytes > queue.memory.held_bytes
     read_on(world, other)
     assert memory.used_bytes == queue.memory.held_bytes
+
+
+def test_browser_that_waits_holds_no_messages() -> None:
+    """They would not count in the memory budget, as the queue does not hold them."""
+    world, _ = filled(60_000)
+    world.kill_and_start()
+    clients = [receiver(world, "browsing") for _ in range(3)]
+    for client in clients:
+        assert isinstance(client.driver, Browser)
+        assert client.unsent
+        assert not client.driver._page
 
 
 @pytest.mark.parametrize("kind", ["settled", "browsing"])
