@@ -194,20 +194,29 @@ def fan_out_beside_coordinator(at: Address, proceed: Proceed) -> None:
 
 def send_to_unread(at: Address, proceed: Proceed) -> None:
     """Send messages of 60 kB to receivers that have much credit and do not read: one settled, one that browses."""
-    content = message("x" * 60_000, durable=True)
     copies = performative(0x28, string("evil.unread"), *[NULL] * 5, symbol("copy"))
+    browsing = performative(ATTACH, string("b"), uint(1), TRUE, NULL, NULL, copies, target("me"))
+    _send_to_unread(at, proceed, "evil.unread", browsing, flow(1, 1 << 20))
+
+
+def pass_to_unread(at: Address, proceed: Proceed) -> None:
+    """Send messages of 60 kB to a passthrough address, whose settled receiver does not read."""
+    _send_to_unread(at, proceed, "evil.passed")
+
+
+def _send_to_unread(at: Address, proceed: Proceed, address: str, *frames: bytes) -> None:
+    content = message("x" * 60_000, durable=True)
     reader = at.log_in("evil")
     with heard(at.log_in("evil")) as wire:
-        settled = performative(ATTACH, string("r"), uint(0), TRUE, SETTLED, NULL, source("evil.unread"), target("me"))
-        browsing = performative(ATTACH, string("b"), uint(1), TRUE, NULL, NULL, copies, target("me"))
-        reader.say(settled, browsing, flow(0, 1 << 20), flow(1, 1 << 20))
+        settled = performative(ATTACH, string("r"), uint(0), TRUE, SETTLED, NULL, source(address), target("me"))
+        reader.say(settled, flow(0, 1 << 20), *frames)
         wire.sock.settimeout(1.0)
         number = 0
         with suppress(TimeoutError):
             while proceed():
                 handle, place = divmod(number, CREDIT)
                 if not place:
-                    wire.say(attach(f"send {handle}", handle, "evil.unread", sends=True))
+                    wire.say(attach(f"send {handle}", handle, address, sends=True))
                 wire.say(transfer(number, content, handle=handle))
                 number += 1
         hold_out(proceed)
@@ -227,6 +236,12 @@ CASES = (
         finding="W10",
     ),
     Case("messages to receivers that do not read", send_to_unread, options=("--memory-limit", "16M"), finding="W10"),
+    Case(
+        "messages passed to a receiver that does not read",
+        pass_to_unread,
+        options=("--memory-limit", "16M", "--anycast", "evil.passed"),
+        finding="W10",
+    ),
     Case("10,000 queues", make_queues, finding="W10"),
     Case("messages on 40 connections", send_from_many, finding="W10"),
     Case(
