@@ -16,5 +16,5 @@ export function configurationPage(view) {
       { key: "source", label: "Source", sort: true, render: (one) => badge(text(one.source), one.source === "default" ? "" : "info") },
     ],
   });
-  return page("Configuration", { lead: "The options that the broker runs with, and where each comes from." }, h("section", { class: "panel", "aria-label": "Configuration" }, list.element));
+  return page("Configuration", { lead: "The options of the broker, and the source of each value." }, h("section", { class: "panel", "aria-label": "Configuration" }, list.element));
 }

@@ -43,7 +43,7 @@ export function connectionsPage(view) {
     ],
   });
   view.every(REFRESH_S);
-  return page("Connections and links", { lead: "Who is connected, and what they send and receive." },
+  return page("Connections and links", { lead: "Clients and other brokers, with the links on which they send and receive." },
     h("section", { class: "panel", "aria-label": "Connections" }, connections.element),
     h("h2", {}, "Links"), h("section", { class: "panel", "aria-label": "Links" }, links.element));
 }

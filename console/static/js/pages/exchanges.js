@@ -33,7 +33,7 @@ export function exchangesPage(view) {
     ],
   });
   const diagram = region(view, { lines: 8, load: (signal) => view.api.get("/bindings", { per_page: DRAWN_BINDINGS }, signal), paint: (data) => graphOf(data) });
-  return page("Exchanges and bindings", { lead: "How messages find their queues." },
+  return page("Exchanges and bindings", { lead: "Exchanges, and the bindings that route messages to queues." },
     h("section", { class: "panel", "aria-label": "Exchanges" }, list.element),
     panel("Bindings", diagram.element, { actions: [button("Bind", () => askBind(view, {}, () => view.refresh()), { icon: "plus", kind: "small quiet" })] }));
 }

@@ -10,7 +10,7 @@ import { page } from "./page.js";
 
 export function journalPage(view) {
   const { element } = region(view, { lines: 12, load: (signal) => view.api.get("/journal", {}, signal), paint: journal });
-  return page("Journal map", { lead: "Which parts of the log are still needed, and what keeps the rest from being reclaimed." }, element);
+  return page("Journal map", { lead: "The parts of the log that are still needed, and what prevents others from being reclaimed." }, element);
 }
 
 function journal(data) {

@@ -43,7 +43,7 @@ export function logsPage(view) {
   });
   load();
   view.onRefresh(load);
-  return page("Logs", { lead: "What the broker reports, newest last." }, h("section", { class: "panel", "aria-label": "Log" },
+  return page("Logs", { lead: "Log records of the broker, the newest last." }, h("section", { class: "panel", "aria-label": "Log" },
     h("div", { class: "table-tools" }, h("div", { class: "search" }, icon("search"), input), h("div", { class: "end" },
       segments("Level", LEVELS, level, (value) => { level = value; paint(); }), follow)), log));
 }

@@ -13,7 +13,7 @@ const KEPT_SAMPLES = 360;
 
 export function overviewPage(view) {
   const { element } = region(view, { load: (signal) => view.api.get("/overview", {}, signal), frame: overview(view) });
-  return page("Overview", { lead: "What the broker does right now." }, element);
+  return page("Overview", { lead: "Rates, alarms and resources of the broker." }, element);
 }
 
 function overview(view) {

@@ -32,7 +32,7 @@ export function queuesPage(view) {
     ],
   });
   view.every(REFRESH_S);
-  return page("Queues", { lead: "Where messages wait for their consumers." }, h("section", { class: "panel", "aria-label": "Queues" }, list.element));
+  return page("Queues", { lead: "Queues, and the messages that wait on them for consumers." }, h("section", { class: "panel", "aria-label": "Queues" }, list.element));
 }
 
 const number = (key, label, format = count) => ({ key, label, sort: true, kind: "end", render: (one) => h("span", { class: one[key] ? "" : "zero", title: count(one[key]) }, format(one[key])) });

@@ -39,7 +39,7 @@ export function tracePage(view) {
   }
 
   if (input("value").value) show({ [by]: view.query[by] });
-  return page("Message timeline", { lead: "Where a message has been, for how long, and why it left." }, panel("Find a message", element), result);
+  return page("Message timeline", { lead: "The queues that a message was on, for how long, and why it left them." }, panel("Find a message", element), result);
 }
 
 function life(found) {

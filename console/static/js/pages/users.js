@@ -37,7 +37,7 @@ export function usersPage(view) {
           && button("Remove", () => askRemoveUser(view, one.name, reload), { kind: "small quiet danger", "aria-label": `Remove ${one.name}`, data: { focus: `remove ${one.name}` } })) },
     ],
   });
-  return page("Users and rules", { lead: "Who uses the broker, and what each may do." }, h("section", { class: "panel", "aria-label": "Users" }, list.element), changes);
+  return page("Users and rules", { lead: "The users of the broker and their access rules." }, h("section", { class: "panel", "aria-label": "Users" }, list.element), changes);
 }
 
 /** The reason why this session cannot change users, and the commands that can. */
