@@ -162,10 +162,11 @@ class CompleteLoads:
         self._start(user)
 
     def forwarded(self, user: str, link: object) -> None:
-        """Stop counting the contents for *link*, which are counted elsewhere now."""
+        """Stop counting the contents for *link*, which are counted elsewhere now, unless the link is closed."""
         holding = self._holding.get(user, {})
-        self._memory.used_bytes -= holding.get(link, 0)
-        holding[link] = 0
+        if link in holding:
+            self._memory.used_bytes -= holding[link]
+            holding[link] = 0
 
     def end(self, user: str, link: object) -> bool:
         """Make room for other links of *user*; return whether *link* was still waiting, so that nothing is loaded."""

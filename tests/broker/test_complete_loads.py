@@ -98,6 +98,24 @@ def test_links_of_a_user_load_together_while_memory_is_free() -> None:
     assert [numbers(client) for client in clients] == [[0], [1]]
 
 
+def test_link_closed_while_its_message_is_being_recorded_lets_others_start(world: World) -> None:
+    memory = world.broker.core.memory
+    memory.limit_bytes *= 2
+    first, client = receive(world, 0), FakeTerminal()
+    world.do(world.broker.drivers.open, Open(True, Terminus(address="q1"), True, object(), user="anna"), client)
+    world.do(client.driver.request, 1, False)
+    world.read_one()  # the entries of the queue
+    load, args = world.readings.popleft()
+    load(*args)
+    world._actions.append((client.driver.close, ([], True, True)))
+    world.step()
+    assert client.forwarded
+    memory.limit_bytes //= 2
+    memory.used_bytes += LIMIT_BYTES // 2
+    world.do(first.driver.close, [], True, True)
+    assert numbers(receive(world, 2)) == [2]
+
+
 def test_link_that_is_cut_off_lets_the_next_one_start(world: World) -> None:
     first = receive(world, 0)
     [consumer] = world.queue("q0").consumers
