@@ -112,6 +112,8 @@ class Change(NamedTuple):
     """The number of messages that the change purged, deleted or moved; None if it does not concern messages."""
     gone: int | None = None
     """The number of connections and links that the change closed; None if it can close none."""
+    container: str = ""
+    """The AMQP container ID of the client; that of the web console contains the address of the browser."""
 
 
 class Audit:
@@ -169,6 +171,7 @@ class Audit:
         about: dict[str, Any] = {
             "user": change.user,
             "address": change.address,
+            "container": _short(change.container),
             "operation": _short(change.operation),
             "type": _short(change.type),
             "name": _short(change.name),

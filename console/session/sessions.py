@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import logging
 import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,8 @@ from .broker_client import BrokerClient
 from .errors import DENIED, FORGED, LIMIT, LOGIN_REQUIRED, UNAVAILABLE, ApiError
 from .login_throttle import LoginThrottle
 from .rooms import Room, TimeBudget
+
+log = logging.getLogger(__name__)
 
 MOST_SESSIONS = 64
 MOST_SESSIONS_OF_USER = 16
@@ -134,6 +137,7 @@ class Sessions:
                     raise ApiError(503, UNAVAILABLE, str(error), 2) from error
                 self._throttle.failed(peer.address, called)
                 text = "wrong user name or password" if user is not None else "the broker requires a user name"
+                log.warning("%s: console login of user %r failed: %s", peer.address, called[:64], text)
                 raise ApiError(401, DENIED, text) from error
         self._throttle.succeeded(peer.address, called)
         token = secrets.token_urlsafe(32)

@@ -177,9 +177,9 @@ class Call:
             outcome, why = DENIED if status == FORBIDDEN else REFUSED if status < INTERNAL else FAILED, text
         name = self.subject or request.name
         counts = (self.messages, self.closed) if outcome in (DONE, FAILED) else (None, None)
-        self._node.audit.changed(
-            Change(self.link.wish.user, end.name, request.operation, request.type, name, outcome, status, why, *counts)
-        )
+        wish = self.link.wish
+        change = (wish.user, end.name, request.operation, request.type, name, outcome, status, why, *counts)
+        self._node.audit.changed(Change(*change, container=wish.container))
 
 
 def _answered_before() -> None:

@@ -22,11 +22,20 @@ def test_wrong_passwords_are_delayed_more_and_more(served: Served) -> None:
     client = ApiClient(served.port)
     statuses = [client.login("mallory", f"guess {number}").status for number in range(4)]
     assert statuses == [401, 401, 401, 429]
+    served.process.wait_for(r"127\.0\.0\.1: console login of user 'mallory' failed: wrong user name or password")
     reply = client.login("mallory", "guess")
     assert reply.status == 429
     assert 1 <= int(reply.headers["retry-after"]) <= 60
     assert client.login("root", "root-password").status == 201, "other users still log in"
     client.api("DELETE", "/session")
+
+
+def test_change_is_recorded_with_the_address_of_the_browser(served: Served, root: ApiClient) -> None:
+    assert root.api("POST", "/queues", {"name": "audited"}).status == 201
+    change = next(one for one in served.audit() if one["event"] == "change" and one["name"] == "audited")
+    assert change["user"] == "root"
+    assert change["container"].startswith("cairnmq-console@127.0.0.1-")
+    root.done("DELETE", "/queues/audited")
 
 
 def test_cookie_is_for_this_site_and_not_for_scripts(served: Served) -> None:
