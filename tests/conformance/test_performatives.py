@@ -140,7 +140,6 @@ TAG = Rule("2.7.5", "This field MUST be specified for the first transfer of a mu
            "omitted for continuation transfers.")  # fmt: skip
 NODE = Rule("3.5.9", "A symbol-keyed map containing properties of a node used when requesting creation or reporting "
             "the creation of a dynamic node.")  # fmt: skip
-ONE_BYTE_STATE = b"\x00\x53\x24\x45"
 
 STATE_CASES = [
     Case("a flow on an unattached handle", UNATTACHED,

@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from cairnmq.router.connections import terminal
+from tests.harness.security.flood_attacks import begin
 from tests.harness.security.wire import (
     AMQP,
     ATTACH,
@@ -16,6 +18,7 @@ from tests.harness.security.wire import (
     OPEN,
     Wire,
     attach,
+    frame,
     performative,
     string,
     uint,
@@ -49,6 +52,22 @@ def ended(wire: Wire) -> bool:
         return wire.sock.recv(1) == b""
     except ConnectionError:
         return True
+
+
+def test_connection_that_begins_too_many_sessions_in_a_second_is_closed(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:  # W6
+    monkeypatch.setattr(terminal, "MOST_BEGINS_PER_S", 20)
+    with wired(start_broker().port) as wire:
+        wire.open()
+        session = begin(1), frame(performative(0x17), channel=1)
+        deadline_s = time.monotonic() + DEADLINE_S
+        code = BEGIN
+        while code != CLOSE:
+            assert time.monotonic() < deadline_s
+            wire.send(b"".join(session))
+            code, _, body = wire.next()
+        assert b"more than 20 sessions begun in a second" in body
 
 
 @pytest.mark.parametrize("user", ["", "anna"])
