@@ -16,7 +16,22 @@ from cairnmq.broker.federation import upstream as streams
 from cairnmq.broker.federation.upstream_link import FOLLOWER
 from cairnmq.broker.outbound import link_routes
 from cairnmq.broker_plugin.run import RunningBroker
-from tests.harness.security.wire import AMQP, CLOSE, DEADLINE_S, NULL, OPEN, Wire, performative, string, symbol, wired
+from tests.harness.security.wire import (
+    AMQP,
+    ATTACH,
+    CLOSE,
+    DEADLINE_S,
+    NULL,
+    OPEN,
+    TRUE,
+    Wire,
+    performative,
+    string,
+    symbol,
+    target,
+    uint,
+    wired,
+)
 
 from .conftest import PASSWORDS, StartBroker
 
@@ -89,3 +104,19 @@ def test_place_of_a_follower_is_one_users(users: list[str], follower: str) -> No
     names = [streams._said(properties, user).follower for user in users]
     assert names[0] != names[1]
     assert all(user or name == follower for user, name in zip(users, names, strict=True))
+
+
+def test_durable_subscription_is_found_by_its_user_alone(guarded: RunningBroker) -> None:  # W9, attack 40
+    """All clients have one container ID, and their links one name."""
+
+    def has_source(user: str, source: bytes) -> bool:
+        with wired(guarded.port) as wire:
+            assert wire.scram(user, PASSWORDS[user]) == 0
+            wire.open()
+            wire.say(performative(ATTACH, string("news"), uint(0), TRUE, NULL, NULL, source, target("me")))
+            _, body = wire.until(ATTACH)
+            return b"amq.topic/news" in body
+
+    assert has_source("anna", performative(0x28, string("amq.topic/news"), uint(2), symbol("never")))
+    assert not has_source("ben", NULL), "ben has no subscription of that name"
+    assert has_source("anna", NULL)
