@@ -99,7 +99,7 @@ def replay(
         finally:
             messages.close()
         faults = messages.faults()
-        for told in dict.fromkeys((*past.remarks, *history.notes, *faults)):
+        for told in dict.fromkeys((*past.told(), *faults)):
             remark("replay", told)
         status = 1 if faults or not sent.is_complete else 0
         with output(lambda: status):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.process import broker
 from tests.harness.store.churn import Churn
 
 from .conftest import Dump
@@ -47,6 +48,16 @@ def test_an_answer_over_a_truncated_history_says_so(tmp_path: Path, command: Dum
         assert len(lines) == 1, call
         assert "reclaimed" in lines[0]
         assert "use --archive-dir to keep them" in lines[0]
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_replay_of_a_truncated_history_says_so(tmp_path: Path, command: Dump, stays: bool) -> None:
+    store = filled(tmp_path / "store", stays=stays)
+    said = "history has gaps: " if stays else "history begins at LSN "
+    with broker(tmp_path / "target") as running:
+        found = command("replay", store, "--to", f"127.0.0.1:{running.port}/there", "--create")
+    [line] = [line for line in found.err.splitlines() if said in line]
+    assert "reclaimed" in line
 
 
 def test_a_complete_history_needs_no_such_line(tmp_path: Path, command: Dump) -> None:
