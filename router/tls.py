@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+import threading
 from collections.abc import Callable, Sized
 from contextlib import suppress
 from dataclasses import dataclass
@@ -124,6 +125,16 @@ def user_of(tls: ssl.SSLObject) -> Named:
     return Named(names[0])
 
 
+class _Buffer(threading.local):
+    """The buffer of decrypted data that all connections of a worker share: it is empty between their reads."""
+
+    def __init__(self) -> None:
+        self.plain = bytearray(READ_BYTES)
+
+
+_buffer = _Buffer()
+
+
 class SecuredTerminal:
     """A connection with TLS, without its socket. Used by its worker, as a terminal is."""
 
@@ -153,7 +164,6 @@ class SecuredTerminal:
         self._why = ""
         self._chatter_bytes = 0
         self._cipher = memoryview(b"")
-        self._plain = bytearray()
 
     @property
     def user(self) -> str:
@@ -196,7 +206,6 @@ class SecuredTerminal:
                 if why and self._refused is not None:
                     self._refused(claimed, why)
                 self._terminal = self._make(user, self._tls.getpeercert(True) or b"", lambda terminal: self._wake(self))
-                self._plain = bytearray(READ_BYTES)
             else:
                 self._chatter_bytes += len(data)
             turn = self._pass_on(self._terminal, turn)
@@ -213,7 +222,7 @@ class SecuredTerminal:
 
     def _pass_on(self, terminal: Terminal, turn: Turn) -> Turn:
         """Pass decrypted data to the terminal, as much as is available; return the effect of the last part."""
-        view = memoryview(self._plain)
+        view = memoryview(_buffer.plain)
         while not terminal.closed:
             size = 0
             try:
