@@ -192,6 +192,19 @@ def fan_out_beside_coordinator(at: Address, proceed: Proceed) -> None:
         hold_out(proceed)
 
 
+def send_empty(at: Address, proceed: Proceed) -> None:
+    """Attacks 57 and 58: empty messages, durable and transient ones in turn, for queues without consumers."""
+    contents = [message("", durable=durable) for durable in (True, False)]
+    with heard(at.log_in("evil")) as wire:
+        number = 0
+        while proceed():
+            handle, place = divmod(number, CREDIT)
+            if not place:
+                wire.say(attach(f"send {handle}", handle, f"evil.empty.{handle % 2}", sends=True))
+            wire.say(*[transfer(number + more, contents[handle % 2], handle=handle) for more in range(25)])
+            number += 25
+
+
 def send_to_unread(at: Address, proceed: Proceed) -> None:
     """Send messages of 60 kB to receivers that have much credit and do not read: one settled, one that browses."""
     copies = performative(0x28, string("evil.unread"), *[NULL] * 5, symbol("copy"))
@@ -242,6 +255,7 @@ CASES = (
         options=("--memory-limit", "16M", "--anycast", "evil.passed"),
         finding="W10",
     ),
+    Case("empty messages", send_empty, options=("--memory-limit", "16M"), finding="57"),
     Case("10,000 queues", make_queues, finding="W10"),
     Case("messages on 40 connections", send_from_many, finding="W10"),
     Case(
