@@ -25,7 +25,7 @@ from ...tools.diagnosis.support_bundle import SupportBundle
 from ...tools.diagnosis.text_redaction import TextRedaction
 from ..common.configured_command import DEFAULT_FILE, sources, without_secrets
 from ..common.output import answering, bars, console, print_json, printable
-from ..common.units import Finite, HttpUrl
+from ..common.units import Duration, HttpUrl
 from ..options.common_options import GroupedCommand, output_options
 from .broker import broker
 from .checked_options import checked_options
@@ -41,7 +41,7 @@ _REFERENCE = re.compile(r"[?&]password-(env|file)=([^&]+)")
 _store = click.argument("store", metavar="[STORE]", required=False, type=click.Path())
 _config = click.option("--config", metavar="FILE", type=click.Path(dir_okay=False), envvar="CAIRNMQ_CONFIG",
                        help=f"Configuration file of the broker.  [default: {DEFAULT_FILE} if it exists]")  # fmt: skip
-_seconds = click.option("--seconds", default=1.0, show_default=True, type=Finite(0, 60),
+_seconds = click.option("--seconds", default="1s", show_default=True, type=Duration(0, 60),
                         help="Measure syncs for this time; 0: don't.")  # fmt: skip
 
 

@@ -10,14 +10,14 @@ from ...tools.load.calibrate import ALLOCATED, WRITTEN, Calibration
 from ...tools.load.calibrate import calibrate as run_calibrate
 from ..common.csv_rows import columns_of, print_csv
 from ..common.output import answering, bars, console, print_json, printable
-from ..common.units import Finite
+from ..common.units import Duration
 from ..options.common_options import output_options
 from ..options.subjects import GroupedCommand
 
 
 @click.command("calibrate", cls=GroupedCommand)
 @click.argument("directory", metavar="DIR", type=click.Path())
-@click.option("--seconds", default=5.0, show_default=True, type=Finite(0.1, 3600), help="The approximate duration.")
+@click.option("--seconds", default="5s", show_default=True, type=Duration(0.1, 3600), help="The approximate duration.")
 @output_options
 @answering
 def calibrate(directory: str, seconds: float, output_format: str) -> None:

@@ -10,6 +10,7 @@ import click
 from ...base.errors import CairnError
 from ...tools.lab.cluster_lab import PATH, Lab
 from ...tools.lab.cluster_lab_conf import MAX_NODES, TOKEN_MS, LabOptions
+from ..common.units import Milliseconds
 from ..options.confirmation import destructive, require_confirmation, yes_option
 
 _NODE = click.argument("node", type=click.IntRange(1, MAX_NODES))
@@ -29,13 +30,13 @@ def cluster_lab(context: click.Context, name: str) -> None:
 
 @cluster_lab.command(short_help="Start a lab")
 @click.argument("nodes", type=click.IntRange(1, MAX_NODES))
-@click.option("--token", "token_ms", default=TOKEN_MS, show_default=True, type=click.IntRange(100),
-              help="Token timeout of corosync, in ms.")  # fmt: skip
+@click.option("--token", "token_ms", default=f"{TOKEN_MS}ms", show_default=True, type=Milliseconds(0.1),
+              help="Token timeout of corosync.")  # fmt: skip
 @click.option("--mtu", default=1500, show_default=True, type=click.IntRange(576, 9000), help="The MTU of the links.")
 @click.option("--no-crypto", is_flag=True, help="Disable encryption and authentication.")
 @yes_option
 @click.pass_obj
-def up(lab: Lab, nodes: int, token_ms: int, mtu: int, no_crypto: bool, is_sure: bool) -> None:
+def up(lab: Lab, nodes: int, token_ms: float, mtu: int, no_crypto: bool, is_sure: bool) -> None:
     """Start a lab of NODES nodes.
 
     A previous lab of that name is removed; this needs --yes without a terminal.
@@ -45,7 +46,7 @@ def up(lab: Lab, nodes: int, token_ms: int, mtu: int, no_crypto: bool, is_sure: 
       cairnmq cluster-lab up 3
     """
     _confirm_removal("up", lab, is_sure=is_sure)
-    lab.up(LabOptions(nodes, token_ms, not no_crypto, mtu))
+    lab.up(LabOptions(nodes, int(token_ms), not no_crypto, mtu))
     _tell(lab)
 
 

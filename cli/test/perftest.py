@@ -60,7 +60,7 @@ where_options = _several(
     user_option,
     ca_option,
     click.option("--timeout", "timeout_s", default="10s", show_default=True, type=Duration(0.1),
-                 help="Seconds that the broker may take to answer a request."),
+                 help="Deadline of each request to the broker."),
 )  # fmt: skip
 role_options = _several(
     click.option("--setup", is_flag=True, help="Create the queues, and purge them."),
