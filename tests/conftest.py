@@ -24,8 +24,8 @@ from .time_limit import LeftOut, TimeLimit
 
 Tell = Callable[[str], None]
 LONGEST = (
-    "recovery/test_power_cut.py", "fresh_machine/", "packaging/", "spark/test_batch", "recovery/test_bit_rot",
-    "cluster/test_simulation", "recovery/test_io_errors", "kill/test_kill", "crash/",
+    "recovery/test_power_cut.py", "test_language.py", "fresh_machine/", "packaging/", "spark/test_batch",
+    "recovery/test_bit_rot", "cluster/test_simulation", "recovery/test_io_errors", "kill/test_kill", "crash/",
     "recovery/test_seeded_defects", "store/test_coordinator", "store/test_full_disk", "powercut/",
     "tools/test_salvage", "cli/test_backup_command", "cluster/test_real", "cluster/test_group_on_corosync",
     "perftest/test_soak", "bench/", "spark/", "docs/", "router/test_two_sites", "recovery/", "hostile/",
