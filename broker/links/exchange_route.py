@@ -45,10 +45,6 @@ class RoutedMessages:
         """The transactions that some of them are for."""
         self._units = 0
         """The number of messages times queues that may still be routed before the next check of the clock."""
-        self._owners: set[str] = set()
-        """The owners of the queues of a message for so many that their dispatch takes several steps."""
-        self._enqueued_step = 0
-        """The step in which that message was enqueued."""
         self._is_put_off = self._holds_link = False
 
     def is_behind(self) -> bool:
@@ -87,10 +83,11 @@ class RoutedMessages:
 
     def _awaits_dispatch(self) -> bool:
         """Return whether a message for many queues is still being dispatched: the next one would only add to them."""
-        turns, step = self._core.dispatch_turns, self._enqueued_step
-        if self._owners and turns.step != step:
-            self._owners = {owner for owner in self._owners if turns.has_waiting(owner, step)}
-        return bool(self._owners)
+        account, turns = self._enqueuer.account, self._core.dispatch_turns
+        step = account.wide_step
+        if account.wide_owners and turns.step != step:
+            account.wide_owners = {owner for owner in account.wide_owners if turns.has_waiting(owner, step)}
+        return bool(account.wide_owners)
 
     def _share(self, exchange: Exchange, key: str, most: int) -> int:
         """Return how many of *most* messages of one key to route before the next check of the clock; at least one."""
@@ -170,8 +167,9 @@ class RoutedMessages:
         if queues:
             exchange.routed += len(fragments)
             if len(queues) > AT_ONCE and self._enqueuer.transaction is None:
-                self._owners = {owner_of(queue) for queue in queues}
-                self._enqueued_step = self._core.dispatch_turns.step
+                account = self._enqueuer.account
+                account.wide_owners = {owner_of(queue) for queue in queues}
+                account.wide_step = self._core.dispatch_turns.step
             self._enqueuer.enqueue(queues, fragments)
             return
         alternate = self._links.nodes.exchanges.get(exchange.alternate)

@@ -83,6 +83,10 @@ class UserAccount:
         self.paced = Throttle(throttles)
         """The user's own senders, where they are faster than their pace."""
         self.is_pacing = False
+        self.wide_owners: set[str] = set()
+        """The owners of the queues of a message for so many that their dispatch takes several steps."""
+        self.wide_step = 0
+        """The step in which the user's last such message was enqueued."""
         self.set_quota(quota, now_s)
 
     def set_quota(self, quota: Quota, now_s: float) -> None:

@@ -76,6 +76,15 @@ def test_a_resumable_link_takes_its_share_of_each_step(site: Site) -> None:
     assert tags(terminal) == {*range(50)}
 
 
+def test_wide_messages_of_one_user_are_dispatched_one_after_the_other(site: Site) -> None:
+    links = [site.world.open(to_client=False, address=ADDRESS) for _ in range(2)]
+    messages = [((number, message(number, 10, True), 0),) for number in range(2)]
+    site.world.step_at_once(*[(link.driver.receive, sent) for link, sent in zip(links, messages, strict=True)])
+    assert site.world.broker.nodes.exchanges["amq.topic"].routed == 1
+    site.world.read_all()
+    assert sorted(site.numbers()) == [0, 1]
+
+
 def test_a_busy_queue_does_not_hold_others_for_ever(site: Site) -> None:
     """The last queue changes in each step, as other clients use it."""
     publisher = site.world.open(to_client=False, address=ADDRESS)
