@@ -29,7 +29,6 @@ from tests.harness.security.wire import (
     attach,
     flow,
     frame,
-    message,
     performative,
     string,
     symbol,
@@ -271,21 +270,6 @@ def handshakes(at: Address, proceed: Proceed) -> None:
                 context.wrap_socket(sock).close()
 
 
-def unfinished_messages(at: Address, proceed: Proceed) -> None:
-    """Attack 54: 180 kB of a message on each of 50 links of 20 connections, and never its end."""
-    part = message("x" * 200_000, durable=True)[:60_000]
-    with ExitStack() as stack:
-        for number in range(20):
-            wire = stack.enter_context(heard(at.log_in("evil")))
-            for handle in range(50):
-                if not proceed():
-                    return
-                wire.say(attach(f"send {handle}", handle, f"evil.part.{number}", sends=True))
-                wire.say(*[transfer(handle, part, handle=handle, more=True)] * 3)
-        while proceed():
-            time.sleep(0.05)
-
-
 def begin(channel: int) -> bytes:
     return frame(performative(BEGIN, NULL, uint(0), uint(9), uint(9)), channel=channel)
 
@@ -325,7 +309,6 @@ CASES = (
     Case("queries", queries, finding="61"),
     Case("unread answers", unread_answers, finding="61"),
     Case("sessions and endless messages", begin_without_end, finding="46"),
-    Case("messages without an end", unfinished_messages, options=("--memory-limit", "16M"), finding="54"),
     Case("TLS handshakes", handshakes, finding="10", tls=True),
     Case("TLS key updates", key_updates, finding="A18", tls=True, burners=2),  # its programs take 1.6 cores
 )
