@@ -32,7 +32,7 @@ FREE_METHODS = {
 
 
 class _CurrentThread(threading.local):
-    """Whether the current thread may call core-only code: a thread of tests, or one that plays the core now.
+    """Return True on a thread of tests, or on one that runs the core now: these may call core-only code.
 
     It is computed once for each thread: in tests of a cluster, the wrapped methods are called 50,000 times a second.
     """

@@ -122,7 +122,7 @@ def test_commit_behind_a_link_held_for_a_quota_is_refused(held_for_quota: tuple[
 def test_connection_is_not_read_while_its_messages_wait_to_be_routed(
     held_for_routing: tuple[RunningBroker, str], way: str
 ) -> None:
-    """What was sent and is not routed is in the buffers of the sockets, except for one read."""
+    """Messages that are not routed wait in the buffers of the sockets, except for those of one read."""
     running, address = held_for_routing
     content = message("x" * 1000)
     with wired(running.port) as wire:

@@ -42,7 +42,7 @@ MOST_HOLES = 8
 
 
 class _EmptyWiring(NamedTuple):
-    """What thousands of wirings have in common. For each, the tables would take 30 ms of CPU, the statements 10 ms."""
+    """The common parts of thousands of wirings. For each, the tables would take 30 ms of CPU, the statements 10 ms."""
 
     tables: bytes
     """An SQLite database with the tables of this version."""
