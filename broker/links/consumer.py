@@ -184,12 +184,16 @@ class Consumer(ReceivingDriver):
         if self.acquires is not None and self.acquires.failure is not None:
             return 0
         room = self._limit - self._forwarded
-        if self._presettled:
+        return min(room, self._batch_room()) if self._presettled else room
+
+    def _batch_room(self) -> int:
+        """Return the number of messages that may be dequeued and sent settled at once, by their average memory."""
+        average_bytes = self._average_bytes
+        if not average_bytes:
             contents = self._queue.contents
-            held_bytes, there = self._queue.memory.held_bytes, len(contents.ready) + len(contents.returned)
-            average_bytes = self._average_bytes or held_bytes // (there + 1) + 1
-            return min(room, TAKE_AT_ONCE, self._sent_ahead.room_bytes // average_bytes + 1)
-        return room
+            in_memory = len(contents.ready) + len(contents.returned)
+            average_bytes = self._queue.memory.held_bytes // (in_memory + 1) + 1
+        return min(TAKE_AT_ONCE, self._sent_ahead.room_bytes // average_bytes + 1)
 
     def _take_for_good(self, entries: list[Entry]) -> None:
         """Dequeue *entries* durably before they are sent: at most once."""
