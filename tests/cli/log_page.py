@@ -11,7 +11,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "logs.md"
 AUDIT = {
     audit.LOGIN: "A client has logged in. `DEBUG`, or `INFO` with `--audit-logins`.",
     audit.LOGIN_FAILED: "A login failed: `user`, `mechanism`, `reason`, `why`.",
-    audit.CHANGE: "A change by management: `user`, `operation`, `type`, `name`, `outcome`.",
+    audit.CHANGE: "A change by management: `user`, `container`, `operation`, `type`, `name`, `outcome`.",
     audit.CHANGE_REFUSED: "A change by management that was not carried out, and why.",
     audit.SUPPRESSED: "Records of an event that were suppressed because there were too many: `of`, `count`.",
 }
