@@ -1,7 +1,6 @@
 """CairnMQ: a durable AMQP 1.0 broker, and the journaled message store below it.
 
-Public names: `cairnmq.store` (the embedded store), `cairnmq.store.conformance` (tests for stores of others),
-`cairnmq.analytics.views` (journals as Arrow tables) and `cairnmq.analytics.spark` (journals in Spark).
+docs/reference/python.md lists the public names.
 """
 
 from __future__ import annotations

@@ -1,23 +1,26 @@
 """The store: durable messages, transactions and wiring behind the MessageStore interface.
 
-`open_store` opens a store for a program that has no broker, see `library`.
+`open_store` opens a store for a program that has no broker; the other names are the classes of its results and options.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-__all__ = ["open_store"]
+__all__ = ["Durable", "Message", "Queue", "Store", "StoreOptions", "UnitOfWork", "open_store"]
 
 if TYPE_CHECKING:
-    from .embedded.library import open_store
+    from .contract.durability import Durable
+    from .contract.options import StoreOptions
+    from .embedded.library import Store, open_store
+    from .embedded.queues import Message, Queue
+    from .embedded.unit_of_work import UnitOfWork
 else:
 
     def __getattr__(name: str) -> object:
-        """Import SQL and LMDB lazily, for code that opens a store: readers of journals, like workers of Spark, do not
-        need them."""
-        if name != "open_store":
+        """Import SQL and LMDB lazily: readers of journals, like workers of Spark, do not need them."""
+        if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from .embedded.library import open_store
+        from .embedded import library, queues
 
-        return open_store
+        return getattr(queues if name == "Message" else library, name)

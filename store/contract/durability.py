@@ -28,8 +28,6 @@ def check_waiting() -> None:
         raise StoreError("callback", "it can't wait for a store", "leave that to another thread, or to a callback")
 
 
-
-
 class Durable(Future[T], Generic[T]):
     """A future of a change: done with its result when it is on the disk, or with the error that ended the store.
 

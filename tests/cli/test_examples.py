@@ -26,6 +26,10 @@ EXECUTED = {
     ("reference/clients.md", "Python: Qpid Proton"): "here, tests/fresh_machine",
     ("reference/clients.md", "Rejected messages"): "here",
     ("reference/management.md", "Requests"): "here",
+    ("reference/python.md", "Examples"): "tests/docs/test_pages.py",
+    ("reference/python.md", "Errors"): "tests/docs/test_pages.py",
+    ("reference/python.md", "Figures of the journal"): "tests/docs/test_pages.py",
+    ("reference/python.md", "Journals as Arrow tables"): "tests/docs/test_pages.py",
     ("reference/stores.md", "Simulation of crashes"): "tests/recovery/test_simulated_store.py",
 }
 """Where the sh and python blocks of a section are executed."""

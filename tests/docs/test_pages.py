@@ -23,6 +23,7 @@ PAGES = [
     for path in sorted(folder.glob("*.md"))
     if any(is_executable(block) for block in executed_blocks(str(path.relative_to(DOCS))))
 ]
+PAGES.append("reference/python.md")
 PASSWORD = "one stone"
 TLS = "how-to/tls-and-users.md"
 
