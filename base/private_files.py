@@ -38,9 +38,7 @@ def tighten_umask() -> int:
 
 @contextmanager
 def private_umask() -> Iterator[None]:
-    """Make files that libraries create in this context private. The umask of the process is only tightened.
-
-    """
+    """Make files that libraries create in this context private. The umask of the process is only tightened."""
     before = tighten_umask()
     try:
         yield

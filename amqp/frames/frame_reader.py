@@ -204,9 +204,7 @@ class Outgoing:
         return (len(body) + _HEADER_BYTES).to_bytes(4) + frame[4:8] + body
 
     def _transfer(self, frame: bytes) -> bytes:
-        """Add the flag, and the position where the message restarts, to the first transfer of a resumed delivery.
-
-        """
+        """Add the flag, and the position where the message restarts, to the first transfer of a resumed delivery."""
         raw, end = raw_items(frame, 11)
         tag = decode.whole(raw[2]) if len(raw) > 2 else None
         if tag not in self.resumed:

@@ -20,9 +20,7 @@ _OUTCOMES = {1: WRONG, 2: "it has an error of its own", 3: "it has an error that
 
 
 class ClientHandshake(Handshake):
-    """The beginning of one connection to another container. Its `user` stays empty.
-
-    """
+    """The beginning of one connection to another container. Its `user` stays empty."""
 
     greeting = SASL_HEADER
     """The bytes to send at once."""

@@ -18,9 +18,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class File(Protocol):
-    """An open file addressed by byte offset. One thread may write; others may read other ranges meanwhile.
-
-    """
+    """An open file addressed by byte offset. One thread may write; others may read other ranges meanwhile."""
 
     name: str
 
