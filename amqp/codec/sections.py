@@ -258,11 +258,6 @@ def properties_section(of: Properties) -> bytes:
     return encode.described(PROPERTIES, encode.listed(fields))
 
 
-def annotations_section(entries: dict[str, Any], code: int = MESSAGE_ANNOTATIONS) -> bytes:
-    """Annotations by name, the values as `encode.value` takes them."""
-    return encode.described(code, encode.mapped(_entries(entries)))
-
-
 def application_properties_section(entries: dict[str, Any]) -> bytes:
     parts = (part for name, of in entries.items() for part in (encode.string(name), encode.value(of)))
     return encode.described(APPLICATION_PROPERTIES, encode.mapped(parts))

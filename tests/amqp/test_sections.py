@@ -16,6 +16,7 @@ from cairnmq.amqp.codec.primitives import Malformed
 from cairnmq.amqp.codec.sections import Properties, Section, Sections, annotated, envelope, index
 from cairnmq.amqp.codec.types import Symbol, Ulong
 from tests.harness.amqp import strategies
+from tests.harness.amqp.encoding import message_annotations
 from tests.harness.amqp.strategies import broken
 from tests.harness.amqp.typed import characters, same, to_proton, values
 
@@ -127,7 +128,7 @@ def test_application_properties(named: dict[str, Any]) -> None:
 
 @given(named=entries)
 def test_application_properties_and_annotations_that_are_written_are_read_by_proton(named: dict[str, Any]) -> None:
-    content = sections.annotations_section(named) + b"\x00\x53\x77\x40"
+    content = message_annotations(named) + b"\x00\x53\x77\x40"
     found = index(content)
     assert same(
         sections.annotations_of(content, value(found.message_annotations)),

@@ -8,12 +8,13 @@ from uuid import UUID
 import pytest
 from proton import Message
 
-from cairnmq.amqp.codec import decode, encode, sections
+from cairnmq.amqp.codec import decode, encode
 from cairnmq.amqp.codec.primitives import Malformed
 from cairnmq.amqp.codec.types import Described, Symbol
 from cairnmq.amqp.native.proton_ffi import REJECTED
 from cairnmq.amqp.ports import Open, Terminus
 from cairnmq.broker.nodes.exchanges import MAX_KEY_CHARACTERS
+from tests.harness.amqp.encoding import message_annotations
 from tests.harness.broker.policies import Policed
 from tests.harness.broker.world import FakeTerminal
 
@@ -47,7 +48,7 @@ def test_what_a_sender_says_of_a_messages_deaths_is_not_believed(policed: Police
     policed.make("q", dead_letter_address="dead")
     told = [{"queue": "q", "reason": "rejected", "count": count}, {"queue": [Described([1], 2)]}, 7]
     sender = attach(policed, to_client=False, address="q")
-    annotations = sections.annotations_section({"x-opt-deaths": told})
+    annotations = message_annotations({"x-opt-deaths": told})
     policed.world.send(sender, (1, DURABLE + annotations + BODY, 0))
     taker = policed.open("q")
     policed.world.settle(taker, taker.forwarded[0][0], REJECTED)

@@ -6,12 +6,13 @@ from uuid import UUID
 
 from cairnmq.amqp.codec import sections
 from cairnmq.amqp.codec.header import Header
+from tests.harness.amqp.encoding import message_annotations
 
 
 def content(body: bytes = b"cairn") -> bytes:
     return b"".join((
         sections.header_section(Header(durable=True, priority=7, ttl_ms=5000, first_acquirer=True, delivery_count=2)),
-        sections.annotations_section({"x-opt-a": 5}),
+        message_annotations({"x-opt-a": 5}),
         sections.properties_section(sections.Properties(
             UUID(int=5), b"me", "orders", "subject", "back", 12, "text/plain", "gzip", 2000, 1000, "group", 3, "there",
         )),
