@@ -21,7 +21,7 @@ from .common.standard_streams import open_missing_streams, written_output
 from .common.statuses import UNREADABLE, error_status
 from .early_signals import end_at_once
 from .options.common_options import CommonGroup, log_options, output_options, url_option, user_option, with_color
-from .options.examples import example
+from .options.subjects import example
 
 
 class _Entry(NamedTuple):

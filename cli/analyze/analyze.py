@@ -46,7 +46,7 @@ from ..store.archives import archive_option
 @option(OUTPUT, "--to", "rows_file", metavar="FILE", help="Write the rows of --output json or csv into this file.")
 @option(OUTPUT, "--html", "html_file", metavar="FILE", help="Write a report with tables and plots into one file.")
 @option(OUTPUT, "--spark-log", type=click.Path(dir_okay=False), default=os.devnull,
-              help="The file for the log of Spark. [default: none]")  # fmt: skip
+              help="The file for the log of Spark.  [default: none]")  # fmt: skip
 @connect_options("The PostgreSQL server that the store's wiring is on")
 @answering
 def analyze(

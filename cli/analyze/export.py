@@ -11,8 +11,7 @@ import click
 from ...base.errors import CairnError
 from ...base.extras import install_hint
 from ...base.texts import counted
-from ..common.csv_rows import print_object
-from ..common.output import answering, bars, console, print_json, remark
+from ..common.output import answering, bars, console, print_fields, remark
 from ..common.statuses import FOUND
 from ..common.units import SIZE
 from ..options.common_options import output_options, skip_damaged_option
@@ -25,12 +24,13 @@ from ..store.archives import archive_option
 @click.argument("source", metavar="SOURCE", type=click.Path())
 @click.argument("target", metavar="TARGET", type=click.Path())
 @option(TARGET, "--format", "kind", type=click.Choice(["parquet", "delta", "iceberg"]),
-              help="The format of TARGET. [default: its present format, or parquet]")  # fmt: skip
+              help="The format of TARGET.  [default: its present format, or parquet]")  # fmt: skip
 @option(SELECTION, "--columns", metavar="NAMES",
-              help="Columns of the view records, separated by commas. [default: all of the record header]")  # fmt: skip
+              help="Columns of the view records, comma-separated.  [default: all of the record header]")  # fmt: skip
 @option(SELECTION, "--payload", is_flag=True, help="Export the content of messages, too.")
 @option(SELECTION, "--amqp", is_flag=True, help="Export the AMQP properties of messages as columns, too.")
-@option(TARGET, "--partition-by", metavar="NAMES", help="Partitions: day,queue, day, queue, none. [default: day,queue]")
+@option(TARGET, "--partition-by", metavar="NAMES",
+              help="Partitions: day,queue, day, queue or none.  [default: day,queue]")  # fmt: skip
 @archive_option
 @option(INPUT, "--names-of", type=click.Path(), metavar="STORE", help="The store with the names of the queues.")
 @option(SELECTION, "--sealed", is_flag=True, help="Leave out the container that the log is writing.")
@@ -70,14 +70,12 @@ def export(
 
 
 def _tell(done: Any, seconds: float, output_format: str) -> None:
-    if output_format != "table":
-        fields = {
-            "target": done.path, "format": done.kind, "log": done.log, "records": done.records,
-            "commits": done.commits, "log_bytes": done.log_bytes, "end_lsn": done.end_lsn,
-            "exported": [list(run) for run in done.runs], "missing": [asdict(gap) for gap in done.missing],
-            "seconds": round(seconds, 3),
-        }  # fmt: skip
-        print_json(fields) if output_format == "json" else print_object(fields)
+    fields = {
+        "target": done.path, "format": done.kind, "log": done.log, "records": done.records, "commits": done.commits,
+        "log_bytes": done.log_bytes, "end_lsn": done.end_lsn, "exported": [list(run) for run in done.runs],
+        "missing": [asdict(gap) for gap in done.missing], "seconds": round(seconds, 3),
+    }  # fmt: skip
+    if print_fields(fields, output_format):
         return
     out = console()
     out.print(

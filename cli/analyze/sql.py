@@ -11,8 +11,7 @@ from rich.table import Table
 
 from ...base.errors import CairnError
 from ...base.extras import install_hint
-from ..common.csv_rows import print_csv
-from ..common.output import answering, console, print_json, remark, store_argument
+from ..common.output import answering, console, print_rows, remark, store_argument
 from ..common.row_writers import ArrowWriter, CsvWriter, JsonWriter, RowWriter, TableWriter
 from ..common.signals import interrupting
 from ..common.units import SIZE
@@ -99,15 +98,12 @@ def _writer(output_format: str, csv_raw: bool, arrow: str | None) -> RowWriter:
 
 def _show(schemas: dict[str, Any], output_format: str) -> None:
     """Show the tables and columns."""
-    if output_format == "json":
-        print_json({name: {field.name: str(field.type) for field in schema} for name, schema in schemas.items()})
-        return
-    rows = [(name, field.name, str(field.type)) for name, schema in schemas.items() for field in schema]
+    types = {name: {field.name: str(field.type) for field in schema} for name, schema in schemas.items()}
     columns = ("table", "column", "type")
-    if output_format == "csv":
-        print_csv(columns, (dict(zip(columns, row, strict=True)) for row in rows))
+    rows = [dict(zip(columns, (name, *one), strict=True)) for name, of in types.items() for one in of.items()]
+    if print_rows(rows, columns, output_format, types):
         return
     table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*row.values())
     console().print(table)

@@ -74,6 +74,14 @@ def sources(ctx: click.Context) -> Iterator[tuple[DescribedOption, Any, str]]:
         yield option, ctx.params[str(option.name)], text
 
 
+def rows_of(ctx: click.Context) -> list[dict[str, Any]]:
+    """Return a row for each described option of a parsed context, without passwords."""
+    return [
+        {"option": option.key, "value": without_secrets(option, value), "source": source, "reload": option.can_reload}
+        for option, value, source in sources(ctx)
+    ]
+
+
 def without_secrets(option: DescribedOption, value: Any) -> Any:
     """Return the value with passwords of URLs replaced by `***`."""
     if not option.is_secret or value is None:

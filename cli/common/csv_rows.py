@@ -53,6 +53,14 @@ def print_object(found: Mapping[str, Any]) -> None:
     print_csv(tuple(found), [found])
 
 
+def without_lists(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that fit into one row: without lists, and with the values of objects as OBJECT_NAME."""
+    row: dict[str, Any] = {}
+    for name, value in found.items():
+        row |= {f"{name}_{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
+    return {name: value for name, value in row.items() if not isinstance(value, list)}
+
+
 def columns_of(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> tuple[str, ...]:
     """Return *first* and the other keys of *rows*, in the order in which they occur."""
     return tuple(dict.fromkeys((*first, *(name for row in rows for name in row))))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from rich.console import Console
 from ...base.errors import CairnError, NotWhole
 from ...base.printable import printable, printable_json
 from ..options.color import console_colors
+from .csv_rows import print_csv, print_object
 from .signals import remembered, status_of
 from .standard_streams import INCOMPLETE, discard_output
 from .statuses import FOUND, UNREADABLE, error_status
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
     from ...tools.inspect.journal_check import Progress
 
 __all__ = [
-    "WIDTH_IN_PIPES", "Bars", "OutputConsole", "answering", "bars", "console", "output",
-    "print_json", "printable", "remark", "store_argument",
+    "WIDTH_IN_PIPES", "Bars", "OutputConsole", "answering", "bars", "console", "long_line_console", "output",
+    "print_fields", "print_json", "print_line", "print_rows", "printable", "remark", "store_argument",
 ]  # fmt: skip
 
 _INTERRUPTED = "cairnmq: interrupted"
 WIDTH_IN_PIPES = 200
 """The line width for output other than to a terminal, where lines are not folded at 80 columns."""
+_WIDTH_OF_TABLES = 160
 _STEPS = 200
 """The maximum number of updates of a progress bar per phase."""
 _COUNT_COLUMNS = progress.TextColumn("{task.completed}"), progress.TimeElapsedColumn()
@@ -113,6 +115,31 @@ def print_json(value: object) -> None:
     sys.stdout.write(printable_json(json.dumps(value, ensure_ascii=False, indent=1)) + "\n")
 
 
+def print_line(value: object) -> None:
+    """Print one JSON object as a line."""
+    sys.stdout.write(json.dumps(value, separators=(",", ":")) + "\n")
+
+
+def print_rows(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output_format: str, document: object = None
+) -> bool:
+    """Print *document*, or else the rows, in JSON; or the rows in CSV. Return False for a table."""
+    if output_format == "json":
+        print_json(rows if document is None else document)
+    elif output_format == "csv":
+        print_csv(columns, rows)
+    return output_format != "table"
+
+
+def print_fields(fields: Mapping[str, Any], output_format: str) -> bool:
+    """Print one object for programs, in JSON or CSV; return False for a table."""
+    if output_format == "json":
+        print_json(fields)
+    elif output_format == "csv":
+        print_object(fields)
+    return output_format != "table"
+
+
 class OutputConsole(Console):
     """A console on standard output. A closed pipe does not make rich end the program with a status that means damage.
     """
@@ -126,6 +153,12 @@ def console() -> Console:
     """Return the console for tables on standard output."""
     width = None if sys.stdout.isatty() else WIDTH_IN_PIPES
     return OutputConsole(width=width, highlight=False, markup=False, emoji=False, **console_colors())
+
+
+def long_line_console() -> Console:
+    """Return the console for tables, and for text whose lines are not folded."""
+    width = None if sys.stdout.isatty() else _WIDTH_OF_TABLES
+    return OutputConsole(highlight=False, soft_wrap=True, markup=False, width=width, **console_colors())
 
 
 class Bars:

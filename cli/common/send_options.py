@@ -9,16 +9,14 @@ from types import FrameType
 from typing import Any
 from urllib.parse import unquote
 
-from ...amqp.client.login import BrokerLogin
 from ...base.errors import NotWhole
 from ...base.texts import counted
 from ...tools.load.bulk_sender import BulkSender, SendResult
 from ..options.common_options import ca_option, user_option
 from ..options.subjects import TARGET, option
 from .csv_rows import print_object
-from .login_options import checked_url, login_of
-from .output import printable
-from .shown_rows import console, line
+from .login_options import checked_url
+from .output import long_line_console, print_line, printable
 from .signals import ENDING, Handler, replaced
 
 _Command = Callable[..., Any]
@@ -30,10 +28,9 @@ def target_options(command: _Command) -> _Command:
     return option(TARGET, "--create", "may_create", is_flag=True, help=text)(user_option(ca_option(command)))
 
 
-def target_of(url: str, user: str | None, ca: str | None, *, may_create: bool) -> tuple[BrokerLogin, str, str]:
-    """Return the broker in *url*, and the address at its end, if any; again, if that must exist, else empty."""
-    address = unquote(checked_url(url)[1].path.removeprefix("/"))
-    return login_of(url, user, ca), address, "" if may_create else address
+def address_of(url: str) -> str:
+    """Return the address at the end of *url*, empty for none. Raises `click.UsageError`."""
+    return unquote(checked_url(url)[1].path.removeprefix("/"))
 
 
 @contextmanager
@@ -54,7 +51,7 @@ def stoppable(sending: BulkSender) -> Iterator[None]:
 def tell_result(name: str, fields: dict[str, object], output_format: str) -> bool:
     """Print a result for programs, in JSON as the object *name*; return False for a table."""
     if output_format == "json":
-        line({name: fields})
+        print_line({name: fields})
     elif output_format == "csv":
         print_object(fields)
     return output_format != "table"
@@ -74,7 +71,7 @@ def tell_sent(
         "next": sent.next_token, "refused": [{"at": at, "why": why} for at, why in sent.refused], **more,
     }  # fmt: skip
     if not tell_result("sent", fields, output_format):
-        out = console()
+        out = long_line_console()
         for outcome, count in sorted(sent.outcomes.items()):
             out.print(f"{outcome}: {count}")
         out.print(f"{counted(sent.sent_bytes, 'byte')} in {sent.seconds:.2f} s, {rate:.0f} messages/s")

@@ -10,8 +10,9 @@ from ...base.clock import SystemClock
 from ...tools.history.history_view import HistoryView
 from ...tools.inspect.point_in_time import PointInTime, parse_point_in_time
 from ..common.local_directory import LocalDirectory
+from ..common.login_options import login_of
 from ..common.output import Bars, answering, remark
-from ..common.send_options import target_of, target_options
+from ..common.send_options import address_of, target_options
 from ..common.units import Finite
 from ..options.common_options import SELECTION, TARGET, GroupedCommand, connect_options, option, output_options
 from ..store.archives import archives_option
@@ -61,7 +62,8 @@ def as_of(
     if diff and (target or resend):
         raise click.UsageError("--diff compares two points in time: --restore and --resend take one")
     moments = _points_in_time(diff or arguments[-1:])
-    sending = target_of(resend, user, ca, may_create=may_create) if resend else None
+    broker = login_of(resend, user, ca) if resend else None
+    address = address_of(resend) if resend else ""
     is_table = output_format == "table"
     count_shown = _count_shown(count, is_diff=diff is not None, is_copied=bool(target or resend), is_table=is_table)
     with HistoryView(paths, connect, catalog) as past:
@@ -72,8 +74,8 @@ def as_of(
         found.show(count_shown)
         if target:
             found.restore(target)
-        if sending is not None:
-            found.resend(*sending, rate, skip)
+        if broker is not None:
+            found.resend(broker, address, "" if may_create else address, rate, skip)
         for view in views:
             view.close()
         for text in past.told():

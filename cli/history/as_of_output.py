@@ -14,7 +14,7 @@ from ...tools.history.as_of import QueueChange, QueuedMessage, QueuesView, Trans
 from ...tools.history.history_view import HistoryView
 from ...tools.inspect.point_in_time import time_words
 from ..common.csv_rows import print_csv
-from ..common.shown_rows import console, line
+from ..common.output import long_line_console, print_line
 
 _MESSAGE = ("queue", "queue_id", *QueuedMessage._fields)
 _CHANGE = ("queue", "message_id", "came", *Transition._fields)
@@ -54,11 +54,11 @@ def show_queues(found: SelectedQueues, view: QueuesView, count: int | None, *, o
         print_csv(_MESSAGE, _rows(found, view, on, count))
         return
     if output_format == "json":
-        line({"as_of": head})
+        print_line({"as_of": head})
         for row in _rows(found, view, on, count):
-            line(row)
+            print_line(row)
         return
-    out = console()
+    out = long_line_console()
     out.print(f"as of LSN {view.lsn}: {counted(head['messages'], 'message')} on {counted(len(on), 'queue')}")
     _print_faults(view)
     table = Table("queue", "messages", "bytes")
@@ -80,7 +80,7 @@ def _rows(found: SelectedQueues, view: QueuesView, on: list[int], count: int | N
 
 
 def _show_queue(found: SelectedQueues, view: QueuesView, queue_id: int, count: int) -> None:
-    out = console()
+    out = long_line_console()
     columns = "", "message", "arrived", "bytes", "message-id", "state"
     table = Table(*columns, title=printable(found.past.name_of(queue_id)), title_justify="left")
     for row in view.rows(queue_id, count):
@@ -93,7 +93,7 @@ def _show_queue(found: SelectedQueues, view: QueuesView, queue_id: int, count: i
 
 def _print_faults(view: QueuesView) -> None:
     if not view.is_complete:
-        out = console()
+        out = long_line_console()
         out.print(f"INCOMPLETE: {view.history.complete_from_words()}")
         for fault in view.faults():
             out.print(printable(f"  {fault}"))
@@ -116,11 +116,11 @@ def _print_changes(
     found: SelectedQueues, first: QueuesView, second: QueuesView, changes: dict[int, QueueChange]
 ) -> None:
     """Print one JSON object per message."""
-    line({"diff": {"from": _head(found, first), "to": _head(found, second)}})
+    print_line({"diff": {"from": _head(found, first), "to": _head(found, second)}})
     for queue_id, change in changes.items():
         for row in _moved(found, queue_id, change):
-            line(row)
-        line({"queue": found.past.name_of(queue_id), "changes": _counts(change)})
+            print_line(row)
+        print_line({"queue": found.past.name_of(queue_id), "changes": _counts(change)})
 
 
 def _moved(found: SelectedQueues, queue_id: int, change: QueueChange) -> Iterator[dict[str, object]]:
@@ -134,7 +134,7 @@ def _moved(found: SelectedQueues, queue_id: int, change: QueueChange) -> Iterato
 def _show_changes(
     found: SelectedQueues, first: QueuesView, second: QueuesView, changes: dict[int, QueueChange], count: int
 ) -> None:
-    out = console()
+    out = long_line_console()
     out.print(f"from LSN {first.lsn} to LSN {second.lsn}")
     for view in (first, second):
         _print_faults(view)

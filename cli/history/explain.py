@@ -12,8 +12,8 @@ from ...tools.explain.explain import Explanation, Pin, explain_tail
 from ...tools.explain.explain_space import SpaceReport, explain_space
 from ...tools.inspect.format_text import age_text, size_text
 from ...tools.inspect.point_in_time import time_words
-from ..common.csv_rows import columns_of, print_csv
-from ..common.output import answering, bars, console, output, print_json, printable, store_argument
+from ..common.csv_rows import columns_of
+from ..common.output import answering, bars, console, output, print_rows, printable, store_argument
 from ..common.statuses import FOUND
 from ..options.common_options import CommonGroup, output_options
 from ..options.connect import connect_options
@@ -50,12 +50,8 @@ def tail(store: str, limit: int, connect: str | None, catalog: str | None, outpu
         found = explain_tail(store, progress, connect, catalog, limit)
     status = 0 if found.complete else FOUND
     with output(lambda: status):
-        if output_format == "json":
-            print_json(found.fields())
-        elif output_format == "csv":
-            pins = [pin.fields() for pin in found.pins]
-            print_csv(columns_of(pins, _PIN), pins)
-        else:
+        pins = [pin.fields() for pin in found.pins]
+        if not print_rows(pins, columns_of(pins, _PIN), output_format, found.fields()):
             _show_tail(found)
     return status
 
@@ -125,11 +121,7 @@ def space(store: str, queues_shown: int, connect: str | None, catalog: str | Non
         found = explain_space(store, progress, connect, catalog)
     status = 0 if found.complete else FOUND
     with output(lambda: status):
-        if output_format == "json":
-            print_json(found.fields())
-        elif output_format == "csv":
-            print_csv(_PART, found.part_fields())
-        else:
+        if not print_rows(found.part_fields(), _PART, output_format, found.fields()):
             _show_space(found, queues_shown)
     return status
 

@@ -17,8 +17,7 @@ from ...tools.history.trace import Event, MessageLifetime, find, lifetime_of, me
 from ...tools.inspect.point_in_time import time_words
 from ...tools.inspect.properties import Properties
 from ..common.csv_rows import columns_of, print_csv
-from ..common.output import Bars, answering, output, remark
-from ..common.shown_rows import console, line
+from ..common.output import Bars, answering, long_line_console, output, print_line, remark
 from ..options.common_options import output_options
 from ..options.connect import connect_options
 from ..options.subjects import INPUT, SELECTION, GroupedCommand, option
@@ -177,7 +176,7 @@ def _fields(one: _Traced, event: Event, *, with_store: bool) -> dict[str, Any]:
 
 
 def _show_json(one: _Traced, with_store: bool) -> None:
-    line({
+    print_line({
         "message": {
             "store": one.store, "ids": one.life.message_ids, "message_id": one.about.message_id or None,
             "correlation_id": one.about.correlation_id or None, "properties": one.about.properties,
@@ -188,11 +187,11 @@ def _show_json(one: _Traced, with_store: bool) -> None:
         }
     })  # fmt: skip
     for event in one.life.events:
-        line(_fields(one, event, with_store=with_store))
+        print_line(_fields(one, event, with_store=with_store))
 
 
 def _show(one: _Traced, with_store: bool) -> None:
-    out = console()
+    out = long_line_console()
     said = [f"{name} {value}" for name, value in one.about._asdict().items() if isinstance(value, str) and value]
     said += [f"{name}={value}" for name, value in one.about.properties.items()]
     title = f"message {', '.join(map(str, one.life.message_ids))}" + (f" in {one.store}" if with_store else "")

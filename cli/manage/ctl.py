@@ -16,8 +16,7 @@ from ..common.login_options import checked_url, login_of
 from ..common.units import Duration
 from ..options.common_options import CommonGroup, ca_option, output_options, url_option, user_option
 from ..options.confirmation import confirm, destructive
-from ..options.examples import example
-from ..options.subjects import CONNECTION, option
+from ..options.subjects import CONNECTION, example, option
 from .completion import NameOf
 
 if TYPE_CHECKING:

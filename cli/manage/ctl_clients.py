@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..options.confirmation import destructive
-from ..options.examples import example
+from ..options.subjects import example
 from .ctl import Tools, group_of, with_tools
 
 connections = group_of("connection", "connections", "Manage connections of clients.", "3")

@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Any
 from ...amqp.client.plain_values import plain
 from ...base.printable import printable, printable_json
 from ..common.csv_rows import print_csv
-from ..options.color import console_colors
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 TIMES = ("since", "due")
-WIDTH_IN_PIPES = 200
-"""The line width in pipes and files, which is not limited to 80 columns."""
 
 
 class Printer:
@@ -72,10 +69,9 @@ class Printer:
             sys.stdout.write(f"{printable(text)}\n")
 
     def _print(self, shown: RenderableType) -> None:
-        from rich.console import Console  # help and completion do without
+        from ..common.output import console  # help and completion do without
 
-        width = None if sys.stdout.isatty() else WIDTH_IN_PIPES
-        Console(width=width, highlight=False, soft_wrap=False, **console_colors()).print(shown)
+        console().print(shown)
 
     def _json(self, value: Any) -> None:
         sys.stdout.write(printable_json(json.dumps(value, ensure_ascii=False, indent=2)) + "\n")

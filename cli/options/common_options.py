@@ -6,8 +6,7 @@ list` are `cairnmq ctl queues list --output csv`. Where an option is given twice
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import click
@@ -24,6 +23,7 @@ from .subjects import (
     SELECTION,
     TARGET,
     GroupedCommand,
+    ShortHelp,
     SubjectOption,
     option,
     write_options,
@@ -31,13 +31,13 @@ from .subjects import (
 
 __all__ = [
     "ANALYSIS", "INPUT", "LOGS", "LOG_FILE", "LOG_FORMAT", "LOG_LEVEL", "OUTPUT", "OUTPUTS", "PASSWORD", "SELECTION",
-    "TARGET", "CommonGroup", "GroupedCommand", "ca_option", "connect_options", "log_options", "option",
+    "TARGET", "USER", "CommonGroup", "GroupedCommand", "ca_option", "connect_options", "log_options", "option",
     "output_options", "skip_damaged_option", "url_option", "user_option", "with_color",
 ]  # fmt: skip
 
 OUTPUTS = ("table", "json", "csv")
 BROKER_URL = "amqp://127.0.0.1:5672"
-PASSWORD = "CAIRNMQ_PASSWORD"
+PASSWORD, USER = "CAIRNMQ_PASSWORD", "CAIRNMQ_USER"
 LOGS = "Logs"
 LOG_LEVEL: dict[str, Any] = {
     "help": "Least severe level to log.", "type": click.Choice(["debug", "info", "warning", "error"])
@@ -56,7 +56,7 @@ url_option = option(
 )  # fmt: skip
 user_option = option(
     CONNECTION, "--user", metavar="NAME", is_common=True,
-    help=f"User name. The password is in the variable {PASSWORD}, or requested.",
+    help=f"User name, or {USER} if the URL has none. The password is in {PASSWORD}, or requested.",
 )  # fmt: skip
 ca_option = option(
     CONNECTION, "--ca", type=CaFile(), metavar="FILE", is_common=True,
@@ -72,17 +72,15 @@ _json_option = option(
 )
 
 
-@cache
-def _format_option(formats: Sequence[str]) -> Callable[[_F], _F]:
-    return option(
-        OUTPUT, "--output", "output_format", type=click.Choice(formats), default="table", show_default=True,
-        is_common=True, help="Format of the output.",
-    )  # fmt: skip
+_format_option = option(
+    OUTPUT, "--output", "output_format", type=click.Choice(OUTPUTS), default="table", show_default=True,
+    is_common=True, help="Format of the output.",
+)  # fmt: skip
 
 
-def output_options(command: _F, formats: Sequence[str] = OUTPUTS) -> _F:
-    """Add `--output` with *formats* and its short form `--json`, both as *output_format*."""
-    return _format_option(formats)(_json_option(command))
+def output_options(command: _F) -> _F:
+    """Add `--output` and its short form `--json`, both as *output_format*."""
+    return _format_option(_json_option(command))
 
 
 def log_options(command: _F) -> _F:
@@ -102,7 +100,7 @@ def with_color(command: click.Command) -> click.Command:
     return command
 
 
-class CommonGroup(click.Group):
+class CommonGroup(ShortHelp, click.Group):
     """A group that passes the common options that it is called with on to its command."""
 
     command_class = GroupedCommand

@@ -15,7 +15,7 @@ def connect_options(text: str, subject: str = INPUT) -> Callable[[_Command], _Co
 
     def add(command: _Command) -> _Command:
         command = option(
-            subject, "--catalog", metavar="NAME", help="The namespace there, so that stores can share a database. "
+            subject, "--catalog", metavar="NAME", help="The namespace there, so that stores can share a database.  "
             "[default: CairnStore]",
         )(command)  # fmt: skip
         return option(

@@ -1,8 +1,9 @@
-"""Options with a subject, and commands whose help lists the options by subject."""
+"""Options with a subject, commands whose help lists the options by subject, and examples in a help."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, TypeVar, cast
 
 import click
@@ -34,6 +35,11 @@ def option(
     return click.option(cls=cast("type[SubjectOption]", lambda *_, **__: made))
 
 
+def several(*options: Callable[[_F], _F]) -> Callable[[_F], _F]:
+    """Return the decorator that adds *options*, in this order in the help."""
+    return lambda command: reduce(lambda found, add: add(found), reversed(options), command)
+
+
 def write_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
     """Write a section per subject, in the order of the first option of each.
 
@@ -53,7 +59,20 @@ def write_options(command: click.Command, ctx: click.Context, formatter: click.H
                 formatter.write_dl(records)
 
 
-class GroupedCommand(click.Command):
+def example(call: str) -> str:
+    """Return the epilog of a command with this call, whose program name `cairnmq` is added."""
+    return f"\b\nExample:\n  cairnmq {call}"
+
+
+class ShortHelp(click.Command):
+    """A command whose short help is a title: its first sentence, without the period."""
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        text = super().get_short_help_str(limit)
+        return text if text.endswith("...") else text.removesuffix(".")
+
+
+class GroupedCommand(ShortHelp):
     """A command whose help lists the options by subject."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

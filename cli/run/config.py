@@ -11,10 +11,9 @@ from rich.text import Text
 from ...base.errors import InvalidOption
 from ...base.texts import counted
 from ..common.config_file import read_config
-from ..common.configured_command import DEFAULT_FILE, ConfiguredCommand, config_option, sources, without_secrets
-from ..common.csv_rows import print_csv
+from ..common.configured_command import DEFAULT_FILE, ConfiguredCommand, config_option, rows_of
 from ..common.described_options import options_of
-from ..common.output import console, print_json, printable, remark
+from ..common.output import console, print_fields, print_rows, printable, remark
 from ..common.statuses import invalid_options
 from ..options.common_options import CommonGroup, log_options, output_options
 from ..options.subjects import OUTPUT, SubjectOption
@@ -41,7 +40,8 @@ def config(**_: Any) -> None:
 
 @config.command("check", short_help="Check a configuration file")
 @click.argument("file", default=DEFAULT_FILE, type=click.Path())
-def check(file: str) -> None:
+@output_options
+def check(file: str, output_format: str) -> None:
     """Check a configuration file, together with the environment.
 
     Keys, values and combinations are checked, and the files that they name: users, access rules, certificates, keys and
@@ -60,7 +60,8 @@ def check(file: str) -> None:
     except click.ClickException as error:
         raise InvalidOption(file, error.format_message()) from error
     _warn(settings.connect_to)
-    click.echo(f"{printable(file)}: OK, {counted(len(found.values), 'option')}")
+    if not print_fields({"file": file, "options": len(found.values)}, output_format):
+        click.echo(f"{printable(file)}: OK, {counted(len(found.values), 'option')}")
 
 
 _COLUMNS = ("option", "value", "source", "reload")
@@ -81,17 +82,9 @@ def _show(output_format: str, is_changed: bool, **values: Any) -> None:
     Example:
       cairnmq config show --config cairnmq.toml --changed
     """
-    rows = [
-        {"option": option.key, "value": without_secrets(option, value), "source": source, "reload": option.can_reload}
-        for option, value, source in sources(click.get_current_context())
-        if source != "default" or not is_changed
-    ]
+    rows = [row for row in rows_of(click.get_current_context()) if row["source"] != "default" or not is_changed]
     _warn(values["connect_to"])
-    if output_format == "json":
-        print_json(rows)
-        return
-    if output_format == "csv":
-        print_csv(_COLUMNS, rows)
+    if print_rows(rows, _COLUMNS, output_format):
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in _COLUMNS:

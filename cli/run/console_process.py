@@ -14,7 +14,7 @@ import click
 
 from ...base.errors import InvalidOption
 from ...broker_plugin.run import RunningBroker
-from ..common.configured_command import sources, without_secrets
+from ..common.configured_command import rows_of
 from .console import check_listener, is_loopback, require_console
 from .settings import BrokerSettings
 
@@ -77,13 +77,6 @@ class ConsoleProcess:
 
     def _options(self, running: RunningBroker) -> dict[str, Any]:
         given = self._given
-        shown = [
-            {
-                "option": option.key, "value": without_secrets(option, value), "source": source,
-                "reload": option.can_reload,
-            }
-            for option, value, source in sources(self._context)
-        ]  # fmt: skip
         return {
             "broker_host": _EVERYWHERE.get(given.listen, given.listen),
             "broker_port": running.port,
@@ -95,7 +88,7 @@ class ConsoleProcess:
             "store_dir": given.store_dir if given.store == "journal" else None,
             "archive_dir": given.archive_dir,
             "log_file": given.log_file,
-            "configuration": shown,
+            "configuration": rows_of(self._context),
         }
 
     def _begin(self, options: str) -> subprocess.Popen[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,8 +21,8 @@ from ...tools.diagnosis.report import Finding, Severity
 from ...tools.diagnosis.store_checks import check_secret_files, check_store
 from ...tools.diagnosis.support_bundle import SupportBundle
 from ...tools.diagnosis.text_redaction import TextRedaction
-from ..common.configured_command import DEFAULT_FILE, sources, without_secrets
-from ..common.output import answering, bars, console, print_json, printable
+from ..common.configured_command import DEFAULT_FILE, rows_of
+from ..common.output import answering, bars, console, print_rows, printable
 from ..common.units import Duration, HttpUrl
 from ..options.common_options import GroupedCommand, output_options
 from .broker import broker
@@ -54,10 +52,7 @@ class _Configuration:
         self.rows: list[dict[str, Any]] = []
         try:
             with broker.make_context("broker", ["--config", config] if config else []) as context:
-                self.rows = [
-                    {"option": option.key, "value": without_secrets(option, value), "source": source}
-                    for option, value, source in sources(context)
-                ]
+                self.rows = rows_of(context)
                 self.settings = BrokerSettings(**context.params)
                 checked_options(self.settings)
         except (click.ClickException, CairnError) as error:
@@ -124,13 +119,7 @@ def doctor(store: str | None, config: str | None, seconds: float, output_format:
       cairnmq doctor ./data
     """
     found = _check(store, _Configuration(_config_of(config)), seconds)
-    if output_format == "json":
-        print_json([one.fields() for one in found])
-    elif output_format == "csv":
-        rows = csv.DictWriter(sys.stdout, Finding._fields, lineterminator="\n")
-        rows.writeheader()
-        rows.writerows({name: printable(text) for name, text in one.fields().items()} for one in found)
-    else:
+    if not print_rows([one.fields() for one in found], Finding._fields, output_format):
         table = Table("severity", "check", "finding", "remedy", box=None, pad_edge=False)
         for one in found:
             cells = (one.severity.name, one.check, one.text, one.remedy)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -16,9 +15,8 @@ from ...base.texts import counted
 from ...tools.backup.backup import back_up
 from ...tools.backup.manifest import Manifest
 from ...tools.backup.restore import restore as run_restore
-from ..common.csv_rows import print_object
 from ..common.local_directory import LocalDirectory
-from ..common.output import bars
+from ..common.output import bars, print_fields
 from ..common.signals import status_of, terminable
 from ..options.common_options import output_options
 from ..options.connect import connect_options
@@ -66,11 +64,7 @@ def _say(what: str, path: str, made: Manifest, messages: int, seconds: float, ou
         "end_lsn": made.end_lsn, "messages": messages, **more, "files": len(made.files), "bytes": made.total_bytes,
         "seconds": round(seconds, 3),
     }  # fmt: skip
-    if output_format == "json":
-        print(json.dumps(fields, separators=(",", ":")))
-    elif output_format == "csv":
-        print_object(fields)
-    else:
+    if not print_fields(fields, output_format):
         on_queues = counted(messages, "message")
         if "queues" in more:
             on_queues += f" on {counted(more['queues'], 'queue')}"

@@ -11,8 +11,7 @@ from ...base.texts import counted
 from ...tools.load.loader import load as run_load
 from ..common.csv_rows import print_object
 from ..common.local_directory import LocalDirectory
-from ..common.output import Bars, answering, remark
-from ..common.shown_rows import line
+from ..common.output import Bars, answering, print_line, remark
 from ..common.units import SIZE
 from ..options.common_options import output_options
 from ..options.subjects import INPUT, TARGET, GroupedCommand, option
@@ -44,7 +43,7 @@ def load(
         )  # fmt: skip
     fields = {"store": target, **made._asdict()}
     if output_format == "json":
-        line({"loaded": fields})
+        print_line({"loaded": fields})
     elif output_format == "csv":
         print_object(fields)
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 
 import click
@@ -16,10 +15,8 @@ from ...tools.repair.salvage import preview
 from ...tools.repair.salvage import salvage as run_salvage
 from ...tools.repair.salvage_in_place import is_interrupted, salvage_in_place
 from ...tools.repair.salvage_report import LOST_STATUS, SalvageReport
-from ..common.csv_rows import print_csv
 from ..common.local_directory import LocalDirectory
-from ..common.output import Bars, answering, output, printable
-from ..common.shown_rows import console
+from ..common.output import Bars, answering, long_line_console, output, print_json, print_rows, printable
 from ..options.common_options import output_options
 from ..options.confirmation import destructive, require_confirmation
 from ..options.connect import connect_options
@@ -72,14 +69,10 @@ def salvage(
         else:
             report = salvage_in_place(store, SystemClock(), bar.show)
     if isinstance(report, dict):  # of an earlier run, which is completed now
-        print(json.dumps(report, indent=1))
+        print_json(report)
         return 0 if report["whole"] else LOST_STATUS
     with output(lambda: report.exit_status):
-        if output_format == "json":
-            print(json.dumps(report.fields(), indent=1))
-        elif output_format == "csv":
-            print_csv(_LOST, report.lost_fields())
-        else:
+        if not print_rows(report.lost_fields(), _LOST, output_format, report.fields()):
             _print(report)
     return report.exit_status
 
@@ -93,14 +86,11 @@ def _preview(store: str, target: str | None, connect: str | None, catalog: str |
             examined = preview(store, target, bar.show, connect, catalog)
         change, report = _change(examined, store, target), examined.report
     with output(lambda: 0):
-        if output_format == "json":
-            findings = [one.fields() for one in report.findings]
-            print(json.dumps({"would": change, "findings": findings, "remarks": report.remarks}, indent=1))
-        elif output_format == "csv":
-            print_csv(_DAMAGE, [one.fields() for one in report.findings])
-        else:
+        findings = [one.fields() for one in report.findings]
+        document = {"would": change, "findings": findings, "remarks": report.remarks}
+        if not print_rows(findings, _DAMAGE, output_format, document):
             _print_findings(report)
-            console().print(printable(f"would {change}"))
+            long_line_console().print(printable(f"would {change}"))
     return 0
 
 
@@ -113,7 +103,7 @@ def _change(examined: DamagedStore, store: str, target: str | None) -> str:
 
 
 def _print_findings(report: SalvageReport) -> None:
-    out = console()
+    out = long_line_console()
     if report.findings:
         table = Table("container", "LSN", "damage", "unknown records", title="Damage", title_justify="left")
         gaps = {gap.finding: gap for gap in report.gaps}
@@ -128,7 +118,7 @@ def _print_findings(report: SalvageReport) -> None:
 
 
 def _print(report: SalvageReport) -> None:
-    out = console()
+    out = long_line_console()
     _print_findings(report)
     if not report.salvaged:
         out.print("everything is complete and in its place: nothing was changed")

@@ -10,8 +10,7 @@ from rich.table import Table
 from ...base.texts import counted
 from ...tools.explain.stat import Stat, stat_store
 from ...tools.inspect.format_text import age_text, size_text
-from ..common.csv_rows import print_csv
-from ..common.output import answering, bars, console, output, print_json, printable, remark, store_argument
+from ..common.output import answering, bars, console, output, print_rows, printable, remark, store_argument
 from ..common.statuses import FOUND
 from ..options.common_options import output_options
 from ..options.connect import connect_options
@@ -48,18 +47,11 @@ def stat(
     if found.truncation:
         remark("stat", found.truncation)
     with output(lambda: status):
-        if output_format == "json":
-            print_json(found.fields())
-        elif output_format == "csv":
-            _print_rows(found.fields(), containers=containers)
-        else:
+        fields: dict[str, Any] = found.fields()
+        rows, columns = (fields["containers"], _CONTAINER) if containers else (fields["queues"], _QUEUE)
+        if not print_rows(rows, columns, output_format, fields):
             _show(found, containers, queues_shown)
     return status
-
-
-def _print_rows(fields: dict[str, Any], *, containers: bool) -> None:
-    """Print a row for each queue, or for each container."""
-    print_csv(_CONTAINER if containers else _QUEUE, fields["containers" if containers else "queues"])
 
 
 def _show(found: Stat, containers: bool, queues_shown: int) -> None:

@@ -11,8 +11,7 @@ from ...tools.inspect.format_text import size_text
 from ...tools.verify.archive_check import verify_archive
 from ...tools.verify.store_check import verify_store
 from ...tools.verify.verdicts import Verdict, VerifyReport
-from ..common.csv_rows import print_csv
-from ..common.output import answering, bars, console, output, print_json, printable, store_argument
+from ..common.output import answering, bars, console, output, print_rows, printable, store_argument
 from ..options.common_options import output_options
 from ..options.connect import connect_options
 from ..options.subjects import GroupedCommand
@@ -53,11 +52,7 @@ def verify(store: str, archive_dir: str | None, connect: str | None, catalog: st
 
 
 def _show(report: VerifyReport, output_format: str) -> None:
-    if output_format == "json":
-        print_json(report.fields())
-        return
-    if output_format == "csv":
-        print_csv(_COLUMNS, (verdict.fields() for verdict in report.verdicts))
+    if print_rows([verdict.fields() for verdict in report.verdicts], _COLUMNS, output_format, report.fields()):
         return
     shown = console()
     if report.verdicts:

@@ -8,8 +8,8 @@ from rich.table import Table
 from ...tools.inspect.format_text import size_text
 from ...tools.load.calibrate import ALLOCATED, WRITTEN, Calibration
 from ...tools.load.calibrate import calibrate as run_calibrate
-from ..common.csv_rows import columns_of, print_csv
-from ..common.output import answering, bars, console, print_json, printable
+from ..common.csv_rows import columns_of
+from ..common.output import answering, bars, console, print_rows, printable
 from ..common.units import Duration
 from ..options.common_options import output_options
 from ..options.subjects import GroupedCommand
@@ -32,12 +32,8 @@ def calibrate(directory: str, seconds: float, output_format: str) -> None:
             run_calibrate(found, seconds, progress)
     finally:
         if found.timings:
-            if output_format == "json":
-                print_json(found.fields())
-            elif output_format == "csv":
-                rows = [timing.fields() for timing in found.timings]
-                print_csv(columns_of(rows, ()), rows)
-            else:
+            rows = [timing.fields() for timing in found.timings]
+            if not print_rows(rows, columns_of(rows, ()), output_format, found.fields()):
                 _show(found)
 
 

@@ -186,6 +186,8 @@ def test_check_accepts_a_complete_file(tmp_path: Path) -> None:
     path = file_of(tmp_path, 'store-dir = "data"\nport = 0\nauto-create = ["a*", "b*"]\nidle-timeout = 30\n')
     done = run("config", "check", path)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{path}: OK, 4 options\n", "")
+    assert json.loads(run("config", "check", path, "--json").stdout) == {"file": path, "options": 4}
+    assert run("config", "--output", "csv", "check", path).stdout == f"file,options\n{path},4\n"
     assert list(tmp_path.iterdir()) == [Path(path)], "a check creates nothing"
 
 
