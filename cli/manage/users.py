@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -14,13 +15,15 @@ from ...base.accounts.credentials import FEWEST_ITERATIONS, ITERATIONS, MOST_ITE
 from ...base.errors import CairnError, InvalidOption
 from ...base.texts import counted
 from ..common.statuses import invalid_options
+from ..options.common_options import CommonGroup, output_options
 from ..options.confirmation import confirm, destructive
 
 MAX_PASSWORD_BYTES = 1024
 
 
-@click.group("users")
-def users() -> None:
+@click.group("users", cls=CommonGroup)
+@output_options
+def users(**_: Any) -> None:
     """Manage the users file of a broker.
 
     Passwords are requested, or read from standard input if it is not a terminal. The file holds SCRAM-SHA-256
@@ -116,21 +119,27 @@ def remove(name: str, path: str, is_sure: bool, is_dry_run: bool) -> None:
 
 @users.command("list")
 @_file
-def list_users(path: str) -> None:
+@output_options
+def list_users(path: str, output_format: str) -> None:
     """List users.
 
     \b
     Example:
       cairnmq users list --users-file ./users
     """
-    for name in _read(path).accounts:
-        print(name)
+    from ..common.output import print_rows  # other commands and help do without
+
+    rows = [{"name": name, "iterations": kept.iterations} for name, kept in _read(path).accounts.items()]
+    if not print_rows(rows, ("name", "iterations"), output_format):
+        for row in rows:
+            print(row["name"])
 
 
 @users.command()
 @click.argument("name", required=False)
 @_file
-def check(name: str | None, path: str) -> None:
+@output_options
+def check(name: str | None, path: str, output_format: str) -> None:
     """Check the file, or a password of NAME.
 
     The file must be complete and readable by its owner only.
@@ -139,6 +148,8 @@ def check(name: str | None, path: str) -> None:
     Example:
       cairnmq users check --users-file ./users
     """
+    from ..common.output import print_fields
+
     found = _read(path)
     mode = stat.S_IMODE(os.stat(path).st_mode)
     if mode & 0o077:
@@ -147,10 +158,10 @@ def check(name: str | None, path: str) -> None:
         kept = _known(found, name, path)
         if not prove(_ask(f"Password of {name}", again=False), kept):
             raise CairnError(path, f"that is not the password of {name!r}")
-        print(f"that is the password of {name}")
-    else:
-        count = len(found.accounts)
-        print(f"{path}: OK, {counted(count, 'user')}")
+    fields = {"file": path, "users": len(found.accounts)} | ({} if name is None else {"password_of": name})
+    if not print_fields(fields, output_format):
+        good = f"{path}: OK, {counted(len(found.accounts), 'user')}"
+        print(good if name is None else f"that is the password of {name}")
 
 
 def _read(path: str) -> users_file.Users:

@@ -16,43 +16,30 @@ from ..common.login_options import PORTS, checked_url
 from ..common.units import Duration
 from ..options.ca_file import CaFile
 from ..options.common_options import url_option
+from ..options.subjects import CONNECTION, GroupedCommand, option
 
 HTTP_PORT = 8161
+HTTP, TLS, HISTORY = "Web console", "TLS", "History and logs"
 
 
-@click.command(short_help="Serve the web console of a broker")
+@click.command("console", cls=GroupedCommand)
 @url_option
-@click.option(
-    "--ca", type=CaFile(), metavar="FILE", help="CA of the broker's certificate (PEM).  [default: the system's]"
-)
-@click.option(
-    "--http-port",
-    type=click.IntRange(0, 65535),
-    default=HTTP_PORT,
-    show_default=True,
-    help="Port of the console; 0: any free port.",
-)
-@click.option("--http-listen", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--http-host", multiple=True, metavar="NAME", help="A host name that browsers use for the console.")
-@click.option("--http-insecure", is_flag=True, help="Serve HTTP without TLS on an address other than loopback.")
-@click.option("--tls-cert", type=click.Path(dir_okay=False), help="Certificate chain for HTTPS (PEM).")
-@click.option("--tls-key", type=click.Path(dir_okay=False), help="Private key (PEM).  [default: in --tls-cert]")
-@click.option(
-    "--store-dir",
-    type=LocalDirectory(file_okay=False),
-    help="Data directory of the broker, for pages of history.  [default: none]",
-)
-@click.option(
-    "--archive-dir", type=LocalDirectory(file_okay=False), help="Archive of the broker, for pages of history."
-)
-@click.option("--log-file", type=click.Path(dir_okay=False), help="Log file of the broker, for the page of logs.")
-@click.option(
-    "--session-timeout",
-    type=Duration(10, 86_400),
-    default="30m",
-    show_default=True,
-    help="End sessions that are idle for this time.",
-)
+@option(CONNECTION, "--ca", type=CaFile(), metavar="FILE",
+        help="CA of the broker's certificate (PEM).  [default: the system's]")
+@option(HTTP, "--http-port", type=click.IntRange(0, 65535), default=HTTP_PORT, show_default=True,
+        help="Port of the console; 0: any free port.")
+@option(HTTP, "--http-listen", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@option(HTTP, "--http-host", multiple=True, metavar="NAME", help="A host name that browsers use for the console.")
+@option(HTTP, "--http-insecure", is_flag=True, help="Serve HTTP without TLS on an address other than loopback.")
+@option(HTTP, "--session-timeout", type=Duration(10, 86_400), default="30m", show_default=True,
+        help="End sessions that are idle for this time.")
+@option(TLS, "--tls-cert", type=click.Path(dir_okay=False), help="Certificate chain for HTTPS (PEM).")
+@option(TLS, "--tls-key", type=click.Path(dir_okay=False), help="Private key (PEM).  [default: in --tls-cert]")
+@option(HISTORY, "--store-dir", type=LocalDirectory(file_okay=False),
+        help="Data directory of the broker, for pages of history.  [default: none]")
+@option(HISTORY, "--archive-dir", type=LocalDirectory(file_okay=False),
+        help="Archive of the broker, for pages of history.")
+@option(HISTORY, "--log-file", type=click.Path(dir_okay=False), help="Log file of the broker, for the page of logs.")
 def console(
     url: str, ca: str | None, http_port: int, http_listen: str, http_host: tuple[str, ...], http_insecure: bool,
     tls_cert: str | None, tls_key: str | None, session_timeout: float, **places: Any,

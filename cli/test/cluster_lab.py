@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import click
 
 from ...base.errors import CairnError
-from ...tools.lab.cluster_lab import PATH, Lab
+from ...base.texts import counted
+from ...tools.lab.cluster_lab import PATH, Lab, NodeState
 from ...tools.lab.cluster_lab_conf import MAX_NODES, TOKEN_MS, LabOptions
+from ..common.output import print_rows
 from ..common.units import Milliseconds
-from ..options.confirmation import destructive, require_confirmation, yes_option
+from ..options.common_options import CommonGroup, output_options
+from ..options.confirmation import destructive, require_confirmation
 
 _NODE = click.argument("node", type=click.IntRange(1, MAX_NODES))
 
 
-@click.group("cluster-lab")
+@click.group("cluster-lab", cls=CommonGroup)
 @click.option("--name", default="lab", show_default=True, help="The name of the lab; several can run.")
+@output_options
 @click.pass_context
-def cluster_lab(context: click.Context, name: str) -> None:
+def cluster_lab(context: click.Context, /, name: str, **_: Any) -> None:
     """Run a cluster of corosync daemons on this machine for fault tests. Requires root.
 
     Each daemon has its own network namespace; the network of the machine is not changed. `run NODE COMMAND` starts a
@@ -34,9 +39,13 @@ def cluster_lab(context: click.Context, name: str) -> None:
               help="Token timeout of corosync.")  # fmt: skip
 @click.option("--mtu", default=1500, show_default=True, type=click.IntRange(576, 9000), help="The MTU of the links.")
 @click.option("--no-crypto", is_flag=True, help="Disable encryption and authentication.")
-@yes_option
+@destructive
+@output_options
 @click.pass_obj
-def up(lab: Lab, nodes: int, token_ms: float, mtu: int, no_crypto: bool, is_sure: bool) -> None:
+def up(
+    lab: Lab, nodes: int, token_ms: float, mtu: int, no_crypto: bool, is_sure: bool, is_dry_run: bool,
+    output_format: str,
+) -> None:  # fmt: skip
     """Start a lab of NODES nodes.
 
     A previous lab of that name is removed; this needs --yes without a terminal.
@@ -45,9 +54,15 @@ def up(lab: Lab, nodes: int, token_ms: float, mtu: int, no_crypto: bool, is_sure
     Example:
       cairnmq cluster-lab up 3
     """
+    options = LabOptions(nodes, int(token_ms), not no_crypto, mtu)
+    if is_dry_run:
+        lab.check()
+        removing = f"remove {lab.directory}, and " if lab.exists else ""
+        click.echo(f"would {removing}start lab {lab.name} with {counted(nodes, 'node')}")
+        return
     _confirm_removal("up", lab, is_sure=is_sure)
-    lab.up(LabOptions(nodes, int(token_ms), not no_crypto, mtu))
-    _tell(lab)
+    lab.up(options)
+    _tell(lab, output_format)
 
 
 @cluster_lab.command(short_help="Remove the lab")
@@ -77,15 +92,16 @@ def _confirm_removal(verb: str, lab: Lab, *, is_sure: bool) -> None:
 
 
 @cluster_lab.command()
+@output_options
 @click.pass_obj
-def status(lab: Lab) -> None:
+def status(lab: Lab, output_format: str) -> None:
     """Show the membership as each node sees it.
 
     \b
     Example:
       cairnmq cluster-lab status
     """
-    _tell(lab)
+    _tell(lab, output_format)
 
 
 def _add_node_command(verb: str, text: str) -> None:
@@ -171,6 +187,8 @@ def run(lab: Lab, node: int, command: tuple[str, ...]) -> None:
         raise CairnError(words[0], error.strerror or "it can't be run") from error
 
 
-def _tell(lab: Lab) -> None:
-    for line in lab.status():
-        click.echo(line)
+def _tell(lab: Lab, output_format: str) -> None:
+    found = lab.status()
+    if not print_rows([one._asdict() for one in found], NodeState._fields, output_format):
+        for one in found:
+            click.echo(str(one))

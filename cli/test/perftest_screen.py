@@ -23,6 +23,7 @@ from ...base.texts import counted
 from ...tools.perftest.figures import Iteration, Report, mean, totals
 from ...tools.perftest.plan import Options
 from ...tools.perftest.run import View
+from ..common.csv_rows import columns_of, print_csv, without_lists
 from ..common.output import OutputConsole, printable
 
 WIDTH_IN_PIPES = 120
@@ -32,9 +33,9 @@ _SMOOTH = 0.5
 class Screen:
     """Shows the progress of a test on standard error, and its results on standard output."""
 
-    def __init__(self, options: Options, *, as_json: bool, summary: bool, live: bool | None) -> None:
+    def __init__(self, options: Options, *, output_format: str, summary: bool, live: bool | None) -> None:
         self._options = options
-        self._as_json, self._summary = as_json, summary
+        self._output_format, self._summary = output_format, summary
         self._live = sys.stderr.isatty() if live is None else live
         self._progress = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
@@ -82,8 +83,11 @@ class Screen:
 
     def result(self, iterations: list[Iteration], document: dict[str, Any]) -> None:
         """Print the result. Raises `DiskError` if the output fails."""
-        if self._as_json:
+        if self._output_format == "json":
             put(lambda: print(json.dumps(document, indent=2)))
+        elif self._output_format == "csv":
+            rows = [without_lists(one.as_json()) for one in iterations]
+            put(lambda: print_csv(columns_of(rows, ()), rows))
         elif self._summary:
             put(lambda: self._lines(iterations))
         else:

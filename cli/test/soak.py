@@ -9,7 +9,6 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from random import SystemRandom
@@ -28,12 +27,15 @@ from ...tools.soak.plot import check_png, in_terminal, write_png
 from ...tools.soak.servers import Commands, Server, free_port
 from ...tools.soak.soak import Soak, SoakResult, Ways
 from ...tools.soak.wire import Settings
+from ..common.csv_rows import print_object, without_lists
 from ..common.local_directory import LocalDirectory
 from ..common.output import OutputConsole, printable
 from ..common.signals import status_of, terminable
 from ..common.units import Duration, host_port
+from ..options.subjects import option, several
 from .perftest_screen import WIDTH_IN_PIPES, check_writable, put, write_out
 
+SOAK = "Soak"
 _DISK_BYTES = 512 * MIB
 _QUIET_S = 2.0
 _MAIN = "from cairnmq.cli.main import main; main()"
@@ -58,30 +60,27 @@ class SoakOptions(NamedTuple):
     plot: str | None
 
 
-def soak_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed((
-        click.option("--soak", "seconds", type=Duration(1), help="Start a broker, kill it repeatedly for this time "
-                     "(10m), and check its messages. Also uses --npubs --nsubs --qt --size --rate --tx."),
-        click.option("--kill-every", "kill_every_s", type=Duration(1), default="5s", show_default=True,
-                     help="The average time between kills."),
-        click.option("--power-cut", is_flag=True, help="Simulate power cuts, too (ext4 on a loop device, as root)."),
-        click.option("--store-dir", type=LocalDirectory(file_okay=False), help="Store directory. [default: temporary]"),
-        click.option("--broker-options", default="", metavar="TEXT", help="Additional options of `cairnmq broker`."),
-        click.option("--start-command", metavar="TEMPLATE",
-                     help="Shell command of another broker, in the foreground; {store_dir} and {port} are replaced."),
-        click.option("--kill-command", default="", metavar="TEMPLATE", help="Kill the broker. [default: SIGKILL]"),
-        click.option("--stop-command", default="", metavar="TEMPLATE", help="Stop the broker. [default: SIGTERM]"),
-        click.option("--ready-address", metavar="HOST:PORT", help="Address of the broker. [default: a free port]"),
-        click.option("--seed", help="The seed of random decisions."),
-        click.option("--work-dir", type=click.Path(exists=True, file_okay=False), help="The directory for histories."),
-        click.option("--plot", type=click.Path(dir_okay=False), metavar="FILE", help="Draw log size and live bytes."),
-    )):  # fmt: skip
-        command = option(command)
-    return command
+soak_options = several(
+    option(SOAK, "--soak", "seconds", type=Duration(1), help="Start a broker, kill it repeatedly for this time "
+           "(10m), and check its messages. Also uses --npubs --nsubs --qt --size --rate --tx."),
+    option(SOAK, "--kill-every", "kill_every_s", type=Duration(1), default="5s", show_default=True,
+           help="The average time between kills."),
+    option(SOAK, "--power-cut", is_flag=True, help="Simulate power cuts, too (ext4 on a loop device, as root)."),
+    option(SOAK, "--store-dir", type=LocalDirectory(file_okay=False), help="The store.  [default: temporary]"),
+    option(SOAK, "--broker-options", default="", metavar="TEXT", help="Additional options of `cairnmq broker`."),
+    option(SOAK, "--start-command", metavar="TEMPLATE",
+           help="Shell command of another broker, in the foreground; {store_dir} and {port} are replaced."),
+    option(SOAK, "--kill-command", default="", metavar="TEMPLATE", help="Kill the broker.  [default: SIGKILL]"),
+    option(SOAK, "--stop-command", default="", metavar="TEMPLATE", help="Stop the broker.  [default: SIGTERM]"),
+    option(SOAK, "--ready-address", metavar="HOST:PORT", help="Address of the broker.  [default: a free port]"),
+    option(SOAK, "--seed", help="The seed of random decisions."),
+    option(SOAK, "--work-dir", type=click.Path(exists=True, file_okay=False), help="The directory for histories."),
+    option(SOAK, "--plot", type=click.Path(dir_okay=False), metavar="FILE", help="Draw log size and live bytes."),
+)  # fmt: skip
 
 
 def soak(
-    given: SoakOptions, load: dict[str, Any], user: str | None, password: str, as_json: bool, output: str | None
+    given: SoakOptions, load: dict[str, Any], user: str | None, password: str, output_format: str, output: str | None
 ) -> int:
     """Run it and print the verdict; the exit status."""
     _check(given, load)
@@ -94,7 +93,7 @@ def soak(
         0.0 if ours else _QUIET_S,
     )  # fmt: skip
     ways = Ways(given.seconds, given.kill_every_s, seed, settings, load["npubs"], load["nsubs"])
-    screen = _Screen(ways, as_json=as_json)
+    screen = _Screen(ways, output_format)
     found: list[SoakResult] = []
     failures: list[BaseException] = []
     soaks: list[Soak] = []
@@ -174,14 +173,14 @@ def _check(given: SoakOptions, load: dict[str, Any]) -> None:
 
 
 def _check_commands(given: SoakOptions) -> None:
-    for option, template in (
+    for name, template in (
         ("--start-command", given.start_command or ""), ("--kill-command", given.kill_command),
         ("--stop-command", given.stop_command),
     ):  # fmt: skip
         try:
             template.format(store_dir="", port=0)
         except (KeyError, IndexError, ValueError):
-            raise click.UsageError(f"{option} has braces besides {{store_dir}} and {{port}}; double them") from None
+            raise click.UsageError(f"{name} has braces besides {{store_dir}} and {{port}}; double them") from None
     if given.start_command is None and given.ready_address is not None:
         raise click.UsageError("--ready-address is for brokers of a --start-command")
 
@@ -190,13 +189,13 @@ def _check_places(given: SoakOptions) -> None:
     store = Path(given.store_dir) if given.store_dir is not None else None
     if store is not None and store.exists() and any(store.iterdir()):
         raise click.UsageError(f"--store-dir {store} is not empty: its messages would count as never sent")
-    for option, place in (("--work-dir", given.work_dir), ("--store-dir", given.store_dir)):
+    for name, place in (("--work-dir", given.work_dir), ("--store-dir", given.store_dir)):
         try:
             if place is not None:
                 os.makedirs(place, exist_ok=True)
                 tempfile.TemporaryFile(dir=place).close()
         except OSError as error:
-            raise click.UsageError(f"{option} {place}: it can't be written: {error.strerror}") from error
+            raise click.UsageError(f"{name} {place}: it can't be written: {error.strerror}") from error
 
 
 def _our_command(given: SoakOptions) -> str:
@@ -220,10 +219,10 @@ def _place(given: SoakOptions, work_dir: Path, stack: ExitStack) -> tuple[FileSy
 class _Screen:
     """The screen of a soak: its progress on standard error, and the result."""
 
-    def __init__(self, ways: Ways, *, as_json: bool) -> None:
+    def __init__(self, ways: Ways, output_format: str) -> None:
         self.kept = ""
         self._ways = ways
-        self._as_json = as_json
+        self._output_format = output_format
         self._live = Live("", console=Console(stderr=True), transient=True, refresh_per_second=4)
         self._is_live = sys.stderr.isatty()
 
@@ -246,8 +245,10 @@ class _Screen:
             self._live.update(Text(f"{when}, {counted(kills, 'kill')}, {messages} confirmed: {wrong}"))
 
     def result(self, found: SoakResult) -> None:
-        if self._as_json:
+        if self._output_format == "json":
             put(lambda: print(json.dumps(found.as_json(), indent=2)))
+        elif self._output_format == "csv":
+            put(lambda: print_object(without_lists(found.as_json())))
         else:
             put(lambda: self._tell(found))
 

@@ -45,7 +45,7 @@ def sections(shown: str) -> dict[str, list[str]]:
     told: dict[str, list[str]] = {"": []}
     title = ""
     for line in shown.splitlines():
-        if re.fullmatch(r"[A-Z][a-z]+:", line):
+        if re.fullmatch(r"[A-Z][A-Za-z ]+:", line):
             title = line[:-1]
             told[title] = []
         else:
@@ -91,17 +91,34 @@ def test_common_option_is_accepted_by_each_group_above_its_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "formats"),
-    [("calibrate", OUTPUTS), ("config show", OUTPUTS), ("doctor", OUTPUTS), ("perftest", ("table", "json"))],
-)
-def test_other_commands_have_the_same_option_of_the_output(path: str, formats: tuple[str, ...]) -> None:
+    "path",
+    [
+        "calibrate", "config check", "config show", "doctor", "perftest", "users list", "users check",
+        "cluster-lab status", "cluster-lab up",
+    ],
+)  # fmt: skip
+def test_other_commands_have_the_same_option_of_the_output(path: str) -> None:
     named = {opt: param for param in EVERY[path].params for opt in param.opts}
     output = named["--output"].type
     assert isinstance(output, click.Choice)
-    assert tuple(output.choices) == formats
+    assert tuple(output.choices) == OUTPUTS
     assert named["--json"].name == named["--output"].name == "output_format"
     names = {line.strip().partition(" ")[0] for line in sections(help_of(path))["Output"]}
     assert {"--output", "--json", "--color"} <= names
+
+
+@pytest.mark.parametrize(
+    ("path", "titles"),
+    [
+        ("perftest", ["Connection", "Roles", "Load", "Publishers", "Subscribers", "Queues", "Transactions", "Output",
+                      "Soak", "General"]),
+        ("console", ["Connection", "Web console", "TLS", "History and logs", "Output", "General"]),
+    ],
+)  # fmt: skip
+def test_options_of_large_commands_are_listed_by_subject(path: str, titles: list[str]) -> None:
+    found = sections(help_of(path))
+    assert [title for title in found if title and title != "Example"] == titles
+    assert all(isinstance(param, SubjectOption) for param in EVERY[path].params)
 
 
 def test_formats_of_every_command_are_documented() -> None:
@@ -134,9 +151,9 @@ def test_destructive_command_can_be_confirmed_and_tried(path: str) -> None:
 
 
 def test_option_that_a_command_does_not_have_is_refused() -> None:
-    done = CliRunner().invoke(cairnmq, ["--output", "csv", "users", "list", "--users-file", "none"])
+    done = CliRunner().invoke(cairnmq, ["--output", "csv", "users", "add", "anna", "--users-file", "none"])
     assert done.exit_code == 2
-    assert "`cairnmq users` has no option --output." in done.output
+    assert "`cairnmq users add` has no option --output." in done.output
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import subprocess
@@ -31,6 +32,11 @@ def test_users_come_and_go(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert "stone" not in path.read_text()
     assert users(path, "list").stdout == "anna\nben\n"
+    assert json.loads(users(path, "list", "--json").stdout)[1] == {"name": "ben", "iterations": 20000}
+    assert users(path, "list", "--output", "csv").stdout.splitlines()[::2] == ["name,iterations", "ben,20000"]
+    assert json.loads(users(path, "check", "--json").stdout) == {"file": str(path), "users": 2}
+    checked = users(path, "check", "anna", "--json", said="one stone\n")
+    assert json.loads(checked.stdout) == {"file": str(path), "users": 2, "password_of": "anna"}
     assert users(path, "check", "anna", said="one stone\n").stdout == "that is the password of anna\n"
     assert "that is not the password" in refused(users(path, "check", "anna", said="another stone\n"))
     assert users(path, "password", "anna", said="a third stone\n").returncode == 0

@@ -209,7 +209,7 @@ def heard_until(bus: CorosyncBus, condition: Callable[[list[BusEvent]], bool]) -
 def says(lab: Lab, node: int, wanted: str) -> bool:
     """Waited for: on a busy machine the daemon may be asked in vain, or believe something else for a moment."""
     lab.wait(
-        lambda: lab.status()[node - 1].startswith(f"node {node}: {wanted}"), f"node {node} does not say {wanted!r}"
+        lambda: str(lab.status()[node - 1]).startswith(f"node {node}: {wanted}"), f"node {node} does not say {wanted!r}"
     )
     return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import subprocess
@@ -41,6 +42,11 @@ def name() -> Iterator[str]:
     run("--name", made, "down", "--yes")
 
 
+def test_a_dry_run_starts_no_lab(name: str) -> None:
+    assert run("--name", name, "up", "3", "--dry-run") == f"would start lab {name} with 3 nodes\n"
+    assert not Path("/var/lib/cairnmq-lab", name).exists()
+
+
 def test_a_lab_from_up_to_down(name: str) -> None:
     up = run("--name", name, "up", "2")
     first, second = up.splitlines()
@@ -59,7 +65,15 @@ def test_a_lab_from_up_to_down(name: str) -> None:
     assert run("--name", name, "down") == refusal.format("down")
     assert run("--name", name, "up", "3") == refusal.format("up")
     assert run("--name", name, "down", "--dry-run") == f"would remove lab {name}: /var/lib/cairnmq-lab/{name}\n"
+    replaced = f"would remove /var/lib/cairnmq-lab/{name}, and start lab {name} with 3 nodes\n"
+    assert run("--name", name, "up", "3", "--dry-run") == replaced
     assert run("--name", name, "status").startswith("node 1: paused, pid "), "nothing has changed"
+    states = json.loads(run("--name", name, "status", "--json"))
+    assert [(one["node"], one["state"], one["votes"]) for one in states] == [
+        (1, "paused", None), (2, "not running", None)
+    ]  # fmt: skip
+    csv = run("--name", name, "status", "--output", "csv").splitlines()
+    assert csv == ["node,state,pid,votes,nodes", f"1,paused,{first.split()[-1]},,2", "2,not running,,,2"]
     assert run("--name", name, "down", "--yes") == "", "also of a paused one"
     assert run("--name", name, "down", "--dry-run") == f"there is no lab {name}\n"
     assert not Path(f"/proc/{second.split()[-1]}").exists()

@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 from ...base.errors import CairnError
 from .cluster_lab_conf import MAX_NODES, LabOptions, address, corosync_conf
@@ -40,6 +41,23 @@ _NAME = re.compile(r"[a-z][a-z0-9]{0,5}")
 
 class LabError(CairnError):
     """The lab can't do what was asked, or can't be here at all."""
+
+
+class NodeState(NamedTuple):
+    """The state of one node."""
+
+    node: int
+    state: str
+    """`quorate`, `not quorate`, `paused`, or `not running`."""
+    pid: int | None = None
+    votes: int | None = None
+    """The number of nodes that it sees; None if it is not asked."""
+    nodes: int = 0
+    """The number of nodes of the lab."""
+
+    def __str__(self) -> str:
+        votes = "" if self.votes is None else f", sees {self.votes} of {self.nodes}"
+        return f"node {self.node}: {self.state}{votes}" + (f", pid {self.pid}" if self.pid else "")
 
 
 def unavailable_reason() -> str | None:
@@ -80,11 +98,14 @@ class Lab:
 
     # ---- as a whole -------------------------------------------------------------------------------------------------
 
+    def check(self) -> None:
+        """Raise `LabError` if this machine can't have a lab."""
+        if reason := unavailable_reason():
+            raise LabError(f"lab {self.name}", reason)
+
     def up(self, options: LabOptions) -> None:
         """Create the lab, and wait until all nodes form one cluster. Remains of an earlier lab are removed first."""
-        reason = unavailable_reason()
-        if reason:
-            raise LabError(f"lab {self.name}", reason)
+        self.check()
         if not 1 <= options.nodes <= MAX_NODES:
             raise LabError(f"lab {self.name}", f"{options.nodes} nodes, a lab has 1 to {MAX_NODES}")
         with self._lock():
@@ -128,9 +149,9 @@ class Lab:
         except FileNotFoundError:
             raise LabError(f"lab {self.name}", "it is not up", "cairnmq cluster-lab up 3") from None
 
-    def status(self) -> list[str]:
-        """A line for each node."""
-        return [f"node {node}: {self._state(node)}" for node in self.nodes]
+    def status(self) -> list[NodeState]:
+        """Return the state of each node."""
+        return [self._state(node) for node in self.nodes]
 
     # ---- nodes ------------------------------------------------------------------------------------------------------
 
@@ -309,14 +330,14 @@ class Lab:
         votes = re.search(r"^Total votes:\s+(\d+)", told, re.MULTILINE)
         return int(votes[1]) if votes else 0, bool(re.search(r"^Quorate:\s+Yes", told, re.MULTILINE))
 
-    def _state(self, node: int) -> str:
-        pid = self.pid(node)
+    def _state(self, node: int) -> NodeState:
+        pid, nodes = self.pid(node), self.options.nodes
         if not pid:
-            return "not running"
+            return NodeState(node, "not running", nodes=nodes)
         if _stopped(pid):
-            return f"paused, pid {pid}"
+            return NodeState(node, "paused", pid, nodes=nodes)
         votes, quorate = self._believes(node)
-        return f"{'' if quorate else 'not '}quorate, sees {votes} of {self.options.nodes}, pid {pid}"
+        return NodeState(node, "quorate" if quorate else "not quorate", pid, votes, nodes)
 
     def _last_words(self) -> str:
         logs = [path for name in ("stderr", "corosync.log") for path in sorted(self.directory.glob(f"*/{name}"))]

@@ -226,7 +226,7 @@ class RealScenario:
         while not condition():
             if time.monotonic() > end_s:
                 said = {node: broker.lines[-5:] for node, broker in self.brokers.items()}
-                raise Broken(f"not within {PATIENCE_S:.0f} s: {what}; {self.lab.status()}; {said}")
+                raise Broken(f"not within {PATIENCE_S:.0f} s: {what}; {[*map(str, self.lab.status())]}; {said}")
             self.lives_on(0.1)
 
     # ---- what members and clients say -----------------------------------------------------------------------------
