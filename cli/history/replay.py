@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 
 import click
 
 from ...analytics.scan.selection import queue_ids_named
 from ...base.clock import SystemClock
+from ...base.texts import counted
 from ...tools.history.history_view import HistoryView
 from ...tools.inspect.point_in_time import PointInTime, parse_point_in_time
 from ...tools.load.bulk_sender import BulkSender
 from ...tools.load.replayed_messages import MAX_SPEED, ReplayedMessages
-from ..common.output import Bars, answering, output, remark
-from ..common.send_options import stoppable, target_of, target_options, tell_sent
+from ..common.login_options import login_of
+from ..common.output import Bars, answering, output, print_rows, printable, remark
+from ..common.send_options import address_of, stoppable, target_options, tell_sent
 from ..common.units import Finite
 from ..options.common_options import output_options
+from ..options.confirmation import dry_run_option
 from ..options.connect import connect_options
 from ..options.subjects import SELECTION, TARGET, GroupedCommand, option
 from ..store.archives import archives_option
@@ -57,11 +62,13 @@ class _Speed(click.ParamType[float]):
 @target_options
 @connect_options("The PostgreSQL server that the store's wiring is on")
 @output_options
+@dry_run_option
 @answering
 def replay(
     paths: tuple[str, ...], archives: tuple[str, ...], url: str, speed: float, rate: float | None, from_lsn: str | None,
     to_lsn: str | None, from_time: str | None, to_time: str | None, queues: tuple[str, ...], count: int | None,
     may_create: bool, user: str | None, ca: str | None, connect: str | None, catalog: str | None, output_format: str,
+    is_dry_run: bool,
 ) -> int:  # fmt: skip
     """Send the messages that arrived in a journal to a broker again, byte for byte and in order, at a chosen speed.
 
@@ -82,7 +89,7 @@ def replay(
     now_us = SystemClock().wall_us()
     begin = _moment(from_lsn, from_time, now_us)
     end = _moment(to_lsn, to_time, now_us)
-    target, address, required = target_of(url, user, ca, may_create=may_create)
+    address = address_of(url)
     with HistoryView([*paths, *archives], connect, catalog, holds=False) as past:
         ids = queue_ids_named(queues, past.queue_names, "--queue {}")
         history = past.history
@@ -91,13 +98,15 @@ def replay(
         messages = ReplayedMessages(
             past, first_lsn, end_lsn, _wanted(past, ids), address, speed=speed, rate=rate, count=count
         )
-        try:
+        with closing(messages):
+            if is_dry_run:
+                _preview(messages, output_format)
+                return 0
+            target, required = login_of(url, user, ca), "" if may_create else address
             with Bars() as bars:
                 run = BulkSender(target, iter(messages), lambda done: bars.show("replaying", done, 0), required)
                 with stoppable(run):
                     sent = run.run()
-        finally:
-            messages.close()
         faults = messages.faults()
         for told in dict.fromkeys((*past.told(), *faults)):
             remark("replay", told)
@@ -105,6 +114,17 @@ def replay(
         with output(lambda: status):
             tell_sent(sent, lambda token: f"--from-lsn {token} continues there", {"faults": faults}, output_format)
     return status
+
+
+def _preview(messages: ReplayedMessages, output_format: str) -> None:
+    """Print the number of messages for each address."""
+    counts = Counter(message.address for message in messages)
+    rows = [{"address": address, "messages": number} for address, number in counts.items()]
+    for fault in messages.faults():
+        remark("replay", fault)
+    if not print_rows(rows, ("address", "messages"), output_format):
+        for address, number in counts.items() or {"": 0}.items():
+            print(f"would send {counted(number, 'message')}" + (f" to {printable(address)}" if address else ""))
 
 
 def _moment(lsn: str | None, time: str | None, now_us: int) -> PointInTime | None:

@@ -149,6 +149,20 @@ def test_node_is_required_of_a_user_whose_quota_of_links_is_used_up(tmp_path: Pa
         assert caught.value.condition == "amqp:resource-limit-exceeded"
 
 
+def test_a_dry_run_sends_nothing(tmp_path: Path) -> None:
+    with broker(tmp_path / "one") as one:
+        peer = Peer(one.port)
+        for queue, number in (("orders", 3), ("news", 1)):
+            peer.send(peer.sender(queue), *[Message(body=n, durable=True) for n in range(number)])
+        peer.close()
+    command = ("replay", tmp_path / "one", "--to", "amqp://anna@127.0.0.1:1", "--dry-run")
+    done = cairnmq(*command)
+    assert (done.stdout, done.stderr) == ("would send 3 messages to orders\nwould send 1 message to news\n", "")
+    some = ("--queue", "orders", "--count", "2", "--json")
+    assert json.loads(cairnmq(*command, *some).stdout) == [{"address": "orders", "messages": 2}]
+    assert cairnmq(*command, "--from-lsn", "1000000000").stdout == "would send 0 messages\n"
+
+
 def test_an_interrupted_replay_goes_on_where_it_says(tmp_path: Path) -> None:
     with broker(tmp_path / "one") as one, broker(tmp_path / "two") as two:
         peer = Peer(one.port)
