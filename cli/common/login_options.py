@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from ...base.errors import InvalidOption
-from ..options.common_options import PASSWORD
+from ..options.common_options import PASSWORD, USER
 
 if TYPE_CHECKING:
     from ...amqp.client.login import BrokerLogin
@@ -30,6 +30,19 @@ def checked_url(url: str) -> tuple[str, Any]:
     if parts.scheme not in SCHEMES or not parts.hostname or port == 0 or parts.password is not None:
         raise click.UsageError(f"{url}: a URL is like amqp://host:port or amqps://host:port, and has no password")
     return url, parts
+
+
+def user_of(url: str, user: str | None) -> str | None:
+    """Return *user*, or the user of the URL, or that of the environment. Raises `click.UsageError`."""
+    if user is not None:
+        return user
+    name = checked_url(url)[1].username
+    return unquote(name) if name else os.environ.get(USER) or None
+
+
+def requests_password(url: str, user: str | None) -> bool:
+    """Return whether `login_of` would request a password on the terminal. Raises `click.UsageError`."""
+    return PASSWORD not in os.environ and user_of(url, user) is not None
 
 
 def password_of(user: str) -> str:
@@ -57,8 +70,7 @@ def login_of(url: str, user: str | None, ca: str | None, timeout_s: float = 10.0
     from ...amqp.client.login import BrokerLogin  # with SASL and TLS: help and completion do without
 
     _, parts = checked_url(url)
-    if user is None and parts.username:
-        user = unquote(parts.username)
+    user = user_of(url, user)
     password = password_of(user) if user is not None else ""
     port = parts.port or PORTS[parts.scheme]
     return BrokerLogin(parts.hostname, port, parts.scheme == "amqps", ca, user, password, timeout_s)

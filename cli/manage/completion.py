@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from ...base.errors import CairnError
-from ..common.login_options import login_of
-from ..options.common_options import PASSWORD
+from ..common.login_options import login_of, requests_password
 
 SHELLS = ("bash", "zsh", "fish")
 DEADLINE_S = 1.0
@@ -43,12 +40,14 @@ class NameOf(click.ParamType[str]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         url, user, ca = (ctx.params.get(name) for name in ("url", "user", "ca"))
-        if url is None or (user is not None and PASSWORD not in os.environ):
-            return []  # a password would be asked for
+        if url is None:
+            return []
         from .ctl_client import ManagementClient
 
         client = ManagementClient(lambda: login_of(url, user, ca, DEADLINE_S), DEADLINE_S)
         try:
+            if requests_password(url, user):
+                return []
             found = [str(row["name"]) for row in client.rows(self._type)]
         except (CairnError, click.ClickException, OSError):
             return []

@@ -69,6 +69,34 @@ effect at the next start:
 """
 
 
+OTHERS = """\
+## Variables of other commands
+
+These variables are read by commands other than `cairnmq broker`, or by several commands. An empty
+variable counts as not set. The first source that has a value applies:
+
+| Variable | Value | Commands | Precedence |
+|---|---|---|---|
+"""
+VARIABLES = (
+    ("CAIRNMQ_URL", "the broker", "`ctl`, `console`, `perftest`", "`--url`, the variable, `amqp://127.0.0.1:5672`"),
+    ("CAIRNMQ_USER", "the user at that broker", "`ctl`, `perftest`, `replay`, `as-of --resend`",
+     "`--user`, the user in the URL, the variable, no user"),
+    ("CAIRNMQ_PASSWORD", "the password of that user", "the same", "the variable, a prompt on the terminal"),
+    ("CAIRNMQ_CONNECT", "the PostgreSQL server of the wiring", "`broker`, and all commands with `--connect`",
+     "`--connect`, the variable, for `broker` the configuration file, no server"),
+    ("CAIRNMQ_CONFIG", "the configuration file", "`broker`, `config show`, `doctor`, `support-bundle`",
+     "`--config`, the variable, `cairnmq.toml` in the working directory"),
+    ("CAIRNMQ_REDACT_KEY", "the key of hashes of hidden values", "`dump --redact`",
+     "`--redact-key`, the variable, no key"),
+    ("CAIRNMQ_COLOR", "`auto`, `always` or `never`", "all", "`--color`, the variable, `auto`"),
+    ("NO_COLOR", "any text: as `--color never`", "all", "only if `--color` and `CAIRNMQ_COLOR` are `auto` or absent"),
+)  # fmt: skip
+END = """
+`perftest --soak` starts a broker of its own, and therefore uses only `--user`.
+"""
+
+
 def kind_of(option: click.Option) -> str:
     """The type of the values, for people."""
     if option.is_flag:
@@ -108,7 +136,8 @@ def page() -> str:
             text = re.sub(r"(amqp\[s\]://\S+[^.\s])", r"`\1`", text)
             lines.append(f"| `--{option.key}` | {kind_of(option)} | {default_of(option)} | {text} |")
         lines.append("")
-    return "\n".join(lines)
+    rows = [f"| `{name}` | {value} | {commands} | {order} |\n" for name, value, commands, order in VARIABLES]
+    return "\n".join([*lines, "".join([OTHERS, *rows, END])])
 
 
 if __name__ == "__main__":

@@ -170,7 +170,8 @@ def test_names_are_completed_by_the_broker(running: BrokerProcess, monkeypatch: 
 
 def test_names_are_not_completed_without_a_broker_or_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CAIRNMQ_PASSWORD", raising=False)
-    assert completed("ctl", "--url", "127.0.0.1:1", "queues", "peek", "") == set()
+    for url in ("127.0.0.1:1", "http://127.0.0.1"):
+        assert completed("ctl", "--url", url, "queues", "peek", "") == set()
     assert completed("ctl", "--url", "127.0.0.1:1", "--user", "anna", "queues", "peek", "") == set()
 
 
