@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import shlex
 import subprocess
 import sys
@@ -24,6 +25,10 @@ MOST_CHARACTERS = 50
 """Of a short help, so that no list of commands cuts it."""
 
 
+SENTENCES = re.compile(r"\S(.*\S)?\.(  \[default: [^]]+\])?", re.DOTALL)
+"""The help of an option, which ends with a period. A default that click can't know follows it."""
+
+
 def every_command(group: click.Group = cairnmq, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
     context = click.Context(group)
     for name in group.list_commands(context):
@@ -41,7 +46,7 @@ def test_short_helps_fit_in_a_list() -> None:
     told = {path: command.get_short_help_str(1000) for path, command in EVERY.items() if " " in path}
     told |= {name: entry.text for name, entry in COMMANDS.items()}
     assert {path: text for path, text in told.items() if not text or len(text) >= MOST_CHARACTERS} == {}
-    assert all(text[0].isupper() for text in told.values())
+    assert {path: text for path, text in told.items() if not text[0].isupper() or text.endswith(".")} == {}
 
 
 def test_commands_are_listed_by_purpose() -> None:
@@ -118,7 +123,7 @@ def test_every_option_has_a_help() -> None:
     options = [(path, param) for path, command in EVERY.items() for param in command.params]
     shown = [(path, one) for path, one in options if isinstance(one, click.Option) and not one.hidden]
     assert len(shown) > 500
-    assert [(path, one.opts[0]) for path, one in shown if not one.help or one.help.startswith("[")] == []
+    assert [(path, one.opts[0], one.help) for path, one in shown if not SENTENCES.fullmatch(one.help or "")] == []
 
 
 @pytest.mark.parametrize("path", ["replay", "as-of", "ctl queues move"])
@@ -210,6 +215,14 @@ def on_a_terminal(command: list[str], answer: str, **environment: str) -> tuple[
         found += more
     os.close(ours)
     return process.wait(DEADLINE_S), found.decode()
+
+
+def test_completion_requests_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CAIRNMQ_PASSWORD", raising=False)
+    asked = {"_CAIRNMQ_COMPLETE": "bash_complete", "COMP_WORDS": "cairnmq ctl queues peek ", "COMP_CWORD": "4"}
+    for url, user in (("127.0.0.1:1", "anna"), ("amqp://anna@127.0.0.1:1", "")):
+        status, shown = on_a_terminal([CAIRNMQ], "a password\n", **asked, CAIRNMQ_URL=url, CAIRNMQ_USER=user)
+        assert (status, "password of" in shown) == (0, False)
 
 
 def test_destructive_command_asks_on_a_terminal(running: BrokerProcess) -> None:
