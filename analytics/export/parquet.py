@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from ...base.disk.real import RealDirectory, disk_error
+from ...base.disk.real import RealDirectory, disk_error, disk_errors, sync_path
 from ...base.errors import CairnError
 from ..scan.ranges import Ranges
 from .rows import Rows, Shape
@@ -118,12 +118,9 @@ class ParquetSink:
             path = os.path.join(self._path, name)
             place, base = os.path.split(path)
             final = os.path.join(place, base.removeprefix(".").removesuffix(_HALF) + ".parquet")
-            try:
-                with suppress(FileNotFoundError):
-                    os.rename(path, final)
-                    directories.add(place)
-            except OSError as error:
-                raise disk_error(path, "rename", error) from error
+            with disk_errors(path, "rename"), suppress(FileNotFoundError):
+                os.rename(path, final)
+                directories.add(place)
         for place in directories:
             RealDirectory(place).sync()
 
@@ -140,11 +137,7 @@ def _sync(top: str, paths: Iterable[str]) -> None:
     """Make files and their names durable, and those of the directories up to *top*."""
     directories = {top}
     for path in paths:
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_path(path)
         place = os.path.dirname(path)
         while place != top:
             directories.add(place)

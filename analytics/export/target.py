@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...base.disk.file_lock import lock_file
-from ...base.disk.real import RealDirectory, disk_error
+from ...base.disk.real import RealDirectory, disk_error, disk_errors
 from ...base.errors import CairnError, ForeignStore, StoreInUse
 from ...base.private_files import make_private_directories, open_private
 from ...base.remote_paths import is_remote
@@ -159,10 +159,8 @@ def write_json(path: str, value: dict[str, Any]) -> None:
 
 def make_directories(path: str) -> None:
     """Create *path* and its missing parents, for the owner only. Raises `DiskError`."""
-    try:
+    with disk_errors(path, "create"):
         make_private_directories(path)
-    except OSError as error:
-        raise disk_error(path, "create", error) from error
     while not os.path.ismount(path):
         path = os.path.dirname(path)
         RealDirectory(path).sync()

@@ -6,7 +6,7 @@ import fcntl
 import os
 
 from ..private_files import open_private
-from .real import disk_error
+from .real import disk_error, disk_errors
 
 
 def lock_file(path: str) -> int | None:
@@ -14,10 +14,8 @@ def lock_file(path: str) -> int | None:
 
     The file is made if it is not there, and stays. Raises `DiskError`. Any thread.
     """
-    try:
+    with disk_errors(path, "open"):
         fd = open_private(path, os.O_RDWR | os.O_CREAT)
-    except OSError as error:
-        raise disk_error(path, "open", error) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

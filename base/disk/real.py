@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from ..errors import CannotLink, DiskError, DiskFull, NotAFile
 from .seam import Buffer, Directory
@@ -29,6 +30,15 @@ def disk_error(place: str, action: str, error: OSError) -> DiskError:
     if error.errno in _FULL:
         return DiskFull(place, f"no space left ({action}: {error.strerror})", "free some space or raise the quota")
     return DiskError(place, f"{action} failed: {error.strerror}", _REMEDIES.get(error.errno or 0, ""))
+
+
+@contextmanager
+def disk_errors(place: str, action: str) -> Iterator[None]:
+    """Raise the `DiskError` that describes an error of the operating system."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_error(place, action, error) from error
 
 
 def link_error(place: str, action: str, error: OSError) -> DiskError:
@@ -145,24 +155,18 @@ class RealDirectory:
 
     def __init__(self, path: str, *, create: bool = False) -> None:
         self.path = path
-        try:
+        with disk_errors(path, "create" if create else "open"):
             if create:
                 _make_durably(os.path.abspath(path))
             os.listdir(path)
-        except OSError as error:
-            raise disk_error(path, "create" if create else "open", error) from error
 
     def names(self) -> list[str]:
-        try:
+        with disk_errors(self.path, "list"):
             return sorted(os.listdir(self.path))
-        except OSError as error:
-            raise disk_error(self.path, "list", error) from error
 
     def free_bytes(self) -> int:
-        try:
+        with disk_errors(self.path, "statvfs"):
             room = os.statvfs(self.path)
-        except OSError as error:
-            raise disk_error(self.path, "statvfs", error) from error
         return room.f_bavail * room.f_frsize
 
     def create(self, name: str) -> RealFile:
@@ -172,10 +176,8 @@ class RealDirectory:
         return RealFile(os.path.join(self.path, name), os.O_RDWR if writable else os.O_RDONLY)
 
     def rename(self, old: str, new: str) -> None:
-        try:
+        with disk_errors(os.path.join(self.path, old), f"rename to {new}"):
             os.replace(os.path.join(self.path, old), os.path.join(self.path, new))
-        except OSError as error:
-            raise disk_error(os.path.join(self.path, old), f"rename to {new}", error) from error
 
     def link(self, name: str, target: Directory, new_name: str) -> None:
         place = os.path.join(self.path, name)
@@ -185,22 +187,16 @@ class RealDirectory:
             raise link_error(place, f"link to {os.path.join(target.path, new_name)}", error) from error
 
     def link_count(self, name: str) -> int:
-        try:
+        with disk_errors(os.path.join(self.path, name), "stat"):
             return os.stat(os.path.join(self.path, name)).st_nlink
-        except OSError as error:
-            raise disk_error(os.path.join(self.path, name), "stat", error) from error
 
     def unlink(self, name: str) -> None:
-        try:
+        with disk_errors(os.path.join(self.path, name), "unlink"):
             os.unlink(os.path.join(self.path, name))
-        except OSError as error:
-            raise disk_error(os.path.join(self.path, name), "unlink", error) from error
 
     def sync(self) -> None:
-        try:
-            _sync_directory(self.path)
-        except OSError as error:
-            raise disk_error(self.path, "fsync", error) from error
+        with disk_errors(self.path, "fsync"):
+            sync_path(self.path)
 
 
 def _make_durably(path: str) -> None:
@@ -211,11 +207,12 @@ def _make_durably(path: str) -> None:
             _make_durably(parent)
         os.mkdir(path, 0o700)
         os.chmod(path, 0o700)
-    _sync_directory(parent)
+    sync_path(parent)
 
 
-def _sync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def sync_path(path: str) -> None:
+    """Sync the file or directory at *path*. Raises `OSError`."""
+    fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
     finally:

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 import click
 
-from ...base.disk.real import disk_error
+from ...base.disk.real import disk_error, disk_errors
 from ...base.errors import CairnError
 from ...base.extras import install_hint
 from ...base.private_files import open_private
@@ -160,11 +160,9 @@ def _written(path: str | None) -> Iterator[TextIO | None]:
         yield None if path is None else sys.stdout
         return
     partial = path if os.path.exists(path) and not os.path.isfile(path) else path + ".partial"
-    try:
+    with disk_errors(path, "create"):
         opener = open_private if partial != path else None  # a pipe may well be reached over a link
         file = open(partial, "w", encoding="utf-8", newline="", opener=opener)  # noqa: SIM115
-    except OSError as error:
-        raise disk_error(path, "create", error) from error
     try:
         with file:
             yield file

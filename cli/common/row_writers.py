@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, TextIO
 from rich.table import Table
 from rich.text import Text
 
-from ...base.disk.real import disk_error
+from ...base.disk.real import disk_error, disk_errors
 from ...base.printable import printable_json
 from ...base.private_files import open_private
 from .csv_rows import CsvRows, cell, plain
@@ -133,21 +133,17 @@ class ArrowWriter(RowWriter):
         self._stream = self._ipc.new_stream(self._file, schema)
 
     def rows(self, batch: Any) -> bool:
-        try:
+        with disk_errors(self._partial, "write"):
             self._stream.write_batch(batch)
-        except OSError as error:
-            raise disk_error(self._partial, "write", error) from error
         return True
 
     def end(self) -> None:
         assert self._file is not None
-        try:
+        with disk_errors(self._path, "write"):
             self._stream.close()
             self._file.close()
             if self._partial != self._path:
                 os.replace(self._partial, self._path)
-        except OSError as error:
-            raise disk_error(self._path, "write", error) from error
 
     def close(self) -> None:
         """Closes the writer. An unfinished file with content stays as FILE.partial, readable as far as it goes."""

@@ -6,7 +6,7 @@ import fcntl
 import os
 from types import TracebackType
 
-from ...base.disk.real import disk_error
+from ...base.disk.real import disk_errors
 from ...base.errors import CairnError, HoldBroken
 from ...base.private_files import open_private
 from ..contract.layout import HOLD_NAME
@@ -24,13 +24,11 @@ class Hold:
         """Begin to hold the store in directory *path*."""
         self._place = os.path.join(path, HOLD_NAME)
         self._fd = -1
-        try:
+        with disk_errors(self._place, "lock"):
             while self.is_broken:  # the file that was opened may have been removed before it was locked
                 self.end()
                 self._fd = open_private(self._place, os.O_RDWR | os.O_CREAT)
                 fcntl.flock(self._fd, fcntl.LOCK_SH)  # a broker that looks has it for a moment only
-        except OSError as error:
-            raise disk_error(self._place, "lock", error) from error
 
     @property
     def is_broken(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 
-from ...base.disk.real import disk_error, not_a_file
+from ...base.disk.real import disk_errors, not_a_file
 from ...base.errors import StoreInUse
 from ...base.private_files import open_private
 from ..contract.layout import LOCK_NAME
@@ -35,10 +35,8 @@ def lock_store(path: str) -> int:
     place = os.path.join(path, LOCK_NAME)
     if os.path.exists(place) and not os.path.isfile(place):
         raise not_a_file(place)
-    try:
+    with disk_errors(place, "open"):
         fd = open_private(place, os.O_RDWR | os.O_CREAT)
-    except OSError as error:
-        raise disk_error(place, "open", error) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -55,10 +53,8 @@ def lock_unchanged(path: str) -> int:
     place = os.path.join(path, LOCK_NAME)
     if not os.path.isfile(place):
         return -1
-    try:
+    with disk_errors(place, "open"):
         fd = open_private(place, os.O_RDONLY)
-    except OSError as error:
-        raise disk_error(place, "open", error) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ...base.disk.real import disk_error
+from ...base.disk.real import disk_errors
 from ...base.errors import ForeignStore, SharedDirectory
 from ...base.private_files import shared_mode
 
@@ -22,10 +22,8 @@ def refuse_unfinished(path: str) -> None:
 
 def refuse_shared(path: str) -> None:
     """Raises `SharedDirectory` if others than its owner can write to the directory: they could replace its files."""
-    try:
+    with disk_errors(path, "stat"):
         mode = shared_mode(path)
-    except OSError as error:
-        raise disk_error(path, "stat", error) from error
     if mode:
         remedy = f"chmod go-w {path}, or name a directory in it, which is created with mode 0700"
         raise SharedDirectory(path, f"its group or all users can write to it (mode {mode:04o})", remedy)

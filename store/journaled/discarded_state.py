@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from ...base.clock import Clock
-from ...base.disk.real import RealDirectory, disk_error
+from ...base.disk.real import RealDirectory, disk_errors
 from ...base.disk.seam import Directory
 from ...base.errors import CorruptJournal, DiskFull
 from ...journal.files import space_reserve as room
@@ -131,10 +131,8 @@ class Aside:
         for name in RealDirectory(self.path).names():
             if name.endswith(PARTIAL):
                 place = os.path.join(self.path, name)
-                try:
+                with disk_errors(place, "remove"):
                     shutil.rmtree(place)
-                except OSError as error:
-                    raise disk_error(place, "remove", error) from error
 
 
 def link_log(reader: LogReader, source: Directory, target: Directory, durable_lsn: int, clock: Clock) -> int:

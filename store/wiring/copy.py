@@ -8,7 +8,7 @@ from contextlib import closing
 from urllib.parse import quote
 from uuid import UUID
 
-from ...base.disk.real import disk_error
+from ...base.disk.real import disk_errors
 from ...base.errors import ForeignStore
 from ...base.private_files import open_private
 from .database import RESTORE_OR_SALVAGE, explain_sqlite
@@ -62,15 +62,13 @@ def _check_uuid(place: str, found: str | None, store_uuid: UUID) -> None:
 
 def sync_file(path: str) -> None:
     """Have the file at *path* on the disk, for its owner only."""
-    try:
+    with disk_errors(path, "fsync"):
         fd = open_private(path, os.O_RDWR)
         try:
             os.fchmod(fd, 0o600)
             os.fsync(fd)
         finally:
             os.close(fd)
-    except OSError as error:
-        raise disk_error(path, "fsync", error) from error
 
 
 def read_queue_names(path: str, *, in_use: bool = False) -> dict[int, str]:

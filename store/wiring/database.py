@@ -26,7 +26,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from ...base.disk.real import disk_error, not_a_file
+from ...base.disk.real import disk_errors, not_a_file
 from ...base.errors import (
     CairnError,
     DiskError,
@@ -90,10 +90,8 @@ def open_sqlite(path: str) -> Database:
 def check_sqlite(path: str) -> None:
     """Create the SQLite file at *path* if it does not exist. Raises `ForeignStore` or `DiskError` for other files."""
     if not os.path.exists(path):
-        try:
+        with disk_errors(path, "create"):
             os.close(open_private(path, os.O_CREAT | os.O_WRONLY))
-        except OSError as error:
-            raise disk_error(path, "create", error) from error
     if not os.path.isfile(path) or os.path.islink(path):  # SQLite would follow it
         raise not_a_file(path)
     _check_header(path)
@@ -124,11 +122,8 @@ def whole_transactions(engine: Engine, *pragmas: str) -> Engine:
 
 def _check_header(path: str) -> None:
     """SQLite takes a file of a few bytes for an empty database, and would write over it."""
-    try:
-        with open(path, "rb") as file:
-            start = file.read(len(_HEADER))
-    except OSError as error:
-        raise disk_error(path, "open", error) from error
+    with disk_errors(path, "open"), open(path, "rb") as file:
+        start = file.read(len(_HEADER))
     if start not in (b"", _HEADER) and not os.path.exists(path + "-journal"):  # else a commit is to be rolled back
         raise ForeignStore(path, "not a wiring database of CairnMQ (no SQLite header)", RESTORE_OR_SALVAGE)
 

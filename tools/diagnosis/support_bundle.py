@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from ...base.disk.real import disk_error
+from ...base.disk.real import disk_errors
 from ...base.private_files import open_private
 from .host_checks import versions
 from .text_redaction import TextRedaction
@@ -51,10 +51,8 @@ class SupportBundle:
         self.members: list[str] = []
 
     def __enter__(self) -> SupportBundle:
-        try:
+        with disk_errors(self._path, "create"):
             self._file = open(self._path, "xb", opener=open_private)
-        except OSError as error:
-            raise disk_error(self._path, "create", error) from error
         self._tar = tarfile.open(fileobj=self._file, mode="w:gz")
         return self
 

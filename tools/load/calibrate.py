@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...base.disk.real import disk_error
+from ...base.disk.real import disk_error, disk_errors
 from ...base.errors import CairnError
 from ...base.texts import counted
 from ..inspect.journal_check import Progress
@@ -95,10 +95,8 @@ def calibrate(found: Calibration, seconds: float, progress: Progress) -> None:
     describe(found)
     with _nameless(found.directory) as written, _nameless(found.directory) as allocated:
         _fill(written, found.directory)
-        try:
+        with disk_errors(found.directory, "allocate"):
             os.posix_fallocate(allocated, 0, _FILE_BYTES)
-        except OSError as error:
-            raise disk_error(found.directory, "allocate", error) from error
         kinds = ((WRITTEN, written), (ALLOCATED, allocated))
         each_s = seconds / len(SIZES)
         fresh = 0  # in the allocated file: blocks that were never written
@@ -144,21 +142,17 @@ def _nameless(directory: str) -> Iterator[int]:
     and the removal of its name leaves it, empty.
     """
     with ExitStack() as stack:
-        try:
+        with disk_errors(directory, "create a file"):
             file = stack.enter_context(tempfile.TemporaryFile(prefix=".cairnmq-calibrate-", dir=directory, buffering=0))
-        except OSError as error:
-            raise disk_error(directory, "create a file", error) from error
         yield file.fileno()
 
 
 def _fill(file: int, directory: str) -> None:
     zeros = bytes(1 << 20)
-    try:
+    with disk_errors(directory, "write"):
         for offset in range(0, _FILE_BYTES, len(zeros)):
             os.pwrite(file, zeros, offset)
         os.fsync(file)
-    except OSError as error:
-        raise disk_error(directory, "write", error) from error
 
 
 # ---- where it is ----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Set
 
-from ...base.disk.real import RealDirectory, disk_error
+from ...base.disk.real import RealDirectory, disk_errors
 from ...base.errors import CairnError
 
 
@@ -70,8 +70,6 @@ def check_new(target: str, building: str, left: str) -> None:
 
 def move_complete(building: str, target: str) -> None:
     """Give the complete directory *building* its name, durably."""
-    try:
+    with disk_errors(building, f"rename to {target}"):
         os.rename(building, target)
-    except OSError as error:
-        raise disk_error(building, f"rename to {target}", error) from error
     RealDirectory(os.path.dirname(os.path.abspath(target))).sync()

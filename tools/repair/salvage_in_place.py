@@ -16,7 +16,7 @@ import shutil
 from datetime import UTC, datetime
 
 from ...base.clock import Clock
-from ...base.disk.real import RealDirectory, disk_error
+from ...base.disk.real import RealDirectory, disk_errors
 from ...base.errors import CairnError
 from ...store.contract.layout import JOURNAL_NAME
 from ...store.directory.lock import lock_store
@@ -88,19 +88,15 @@ def _swap(path: str, time: str) -> None:
     for name in (WIRING_NAME, JOURNAL_NAME):
         if os.path.lexists(os.path.join(path, new, name)):
             _rename(path, os.path.join(new, name), name)
-    try:
+    with disk_errors(os.path.join(path, new), "remove"):
         shutil.rmtree(os.path.join(path, new))  # its locks, and its checkpoint, which is made again
-    except OSError as error:
-        raise disk_error(os.path.join(path, new), "remove", error) from error
     RealDirectory(path).sync()
 
 
 def _rename(path: str, old: str, name: str) -> None:
     """Move *old* in the store to *name*, durably."""
-    try:
+    with disk_errors(os.path.join(path, old), f"rename to {name}"):
         os.rename(os.path.join(path, old), os.path.join(path, name))
-    except OSError as error:
-        raise disk_error(os.path.join(path, old), f"rename to {name}", error) from error
     for place in {os.path.dirname(name), os.path.dirname(old)}:
         RealDirectory(os.path.join(path, place)).sync()
 
