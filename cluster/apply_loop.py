@@ -110,7 +110,8 @@ class ApplyLoop:
         self.bad_events += 1
         self._bad_of[sender] += 1
         if not (count := self._bad_of[sender]) & (count - 1):  # many of them must not fill the log
-            log.error("cluster %s: ignored event %d of %s: %s", self._state.name, count, sender, error)
+            about = {"event": "cluster.event-ignored"}
+            log.error("cluster %s: ignored event %d of %s: %s", self._state.name, count, sender, error, extra=about)
 
     def _own(self, position: int, kind: int) -> None:
         """Applies an event of this member: nothing is decoded, unless it names messages by position."""

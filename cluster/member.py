@@ -267,7 +267,7 @@ class ClusterMember:
         if not self.state.has_failed:
             self.state.has_failed = True
             error = CairnError(f"cluster {self.state.name!r}", reason, remedy)
-            log.error("%s", error)
+            log.error("%s", error, extra={"event": "cluster.failed"})
             self.view_change.lost(reason)
             self._joined = False
             self.group.close()
@@ -327,7 +327,8 @@ class ClusterMember:
             elif isinstance(event, Quorum):
                 self.view_change.quorum(quorate=event.quorate)
             elif isinstance(event, MemberRefused):
-                log.warning("cluster %s: node %d was refused: %s", self.state.name, event.node, event.reason)
+                text, about = "cluster %s: node %d was refused: %s", {"event": "cluster.member-refused"}
+                log.warning(text, self.state.name, event.node, event.reason, extra=about)
             elif isinstance(event, GroupFailed):
                 self.fail(event.reason, event.remedy or "correct the cause, and start this broker again")
         return did

@@ -32,7 +32,7 @@ class RateLimit:
             self._refused_s = now_s
             log.warning(
                 "%s: refused: more than %d connections in a second come from %s; raise --connection-rate",
-                shown(peer), self._most_per_s, address,
+                shown(peer), self._most_per_s, address, extra={"event": "connection.refused"},
             )  # fmt: skip
         return ""
 

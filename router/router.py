@@ -152,7 +152,7 @@ class Router:
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError as error:
-                log.error("a connection can't be accepted: %s", error)
+                log.error("a connection can't be accepted: %s", error, extra={"event": "connection.failed"})
                 return
             self._take_in(sock, peer, context)
 

@@ -26,6 +26,7 @@ from .side_process import is_asked_to_end, look_again_and_again, run_beside
 from .sidecar import make
 
 log = logging.getLogger(__name__)
+_SKIPPED = {"event": "sidecar.skipped"}
 
 LOOK_S = 2.0
 """The interval between checks of the log, in seconds."""
@@ -86,7 +87,7 @@ class SidecarKeeper:
             if len(pieces) > 1:
                 return sum(self._make(journal, [piece]) for piece in pieces)
             self._done.add(pieces[0].slot_lsn)  # it won't be there again
-            log.warning("no sidecar of LSN %d on: %s", pieces[0].slot_lsn, error)
+            log.warning("no sidecar of LSN %d on: %s", pieces[0].slot_lsn, error, extra=_SKIPPED)
             return 0
         self._done.update(piece.slot_lsn for piece in pieces)
         self.folder.add(sidecar)
@@ -97,7 +98,8 @@ class SidecarKeeper:
             if gap.first_lsn > self._end_lsn >= 0 and not self._done & set(
                 range(gap.first_lsn, gap.end_lsn, seen.container_bytes)
             ):
-                log.warning("no sidecars of LSN %d to %d: reclaimed before they were read", gap.first_lsn, gap.end_lsn)
+                text = "no sidecars of LSN %d to %d: reclaimed before they were read"
+                log.warning(text, gap.first_lsn, gap.end_lsn, extra=_SKIPPED)
         self._end_lsn = max(self._end_lsn, max((piece.slot_lsn for piece in _sealed(seen)), default=-1))
 
 

@@ -95,7 +95,7 @@ class JournalReader(DataSourceReader):
         check_lost(log, selection.start_lsn, end_lsn, options)
         truncated = log.truncation() if options.pinned is None and not options.has_start else ""
         if truncated:
-            log_of.warning("%s: %s", log.place, truncated)
+            log_of.warning("%s: %s", log.place, truncated, extra={"event": "history.truncated"})
         if options.view in ("transactions", "queues"):
             return [JournalPart(journal, reading, log.pieces)]
         seen = Ranges(log.runs(selection.start_lsn)) if options.seen is None else options.seen

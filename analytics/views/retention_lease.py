@@ -40,6 +40,7 @@ def release_until(log: Log, name: str, lsn: int, most_bytes: int) -> None:
     store = store_of(log)
     before = read_bookmark(store, name)
     if before is None:
-        log_of.warning("%s: slot %s was dropped, or removed; it is made again at LSN %d", store, name, lsn)
+        text = "%s: bookmark %s was dropped or removed; it is created again at LSN %d"
+        log_of.warning(text, store, name, lsn, extra={"event": "bookmark.recreated"})
     if before is None or before.lsn < lsn or before.most_bytes != most_bytes:
         write_bookmark(store, Bookmark(name, lsn, most_bytes))

@@ -335,7 +335,8 @@ class _AuditFile(WatchedFileHandler):
         self._fails = True
         if not self._failed:
             error = sys.exc_info()[1]
-            logging.getLogger(__name__).error("the audit file %s can't be written: %s", self.baseFilename, error)
+            text = "the audit file %s can't be written: %s; free space, or create its directory"
+            logging.getLogger(__name__).error(text, self.baseFilename, error, extra={"event": "audit.failed"})
 
 
 def _private(path: str, flags: int) -> int:

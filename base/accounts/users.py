@@ -237,10 +237,10 @@ class UsersFile:
         try:
             self._users = read(self.path)
         except CairnError as error:
-            log.error("%s; its users can't log in until then", error)
+            log.error("%s; its users can't log in until then", error, extra={"event": "users.reload-failed"})
             self._users = Users(self._users.decoy_key, {})
         else:
-            log.info("%s: read again, %d users", self.path, len(self._users.accounts))
+            log.info("%s: reloaded, %d users", self.path, len(self._users.accounts), extra={"event": "users.reloaded"})
 
 
 def _signature(path: str) -> tuple[int, ...]:

@@ -155,7 +155,7 @@ class FederatedQueues:
             copy.recover(ids, note_ids)
             following.as_of_us = copy.as_of_us
         except CairnError as error:
-            log.error("%s", error)
+            log.error("%s", error, extra={"event": "federation.failed", "queue": row.name})
             following.handle(FederationEvent.DAMAGED, str(error))
 
     # ---- connections ------------------------------------------------------------------------------------------------
@@ -191,7 +191,9 @@ class FederatedQueues:
         def answered(found: Attach) -> None:
             if following.channel is channel and found.source.kind != ABSENT:  # else its detach follows
                 following.handle(FederationEvent.ANSWERED)
-                log.info("queue %s: it follows %s over %s", following.name, following.source, following.connector)
+                about = {"event": "federation.up", "queue": following.name}
+                text = "queue %s: it copies %s over connector %s"
+                log.info(text, following.name, following.source, following.connector, extra=about)
                 channel.opened(UpstreamReceiver(self, following, channel), None, CREDIT)
 
         channel = connection.attach(asked, IdleDriver(), answered, sends=False)
@@ -236,7 +238,8 @@ class FederatedQueues:
 
     def _end_link(self, following: FederatedQueue, why: str) -> None:
         if self._handle(following, FederationEvent.LINK_ENDED, why):
-            log.warning("queue %s: %s", following.name, why)
+            about = {"event": "federation.down", "queue": following.name}
+            log.warning("queue %s: %s", following.name, why, extra=about)
 
     def _handle(self, following: FederatedQueue, event: FederationEvent, why: str | None = None) -> bool:
         """Change the state, and do the action; return False if *event* is ignored."""
@@ -360,7 +363,8 @@ class FederatedQueues:
                 del self.by_name[following.name]
                 self._nodes.adopt(row, array("Q", copy.ids.values()))
                 self._core.users.copy_went(row.arguments)
-                log.warning("queue %s: promoted as of LSN %d of %s", row.name, copy.place, copy.line)
+                about = {"event": "federation.promoted", "queue": row.name}
+                log.warning("queue %s: promoted as of LSN %d of %s", row.name, copy.place, copy.line, extra=about)
                 if (notes := self._nodes.copies.get(notes_name(row.name))) is not None:
                     self._drop(notes, ignore)
             done(error)

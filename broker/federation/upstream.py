@@ -182,7 +182,8 @@ class LogFeeder(DownstreamLink):
             return
         self._feed = found
         self._handle(UpstreamEvent.PREPARED)
-        log.info("queue %s: followed from LSN %d on (%s)", self.queue.name, self.place, self._mark.name)
+        about = {"event": "federation.downstream-up", "queue": self.queue.name}
+        log.info("queue %s: copied from LSN %d (%s)", self.queue.name, self.place, self._mark.name, extra=about)
         self._begin()
 
     @property
@@ -229,7 +230,8 @@ class LogFeeder(DownstreamLink):
             self.terminal.failure("amqp:resource-deleted", str(error))
         else:
             self.terminal.failure("amqp:internal-error", str(error))
-        log.warning("queue %s: it is not followed any more by %s: %s", self.queue.name, self._mark.name, error)
+        about = {"event": "federation.downstream-down", "queue": self.queue.name}
+        log.warning("queue %s: no longer copied to %s: %s", self.queue.name, self._mark.name, error, extra=about)
 
     def _moved(self) -> None:
         if self.place >= self._mark.lsn + MARK_BYTES and self._store.bookmarks is not None:
@@ -243,4 +245,4 @@ class LogFeeder(DownstreamLink):
 
 def _marked(error: CairnError | None) -> None:
     if error is not None:
-        log.warning("the place of a follower can't be written down: %s", error)
+        log.warning("the position of a federated queue can't be stored: %s", error, extra={"event": "bookmark.failed"})

@@ -126,7 +126,7 @@ class Loader:
 
 def report_unreadable(queue: str, message_id: int, why: object) -> None:
     """Log that a message is unreadable, and stays undelivered in the store."""
-    about = {"queue": queue}
+    about = {"event": "message.unreadable", "queue": queue}
     log.error("queue %s: message %d stays in the store, undelivered: %s", queue, message_id, why, extra=about)
 
 

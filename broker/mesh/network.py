@@ -26,6 +26,7 @@ from .next_hop import NextHop
 from .topology import Said, Topology
 
 log = logging.getLogger(__name__)
+_UP, _DOWN = {"event": "neighbor.up"}, {"event": "neighbor.down"}
 
 
 class Network:
@@ -63,7 +64,7 @@ class Network:
         if connector.target.role != INTER_ROUTER:
             return
         if why := self._why_not(connection.container):
-            log.error("connector %s: %s", connector.name, why)
+            log.error("connector %s: %s", connector.name, why, extra={"event": "neighbor.refused"})
             connection.expel(why)
             return
         neighbour = Neighbour(self, self._core, connection.container, connection, connector.target.cost)
@@ -96,7 +97,7 @@ class Network:
 
     def up(self, neighbour: Neighbour) -> None:
         """Add *neighbour*, all of whose links are open, to the network."""
-        log.info("connected with broker %r at %s", neighbour.name, neighbour.connection.name)
+        log.info("neighbor %r at %s: connected", neighbour.name, neighbour.connection.name, extra=_UP)
         there = self.neighbours.setdefault(neighbour.name, [])
         there.append(neighbour)
         if len(there) == 1:
@@ -106,10 +107,9 @@ class Network:
         """Remove *neighbour*, whose connection has ended or was never established."""
         self.coming.pop(neighbour.connection, None)
         there = self.neighbours.get(neighbour.name, [])
+        log.warning("neighbor %r at %s: not connected: %s", neighbour.name, neighbour.connection.name, why, extra=_DOWN)
         if neighbour not in there:
-            log.warning("not connected with broker %r at %s: %s", neighbour.name, neighbour.connection.name, why)
             return
-        log.warning("lost broker %r at %s", neighbour.name, neighbour.connection.name)
         first = there[0] is neighbour
         there.remove(neighbour)
         if not there:

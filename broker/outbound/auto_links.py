@@ -160,7 +160,7 @@ class AutoLinks:
                 self._fail(link, channel, str(place.args[0]) if isinstance(place, LookupError) else str(place))
             elif keeps_messages(place) and (link.direction == IN or not isinstance(place, ExchangeTarget)):
                 link.state = UP
-                log.info("auto-link %s: up", link.name)
+                log.info("auto-link %s: up", link.name, extra={"event": "auto-link.up"})
                 self._open_at(place, wish, channel)
             else:
                 self._fail(link, channel, f"{link.address!r} is not a queue")
@@ -191,7 +191,7 @@ class AutoLinks:
             link.wait_s = FIRST_WAIT_S
         self._by_channel.pop(link.channel, None)
         link.channel, link.state, link.why = None, WAITING, why
-        log.warning("auto-link %s: %s", link.name, why)
+        log.warning("auto-link %s: %s", link.name, why, extra={"event": "auto-link.down"})
 
     def _try(self, link: AutoLink) -> None:
         connector = self._connectors.by_name.get(link.connector)

@@ -101,7 +101,7 @@ class Connectors:
             try:
                 self._add(self._target(name, config.settings), kept=True)
             except CairnError as error:  # a file is missing, for example: the broker works without this connector
-                log.error("%s", error)
+                log.error("%s", error, extra={"event": "connector.failed"})
 
     def create(self, name: str, url: str, done: Done) -> None:
         """Make one, and keep it. *done* gets why not, or None."""
@@ -152,7 +152,8 @@ class Connectors:
             return
         connector.connection, connector.opened = connection, connector.opened + 1
         self._is_now(connector, UP)
-        log.info("connector %s: connected to container %r at %s", name, connection.container, connection.name)
+        text = "connector %s: connected to container %r at %s"
+        log.info(text, name, connection.container, connection.name, extra={"event": "connector.up"})
         for user in self.users:
             user.came(connector, connection)
 
@@ -164,7 +165,8 @@ class Connectors:
         connector.failures += 1
         level = logging.WARNING if connector.state is not WAITING or connector.why != why else logging.DEBUG
         connector.why = why
-        log.log(level, "connector %s: no connection to %s: %s", name, connector.target.place, why)
+        text = "connector %s: no connection to %s: %s"
+        log.log(level, text, name, connector.target.place, why, extra={"event": "connector.down"})
         if connector.connection is not None:
             self._lose(connector)
         self._is_now(connector, WAITING)

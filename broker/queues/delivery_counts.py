@@ -144,7 +144,7 @@ class DeliveryCounts:
         if not isinstance(content, bytes) or len(content) != RECORD.size:
             log.error(
                 "queue %s: record %d of failed deliveries can't be read, and is dropped: %s",
-                self._queue.name, record, content, extra={"queue": self._queue.name},
+                self._queue.name, record, content, extra={"event": "message.unreadable", "queue": self._queue.name},
             )  # fmt: skip
             self._over.append(record)
             return
@@ -205,7 +205,7 @@ class DeliveryCounts:
         if isinstance(made, Exception):
             log.warning(
                 "queue %s: failed deliveries are counted in memory only for %g s: %s",
-                self._queue.name, RETRY_S, made, extra={"queue": self._queue.name},
+                self._queue.name, RETRY_S, made, extra={"event": "message.count-failed", "queue": self._queue.name},
             )  # fmt: skip
             self._failed.clear()
             self._not_before_s = self._core.clock.monotonic_s() + RETRY_S

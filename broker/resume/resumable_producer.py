@@ -75,7 +75,8 @@ class SenderEndpoint(LinkEndpoint):
             self._unread = False
             for message_id, tag in zip(ids, tags, strict=True):
                 if isinstance(tag, CairnError):
-                    log.error("link %s: a delivery tag can't be read: %s", self.about["name"], tag)
+                    event = {"event": "link.tag-unreadable"}
+                    log.error("link %s: a delivery tag can't be read: %s", self.about["name"], tag, extra=event)
                 else:
                     self.tags[tag] = message_id
         self._answer(driver, claims, ready)

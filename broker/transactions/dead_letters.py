@@ -180,7 +180,7 @@ class Returns:
                 return
             lsn = moved
         except CairnError as error:  # the disk is full, or SQL is unavailable: no message may be lost for that
-            about = {"queue": queue.name}
+            about = {"event": "dead-letter.delayed", "queue": queue.name}
             told = queue.name, entry.message_id, reason, error
             log.warning("queue %s: message %d (%s) can't be moved: %s", *told, extra=about)
             queue.contents.delayed[entry] = None
@@ -212,7 +212,7 @@ class Returns:
             exchanges = self._resolver.nodes.exchanges
             targets = list(queues_through(exchanges, found.exchange, found.key or queue.name, content))
         else:
-            about = {"queue": queue.name}
+            about = {"event": "dead-letter.dropped", "queue": queue.name}
             log.warning("queue %s: a message is dropped, as it can't be moved away: %s", queue.name, found, extra=about)
             targets = []
         if targets and reason in death_history.AUTOMATIC:
@@ -235,7 +235,8 @@ class Returns:
                 self._cycles.add((queue.name, target.name))
                 why = "it was there before for the same reason, and no client has rejected it since"
                 told = queue.name, reason, target.name, why
-                log.warning("queue %s: a message (%s) is dropped, not moved to %s: %s (logged once)", *told)
+                text = "queue %s: a message (%s) is dropped, not moved to %s: %s (logged once)"
+                log.warning(text, *told, extra={"event": "dead-letter.dropped", "queue": queue.name})
         return kept
 
 

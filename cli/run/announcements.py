@@ -17,36 +17,6 @@ from ..common.statuses import error_status
 
 _log = logging.getLogger("cairnmq.broker")
 
-EVENTS = {
-    "broker.listening": "The broker listens, at this address.",
-    "broker.listening-tls": "The broker listens with TLS, at this address.",
-    "broker.storing": "The data directory, or that messages are in memory.",
-    "broker.wiring": "The server of the wiring.",
-    "broker.metrics": "The URL of the metrics.",
-    "broker.console": "The URL of the web console.",
-    "broker.cluster": "The name of the cluster.",
-    "broker.archiving": "The directory of the archive.",
-    "broker.sidecars": "The directory of the column index.",
-    "broker.exporting": "The target of the export.",
-    "broker.config": "The configuration file.",
-    "broker.unknown-variable": "A variable `CAIRNMQ_*` in the environment that is not an option. It is ignored.",
-    "broker.recovering": "Progress of a recovery that takes more than two seconds.",
-    "broker.recovered": "A result of recovery: messages, queues, repaired tail. Clients are admitted.",
-    "broker.reloaded": "A reload was applied.",
-    "broker.restart-needed": "A reload found changed options that are used from the next start on.",
-    "broker.reload-failed": "A reload failed; nothing has changed.",
-    "broker.helper-ended": "The process of the column index or the export has ended. The broker continues without it.",
-    "broker.traces-failed": "Spans cannot be exported, and are dropped.",
-    "broker.traces-resumed": "Spans are exported again.",
-    "metrics.failed": "A request for metrics failed.",
-    "metrics.refused": "A client of another protocol connected to `--metrics-port`.",
-    "systemd.unreachable": "The service manager receives no status of the broker.",
-    "broker.stopping": "SIGTERM or SIGINT arrived.",
-    "broker.stopped": "The broker has stopped in order.",
-    "broker.failed": "The broker could not start, or has failed.",
-}
-"""The names of lifecycle and recovery events."""
-
 
 def announce(event: str, text: str, level: int = logging.INFO) -> None:
     """Log a lifecycle event. In text and logfmt it goes to standard output, unless there is a log file."""

@@ -115,7 +115,8 @@ class ConsoleProcess:
             if self._stopping.is_set():
                 return
             delay_s = FIRST_DELAY_S if time.monotonic() - begun_s > STEADY_S else delay_s
-            log.warning("the web console ended with status %d; it is started again in %g s", status, delay_s)
+            text = "the web console ended with status %d; it is started again in %g s"
+            log.warning(text, status, delay_s, extra={"event": "broker.console-ended"})
             if self._stopping.wait(delay_s):
                 return
             delay_s = min(MOST_DELAY_S, 2 * delay_s)

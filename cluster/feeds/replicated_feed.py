@@ -163,7 +163,8 @@ class ReplicatedFeed(DownstreamLink):
         if not self._is_begun:
             self._is_begun = True
             self._begin()
-            log.info("queue %s: followed from place %d on (%s)", self.queue.name, self.place, self.follower)
+            about = {"event": "federation.downstream-up", "queue": self.queue.name}
+            log.info("queue %s: copied from position %d (%s)", self.queue.name, self.place, self.follower, extra=about)
         self.go_on()
 
     def _cut_anew(self) -> None:
@@ -313,7 +314,8 @@ class ReplicatedFeed(DownstreamLink):
         if self._phase is not UpstreamState.OVER:
             self._end()
             self.terminal.failure(condition, why)
-            log.warning("queue %s: it is no longer replicated by %s: %s", self.queue.name, self.follower, why)
+            about = {"event": "federation.downstream-down", "queue": self.queue.name}
+            log.warning("queue %s: no longer copied to %s: %s", self.queue.name, self.follower, why, extra=about)
 
     def _end(self) -> None:
         super()._end()

@@ -245,12 +245,13 @@ class CorosyncBus:
         if not joining.ended():
             if waited_s > self._answer_s and not self._is_silent:
                 self._is_silent = True
-                log.warning("corosync: %s; this broker waits: %s", SILENT.format(waited_s), SILENT_REMEDY)
+                text, event = "corosync: %s; this broker waits: %s", {"event": "cluster.corosync-silent"}
+                log.warning(text, SILENT.format(waited_s), SILENT_REMEDY, extra=event)
             return
         self._joining = None
         if self._is_silent:
             self._is_silent = False
-            log.warning("corosync: it answers again after %.0f s", waited_s)
+            log.warning("corosync: it answers again after %.0f s", waited_s, extra={"event": "cluster.corosync-up"})
         try:
             self._cpg = joining.result()
         except GroupError as error:

@@ -37,5 +37,6 @@ class ClockSkew:
                 "broker stood still for so long; have all clocks set by NTP",
                 self._name, node, abs(ahead_s),
                 *(("ahead of this one's", "early") if ahead_s > 0 else ("behind this one's", "late")),
+                extra={"event": "cluster.clock-skew"},
             )  # fmt: skip
         self.apart_s[node] = ahead_s

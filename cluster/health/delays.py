@@ -74,9 +74,10 @@ class CommitDelays:
                 "cluster %s: events have waited for %.1f s to be acknowledged by a majority (%d wait, %d bytes are in "
                 "flight): a member or its disk is slow, or the network loses packets. See cairnmq_cluster_lag_bytes of "
                 "all members, and corosync's log for 'Retransmit List' and 'token' (see "
-                "docs/explanation/cluster.md, Packet loss)",
-                self._state.name, age_s, self._commits.backlog, self._group.in_flight_bytes,
+                "docs/explanation/cluster.md, Packet loss)", self._state.name, age_s, self._commits.backlog,
+                self._group.in_flight_bytes, extra={"event": "cluster.late"},
             )  # fmt: skip
         elif self._is_late and not is_late:
-            log.info("cluster %s: events are acknowledged by a majority again", self._state.name)
+            text = "cluster %s: events are acknowledged by a majority again"
+            log.info(text, self._state.name, extra={"event": "cluster.in-time"})
         self._is_late = is_late

@@ -27,6 +27,7 @@ from ..kernel.local_messages import NOTHING
 from ..replication.replica import Replica
 
 log = logging.getLogger(__name__)
+_SILENT = {"event": "cluster.member-silent"}
 
 SILENCE_S = 10.0
 """The default of --cluster-silence."""
@@ -131,7 +132,8 @@ class Liveness:
     def _speaks_again(self, member: MemberId) -> None:
         if member in self._warned:
             self._warned.discard(member)
-            log.warning("cluster %s: node %d is no longer silent", self._state.name, member.node)
+            text = "cluster %s: node %d is no longer silent"
+            log.warning(text, self._state.name, member.node, extra={"event": "cluster.member-answers"})
 
     def _judge(self, member: MemberId, count: int) -> None:
         ticks = round(self.limit_s / self._interval_s) - 1
@@ -143,7 +145,7 @@ class Liveness:
                     "that it leads get nothing meanwhile. After %.0f s it is expelled and the next members lead them. "
                     "See its machine and its log: is the process stopped, or does its disk hang?",
                     self._state.name, member.node, member.pid, count * self._interval_s, self._led_by(member),
-                    self.limit_s,
+                    self.limit_s, extra=_SILENT,
                 )  # fmt: skip
             else:
                 self._keep(member, count)
@@ -176,7 +178,7 @@ class Liveness:
             "leads get nothing meanwhile. It cannot be expelled: %d of %d members would be left, less than a majority. "
             "See its machine and its log (is the process stopped, or does its disk hang?); %sresume or restart it",
             state.name, member.node, member.pid, count * self._interval_s, self._led_by(member),
-            len(state.members) - 1, state.size, start,
+            len(state.members) - 1, state.size, start, extra=_SILENT,
         )  # fmt: skip
 
     def configured(self, config: Configuration) -> None:
@@ -189,5 +191,5 @@ class Liveness:
             log.warning(
                 "cluster %s: node %d (process %d) is expelled: it was silent for %.0f s; the next members "
                 "lead its queues. It joins again as soon as it responds",
-                self._state.name, member.node, member.pid, self.limit_s,
+                self._state.name, member.node, member.pid, self.limit_s, extra={"event": "cluster.member-expelled"},
             )  # fmt: skip

@@ -58,6 +58,7 @@ class NotServingLog:
         log.warning(
             "cluster %s: no clients were served here for %.0f s: %s (phase: %s; %s). %s",
             state.name, self._clock.monotonic_s() - since_s, why, state.phase_name, phase, remedy,
+            extra={"event": "cluster.not-serving"},
         )  # fmt: skip
         self._timers.after(AGAIN_S, self._look, turn, since_s)
 

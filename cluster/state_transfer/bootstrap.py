@@ -116,7 +116,7 @@ class Bootstrap:
             (first, _), (second, _), *_ = clusters(self._states)
             log.error(
                 "cluster %s: as many stores belong to cluster %s as to %s: stop the wrong members, and move their "
-                "store directories away", state.name, first, second,
+                "store directories away", state.name, first, second, extra={"event": "cluster.undecided"},
             )  # fmt: skip
         elif decision is Decision.LEAVE_OTHER_CLUSTER:
             mine = self._states[me].cluster

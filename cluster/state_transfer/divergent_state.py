@@ -15,6 +15,7 @@ from ...store.journaled.discarded_state import KeptState
 from ..kernel.context import MemberContext
 
 log = logging.getLogger(__name__)
+_FAILED = {"event": "cluster.backup-failed"}
 
 
 class StateArchive(Protocol):
@@ -57,12 +58,14 @@ class DivergentState:
 
         def done(found: KeptState | CairnError) -> None:
             if isinstance(found, CairnError):
-                log.warning("cluster %s: the divergent state was not backed up: %s", self._state.name, found)
+                text = "cluster %s: the divergent state was not backed up: %s"
+                log.warning(text, self._state.name, found, extra=_FAILED)
             else:
                 self.kept += 1
                 log.warning(
                     "cluster %s: this member has %d messages that the others do not have; its store is backed up in %s "
                     "(look into it: cairnmq as-of %s %d)", self._state.name, count, found.path, *found,
+                    extra={"event": "cluster.divergent-state"},
                 )  # fmt: skip
             if asked == self._asked:
                 then()
@@ -84,6 +87,7 @@ class DivergentState:
 
         def done(error: CairnError | None) -> None:
             if error is not None:
-                log.warning("cluster %s: backups of divergent state could not be removed: %s", self._state.name, error)
+                text = "cluster %s: backups of divergent state could not be removed: %s"
+                log.warning(text, self._state.name, error, extra=_FAILED)
 
         self._reader.ask(work, done)

@@ -154,7 +154,8 @@ class TransferReceiver:
             return
         self._record.begins_anew()
         self._record.write(standing)
-        log.info("cluster %s: this member has all messages", self._state.name)
+        about = {"event": "cluster.synchronized"}
+        log.info("cluster %s: this member has all messages", self._state.name, extra=about)
 
     # ---- on the joining member ------------------------------------------------------------------------------------
 
@@ -324,7 +325,8 @@ class TransferReceiver:
         self._unfinished = {name for name, *_ in about["queues"]}
         self.queues, self.wanted = len(self._unfinished), about["messages"]
         self.received, self._logged_s = 0, self._clock.monotonic_s()
-        log.info("cluster %s: receiving %d messages on %d queues", state.name, self.wanted, self.queues)
+        text, started = "cluster %s: receiving %d messages on %d queues", {"event": "cluster.transfer-started"}
+        log.info(text, state.name, self.wanted, self.queues, extra=started)
         self.kept_messages.begin({name: owners.replicas[name] for name in renewed})
         kept, self._kept = self._kept, []
         self._inbox.put_back(kept)
@@ -343,7 +345,7 @@ class TransferReceiver:
         now_s = self._clock.monotonic_s()
         if now_s - self._logged_s >= PROGRESS_S:
             self._logged_s = now_s
-            log.info("cluster %s: %s", self._state.name, self.progress())
+            log.info("cluster %s: %s", self._state.name, self.progress(), extra={"event": "cluster.transfer-progress"})
 
     def digests(self, sender: MemberId, event: events.DigestsEvent) -> None:
         """Compares digests of messages from before the cut with the messages of this member."""
@@ -389,6 +391,7 @@ class TransferReceiver:
             "have are dropped%s", self._state.name, self.kept_messages.kept, self.received,
             sum(len(ids) for _, ids in self._left),
             ": they were consumed meanwhile" if self._left and self._is_known else "",
+            extra={"event": "cluster.transfer-completed"},
         )  # fmt: skip
         if self._left and not self._is_known and self._divergent.aside is not None:
             self._keep_lsn = self._store.next_lsn
@@ -424,6 +427,7 @@ class TransferReceiver:
             log.warning(
                 "cluster %s: the disk is full: %d former messages of this member are dropped without a backup; "
                 "those of them that the others have are received from them", self._state.name, dropped,
+                extra={"event": "cluster.divergent-state-dropped"},
             )  # fmt: skip
 
     def purged(self, replica: Replica) -> None:

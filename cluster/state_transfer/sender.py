@@ -136,7 +136,8 @@ class TransferSender:
             whole = self._begun.get(to, 0)
             left = sum(queue.left for queue in self._queues if queue.to == to)
             done = f"{whole - left:,} of {whole:,}"
-            log.info("cluster %s: %s messages sent to node %d", self._state.name, done, to.node)
+            about = {"event": "cluster.transfer-progress"}
+            log.info("cluster %s: %s messages sent to node %d", self._state.name, done, to.node, extra=about)
 
     @property
     def is_busy(self) -> bool:
@@ -182,7 +183,8 @@ class TransferSender:
                 there = unheard.get(replica.queue, ())
                 self._queues.append(_Queue(to, update, replica, last, there, is_compared=name in kept))
                 self._begun[to] += len(self._queues[-1].todo)
-        log.info("cluster %s: sending %d messages to node %d", self._state.name, self._begun[to], to.node)
+        about = {"event": "cluster.transfer-started"}
+        log.info("cluster %s: sending %d messages to node %d", self._state.name, self._begun[to], to.node, extra=about)
 
     def _snapshot(self, to: MemberId, update: int, *, knows: bool) -> bytes:
         replicas = self._owners.replicas.values()

@@ -156,7 +156,8 @@ class ViewChange:
         state = self._state
         if state.me is None:
             return
-        log.warning("cluster %s: clients are disconnected: %s", state.name, why)
+        event = {"event": "cluster.disconnected"}
+        log.warning("cluster %s: clients are disconnected: %s", state.name, why, extra=event)
         self.lost_times += 1
         state.leave()
         self._events.lost()

@@ -63,7 +63,7 @@ class HistoryApi:
         log.info(
             "replay for user %r: messages %s to %s of queue %r to %r: %d accepted, %d refused",
             call.session.user, asked["from"], asked["to"], asked["queue"], asked["target"], found["sent"],
-            found["refused"],
+            found["refused"], extra={"event": "console.replayed"},
         )  # fmt: skip
         return found
 

@@ -137,7 +137,8 @@ class Sessions:
                     raise ApiError(503, UNAVAILABLE, str(error), 2) from error
                 self._throttle.failed(peer.address, called)
                 text = "wrong user name or password" if user is not None else "the broker requires a user name"
-                log.warning("%s: console login of user %r failed: %s", peer.address, called[:64], text)
+                event = {"event": "console.login-failed"}
+                log.warning("%s: console login of user %r failed: %s", peer.address, called[:64], text, extra=event)
                 raise ApiError(401, DENIED, text) from error
         self._throttle.succeeded(peer.address, called)
         token = secrets.token_urlsafe(32)

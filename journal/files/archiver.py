@@ -152,4 +152,5 @@ class Archiver:
             log.warning(
                 "history is missing from the archive %s: %s of LSN %d to %d (%s)",
                 self.archive.directory.path, lost, min(slots) * size, (max(slots) + 1) * size, self._why,
+                extra={"event": "archive.gap"},
             )  # fmt: skip

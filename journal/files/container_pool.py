@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 _ZEROS = bytes(1 << 20)
-_FULL = "can't create a container: durable messages are rejected"
+_FULL = "can't create a container: durable messages are rejected; free some space"
 
 
 class ContainerPool:
@@ -194,7 +194,7 @@ class ContainerPool:
                     return self._make_room(wanted)
                 self.prepare()
             except DiskError as error:
-                log.warning("no container can be made: %s", error)  # a caller that needs it gets the error again
+                self._say("disk.failed", f"no container can be created: {error}", True)  # a caller gets it again
         return self.full or self.low
 
     def _make_room(self, wanted: int) -> DiskFull | None:
@@ -274,7 +274,7 @@ class ContainerPool:
         try:
             made = self._make()
         except DiskFull as error:
-            self._say(_FULL, self._is_full_by(error))
+            self._say("disk.full", _FULL, self._is_full_by(error))
             return False
         with self._lock:
             self._free.append(made)
@@ -297,7 +297,7 @@ class ContainerPool:
                 number = self._free.popleft() if len(self._free) > left_alone else None
             if number is None:
                 raise  # the error is complete
-            self._say(_FULL, is_news)
+            self._say("disk.full", _FULL, is_news)
             return number
 
     def _is_full_by(self, error: DiskFull) -> bool:
@@ -320,7 +320,7 @@ class ContainerPool:
         if lacking and not self._add():
             return False
         if not self.lacks_spare():
-            self._say("containers can be made again", self.full is not None)
+            self._say("disk.has-room", "containers can be made again", self.full is not None)
             self.full = None
         self._tell_of_room()
         return lacking
@@ -329,12 +329,13 @@ class ContainerPool:
         """Update `low` from the free space on the disk, with hysteresis."""
         left = self.directory.free_bytes() + max(self.spare, 0) * self.container_bytes
         if left < room.low_water(self.container_bytes):
-            self._say(f"{left >> 20} MiB are left on the disk: durable messages are rejected", self.low is None)
-            self.low = DiskFull(self.directory.path, f"{left >> 20} MiB are left on the disk", "free some space")
+            reason = f"{left >> 20} MiB are left on the disk"
+            self._say("disk.low", f"{reason}: durable messages are rejected; free some space", self.low is None)
+            self.low = DiskFull(self.directory.path, reason, "free some space")
             self.has_room = False
             self._refused = True
         elif self.low is not None and left >= room.high_water(self.container_bytes):
-            self._say("there is room on the disk again", True)
+            self._say("disk.has-room", "there is room on the disk again", True)
             self.low = None
         self._tell_of_room()
 
@@ -344,9 +345,9 @@ class ContainerPool:
             if self.on_room is not None:
                 self.on_room()
 
-    def _say(self, what: str, is_news: bool) -> None:
+    def _say(self, event: str, what: str, is_news: bool) -> None:
         if is_news:
-            log.warning("%s: %s", self.directory.path, what)
+            log.warning("%s: %s", self.directory.path, what, extra={"event": event})
 
     def release(self, slots: Iterable[int]) -> None:
         """Release the containers of *slots*, which are durably no longer part of the log."""

@@ -197,5 +197,5 @@ def _explained(error: Exception) -> tuple[int, str]:
         return BAD_REQUEST, str(error)
     if isinstance(error, CairnError):
         return CONFLICT, str(error)
-    log.error("management: internal error: %s", error)
+    log.error("management: internal error: %s", error, extra={"event": "management.failed"})
     return INTERNAL, "internal error; see the broker's log"

@@ -88,7 +88,7 @@ def put(
     size_bytes = len(content) + ENTRY_BYTES
     for queue in queues:
         if queue.is_deleting or queue.memory.spare_bytes() < size_bytes:
-            about = {"queue": queue.name}
+            about = {"event": "management.response-dropped", "queue": queue.name}
             log.warning("queue %s: a response of management is dropped for lack of room", queue.name, extra=about)
         elif queue.limits is not None and queue.limits.look_at(content, len(content)) != "":
             continue

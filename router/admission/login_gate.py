@@ -88,7 +88,7 @@ class LoginGate:
             if wanted():
                 found = check()
         except Exception:  # one login fails, and the next one may not
-            log.exception("internal error at a login")
+            log.exception("internal error at a login", extra={"event": "broker.internal-error"})
         finally:
             self._post(then, found)
 

@@ -374,7 +374,7 @@ class Terminal:
         elif event.kind is EventKind.CLOSED:
             if event.text:  # the end of a client that just leaves is not logged
                 level = logging.DEBUG if event.text.endswith("connection aborted") else logging.INFO
-                log.log(level, "%s: %s", self.name, event.text, extra=self._about)
+                log.log(level, "%s: %s", self.name, event.text, extra={**self._about, "event": "connection.ended"})
                 self.why = event.text
             self.give_up()
         elif link is None or (link.closed and event.kind is not EventKind.DETACHED):
@@ -535,7 +535,7 @@ class Terminal:
             if self.engine.outgoing.pump(link):
                 self.request(link)
         except CairnError as error:
-            about = {**self._about, "link": link.name}
+            about = {**self._about, "event": "message.unreadable", "link": link.name}
             log.error("%s: link %s: %s", self.name, link.name, error, extra=about)
             self.engine.outgoing.abort(link)
             self.endpoints.close_link(link, "amqp:internal-error", str(error))

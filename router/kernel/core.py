@@ -85,7 +85,7 @@ class Core:
             except JournalError as error:
                 self.fail(error)
             except Exception as error:  # the state may be half changed: going on could break a promise
-                log.exception("internal error on the core")
+                log.exception("internal error on the core", extra={"event": "broker.internal-error"})
                 self.fail(error)
             finally:
                 self.player = 0

@@ -70,7 +70,8 @@ class SocketTable:
 
     def abort(self, held: WorkerSocket) -> None:
         """Close a connection whose input triggered a defect; call it with the exception at hand."""
-        log.exception("%s: internal error, the connection is closed", held.terminal.name)
+        event = {"event": "broker.internal-error"}
+        log.exception("%s: internal error, the connection is closed", held.terminal.name, extra=event)
         held.terminal.give_up()
         self.close(held)
 

@@ -163,7 +163,7 @@ class Worker:
             self.sockets.close_all()
             self._settle(set())
         except Exception as error:  # a broker without this worker would only appear to work
-            log.exception("internal error in a worker")
+            log.exception("internal error in a worker", extra={"event": "broker.internal-error"})
             self._core.fail(error)
         finally:
             self._epoll.close()

@@ -159,7 +159,8 @@ class Checkpointer:
             self.written_bytes = commit.result()
         except BadCheckpoint as error:
             if not self.failure:
-                log.warning("no checkpoint could be taken: %s; a start now would read the whole log", error)
+                text = "no checkpoint could be taken: %s; a start now would read the whole log"
+                log.warning(text, error, extra={"event": "checkpoint.failed"})
             self.failure = str(error)
             self._failed_lsn = self._journal.writer.durable_lsn
             self._is_good = False

@@ -57,7 +57,8 @@ class Durable(Future[T], Generic[T]):
             except BaseException as error:
                 if isinstance(error, Exception) or not is_telling():
                     raise
-                log.exception("a callback asked the thread that called it to end")  # which others need
+                event = {"event": "broker.internal-error"}
+                log.exception("a callback asked the thread that called it to end", extra=event)  # which others need
 
         super().add_done_callback(call)
 

@@ -18,6 +18,7 @@ from ..wiring.wiring import FILE_NAME as WIRING_NAME
 from .retention_leases import DIRECTORY as BOOKMARKS
 
 log = logging.getLogger(__name__)
+_HOLD_BROKEN = {"event": "disk.hold-broken"}
 
 OWN_NAMES = frozenset(
     {JOURNAL_NAME, CHECKPOINT_NAME, LOCK_NAME, HOLD_NAME, ASIDE_NAME, BOOKMARKS, *WIRING_NAMES}
@@ -84,9 +85,11 @@ class StoreDirectory:
         except FileNotFoundError:
             pass
         except OSError as error:
-            log.error("%s: it can't be removed, so what a backup holds is not used again: %s", place, error)
+            text = "%s: can't be removed, so containers that a backup reads are not reused: %s; remove it"
+            log.error(text, place, error, extra=_HOLD_BROKEN)
             return False
-        log.error("%s: the disk is full, and what a backup or a reader held is used again: it ends by that", place)
+        text = "%s: the disk is full; containers that backups and readers hold are reused, and these end with an error"
+        log.error(text, place, extra=_HOLD_BROKEN)
         return True
 
     def close(self) -> None:

@@ -103,7 +103,8 @@ class Aside:
 
     def give_up(self, name: str, why: str) -> None:
         """Remove one. Raises `DiskError`."""
-        log.warning("%s: removed, as %s", os.path.join(self.path, name), why)
+        event = {"event": "cluster.divergent-state-removed"}
+        log.warning("%s: removed, as %s", os.path.join(self.path, name), why, extra=event)
         root = RealDirectory(self.path)
         root.rename(name, name + PARTIAL)
         root.sync()

@@ -143,7 +143,7 @@ class Bookmarks:
                 self._warned.add(bookmark.name)
                 log.warning(
                     "bookmark %s is %d bytes behind the log, and dropped at %d: its reader is too slow or has stopped",
-                    bookmark.name, behind, bookmark.most_bytes,
+                    bookmark.name, behind, bookmark.most_bytes, extra={"event": "bookmark.late"},
                 )  # fmt: skip
             elif behind <= _ALARM / 2 * bookmark.most_bytes:
                 self._warned.discard(bookmark.name)
@@ -155,6 +155,7 @@ class Bookmarks:
             if remove_bookmark(self._store, bookmark.name):
                 self.dropped += 1
                 told = "bookmark %s was dropped at LSN %d (%s): its reader may miss history"
-                log.error(told, bookmark.name, bookmark.lsn, why)
+                log.error(told, bookmark.name, bookmark.lsn, why, extra={"event": "bookmark.dropped"})
         except DiskError as error:
-            log.error("bookmark %s can't be removed, and is not heeded any more: %s", bookmark.name, error)
+            told = "bookmark %s can't be removed, and no longer retains containers: %s"
+            log.error(told, bookmark.name, error, extra={"event": "bookmark.failed"})

@@ -103,7 +103,8 @@ class Relocation:
         try:
             blocks = self._next_blocks(self._blocks)
         except CairnError as error:
-            log.warning("slot %d of the log can't be emptied: %s", self._victim, error)
+            event = {"event": "compaction.failed"}
+            log.warning("slot %d of the log can't be compacted: %s", self._victim, error, extra=event)
             self.victims.unreadable[self._victim] = str(error)
             self._abandon()
             return

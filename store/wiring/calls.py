@@ -168,4 +168,5 @@ class WiringCalls:
 
 
 def _warn(error: Exception) -> None:
-    log.warning("wiring: %s", error, exc_info=not isinstance(error, CairnError))
+    event = {"event": "wiring.failed"}
+    log.warning("wiring: %s", error, exc_info=not isinstance(error, CairnError), extra=event)

@@ -17,14 +17,15 @@ from hypothesis import strategies as st
 
 from cairnmq.base.accounts import audit
 from cairnmq.cli.common.log import JsonFormatter, LogfmtFormatter, TextFormatter
-from cairnmq.cli.run.announcements import EVENTS
 from tests.harness.process import CAIRNMQ, DEADLINE_S, broker
 from tests.harness.router.joined import until
+from tests.structure.modules import MODULES
 
-from .log_page import AUDIT, PAGE, page
+from .log_page import PAGE, SECTIONS, page
 
-ROOT = Path(__file__).parents[2]
 TEXT_LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR) ([a-z.-]+) \S.*")
+METHODS = ("warning", "error", "exception", "critical", "log")
+"""Methods of a logger that may log at WARNING or above."""
 PAIR = re.compile(r'([a-z_-]+)=("(?:[^"\\]|\\.)*"|[^" =]+)(?: |$)')
 
 
@@ -174,16 +175,73 @@ def test_less_severe_lines_than_the_level_are_left_out(tmp_path: Path) -> None:
     assert parsed(line)["event"] == "broker.failed"
 
 
+def literals(name: ast.expr, *scopes: ast.AST) -> list[ast.Dict]:
+    """Return the dictionaries that the first of the *scopes* with such assignments assigns to *name*."""
+    for scope in scopes:
+        found = []
+        for node in ast.walk(scope):
+            if isinstance(node, ast.Assign):
+                target = node.targets[0]
+                pairs = (
+                    zip(target.elts, node.value.elts, strict=True)
+                    if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+                    else [(target, node.value)]
+                )
+                found += [of for to, of in pairs if ast.unparse(to) == ast.unparse(name) and isinstance(of, ast.Dict)]
+        if found:
+            return found
+    return []
+
+
+def has_event(call: ast.Call, *scopes: ast.AST) -> bool:
+    """Return whether a call of a logger gives the record an event."""
+    extra = next((one.value for one in call.keywords if one.arg == "extra"), ast.Dict([], []))
+    found = [extra] if isinstance(extra, ast.Dict) else literals(extra, *scopes)
+    return bool(found) and all("event" in (ast.unparse(key).strip("'") for key in one.keys if key) for one in found)
+
+
+def calls_without_event(tree: ast.Module) -> list[int]:
+    """Return the lines of calls of loggers that may log at WARNING or above, and name no event."""
+    found = {}
+    scopes = [tree, *(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))]
+    for scope in scopes:  # the functions within a function follow it
+        for node in ast.walk(scope):
+            match node:
+                case ast.Call(func=ast.Attribute(value=of, attr=name)) if name in METHODS:
+                    if re.search(r"(?:^|[._])log(?:ger|_of)?$|getLogger", ast.unparse(of)):
+                        found[node.lineno] = has_event(node, scope, tree)
+    return sorted(line for line, has_one in found.items() if not has_one)
+
+
+def test_call_without_event_is_found() -> None:
+    source = """
+about = {"queue": 1}
+def one():
+    text, event = "x", {"event": "a.b"}
+    log.warning(text, extra=event)
+    self._log.error("x", extra={**about, "event": "a.b"})
+    log.info("x")
+def two():
+    log.warning("x")
+    logging.getLogger("x").exception("x", extra=about)
+    event = {"queue": 1}
+    log.log(level, "x", extra=event)
+"""
+    assert calls_without_event(ast.parse(source)) == [9, 10, 12]
+
+
+def test_every_warning_of_the_product_has_an_event() -> None:
+    texts = {str(path): text for path in MODULES.values() if "log" in (text := path.read_text())}
+    found = {path: lines for path, text in texts.items() if (lines := calls_without_event(ast.parse(text)))}
+    assert len(texts) > 100
+    assert not found, "give the record an event by `extra`, and describe it in tests/cli/log_page.py"
+
+
 def test_page_lists_every_event_of_the_code() -> None:
     assert PAGE.read_text() == page(), "run `python -m tests.cli.log_page`"
-    used = set()
-    for path in [*(ROOT / "cli" / "run").glob("*.py"), *(ROOT / "broker_plugin").glob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                used |= {node.value} if re.fullmatch(r"(?:broker|metrics|systemd)\.[a-z-]+", node.value) else set()
-            elif path.parent.name == "broker_plugin" and isinstance(node, ast.Call):
-                assert not ast.unparse(node.func).startswith("log.") or "extra" in {one.arg for one in node.keywords}
-    assert used == set(EVENTS)
-    assert set(AUDIT) == {
-        audit.LOGIN, audit.LOGIN_FAILED, audit.CHANGE, audit.CHANGE_REFUSED, audit.SUPPRESSED,
-    }  # fmt: skip
+    names = [name for events in SECTIONS.values() for name in events]
+    assert len(names) == len({*names})
+    used = {audit.LOGIN, audit.LOGIN_FAILED, audit.CHANGE, audit.CHANGE_REFUSED, audit.SUPPRESSED}
+    for path in MODULES.values():
+        used |= {*re.findall(r'(?:"event": |announce\(\s*|_say\()"([a-z-]+\.[a-z-]+)"', path.read_text())}
+    assert used == {*names}
