@@ -37,7 +37,8 @@ class DeltaSink:
         try:
             self.exported = Ranges.of(self._stored)
         except ValueError as error:
-            raise CairnError(self._path, f"invalid ranges of LSNs in its log: {error}", "export anew") from error
+            reason = f"the Delta log has invalid ranges of LSNs: {error}"
+            raise CairnError(self._path, reason, "export into another directory") from error
 
     def write_batch(self, part: ExportPart, rows: Rows) -> None:
         """Write the *rows* of *part* as one transaction of Delta."""

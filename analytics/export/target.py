@@ -116,7 +116,7 @@ def _identity(path: str) -> ExportIdentity | None:
 
 def unreadable(path: str, why: str) -> CairnError:
     """The error for a progress file that can't be read."""
-    return CairnError(path, f"it can't be read ({why})", "put it back as it was, or export anew into another directory")
+    return CairnError(path, f"can't be read: {why}", "restore it, or export into another directory")
 
 
 def read_json(path: str) -> dict[str, Any] | None:

@@ -87,7 +87,7 @@ class SidecarKeeper:
             if len(pieces) > 1:
                 return sum(self._make(journal, [piece]) for piece in pieces)
             self._done.add(pieces[0].slot_lsn)  # it won't be there again
-            log.warning("no sidecar of LSN %d on: %s", pieces[0].slot_lsn, error, extra=_SKIPPED)
+            log.warning("no sidecar from LSN %d: %s", pieces[0].slot_lsn, error, extra=_SKIPPED)
             return 0
         self._done.update(piece.slot_lsn for piece in pieces)
         self.folder.add(sidecar)

@@ -35,7 +35,7 @@ def look_again_and_again(step: Callable[[], object], what: str, wait_s: Callable
             said = ""
         except CairnError as error:
             if str(error) != said:
-                log.warning("%s wait: %s", what, error, extra={"event": "broker.helper-waiting"})
+                log.warning("%s are interrupted: %s", what, error, extra={"event": "broker.helper-waiting"})
             said = str(error)
         if is_asked_to_end(wait_s()):
             return

@@ -332,7 +332,7 @@ class FederatedQueues:
     def begin_anew(self, following: FederatedQueue, done: Done) -> None:
         """Drop the copy, and request everything that the source has now."""
         if not self._handle(following, FederationEvent.RESYNCHRONIZE, ""):
-            done(StoreError(f"queue {following.name!r}", f"it is {following.state}", "delete it, and follow anew"))
+            done(StoreError(f"queue {following.name!r}", f"it is {following.state}", "delete it, and create it again"))
             return
         lsn = following.copy.empty()
         self._core.commits.when_durable(lsn, done, None)

@@ -22,7 +22,7 @@ from ...store.contract.dequeue_reason import Why
 from ...store.contract.interface import MessageStore
 from .wire_format import BETWEEN, COMPLETE, BadStep, Event, Head, Keep, Line, Piece, Purge, Put, PutPieces, Take
 
-_REMEDY = "delete it, and follow the queue anew"
+_REMEDY = "delete the copy, and create it again"
 
 
 class DownstreamReplica:
@@ -91,7 +91,7 @@ class DownstreamReplica:
             if note.keys() != {"line", "place", "after", "whole", "as_of", "put", "had"}:
                 raise ValueError("it has other fields")
         except (ValueError, AttributeError) as error:
-            raise CairnError(f"the copy {self.name!r}", f"a note of it can't be read: {error}", _REMEDY) from error
+            raise CairnError(f"the copy {self.name!r}", f"a progress record can't be read: {error}", _REMEDY) from error
         found: dict[str, Any] = note
         return found
 

@@ -34,7 +34,7 @@ class ClockSkew:
         if node not in self.apart_s:
             log.error(
                 "cluster %s: the clock of node %d is %.0f s %s: messages that it dispatches expire too %s, unless this "
-                "broker stood still for so long; have all clocks set by NTP",
+                "broker was paused for that time; synchronize all clocks with NTP",
                 self._name, node, abs(ahead_s),
                 *(("ahead of this one's", "early") if ahead_s > 0 else ("behind this one's", "late")),
                 extra={"event": "cluster.clock-skew"},

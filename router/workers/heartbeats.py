@@ -42,7 +42,7 @@ class Heartbeats:
             self._end.check(held, now_s)
             return now_s + TICK_S
         if terminal.is_opening and now_s - held.opened_s > terminal.patience_s:
-            log.info("%s: nothing was opened within %.0f s", terminal.name, terminal.patience_s)
+            log.info("%s: closed: the client opened no connection within %.0f s", terminal.name, terminal.patience_s)
             self._sockets.close(held)
             return now_s + TICK_S
         due_ms = terminal.tick(int(now_s * 1000))

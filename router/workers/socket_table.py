@@ -48,7 +48,8 @@ class SocketTable:
         held.is_counted = True
         oldest = self.openings.add(held, address)
         if isinstance(oldest, WorkerSocket):
-            log.info("%s: closed before its login: silent for longest when others came", oldest.terminal.name)
+            text = "%s: closed: too many connections wait for a login, this one longest; see --max-unauthenticated"
+            log.info(text, oldest.terminal.name)
             self.close(oldest)
 
     def stop_counting(self, held: WorkerSocket) -> None:

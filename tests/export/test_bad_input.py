@@ -152,7 +152,7 @@ def test_what_says_how_far_it_has_come(store: Path, tmp_path: Path) -> None:
         place = tmp_path / "_cairnmq" / name
         kept = place.read_text()
         place.write_text(text)
-        with pytest.raises(CairnError, match=f"{name}: .*(can't be read .*export anew|newer version)"):
+        with pytest.raises(CairnError, match=f"{name}: .*(can't be read: .*; restore it, or export|newer version)"):
             export(str(store), str(tmp_path), ExportRequest())
         place.write_text(kept)
     assert export(str(store), str(tmp_path), ExportRequest()).records == 0

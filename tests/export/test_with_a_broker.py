@@ -81,7 +81,8 @@ def test_it_waits_where_it_can_not_export(tmp_path: Path) -> None:
     target.mkdir()
     (target / "other.txt").touch()
     with broker(tmp_path / "store", "--export-to", str(target), "--export-every", "1s") as running:
-        running.wait_for(r"exports wait: .*not empty \('other.txt' is in it\), and no export; name another directory")
+        why = r".*not empty \('other.txt' is in it\), and no export; name another directory"
+        running.wait_for(f"exports are interrupted: {why}")
         (target / "other.txt").unlink()
         fill(running, 15)
         running.wait_for(rf"\d+ records exported to {target}, which has come to LSN \d+")
