@@ -189,7 +189,7 @@ def test_full_disk_is_an_alarm_in_the_log_ctl_metrics_and_readiness(small_disk: 
         until(lambda: " 503 " in http(port, "/ready"), "the broker to notice")
         assert "the store is full: " in http(port, "/ready")
         assert 'cairnmq_alarm{resource="disk"} 1.0' in http(port, "/metrics")
-        running.wait_for(r" WARNING .* left on the disk")
+        running.wait_for(r" WARNING disk\.low .* left on the disk")
         ask = [CAIRNMQ, "ctl", "--json", "--url", f"127.0.0.1:{running.port}", "broker"]
         found = subprocess.run(ask, capture_output=True, text=True, timeout=DEADLINE_S)
         [alarm] = json.loads(found.stdout)["alarms"]
