@@ -135,18 +135,18 @@ def first_message(there: Machine, start: str) -> None:
 
 def login(there: Machine) -> None:
     """The guide to TLS and users, with every client that the packages allow."""
-    users, certificates, use = section("how-to/tls-and-users.md", None)
+    users, certificates, start, ask = section("how-to/tls-and-users.md", None)
     [rules] = [one for one in blocks_of(ROOT / "docs/how-to/access-rules.md") if one.title == "rules.toml"]
     (there.place / "root/cairnmq/rules.toml").write_text(rules.text)
     there.run(f"printf '%s\\n' {shlex.quote(PASSWORD)} | {users.commands[0]}\n{users.commands[1]}")
     there.run("\n".join(certificates.commands))
-    start, *asks = use.commands
+    [command], asks = start.commands, ask.commands
     ours = program(
         "from proton.utils import BlockingConnection\n"
         f"BlockingConnection('127.0.0.1:5672', user='anna', password='{PASSWORD}', timeout=60).close()\n"
         "print('logged in by proton')"
     )
-    said = there.run(serving(start, *asks, ours), CAIRNMQ_PASSWORD=PASSWORD)
+    said = there.run(serving(command, *asks, ours), CAIRNMQ_PASSWORD=PASSWORD)
     assert said.count("durable") == len(asks), said
     assert "logged in by proton" in said
     assert "failed" not in said
