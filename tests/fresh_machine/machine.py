@@ -188,13 +188,19 @@ class Machine:
 
 
 class Stopwatch:
-    """Seconds that parts took."""
+    """The steps of a walk, and the seconds that each took, in the order of their first laps."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: Stopwatch | None = None) -> None:
+        """Begin with the steps of *before*, if given."""
         self._begun_s = time.monotonic()
-        self.parts: list[str] = []
+        self._seconds: dict[str, float] = dict(before._seconds) if before else {}
 
     def lap(self, name: str) -> None:
+        """Add the time since the previous lap to the step *name*."""
         now_s = time.monotonic()
-        self.parts.append(f"{name} {now_s - self._begun_s:.0f} s")
+        self._seconds[name] = self._seconds.get(name, 0.0) + now_s - self._begun_s
         self._begun_s = now_s
+
+    def __str__(self) -> str:
+        steps = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self._seconds.items())
+        return f"{steps}; {sum(self._seconds.values()):.0f} s in total"

@@ -22,7 +22,7 @@ from tests.harness.console.picture import take
 from tests.harness.console.site import PASSWORD
 from tests.readme_blocks import DOCS, Block, blocks_of
 
-from ..fresh_machine.machine import Machine, Unavailable, reason_against
+from ..fresh_machine.machine import Machine, Stopwatch, Unavailable, reason_against
 from .booted import Booted, NotBooted, booted
 from .workstation import Workstation, workstation
 
@@ -90,6 +90,8 @@ class Day:
         self._place = place
         self._blocks = [block for block in blocks_of(PAGE) if block.language]
         self._pictures = iter(PICTURES)
+        self.watch = Stopwatch()
+        """A lap ends with the commands of each section. What the browser does counts for the next one."""
 
     def execute(self, heading: str, count: int | None = None) -> str:
         """Execute the next blocks of a section; the output of the last one."""
@@ -99,6 +101,7 @@ class Day:
         for block in mine:
             assert self._blocks.pop(0) is block, f"a block before {block} is not executed"
             output = self._execute(block)
+        self.watch.lap(heading)
         return output
 
     def _execute(self, block: Block) -> str:
@@ -150,7 +153,7 @@ def trusting(system: Booted, station: Workstation) -> tuple[str, str, str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_day_of_an_operator(downloaded: Booted, package: Path, tmp_path: Path) -> None:
+def test_day_of_an_operator(downloaded: Booted, package: Path, tmp_path: Path, tell: Tell) -> None:
     pictures = Path(os.environ.get("CAIRN_PICTURES", tmp_path))
     system = downloaded
     with workstation(system, tmp_path, BROKER) as station:
@@ -215,3 +218,4 @@ def test_day_of_an_operator(downloaded: Booted, package: Path, tmp_path: Path) -
         received = station.python("shop.py", "accept", SHOP_PASSWORD=PASSWORD)
         assert received == "accept order-17: ten stones\n"
         day.end()
+    tell(f"a day of an operator: {day.watch}")
