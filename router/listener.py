@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from errno import EADDRINUSE
 
 from ..base.clock import Clock
 from ..base.errors import CairnError
@@ -39,7 +40,6 @@ class RateLimit:
 
 def bind(host: str, port: int, option: str = "--port") -> socket.socket:
     """Return a socket that is bound to an address. Raises `CairnError`, which names *option*."""
-    place = f"{host}:{port}"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
@@ -52,10 +52,11 @@ def bind(host: str, port: int, option: str = "--port") -> socket.socket:
             raise
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        remedy = f"choose another {option} or --listen"
+        in_use = "stop the program that uses it, or " if getattr(error, "errno", None) == EADDRINUSE else ""
+        remedy = f"{in_use}choose another {option} or --listen"
         if isinstance(error, PermissionError):
             remedy = f"ports below 1024 need CAP_NET_BIND_SERVICE (systemd: AmbientCapabilities); or {remedy}"
-        raise CairnError(place, f"can't listen there: {reason}", remedy) from error
+        raise CairnError(f"{host}:{port}", f"can't listen there: {reason}", remedy) from error
     return listener
 
 
@@ -69,5 +70,4 @@ def places_of(listener: socket.socket | None) -> tuple[HostPort, ...]:
 
 def shown(address: tuple[object, ...]) -> str:
     """Return an address as host:port."""
-    host, port = address[0], address[1]
-    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+    return ("[%s]:%s" if ":" in str(address[0]) else "%s:%s") % address[:2]

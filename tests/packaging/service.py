@@ -148,7 +148,10 @@ def fail_to_start(system: Booted) -> None:
     system.run("setsid /root/client/bin/python3 /root/occupy.py < /dev/null > /dev/null 2>&1 & echo $! > /root/pid")
     system.wait_for("ls /root/occupied || true", "/root/occupied")
     system.run("systemctl start cairnmq || true")
-    assert "127.0.0.1:5672: can't listen there: Address already in use; choose another --port" in system.log()
+    in_use = (
+        "127.0.0.1:5672: can't listen there: Address already in use; stop the program that uses it, or choose another"
+    )
+    assert in_use in system.log()
     system.run("kill $(cat /root/pid)")
     system.wait_for(STATE, "running")
 

@@ -138,6 +138,17 @@ def refused(*command: str, status: int = 1) -> str:
     return line
 
 
+def test_port_of_another_program(tmp_path: Path) -> None:
+    """Such as the broker of a tutorial that its reader has not stopped."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        line = refused(CAIRNMQ, "broker", "--store-dir", str(tmp_path / "data"), "--port", str(port))
+    assert line == (
+        f"cairnmq: 127.0.0.1:{port}: can't listen there: Address already in use; "
+        "stop the program that uses it, or choose another --port or --listen"
+    )
+
+
 @pytest.mark.skipif(
     int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text()) <= 672 or not shutil.which("setpriv"),
     reason="every user may listen on low ports here, or the tool that takes a capability away is missing",
