@@ -55,12 +55,12 @@ def test_pages_name_tests_that_exist() -> None:
 
 
 def test_users_log_in_with_the_certificates_of_the_guide(tmp_path: Path) -> None:
-    users, certificates, start, ask = section(TLS, None)
+    users, certificates, start, use = section(TLS, None)
     [rules] = [block for block in blocks_of(DOCS / "how-to/access-rules.md") if block.title == "rules.toml"]
     (tmp_path / "rules.toml").write_text(rules.text)
     for command in (*users.commands, *certificates.commands):
         run(command, tmp_path, stdin=f"{PASSWORD}\n")
-    [command], asks = start.commands, ask.commands
+    [command], asks = start.commands, use.commands
     options = command.split("--store-dir ./data ")[1].replace("./", f"{tmp_path}/").replace("5671", "0").split()
     with broker(tmp_path / "data", *options) as running:
         port = running.wait_for(r" listening with TLS on 127\.0\.0\.1:(\d+)$")[1]
