@@ -64,7 +64,7 @@ deb: build/env/ready
 audit: build/tools/ready
 	$(TOOLS)pip-audit --disable-pip --require-hashes --strict --requirement packaging/requirements.lock
 
-# the documentation site, in build/site; a broken link is an error, in thorough runs as well (tests/docs/test_site.py)
+# the documentation site, in build/site; a broken link is an error, here and in each run of the tests
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(RUN)mkdocs build --strict --quiet
 
