@@ -21,7 +21,7 @@ def built(place: Path, **more: Any) -> None:
     """Build the site at *place*, with warnings as errors. Raises `Abort`."""
     (place / "theme").mkdir()
     (place / "theme" / "main.html").write_text("{{ page.content }}")
-    theme = {"name": None, "custom_dir": str(place / "theme"), "static_templates": []}
+    theme: dict[str, Any] = {"name": None, "custom_dir": str(place / "theme"), "static_templates": []}
     config = load_config(
         str(ROOT / "mkdocs.yml"), site_dir=str(place / "site"), theme=theme, plugins=[], strict=True, **more
     )
