@@ -55,7 +55,7 @@ def integrity(spark: SparkSession, views: Views) -> DataFrame:
     found = [damaged, _incomplete(spark, views)]
     if rows:
         found.append(spark.createDataFrame(rows, damaged.schema))
-    puts = views.strays.where("type = 'enqueue' and (flags & 16) = 0")
+    puts = views.orphan_records.where("type = 'enqueue' and (flags & 16) = 0")
     if puts.take(1):
         found.append(_no_start(spark, views, puts, deletes))
     unknown = _unknown_queues(views)
@@ -75,7 +75,7 @@ def _no_start(spark: SparkSession, views: Views, puts: DataFrame, deletes: _Rows
     return spark.sql(
         """
         with ends as (
-            select message_id, extra as ended from {strays}
+            select message_id, extra as ended from {orphan_records}
             where type in ('dequeue', 'delete') and (flags & 16) = 0
         ),
         committed as (select txn_id from {transactions} where state = 'committed'),
@@ -98,7 +98,7 @@ def _no_start(spark: SparkSession, views: Views, puts: DataFrame, deletes: _Rows
                concat('message ', message_id, ' is on it, and has no content') as what
         from given left anti join over using (message_id, queue_id, position) group by queue_id, message_id
         """,
-        strays=views.strays, transactions=views.transactions, puts=puts,
+        orphan_records=views.orphan_records, transactions=views.transactions, puts=puts,
         cuts=spark.createDataFrame(cuts, "queue_id bigint, cut bigint, kept array<bigint>"),
     )  # fmt: skip
 
@@ -136,7 +136,7 @@ def _unknown_queues(views: Views) -> set[int]:
     known = {row["id"] for row in views.wiring() if row["kind"] in ("queue", "going-queue")}
     if not known:
         return set()
-    held = views.living.selectExpr("explode(queue_ids) as queue_id").distinct().collect()
+    held = views.live_set.selectExpr("explode(queue_ids) as queue_id").distinct().collect()
     return {row.queue_id for row in held} - known
 
 

@@ -276,7 +276,7 @@ def dead_stock(rows: Rows) -> Any:
 
 
 def liveness(rows: Rows) -> Any:
-    """Containers by their living share, in steps of 5 %."""
+    """Containers by their live share, in steps of 5 %."""
     edges = [number / 20 for number in range(1, 21)]
     counts = [0] * 20
     for row in rows:
@@ -284,7 +284,7 @@ def liveness(rows: Rows) -> Any:
     labels = [f"{number * 5} to {number * 5 + 5} %" for number in range(20)]
     bar = go.Bar(x=[number * 5 + 2.5 for number in range(20)], y=counts, customdata=labels, marker_color=_color(0),
                  hovertemplate="%{customdata}: %{y} containers<extra></extra>")  # fmt: skip
-    x = {"title": "share that is living", "range": [0, 100.5], "ticksuffix": " %", "dtick": 20}
+    x = {"title": "live share", "range": [0, 100.5], "ticksuffix": " %", "dtick": 20}
     return _figure([bar], x, _value_axis("containers"), bargap=0.05, height=320)
 
 

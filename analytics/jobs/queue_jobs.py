@@ -94,13 +94,13 @@ def _ends_alone(spark: SparkSession, views: Views, since: int) -> DataFrame:
     return spark.sql(
         """
         select r.queue_id, r.queue, r.time, count_if(r.type = 'enqueue') as came, count_if(r.type = 'dequeue') as went
-        from {strays} r
+        from {orphan_records} r
         where r.lsn >= :since and r.type in ('enqueue', 'dequeue') and not r.moved and (r.flags & 16) = 0
           and (r.txn_id is null or exists (
               select 1 from {transactions} t where t.txn_id = r.txn_id and t.state = 'committed'))
         group by r.queue_id, r.queue, r.time
         """,
-        args={"since": since}, strays=views.strays, transactions=views.transactions,
+        args={"since": since}, orphan_records=views.orphan_records, transactions=views.transactions,
     )  # fmt: skip
 
 

@@ -119,7 +119,7 @@ def _overview(tables: dict[str, pa.Table], truncated: str) -> str:
     if "liveness" in tables and tables["liveness"].num_rows:
         shares = tables["liveness"]["share"].to_pylist()
         about = f"of {counted(len(shares), 'container', spec=',')} of the log"
-        cards.append(("", f"{sum(shares) / len(shares):.0%} living", about))
+        cards.append(("", f"{sum(shares) / len(shares):.0%} live", about))
     shown = "".join(
         f'<div class="card"><b class="{style}">{escape(str(what))}</b>{escape(str(about))}</div>'
         for style, what, about in cards

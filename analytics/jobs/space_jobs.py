@@ -17,7 +17,7 @@ def dead_stock(spark: SparkSession, views: Views) -> DataFrame:
     age_s             how long before the newest record of the log that was
     containers        that hold something of its messages
     pinned_bytes      of these containers, whole
-    alone_bytes       of those that hold nothing living of other queues
+    alone_bytes       of those that hold nothing live of other queues
     """
     return spark.sql(
         """
@@ -26,7 +26,7 @@ def dead_stock(spark: SparkSession, views: Views) -> DataFrame:
             where place.end is null
         ),
         newest as (select max(last_time) as newest from {containers}),
-        held as (select distinct container, explode(queue_ids) as queue_id from {living}),
+        held as (select distinct container, explode(queue_ids) as queue_id from {live_set}),
         shared as (select container, count(*) as queues from held group by container),
         pins as (
             select queue_id, count(*) as containers, count_if(queues = 1) as alone
@@ -39,7 +39,7 @@ def dead_stock(spark: SparkSession, views: Views) -> DataFrame:
                any_value(pins.alone) * :size as alone_bytes
         from live join pins using (queue_id) cross join newest group by queue_id order by age_s desc, queue_id
         """,
-        args={"size": views.log.container_bytes}, containers=views.containers, living=views.living,
+        args={"size": views.log.container_bytes}, containers=views.containers, live_set=views.live_set,
         places=views.places("message_id,queue_id,queue,position,time,size,end"),
     )  # fmt: skip
 
@@ -50,20 +50,20 @@ def liveness(spark: SparkSession, views: Views) -> DataFrame:
     container   the LSN of its first byte
     file
     live_records, live_bytes   records that messages on queues, or in doubt, need; with their heads of 64 bytes
-    share       of the container that is living
+    share       of the container that is live
     messages    how many of these
     """
     return spark.sql(
         """
         with held as (
             select container, sum(records) as live_records, sum(bytes) as live_bytes, sum(messages) as messages
-            from {living} group by container
+            from {live_set} group by container
         )
         select container, file, coalesce(live_records, 0) as live_records, coalesce(live_bytes, 0) as live_bytes,
                coalesce(live_bytes, 0) / :size as share, coalesce(messages, 0) as messages
         from {containers} left join held using (container) where not archived order by share, container
         """,
-        args={"size": views.log.container_bytes}, containers=views.containers, living=views.living,
+        args={"size": views.log.container_bytes}, containers=views.containers, live_set=views.live_set,
     )  # fmt: skip
 
 
@@ -76,8 +76,8 @@ def space(spark: SparkSession, views: Views) -> DataFrame:
     records, new_bytes   that said something new, with their heads of 64 bytes
     copies, copied_bytes that relocation wrote again
     write_amplification  all record bytes by new ones
-    live_bytes           in the last row: of living records
-    space_amplification  in the last row: bytes of the containers in the log by living ones
+    live_bytes           in the last row: of live records
+    space_amplification  in the last row: bytes of the containers in the log by live ones
     """
     return spark.sql(
         """
@@ -94,15 +94,15 @@ def space(spark: SparkSession, views: Views) -> DataFrame:
             from {containers} left join written w using (container)
             group by rollup(date_trunc('hour', begun))
         ),
-        living as (select coalesce(sum(bytes), 0) as living from {living})
+        live as (select coalesce(sum(bytes), 0) as live from {live_set})
         select hour, containers, log_bytes, records, new_bytes, copies, copied_bytes,
                (new_bytes + copied_bytes) / nullif(new_bytes, 0) as write_amplification,
-               if(is_all = 1, living, null) as live_bytes,
-               if(is_all = 1, held_bytes / nullif(living, 0), null) as space_amplification
-        from hours cross join living order by is_all, hour
+               if(is_all = 1, live, null) as live_bytes,
+               if(is_all = 1, held_bytes / nullif(live, 0), null) as space_amplification
+        from hours cross join live order by is_all, hour
         """,
         args={"size": views.log.container_bytes, "head": HEAD_BYTES},
-        records=views.records("container,moved,size"), containers=views.containers, living=views.living,
+        records=views.records("container,moved,size"), containers=views.containers, live_set=views.live_set,
     )  # fmt: skip
 
 

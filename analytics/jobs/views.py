@@ -143,14 +143,14 @@ class Views:
         return self.view("records", columns=columns, types=types, copies="all")
 
     @cached_property
-    def strays(self) -> DataFrame:
+    def orphan_records(self) -> DataFrame:
         """The records that put messages on queues and end them, of messages without a Start record."""
-        return self._keep(self.view("strays"))
+        return self._keep(self.view("orphan_records"))
 
     @cached_property
-    def living(self) -> DataFrame:
-        """The view `living`: the part of each container that is on queues or in doubt, see docs/reference/spark.md."""
-        return self._keep_for_more(self.view("living"))
+    def live_set(self) -> DataFrame:
+        """The view `live_set`: the part of each container that is on queues or in doubt."""
+        return self._keep_for_more(self.view("live_set"))
 
     def wiring(self) -> list[dict[str, Any]]:
         """The rows of the view `wiring`, read here and not by Spark."""

@@ -103,15 +103,15 @@ class Selection:
 _RANGE = ("start", "end")
 _TAKEN: dict[str, tuple[str, ...]] = {
     "records": (*_RANGE, "types", "queues"), "messages": (*_RANGE, "queues"), "places": (*_RANGE, "queues"),
-    "strays": (*_RANGE, "queues"), "living": (*_RANGE, "queues"), "transactions": _RANGE, "containers": _RANGE,
-    "queues": ("end", "queues"), "wiring": (),
+    "orphan_records": (*_RANGE, "queues"), "live_set": (*_RANGE, "queues"), "transactions": _RANGE,
+    "containers": _RANGE, "queues": ("end", "queues"), "wiring": (),
 }  # fmt: skip
 """The criteria of a selection that each view applies."""
 _REMEDIES = {
     "queues": "leave it out; the views messages and places take a range",
     "wiring": "leave it out: the wiring has no history",
     "transactions": "leave it out; the views places and records take queues",
-    "containers": "leave it out; the views records and living take queues",
+    "containers": "leave it out; the views records and live_set take queues",
 }
 
 

@@ -29,7 +29,7 @@ from .workers import settle
 Batches = Iterator[Any]
 """An iterator of `pyarrow.RecordBatch`, which Spark accepts."""
 log_of = logging.getLogger(__name__)
-_OF_MESSAGES = ("messages", "places", "strays", "living")
+_OF_MESSAGES = ("messages", "places", "orphan_records", "live_set")
 """Views of which each partition is about a range of messages."""
 _AS_OF = (*_OF_MESSAGES, "transactions", "queues")
 """Views that tell how things stood as of `endingLsn`."""
@@ -141,7 +141,7 @@ def rows_of(view: str, part: JournalPart, names: tuple[str, ...]) -> Batches:
         return iter(journal.places(reading, columns, ids=part.ids).to_batches(1 << 16))
     if view == "containers":
         table = journal.containers(reading, pieces=pieces)
-    elif view in ("strays", "living"):
+    elif view in ("orphan_records", "live_set"):
         table = getattr(journal, view)(reading, ids=part.ids)
     else:
         table = journal.wiring() if view == "wiring" else getattr(journal, view)(reading)

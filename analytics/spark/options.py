@@ -40,8 +40,8 @@ PINNED = "cairnmq.pinned"
 look saw, as JSON. Not for users."""
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SCHEMAS = {
-    "places": PLACES, "strays": ORPHANS, "transactions": TRANSACTIONS, "containers": CONTAINERS, "living": LIVE_SET,
-    "queues": QUEUES, "wiring": WIRING,
+    "places": PLACES, "orphan_records": ORPHANS, "transactions": TRANSACTIONS, "containers": CONTAINERS,
+    "live_set": LIVE_SET, "queues": QUEUES, "wiring": WIRING,
 }  # fmt: skip
 _DOCS = "see docs/reference/spark.md"
 _CRITERIA = {

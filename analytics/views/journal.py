@@ -26,10 +26,12 @@ from ..scan.log_scan import first_lsn_since, first_original
 from ..scan.number_sets import Flags, Longs, is_among
 from ..scan.selection import Selection, check_selection, queue_ids_named
 from . import amqp_columns, records, views
-from . import live_set as living
+from .live_set import live_set_table, orphans_table
 from .records import ReadOptions
 
-VIEWS = ("records", "messages", "places", "strays", "transactions", "containers", "living", "queues", "wiring")
+VIEWS = (
+    "records", "messages", "places", "orphan_records", "transactions", "containers", "live_set", "queues", "wiring",
+)  # fmt: skip
 
 
 class Journal:
@@ -112,24 +114,24 @@ class Journal:
             table = table.filter(pa.array(chosen[np.searchsorted(lifetimes.messages.id, lifetimes.places.message_id)]))
         return table
 
-    def living(self, reading: ReadOptions | None = None, *, ids: tuple[int, int] = (0, NEVER)) -> pa.Table:
-        """One row per container that holds something living, see `living.LIVING`, of the messages as in `messages`."""
-        reading = self.resolved("living", reading)
+    def live_set(self, reading: ReadOptions | None = None, *, ids: tuple[int, int] = (0, NEVER)) -> pa.Table:
+        """One row per container with live records, see `live_set.LIVE_SET`, of the messages as in `messages`."""
+        reading = self.resolved("live_set", reading)
         first = max(ids[0], reading.selection.start_lsn)
         facts, lifetimes = self._lives(reading, first, ids[1])
         chosen = _chosen(lifetimes, reading.selection, first, ids[1])
-        return living.live_set_table(facts, lifetimes, chosen, _end(reading), self.log.container_bytes)
+        return live_set_table(facts, lifetimes, chosen, _end(reading), self.log.container_bytes)
 
-    def strays(self, reading: ReadOptions | None = None, *, ids: tuple[int, int] = (0, NEVER)) -> pa.Table:
+    def orphan_records(self, reading: ReadOptions | None = None, *, ids: tuple[int, int] = (0, NEVER)) -> pa.Table:
         """The records of messages without a Start record, see `live_set.ORPHANS`; *ids*: of those in this range."""
-        reading = self.resolved("strays", reading)
+        reading = self.resolved("orphan_records", reading)
         selection = reading.selection
         first = max(ids[0], selection.start_lsn)
         facts, lifetimes = self._lives(reading, first, ids[1])
         chosen = (facts.message_id >= first) & (facts.message_id < ids[1])
         if selection.queue_ids:
             chosen &= np.isin(facts.queue_id, selection.queue_ids)
-        return living.orphans_table(facts, lifetimes, chosen, _end(reading), self.queue_names)
+        return orphans_table(facts, lifetimes, chosen, _end(reading), self.queue_names)
 
     def transactions(self, reading: ReadOptions | None = None) -> pa.Table:
         """Return one row per transaction, see `views.TRANSACTIONS`; the selection applies to their beginnings."""

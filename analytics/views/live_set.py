@@ -46,7 +46,7 @@ _ON_QUEUE = HOW.index(None)
 def live_set_table(
     facts: RecordTables, lifetimes: Lifetimes, chosen: Flags, end_lsn: int, container_bytes: int
 ) -> pa.Table:
-    """The view `living`, of those messages in *lifetimes* that are *chosen*, as of *end_lsn*."""
+    """The view `live_set`, of those messages in *lifetimes* that are *chosen*, as of *end_lsn*."""
     alive = lifetimes.messages.id[chosen & np.isin(states_of(lifetimes).state, _ALIVE)]
     facts = facts.where((facts.lsn < end_lsn) & is_in(facts.message_id, alive))
     stays = np.flatnonzero((lifetimes.places.how == _ON_QUEUE) & is_in(lifetimes.places.message_id, alive))
@@ -109,7 +109,7 @@ def _queues(
 def orphans_table(
     facts: RecordTables, lifetimes: Lifetimes, chosen: Flags, end_lsn: int, names: Mapping[int, str]
 ) -> pa.Table:
-    """The view `strays`, of those *facts* that are *chosen*, as of *end_lsn*."""
+    """The view `orphan_records`, of those *facts* that are *chosen*, as of *end_lsn*."""
     is_kind = np.isin(facts.type, (int(RecordType.ENQUEUE), int(RecordType.DEQUEUE), int(RecordType.DELETE)))
     some = facts.where(chosen & is_kind & (facts.lsn < end_lsn) & ~is_in(facts.message_id, lifetimes.messages.id))
     arrays = [

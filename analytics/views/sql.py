@@ -23,8 +23,8 @@ from pyarrow.fs import LocalFileSystem
 from ...base.errors import CairnError, CorruptJournal
 from ..scan.files import LogPiece
 from . import amqp_columns, records, views
-from . import live_set as living
 from .journal import Journal, message_schema, record_schema
+from .live_set import LIVE_SET, ORPHANS
 from .records import ReadOptions
 
 BATCH_ROWS = 1 << 14
@@ -180,9 +180,8 @@ def schemas(named: frozenset[str] = _CONTENT) -> dict[str, pa.Schema]:
         of_messages = tuple(dict.fromkeys((*of_messages, "payload", *amqp_columns.SCHEMA.names)))
     return {
         "records": record_schema(of_records), "messages": message_schema(of_messages),
-        "places": views.PLACES, "strays": living.ORPHANS, "living": living.LIVE_SET, "transactions": views.TRANSACTIONS,
-        "containers": views.CONTAINERS,
-        "queues": views.QUEUES, "wiring": views.WIRING,
+        "places": views.PLACES, "orphan_records": ORPHANS, "live_set": LIVE_SET, "transactions": views.TRANSACTIONS,
+        "containers": views.CONTAINERS, "queues": views.QUEUES, "wiring": views.WIRING,
     }  # fmt: skip
 
 

@@ -42,8 +42,8 @@ def sql(
 ) -> None:  # fmt: skip
     """Query a journal with SQL. A broker may be running on it; nothing is written into it.
 
-    The tables are records, messages, places, strays, living, transactions, containers, queues and wiring; --schema
-    lists their columns.
+    The tables are records, messages, places, orphan_records, live_set, transactions, containers, queues and wiring;
+    --schema lists their columns.
     Payloads are read only if QUERY names one of their columns. QUERY is in the SQL dialect of DuckDB; `-` reads it from
     standard input.
     """

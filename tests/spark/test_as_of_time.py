@@ -269,7 +269,7 @@ class Clients:
             ) for stay in stays)  # fmt: skip
         if view == "messages":
             return {one: (message.time_us, message.size, *self._state(message, last)) for one, message in some.items()}
-        if view == "living":
+        if view == "live_set":
             live = [stay for stay in stays if stay.end > last]
             doubt = sum(message.doubt[0] <= last < message.doubt[1] for message in some.values())
             return {stay.queue_id for stay in live}, len({stay.message_id for stay in live}) + doubt
@@ -282,7 +282,7 @@ class Clients:
             )  # fmt: skip
         if view == "records":
             return set(some)
-        assert view == "strays"
+        assert view == "orphan_records"
         return []
 
     def _state(self, message: Message, last: int) -> tuple[object, ...]:
@@ -352,7 +352,7 @@ def comparable(view: str, rows: list[Row]) -> object:
                                 row["why"])
             for row in rows
         }  # fmt: skip
-    if view == "living":
+    if view == "live_set":
         messages = sum(row["messages"] for row in rows)
         return {number for row in rows for number in row["queue_ids"]}, messages
     if view == "queues":
@@ -374,7 +374,7 @@ def without(rows: object, ids: set[int]) -> object:
     return {one: told for one, told in rows.items() if one not in ids}
 
 
-RANGED = ("records", "messages", "places", "living", "transactions", "strays")
+RANGED = ("records", "messages", "places", "live_set", "transactions", "orphan_records")
 SEEDS = range(amount("CAIRN_AS_OF_TIME_SEEDS", 2, 1))
 
 
@@ -387,7 +387,7 @@ def lived(path: Path, seed: int, steps: int, *, archived: bool) -> Clients:
 
 
 def same(view: str, shown: object, expected: object) -> bool:
-    if view == "living":  # one whose records lie in two containers counts in both
+    if view == "live_set":  # one whose records lie in two containers counts in both
         assert isinstance(shown, tuple)
         assert isinstance(expected, tuple)
         return bool(shown[0] == expected[0] and shown[1] >= expected[1])

@@ -47,7 +47,7 @@ def rows(of: Journal, copies: str = "new") -> list[dict[str, object]]:
     return [row for batch in of.records(ReadOptions(copies=copies)) for row in batch.to_pylist()]
 
 
-@pytest.mark.parametrize("view", [view for view in VIEWS if view not in ("living", "strays")])
+@pytest.mark.parametrize("view", [view for view in VIEWS if view not in ("live_set", "orphan_records")])
 def test_each_view_is_what_the_columns_are(spark: SparkSession, path: Path, view: str) -> None:
     found = journal(spark, str(path), view=view, maxPartitionBytes="128k").toArrow()
     own = open_journal(str(path))
@@ -61,22 +61,22 @@ def test_each_view_is_what_the_columns_are(spark: SparkSession, path: Path, view
     assert plain(found.to_pylist()) == plain(expected), key
 
 
-def test_living_and_strays_of_partitions_are_those_of_the_whole(spark: SparkSession, path: Path) -> None:
+def test_live_set_and_orphan_records_of_partitions_add_up(spark: SparkSession, path: Path) -> None:
     """Each partition is about some of the messages: of a container all rows together say what it holds."""
     own = open_journal(str(path))
-    found = journal(spark, str(path), view="living", maxPartitionBytes="128k")
+    found = journal(spark, str(path), view="live_set", maxPartitionBytes="128k")
     assert found.rdd.getNumPartitions() > 1
     held: dict[int, Counter[str]] = {}
     queue_ids: dict[int, set[int]] = {}
     for row in found.toArrow().to_pylist():
         queue_ids.setdefault(row["container"], set()).update(row.pop("queue_ids"))
         held.setdefault(row.pop("container"), Counter()).update(row)
-    expected = own.living().to_pylist()
+    expected = own.live_set().to_pylist()
     assert expected
     told = [{"container": one, **held[one], "queue_ids": sorted(queue_ids[one])} for one in sorted(held)]
     assert told == expected
-    strays = journal(spark, str(path), view="strays", maxPartitionBytes="128k").toArrow().to_pylist()
-    assert sorted(strays, key=lambda row: row["lsn"]) == own.strays().to_pylist()
+    orphan_records = journal(spark, str(path), view="orphan_records", maxPartitionBytes="128k").toArrow().to_pylist()
+    assert sorted(orphan_records, key=lambda row: row["lsn"]) == own.orphan_records().to_pylist()
 
 
 def test_what_workers_imported_is_no_garbage(spark: SparkSession, path: Path) -> None:

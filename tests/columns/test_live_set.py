@@ -1,4 +1,4 @@
-"""What is living, and what is left of messages without a beginning: as a loop over records finds it."""
+"""The live set, and the records of messages without a start record, compared with a loop over records."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def held_by(journal: Journal) -> dict[int, dict[str, Any]]:
 
 
 def told_by(journal: Journal, ids: tuple[int, int] = (0, NEVER)) -> dict[int, dict[str, Any]]:
-    return {row.pop("container"): row for row in journal.living(ids=ids).to_pylist()}
+    return {row.pop("container"): row for row in journal.live_set(ids=ids).to_pylist()}
 
 
 @settings(max_examples=8)
 @given(seed=st.integers(0, 1 << 30))
-def test_what_is_living_and_on_which_queues(seed: int) -> None:
+def test_live_set_names_queues_of_its_messages(seed: int) -> None:
     with TemporaryDirectory() as path:
         journal = open_journal(lay_out(live(seed, 500).files, Path(path)))
         expected = held_by(journal)
@@ -72,7 +72,7 @@ def test_what_is_living_and_on_which_queues(seed: int) -> None:
 
 @settings(max_examples=8)
 @given(seed=st.integers(0, 1 << 30))
-def test_strays_are_of_messages_that_begin_nowhere(seed: int) -> None:
+def test_orphan_records_are_of_messages_without_start(seed: int) -> None:
     """Also where containers are missing that nothing gave back."""
     with TemporaryDirectory() as path:
         store = lay_out(live(seed, 500).files, Path(path))
@@ -84,12 +84,12 @@ def test_strays_are_of_messages_that_begin_nowhere(seed: int) -> None:
             row for row in rows(journal)
             if row["type"] in ("enqueue", "dequeue", "delete") and row["message_id"] not in known
         ]  # fmt: skip
-        told = journal.strays().to_pylist()
+        told = journal.orphan_records().to_pylist()
         assert [row["lsn"] for row in told] == [row["lsn"] for row in expected]
         for row, other in zip(told, expected, strict=True):
             names = ("type", "flags", "message_id", "txn_id", "queue_id", "extra")
             assert [row[name] for name in names] == [other[name] for name in names]
             assert row["moved"] == bool(other["flags"] & 8)
         middle = journal.log.pieces[len(journal.log.pieces) // 2].slot_lsn
-        parts = [row for ids in ((0, middle), (middle, NEVER)) for row in journal.strays(ids=ids).to_pylist()]
+        parts = [row for ids in ((0, middle), (middle, NEVER)) for row in journal.orphan_records(ids=ids).to_pylist()]
         assert sorted(parts, key=lambda row: row["lsn"]) == told
