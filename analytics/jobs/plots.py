@@ -247,7 +247,7 @@ def throughput(rows: Rows) -> Any:
     return _stacked(rows, "time", names, "messages that arrived")
 
 
-def dead_stock(rows: Rows) -> Any:
+def backlog(rows: Rows) -> Any:
     """Plot the containers that each queue pins, and the size of its own messages in them, on one logarithmic axis."""
     some = sorted(rows, key=lambda row: -row["pinned_bytes"])
     most = MOST_BARS if len(some) > MOST_BARS + 1 else len(some)
@@ -327,7 +327,7 @@ def fan_out(rows: Rows) -> Any:
 
 
 NOTES = {
-    "dead-stock": "Containers that a queue pins, whole, and its messages: the axis is logarithmic.",
+    "backlog": "The containers that a queue pins, and its messages: the axis is logarithmic.",
     "depth": f"The queues with the highest peaks, at most {MOST_QUEUES}, and the sum of all others.",
     "lifetimes": f"The busiest queues, at most {MOST_QUEUES}; 99 % of the messages stayed no longer than the solid "
                  "line, 50 % no longer than the dotted one (p99, p50).",
@@ -335,6 +335,6 @@ NOTES = {
 }  # fmt: skip
 """Notes on plots whose axes do not show everything."""
 PLOTS: dict[str, Plot] = {
-    "depth": depth, "lifetimes": lifetimes, "throughput": throughput, "dead-stock": dead_stock, "liveness": liveness,
+    "depth": depth, "lifetimes": lifetimes, "throughput": throughput, "backlog": backlog, "liveness": liveness,
     "space": space, "groups": groups, "transactions": transactions, "expiry": expiry, "fan-out": fan_out,
 }  # fmt: skip

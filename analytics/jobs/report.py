@@ -84,7 +84,7 @@ def html_of(answers: Iterable[tuple[Job, pa.Table]], store: str, log: Log, made:
 
 def _newest(tables: dict[str, pa.Table], made: datetime) -> str:
     """Return the time of the newest record of the log as text, if a job has it."""
-    rows = tables["dead-stock"].slice(0, 1).to_pylist() if "dead-stock" in tables else []
+    rows = tables["backlog"].slice(0, 1).to_pylist() if "backlog" in tables else []
     if not rows or rows[0]["oldest_time"] is None or rows[0][_AT_END] is None:
         return ""
     newest = _aware(rows[0]["oldest_time"]) + timedelta(seconds=float(rows[0][_AT_END]))
@@ -103,8 +103,8 @@ def _overview(tables: dict[str, pa.Table], truncated: str) -> str:
         found = tables["integrity"].num_rows
         well = ("good", "All is well", "the data is complete")
         cards.append(("bad", counted(found, "finding", spec=","), "see integrity") if found else well)
-    if "dead-stock" in tables:
-        rows = tables["dead-stock"].to_pylist()
+    if "backlog" in tables:
+        rows = tables["backlog"].to_pylist()
         messages, size = sum(row["messages"] for row in rows), sum(row["bytes"] for row in rows)
         queues = counted(len(rows), "queue", spec=",")
         cards.append(("", counted(messages, "message", spec=","), f"{size_text(size)}, on {queues}"))

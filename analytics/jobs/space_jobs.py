@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from .views import HEAD_BYTES, Views
 
 
-def dead_stock(spark: SparkSession, views: Views) -> DataFrame:
+def backlog(spark: SparkSession, views: Views) -> DataFrame:
     """Show the messages on each queue and the part of the log that they retain, the oldest first.
 
     queue_id, queue

@@ -26,7 +26,7 @@ class Job(NamedTuple):
 def _jobs() -> dict[str, Job]:
     found = (
         Job("integrity", "Errors and dangling references", integrity_jobs.integrity),
-        Job("dead-stock", "Messages on queues, and the part of the log that they retain", space_jobs.dead_stock),
+        Job("backlog", "Messages on queues, and the part of the log that they retain", space_jobs.backlog),
         Job("liveness", "Live part of each container", space_jobs.liveness),
         Job("space", "Amount written, and rewritten by compaction", space_jobs.space),
         Job("groups", "Records per block, the unit of writing and syncing", space_jobs.groups),

@@ -59,7 +59,7 @@ def analyze(
     \b
     JOB is all, or one of
       integrity     errors and dangling references
-      dead-stock    messages on queues, and the part of the log that they retain
+      backlog       messages on queues, and the part of the log that they retain
       liveness      live part of each container
       space         amount written, and rewritten by compaction
       groups        records per block, the unit of writing and syncing

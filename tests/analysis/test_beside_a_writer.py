@@ -41,20 +41,20 @@ def test_jobs_are_as_of_the_moment_when_they_began(spark: SparkSession, tmp_path
             state = journal.queues(ReadOptions(selection=Selection(end_lsn=end_lsn))).to_pylist()
             while durable_lsn(path) < end_lsn + 30 * SMALL:
                 pass
-            found = {name: answer(JOBS[name], views).to_pylist() for name in ("integrity", "dead-stock", "depth")}
+            found = {name: answer(JOBS[name], views).to_pylist() for name in ("integrity", "backlog", "depth")}
             views.close()
             assert base_lsn(path) > views.log.first_lsn, "nothing left the log"
     depths = {row["queue"]: row["depth"] for row in state}
     assert depths["staying"] > 0
     assert found["integrity"] == []
-    assert {row["queue"]: row["messages"] for row in found["dead-stock"]} == {
+    assert {row["queue"]: row["messages"] for row in found["backlog"]} == {
         name: depth for name, depth in depths.items() if depth
     }
     last = {row["queue"]: row["depth"] for row in found["depth"]}  # rows are in the order of times
     assert last == depths
 
 
-@pytest.mark.parametrize("name", ["dead-stock", "transactions", "space"])
+@pytest.mark.parametrize("name", ["backlog", "transactions", "space"])
 def test_what_was_given_back_meanwhile_is_told(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """Nobody held it: no job answers without it."""
     path = tmp_path / "store"

@@ -39,7 +39,7 @@ from .clients import SMALL
 
 OPTIONS = StoreOptions(container_bytes=SMALL, min_container_bytes=SMALL, reserve_bytes=4 * SMALL)
 LAWS = (
-    laws.lifetimes, laws.throughput, laws.fan_out, laws.dead_stock, laws.transactions, laws.in_doubt, laws.expiry,
+    laws.lifetimes, laws.throughput, laws.fan_out, laws.backlog, laws.transactions, laws.in_doubt, laws.expiry,
     laws.redeliveries, laws.duplicates, laws.trace_join,
 )  # fmt: skip
 SPACE_LAWS = (space_laws.shares, space_laws.spaces, space_laws.groups)

@@ -225,7 +225,7 @@ def test_depths_without_the_archive_are_exact_from_where_nothing_is_missing(
 def test_an_empty_store(spark: SparkSession, tmp_path: Path) -> None:
     """Every job has an answer."""
     open_store(str(tmp_path / "store"), options=OPTIONS).close()
-    for job in ("integrity", "dead-stock", "depth", "transactions", "in-doubt", "space", "expiry"):
+    for job in ("integrity", "backlog", "depth", "transactions", "in-doubt", "space", "expiry"):
         rows = ask(spark, job, tmp_path / "store")
         assert rows == [] or job == "space"
 
@@ -247,7 +247,7 @@ def test_living_bytes_are_those_of_the_messages_that_are_there(spark: SparkSessi
     assert (total["hour"], total["live_bytes"]) == (None, 170 * 1064)
     assert total["space_amplification"] == pytest.approx(len(rows) * SMALL / (170 * 1064))
     assert (total["copies"], total["write_amplification"]) == (0, 1.0)
-    (row,) = ask(spark, "dead-stock", tmp_path / "store")
+    (row,) = ask(spark, "backlog", tmp_path / "store")
     assert row["alone_bytes"] == row["pinned_bytes"] == sum(one["live_records"] > 0 for one in rows) * SMALL
 
 

@@ -22,7 +22,7 @@ STOCK = pa.table({"queue": ["orders"], "queue_id": [1], "messages": [3], "bytes"
 def test_report_shows_sizes_and_ages_in_units() -> None:
     """A6."""
     assert "No problems were found" in _section(JOBS["integrity"], pa.table({"kind": pa.array([], pa.string())}), MADE)
-    page = _section(JOBS["dead-stock"], STOCK, MADE)
+    page = _section(JOBS["backlog"], STOCK, MADE)
     assert ">751 MiB</td>" in page
     assert 'title="787480576 bytes"' in page
     assert ">2 KiB</td>" in page
@@ -44,7 +44,7 @@ def test_report_shows_durations_in_units() -> None:
 
 
 def test_report_begins_with_a_verdict() -> None:
-    good = _overview({"integrity": pa.table({"kind": pa.array([], pa.string())}), "dead-stock": STOCK}, "")
+    good = _overview({"integrity": pa.table({"kind": pa.array([], pa.string())}), "backlog": STOCK}, "")
     for text in ("All is well", "3 messages", "751 MiB, on 1 queue", "queue orders pins the most of the log", "2 KiB"):
         assert text in good
     assert "2 findings" in _overview({"integrity": pa.table({"kind": ["lost", "orphan"]})}, "")

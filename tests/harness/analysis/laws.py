@@ -116,8 +116,8 @@ def fan_out(world: Notes, ask: Ask) -> None:
         assert found[number]["saved_bytes"] == max(number - 1, 0) * sum(sizes)
 
 
-def dead_stock(world: Notes, ask: Ask) -> None:
-    found = {row["queue"]: row for row in ask("dead-stock")}
+def backlog(world: Notes, ask: Ask) -> None:
+    found = {row["queue"]: row for row in ask("backlog")}
     assert found.keys() == {queue for queue in world.ids if world.living(queue)}
     for queue, row in found.items():
         stays = world.living(queue)
@@ -267,6 +267,6 @@ def _end(world: Notes, stays: list[Stay], message_id: int) -> tuple[int, str, st
 
 
 LAWS = (
-    integrity, depth, lifetimes, throughput, fan_out, dead_stock, transactions, in_doubt, expiry, redeliveries,
+    integrity, depth, lifetimes, throughput, fan_out, backlog, transactions, in_doubt, expiry, redeliveries,
     duplicates, trace_join,
 )  # fmt: skip

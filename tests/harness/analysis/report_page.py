@@ -52,7 +52,7 @@ def tables(queues: int, hours: int) -> dict[str, pa.Table]:
     live = sorted(rng.random() ** 3 for _ in range(700))
     return {
         "integrity": pa.table({"kind": pa.array([], pa.string())}),
-        "dead-stock": pa.Table.from_pylist(stock),
+        "backlog": pa.Table.from_pylist(stock),
         "liveness": pa.Table.from_pylist([
             {"container": number * MIB, "file": f"{number:08d}.cairn", "live_records": int(share * 1000),
              "live_bytes": int(share * MIB), "share": share, "messages": int(share * 900)}
