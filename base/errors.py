@@ -39,7 +39,7 @@ def unreadable(place: str, error: OSError, remedy: str) -> CairnError:
     return kind(place, f"can't be read: {error.strerror}", remedy)
 
 
-class NotWhole(CairnError):
+class IncompleteResult(CairnError):
     """A negative or incomplete result of an operation that read everything it needed."""
 
 

@@ -19,7 +19,7 @@ import click
 from rich import progress
 from rich.console import Console
 
-from ...base.errors import CairnError, NotWhole
+from ...base.errors import CairnError, IncompleteResult
 from ...base.printable import printable, printable_json
 from ..options.color import console_colors
 from .csv_rows import print_csv, print_object
@@ -74,7 +74,7 @@ def _end_with(error: Exception, failed: int) -> None:
     """End the process with the status described in the module; an unexpected error is a defect, and raised again."""
     if isinstance(error, CairnError):
         is_usage = error_status(error) == UNREADABLE
-        status = UNREADABLE if is_usage else FOUND if isinstance(error, NotWhole) else failed
+        status = UNREADABLE if is_usage else FOUND if isinstance(error, IncompleteResult) else failed
         _end(f"cairnmq: {error}", status)
     elif isinstance(error, BrokenPipeError):
         discard_output()

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 from urllib.parse import unquote
 
-from ...base.errors import NotWhole
+from ...base.errors import IncompleteResult
 from ...base.texts import counted
 from ...tools.load.bulk_sender import BulkSender, SendResult
 from ..options.common_options import ca_option, user_option
@@ -60,7 +60,7 @@ def tell_result(name: str, fields: dict[str, object], output_format: str) -> boo
 def tell_sent(
     sent: SendResult, how_to_go_on: Callable[[int], str], more: dict[str, object], output_format: str
 ) -> None:
-    """Shows the outcomes of a sending. Raises `NotWhole` if it is not complete."""
+    """Shows the outcomes of a sending. Raises `IncompleteResult` if it is not complete."""
     go_on = "" if sent.next_token is None else how_to_go_on(sent.next_token)
     rate = sent.outcomes.total() / sent.seconds if sent.seconds else 0.0
     percentiles = {f"p{share:g}": round(sent.percentile_ms(share / 100), 3) for share in (50, 90, 99, 99.9, 100)}
@@ -83,6 +83,6 @@ def tell_sent(
         for at, why in sent.refused:
             out.print(f"{at}: {printable(why)}")
     if sent.failure:
-        raise NotWhole("sending", f"{sent.failure}; accepted: {counted(sent.accepted, 'message')}", go_on)
+        raise IncompleteResult("sending", f"{sent.failure}; accepted: {counted(sent.accepted, 'message')}", go_on)
     if not sent.is_complete:
-        raise NotWhole("sending", "not all messages were accepted")
+        raise IncompleteResult("sending", "not all messages were accepted")

@@ -10,7 +10,7 @@ from uuid import UUID
 import click
 from rich.table import Table
 
-from ...base.errors import NotWhole
+from ...base.errors import IncompleteResult
 from ...base.printable import printable
 from ...tools.history.history_view import HistoryView
 from ...tools.history.trace import Event, MessageLifetime, find, lifetime_of, message_at, sent_as
@@ -82,7 +82,7 @@ def trace(
     for text in told:
         remark("trace", text)
     if not any(one.life.events for one in traced):
-        raise NotWhole(f"message {what}", "the log that is kept has no record of it", "name its archive, too")
+        raise IncompleteResult(f"message {what}", "the log that is kept has no record of it", "name its archive, too")
     return _show_all(traced, with_stores=bool(also), output_format=output_format)
 
 

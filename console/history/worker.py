@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from ...base.errors import CairnError, NotWhole
+from ...base.errors import CairnError, IncompleteResult
 from .questions import QUESTIONS
 
 CPU_S = 60
@@ -32,7 +32,7 @@ def main() -> None:
     found: Any
     try:
         found = {"found": QUESTIONS[asked["question"]](asked)}
-    except NotWhole as error:
+    except IncompleteResult as error:
         found = {"status": 404, "text": str(error)}
     except CairnError as error:
         found = {"status": 409, "text": str(error)}

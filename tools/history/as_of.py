@@ -12,7 +12,7 @@ from ...analytics.lifetimes.extent import extent_as_of
 from ...analytics.lifetimes.lifetimes import DELETED, PURGED, QUEUE_DELETED, UNKNOWN, Places
 from ...analytics.lifetimes.queue_contents import QueueContents, places_between
 from ...analytics.scan.number_sets import Longs, is_in, unique
-from ...base.errors import CairnError, JournalError, NotWhole
+from ...base.errors import CairnError, IncompleteResult, JournalError
 from ...journal.files.record_lookup import FoundRecord
 from ...store.contract.dequeue_reason import Why, why_of
 from ..inspect.journal_check import Progress
@@ -40,8 +40,8 @@ class QueuesView:
     """The queues as of an LSN. Close it."""
 
     def __init__(self, history: History, lsn: int, progress: Progress, *, partial: bool = False) -> None:
-        """Raises `CairnError` if the log ends before *lsn*, and `NotWhole` unless all that is needed is kept, or
-        *partial* is requested."""
+        """Raises `CairnError` if the log ends before *lsn*, and `IncompleteResult` if not all containers of that time are
+        kept and *partial* is not set."""
         if lsn > history.end_lsn:
             raise CairnError(f"LSN {lsn}", f"the log ends at LSN {history.end_lsn}", "name an earlier one, or `end`")
         self.history = history
@@ -49,7 +49,7 @@ class QueuesView:
         self.extent = extent_as_of(history.log, lsn)
         self.is_kept = self.extent.missing is None
         if not self.is_kept and not partial:
-            raise NotWhole(
+            raise IncompleteResult(
                 f"as of LSN {lsn}", "containers of the log at that time are not kept any more",
                 f"{history.complete_from_words()}; --partial shows the rest",
             )  # fmt: skip

@@ -15,7 +15,7 @@ from ...analytics.lifetimes.extent import extent_as_of, whole_from
 from ...analytics.scan.files import KnownContainer, Log, log_of_containers
 from ...analytics.scan.log_scan import ScanOptions, first_lsn_since
 from ...base.disk.real import RealDirectory
-from ...base.errors import DiskError, ForeignStore, NotWhole
+from ...base.errors import DiskError, ForeignStore, IncompleteResult
 from ...journal.files.archive import archived_lsn
 from ...journal.format import container
 from ...journal.format import log_mark as mark
@@ -75,7 +75,7 @@ class History:
     def lsn_of(self, moment: PointInTime) -> int:
         """Return the LSN of *moment*: that of the first record after a time, or the end.
 
-        Raises `NotWhole` for a time before the kept history.
+        Raises `IncompleteResult` for a time before the kept history.
         """
         if moment.lsn is not None:
             return moment.lsn
@@ -84,7 +84,7 @@ class History:
         begun = [piece for piece in self.log.pieces if piece.begun_us]
         if begun and begun[0].slot_lsn and begun[0].begun_us > moment.time_us:
             begins = f"the history begins at LSN {self.first_lsn}"
-            raise NotWhole("that time", "the log and its archive begin later", begins)
+            raise IncompleteResult("that time", "the log and its archive begin later", begins)
         found = first_lsn_since(self.log, moment.time_us + 1, _PERMISSIVE)
         return self.end_lsn if found is None else found
 

@@ -25,7 +25,7 @@ from ...amqp.codec.primitives import Malformed
 from ...analytics.lifetimes.lifetimes import lifetimes_of
 from ...analytics.lifetimes.record_tables import gather
 from ...analytics.scan.log_scan import ScanOptions
-from ...base.errors import CairnError, JournalError, NotWhole
+from ...base.errors import CairnError, IncompleteResult, JournalError
 from ...journal.format.block import ACQUISITIONS, Block
 from ...journal.format.record import Flag, RecordHead, RecordType
 from ...journal.read.scanner import Damage
@@ -80,17 +80,17 @@ class MessageLifetime:
 
 
 def message_at(history: History, lsn: int) -> int:
-    """The message that the record at *lsn* is about; *lsn* itself if that is a message's id. Raises `NotWhole`."""
+    """Return the ID of the message of the record at *lsn*; *lsn* may be the ID. Raises `IncompleteResult`."""
     records = RecordReader(history)
     try:
         head = records.record(lsn).head
         if not head.message_id:
-            raise NotWhole(f"LSN {lsn}", "the record there is about no message", "name a message's id")
+            raise IncompleteResult(f"LSN {lsn}", "the record there is about no message", "name a message's id")
         return head.message_id
-    except (JournalError, NotWhole) as error:
+    except (JournalError, IncompleteResult) as error:
         if any(lsn in _ids_in(block) for block in history.scan(lsn) if isinstance(block, Block)):
             return lsn  # its first record is missing, others exist
-        raise NotWhole(error.place, error.reason, error.remedy) from error
+        raise IncompleteResult(error.place, error.reason, error.remedy) from error
     finally:
         records.close()
 
