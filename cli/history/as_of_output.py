@@ -40,7 +40,7 @@ def selected_queues(past: HistoryView, queues: tuple[str, ...]) -> SelectedQueue
 def _head(found: SelectedQueues, view: QueuesView) -> dict[str, Any]:
     on = {queue_id: ids for queue_id, ids in view.on.items() if found.wanted(queue_id)}
     return {
-        "lsn": view.lsn, "whole": view.is_complete, "messages": sum(map(len, on.values())),
+        "lsn": view.lsn, "complete": view.is_complete, "messages": sum(map(len, on.values())),
         "queues": {found.past.name_of(queue_id): len(ids) for queue_id, ids in on.items()},
         "faults": view.faults() if view.is_kept else ["not all containers are kept any more", *view.faults()],
     }  # fmt: skip

@@ -63,7 +63,7 @@ class _Number(click.ParamType[int]):
 @output_options
 @option(OUTPUT, "--payload", type=_Number("N", {"all": WHOLE_PAYLOAD}), metavar="N|all",
               help="Bytes of payload to show.  [default: 32; 0 with --json]")  # fmt: skip
-@option(OUTPUT, "--whole", is_flag=True,
+@option(OUTPUT, "--complete", is_flag=True,
               help="Print input for `cairnmq load`: JSON with all payloads.")  # fmt: skip
 @option(OUTPUT, "--redact", "rules", multiple=True, metavar="RULE",
               help="Hide body, properties, application-properties, application-properties:NAME, annotations, all of "
@@ -77,8 +77,8 @@ class _Number(click.ParamType[int]):
 def dump(
     paths: tuple[str, ...], archives: tuple[str, ...], from_lsn: int, to_lsn: int | None, since: str | None,
     until: str | None, last: int | None, types: tuple[str, ...], queues: tuple[str, ...], messages: tuple[int, ...],
-    output_format: str, payload: int | None, whole: bool, rules: tuple[str, ...], redact_key: str | None, blocks: bool,
-    connect: str | None, catalog: str | None, summary: bool,
+    output_format: str, payload: int | None, complete: bool, rules: tuple[str, ...], redact_key: str | None,
+    blocks: bool, connect: str | None, catalog: str | None, summary: bool,
 ) -> int:  # fmt: skip
     """Print the records of a journal, one per line. A broker may be running.
 
@@ -109,11 +109,11 @@ def dump(
     if last is not None:
         row_filter = last_of(evidence, row_filter, last)
     redaction = Redaction(Rules(rules, (redact_key or "").encode())) if rules else None
-    wiring, wiring_remarks = _wiring(evidence, paths, connect, catalog) if whole and not summary else ("", [])
-    if whole:
+    wiring, wiring_remarks = _wiring(evidence, paths, connect, catalog) if complete and not summary else ("", [])
+    if complete:
         as_json, payload = True, WHOLE_PAYLOAD
     lines: Lines = (
-        JsonLines(names, payload, redaction, with_text=not whole)
+        JsonLines(names, payload, redaction, with_text=not complete)
         if as_json
         else PeopleLines(names, 32 if payload is None else payload, redaction)
     )

@@ -30,7 +30,7 @@ from ..options.subjects import INPUT, TARGET, GroupedCommand, option
 def load(
     target: str, source: IO[bytes], plain: bool, container_size: int, without_end: bool, output_format: str
 ) -> None:
-    """Make a store at DIR from the output of `cairnmq dump --whole`, in FILE or on standard input.
+    """Make a store at DIR from the output of `cairnmq dump --complete`, in FILE or on standard input.
 
     Lines may have been removed, added or changed. The new store is another log: records keep their order, and LSNs and
     references to them are replaced. An invalid line is an error with its number, and no store is made. The same applies

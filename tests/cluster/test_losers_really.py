@@ -34,7 +34,7 @@ def messages_in(place: Path) -> int:
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     head = json.loads(done.stdout.splitlines()[0])["as_of"]
-    assert head["whole"]
+    assert head["complete"]
     return int(head["queues"]["q"])
 
 

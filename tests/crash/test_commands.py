@@ -139,7 +139,7 @@ class Load(Command):
 
     def prepare(self, root: Path) -> None:
         found("journal", str(root / "store"))
-        (root / "dump").write_text(run("dump", "--whole", root / "store").output)
+        (root / "dump").write_text(run("dump", "--complete", root / "store").output)
         shutil.rmtree(root / "store")
 
     def arguments(self, root: Path) -> list[str | Path]:

@@ -74,7 +74,7 @@ def test_files_are_private(tmp_path: Path, umask: int, kind: str) -> None:
         os.mkdir(outputs, 0o700)
         lines = outputs / "lines.json"
         with open(lines, "wb", opener=open_private) as out:
-            run("dump", store, "--whole", stdout=out)
+            run("dump", store, "--complete", stdout=out)
         with open(lines, "rb") as given:
             run("load", outputs / "loaded", stdin=given)
         run("as-of", store, "end", "--restore", outputs / "as-it-was")

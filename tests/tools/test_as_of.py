@@ -90,7 +90,7 @@ def test_by_lsn_and_by_time(filled: Filled, command: Dump, minute: int) -> None:
         found = command("as-of", filled.path, filled.archive, moment, "--json")
         assert (shown(found), found.status, found.err) == (filled.expected(minute), 0, "")
         head = found.objects[0]["as_of"]
-        assert (head["whole"], head["queues"]) == (True, {"orders": len(filled.expected(minute))})
+        assert (head["complete"], head["queues"]) == (True, {"orders": len(filled.expected(minute))})
     people = command("as-of", filled.path, filled.points[minute], "--archive-dir", filled.archive, "--count", 2)
     assert str(filled.expected(minute)[0]) in people.out
     assert "ready" in people.out
@@ -171,7 +171,7 @@ def test_history_that_is_gone_is_refused_or_marked(filled: Filled, command: Dump
     assert gone.status == 1
     whole_from = re.search(r"history is complete from LSN (\d+) on", gone.err)
     assert whole_from is not None
-    assert command("as-of", filled.path, whole_from[1], "--json").objects[0]["as_of"]["whole"]
+    assert command("as-of", filled.path, whole_from[1], "--json").objects[0]["as_of"]["complete"]
 
 
 def test_what_is_missing_or_rotten_is_marked(filled: Filled, command: Dump, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_what_is_missing_or_rotten_is_marked(filled: Filled, command: Dump, tmp_
             continue
         partial = command("as-of", tmp_path, lsn, "--json", "--partial")
         if partial.out:
-            assert (partial.status, partial.objects[0]["as_of"]["whole"]) == (1, False)
+            assert (partial.status, partial.objects[0]["as_of"]["complete"]) == (1, False)
             assert set(shown(partial)) <= set(filled.ids)
             break
     else:
@@ -195,7 +195,7 @@ def test_what_is_missing_or_rotten_is_marked(filled: Filled, command: Dump, tmp_
     data[100_000] ^= 1
     victim.write_bytes(data)
     rotten = command("as-of", tmp_path, filled.points[0], "--json")
-    assert (rotten.status, rotten.objects[0]["as_of"]["whole"]) == (1, False)
+    assert (rotten.status, rotten.objects[0]["as_of"]["complete"]) == (1, False)
     assert "checksum fails" in rotten.objects[0]["as_of"]["faults"][0]
     people = command("as-of", tmp_path, filled.points[0])
     assert "INCOMPLETE" in people.out
@@ -217,10 +217,10 @@ def test_as_of_does_not_report_damage_behind_its_lsn(command: Dump, tmp_path: Pa
     path.write_bytes(data)
     found = command("as-of", filled.path, filled.archive, lsn, "--json")
     assert (shown(found), found.status) == (filled.expected(minute), 0)
-    assert (found.objects[0]["as_of"]["whole"], found.objects[0]["as_of"]["faults"]) == (True, [])
+    assert (found.objects[0]["as_of"]["complete"], found.objects[0]["as_of"]["faults"]) == (True, [])
     for behind in (last.lsn + 1, last.end_lsn):
         found = command("as-of", filled.path, filled.archive, behind, "--json")
-        assert (found.status, found.objects[0]["as_of"]["whole"]) == (1, False)
+        assert (found.status, found.objects[0]["as_of"]["complete"]) == (1, False)
         assert "checksum fails" in found.objects[0]["as_of"]["faults"][0]
 
 

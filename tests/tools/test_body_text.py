@@ -67,7 +67,7 @@ def test_every_tool_shows_the_same_text(store: Path, command: Dump) -> None:
             assert line.endswith(f'  body "{printed}"')
     records = command("dump", store, "--json", "--payload", "400", "--type", "start").records
     assert [record.get("body_text") for record in records] == expected
-    whole = command("dump", store, "--whole", "--type", "start").records
+    whole = command("dump", store, "--complete", "--type", "start").records
     assert not any("body_text" in record for record in whole)  # it would be there twice
 
 

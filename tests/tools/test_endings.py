@@ -183,7 +183,7 @@ def test_a_size_that_is_none_is_a_wrong_call(store: Store, command: Dump) -> Non
 def test_a_full_disk_for_a_new_store_is_told(store: Store, tmp_path: Path, room: str, verb: str) -> None:
     """Whatever part of the store it meets: wiring, journal, checkpoint, quarantine."""
     filled(store)
-    whole = subprocess.run([CAIRNMQ, "dump", "--whole", store.path], capture_output=True, timeout=DEADLINE_S)
+    whole = subprocess.run([CAIRNMQ, "dump", "--complete", store.path], capture_output=True, timeout=DEADLINE_S)
     store.overwrite(512 * 1024 + 512, bytes(64))
 
     def run() -> subprocess.CompletedProcess[bytes]:

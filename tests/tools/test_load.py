@@ -51,7 +51,7 @@ def opened(path: str, options: StoreOptions = SMALL) -> JournalStore:
 
 
 def dumped(path: str, row_filter: RowFilter | None = None) -> str:
-    """As `cairnmq dump --whole`."""
+    """As `cairnmq dump --complete`."""
     evidence = open_evidence([path])
     out: list[str] = []
     lines = JsonLines(evidence.queue_names, WHOLE_PAYLOAD)
@@ -252,7 +252,7 @@ def _start(**more: object) -> str:
         (_start(queue=7), "queue is 7: expected `str | null`"),
         (_start(crc_ok=False), "damaged when it was dumped"),
         (_start(payload_base64="AA=="), "both a payload_base64 and a payload_text"),
-        (_start(payload_text=None, size_bytes=5), "dump with --whole"),
+        (_start(payload_text=None, size_bytes=5), "dump with --complete"),
         (_start(payload_text=None, payload_base64="A"), "payload_base64 is 'A': invalid base64"),
         (_start(payload_text=5), "payload_text is 5: expected `str | null`"),
         (_start(size_bytes=2), "size_bytes is 2, the payload has 1"),

@@ -77,7 +77,7 @@ def test_formats_have_the_same_values(
     call: str, rows: Rows, has_names: bool, hostile: Store, tmp_path: Path, command: Dump
 ) -> None:
     whole = tmp_path / "dump.jsonl"
-    whole.write_text(command("dump", hostile.path, "--whole").out)
+    whole.write_text(command("dump", hostile.path, "--complete").out)
     message = command("sql", hostile.path, "select max(message_id) as id from records", "--json").objects[0]["id"]
 
     def run(output: str) -> Result:

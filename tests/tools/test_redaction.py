@@ -126,7 +126,7 @@ def test_a_redacted_dump_makes_a_store(tmp_path: Path) -> None:
     store.put(on, message(body=b"the body" * 20_000), NOW_US)
     store.close()
     for options in ([], ["--redact-key", "k"]):
-        command = [CAIRNMQ, "dump", str(tmp_path / "1"), "--whole", "--redact", "all", *options]
+        command = [CAIRNMQ, "dump", str(tmp_path / "1"), "--complete", "--redact", "all", *options]
         done = subprocess.run(command, capture_output=True, timeout=DEADLINE_S)
         assert (done.returncode, done.stderr) == (0, b"")
         payloads = [json.loads(line).get("payload_base64", "") for line in done.stdout.splitlines()]

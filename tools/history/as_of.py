@@ -40,8 +40,8 @@ class QueuesView:
     """The queues as of an LSN. Close it."""
 
     def __init__(self, history: History, lsn: int, progress: Progress, *, partial: bool = False) -> None:
-        """Raises `CairnError` if the log ends before *lsn*, and `IncompleteResult` if not all containers of that time are
-        kept and *partial* is not set."""
+        """Raises `CairnError` if the log ends before *lsn*, and `IncompleteResult` if not all containers of that time
+        are kept and *partial* is not set."""
         if lsn > history.end_lsn:
             raise CairnError(f"LSN {lsn}", f"the log ends at LSN {history.end_lsn}", "name an earlier one, or `end`")
         self.history = history

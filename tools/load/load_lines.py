@@ -167,7 +167,7 @@ def parse(number: int, line: bytes) -> RecordLine | WiringLine | EndLine | Ignor
         return IgnoredLine("damage")
     if found.block is not UNSET or found.summary is not UNSET:
         return IgnoredLine("")
-    raise wrong(number, "it is neither a record nor a wiring", "lines are those of `cairnmq dump --whole`")
+    raise wrong(number, "it is neither a record nor a wiring", "lines are those of `cairnmq dump --complete`")
 
 
 def _record(number: int, line: _Line, lsn: int) -> RecordLine:
@@ -221,7 +221,7 @@ def _payload(number: int, line: _Line, kind: RecordType) -> bytes:
         payload = line.payload_base64
     else:
         if size and kind not in OWN:
-            raise wrong(number, f"its payload of {size} bytes is not there", "dump with --whole")
+            raise wrong(number, f"its payload of {size} bytes is not there", "dump with --complete")
         return b""
     if size is not None and size != len(payload) and kind not in OWN:
         raise wrong(number, f"size_bytes is {size}, the payload has {len(payload)}", "leave size_bytes out")

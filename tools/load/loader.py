@@ -162,7 +162,7 @@ def load(
 
 def _check_end(found: _Lines, without_end: bool) -> None:
     if found.end is None and not found.read and found.rows is None:
-        raise CairnError("the lines", "there are none", "nothing was made; dump with --whole")
+        raise CairnError("the lines", "there are none", "nothing was made; dump with --complete")
     if found.end is None and not without_end:
         raise CairnError(
             "the lines", "they have no end, so the dump was cut",
