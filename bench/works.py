@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import chain
 
-from cairnmq.amqp.codec.transaction_types import DECLARED, TRANSACTIONAL, txn_id_of, write_id
+from cairnmq.amqp.codec.transaction_types import DECLARED, TRANSACTIONAL, read_state, write_id
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, NULL, Pointer, encoded, ffi, lib, put_encoded
 
 from .client import BURST, NUMBERS, Job, Result, Template, now_ns, percentiles
@@ -136,7 +136,7 @@ def _ask(wire: Wire, control: Pointer, request: bytes, wanted: int) -> bytes:
         raise BenchError(f"the coordinator gave state {state:#x}")
     found = encoded(lib.pn_disposition_data(lib.pn_delivery_remote(delivery))) if state == DECLARED else b""
     lib.pn_delivery_settle(delivery)
-    return txn_id_of(found) if found else b""
+    return read_state(found).txn_id if found else b""
 
 
 def send_large(wire: Wire, job: Job) -> Result:

@@ -34,13 +34,20 @@ _NUMBERS = {
     0x50: "B", 0x60: ">H", 0x70: ">I", 0x80: ">Q", 0x51: "b", 0x61: ">h", 0x71: ">i", 0x81: ">q",
     0x52: "B", 0x53: "B", 0x54: "b", 0x55: "b", 0x72: ">f", 0x82: ">d", 0x83: ">q",
 }  # fmt: skip
-_NAMES = {
+NAMES = {
+    "amqp:error:list": 0x1D,
+    "amqp:received:list": 0x23,
     "amqp:accepted:list": 0x24,
     "amqp:rejected:list": 0x25,
     "amqp:released:list": 0x26,
     "amqp:modified:list": 0x27,
+    "amqp:source:list": 0x28,
+    "amqp:target:list": 0x29,
+    "amqp:coordinator:list": 0x30,
     "amqp:declare:list": 0x31,
     "amqp:discharge:list": 0x32,
+    "amqp:declared:list": 0x33,
+    "amqp:transactional-state:list": 0x34,
     "amqp:sasl-init:list": 0x41,
     "amqp:sasl-response:list": 0x43,
     "amqp:header:list": 0x70,
@@ -144,7 +151,7 @@ def descriptor(data: bytes | memoryview, at: int) -> tuple[int, int]:
         raise Malformed("a descriptor that is neither a number nor a name")
     value, end = read(data, at + 1)
     if isinstance(value, str):
-        value = _NAMES.get(value)
+        value = NAMES.get(value)
     if not isinstance(value, int):
         raise Malformed("an unknown descriptor name")
     return value, end

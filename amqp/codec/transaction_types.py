@@ -18,7 +18,6 @@ from .primitives import Malformed
 
 DECLARED = 0x33
 TRANSACTIONAL = 0x34
-MAX_TXN_ID_BYTES = 32
 
 _DECLARE, _DISCHARGE = 0x31, 0x32
 _AMQP_VALUE, _FIRST_SECTION, _LAST_SECTION = 0x77, 0x70, 0x78
@@ -69,30 +68,27 @@ def _read_body(message: bytes, at: int) -> Declare | Discharge:
     kind, at = codec.descriptor(message, at)
     fields, _ = codec.read_list(message, at)
     if kind == _DECLARE:
-        global_id = fields[0] if fields else None
+        global_id, *more = fields or [None]
         if isinstance(global_id, str):
             global_id = global_id.encode()
-        if global_id is not None and not (isinstance(global_id, bytes) and global_id):
-            raise Malformed("a global id is binary or a string here, and not empty")
+        if more or (global_id is not None and not (isinstance(global_id, bytes) and global_id)):
+            raise Malformed("a declare has the field global-id only: binary or a string here, and not empty")
         return Declare(global_id or b"")
     if kind == _DISCHARGE:
-        if not fields or not isinstance(fields[0], bytes):
-            raise Malformed("a discharge names its transaction by a binary")
-        return Discharge(fields[0], len(fields) > 1 and fields[1] is True)
+        txn_id, fail, *more = fields + [None] * (2 - len(fields))
+        if more or not isinstance(txn_id, bytes) or not isinstance(fail, bool | None):
+            raise Malformed("a discharge has the fields txn-id, a binary, and fail, a boolean")
+        return Discharge(txn_id, fail is True)
     raise Malformed(f"a coordinator takes declare and discharge, not 0x{kind:02x}")
 
 
 def read_state(fields: bytes) -> State:
     """The list of a transactional state. Raises `Malformed`."""
     code, at, end = codec.extent(fields, 0)
-    width = {0xC0: 1, 0xD0: 4}.get(code)
-    if width is None or at + width > end:
-        raise Malformed("a transactional state is a list that names its transaction")
-    count = int.from_bytes(fields[at : at + width])
-    txn_id, at = codec.read(fields[:end], at + width)
+    txn_id, at = codec.read(fields[:end], at + (1 if code == 0xC0 else 4))
     if not isinstance(txn_id, bytes):
         raise Malformed("a transactional state names its transaction by a binary")
-    if count < 2 or fields[at:end] == _NULL:
+    if fields[at:end] in (b"", _NULL):
         return State(txn_id)
     outcome, at = codec.descriptor(fields[:end], at)
     failed = undeliverable = False
@@ -100,14 +96,6 @@ def read_state(fields: bytes) -> State:
         said, _ = codec.read_list(fields[:end], at)
         failed, undeliverable = [*(value is True for value in said[:2]), False, False][:2]
     return State(txn_id, outcome, failed, undeliverable)
-
-
-def txn_id_of(fields: bytes) -> bytes:
-    """The transaction that a transactional state names; what is malformed names one that nobody knows."""
-    try:
-        return read_state(fields).txn_id
-    except Malformed:
-        return b"malformed " + fields[:MAX_TXN_ID_BYTES]
 
 
 def write_state(txn_id: bytes, outcome: int, condition: str = "", description: str = "") -> bytes:

@@ -35,6 +35,7 @@ from .frame_fields import (
     Performative,
     check,
     check_terminus,
+    content_of,
     read,
 )
 from .repeated_transfers import RUN_FRAMES, Layout, layout_of, repeats, run
@@ -100,7 +101,7 @@ class Half:
     )  # fmt: skip
 
     def __init__(self, fields: Performative) -> None:
-        self.name = _content(fields.raw[0])
+        self.name = content_of(fields.raw[0])
         self.has_source = len(fields.raw) > _SOURCE and fields.raw[_SOURCE][0] != NULL
         self.sends = not fields.number(_ROLE)
         self.is_second = fields.number(_RCV_MODE) == _SECOND
@@ -528,11 +529,6 @@ class FrameCheck:
         if len(self._layouts) >= _MOST_LAYOUTS:
             self._layouts.clear()
         self._layouts[frame[_KEY]] = layout
-
-
-def _content(raw: bytes) -> bytes:
-    """Return the octets of an encoded string or binary, without its type and length."""
-    return raw[2 if raw[0] in (0xA0, 0xA1) else 5 :]
 
 
 def _check_disposition(fields: Performative) -> None:

@@ -1,7 +1,7 @@
-"""The fields of AMQP's performatives and termini, as section 2.7 and part 3 of the specification define them.
+"""The fields of AMQP's performatives, termini, delivery states and SASL frames, as the specification defines them.
 
-Checks look at the encoded fields: type codes, missing mandatory fields and values out of range. Nested values are not
-decoded here; the engine does that.
+Checks look at the encoded fields: type codes, missing mandatory fields and values out of range. Other nested values are
+not decoded here; the engine does that.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..codec import decode
-from ..codec.primitives import Malformed, extent, head
+from ..codec.primitives import NAMES, Malformed, extent, head
 
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
-SOURCE, TARGET, COORDINATOR = 0x28, 0x29, 0x30
+ERROR_TYPE, RECEIVED, ACCEPTED, REJECTED, RELEASED, MODIFIED = 0x1D, *range(0x23, 0x28)
+SOURCE, TARGET, COORDINATOR, DECLARED, TRANSACTIONAL = 0x28, 0x29, 0x30, 0x33, 0x34
+MECHANISMS, INIT, CHALLENGE, RESPONSE, OUTCOME = range(0x40, 0x45)
 NULL = 0x40
 
 
@@ -21,10 +23,11 @@ class Invalid(Exception):
 
 
 class Type(NamedTuple):
-    """An AMQP type: its name and the codes of its encodings."""
+    """An AMQP type: its name, the codes of its encodings, and the descriptors of composite types that provide it."""
 
     name: str
     codes: frozenset[int]
+    provided_by: tuple[int, ...] = ()
 
 
 class Field(NamedTuple):
@@ -48,11 +51,14 @@ _SYMBOL = Type("symbol", frozenset((0xA3, 0xB3)))
 _SYMBOLS = Type("symbol or array of symbols", _SYMBOL.codes | {0xE0, 0xF0})
 _MAP = Type("map", frozenset((0xC1, 0xD1)))
 _DESCRIBED = Type("described value", frozenset((0,)))
+_OUTCOME = Type("outcome", _DESCRIBED.codes, (ACCEPTED, REJECTED, RELEASED, MODIFIED, DECLARED))
+_STATE = Type("delivery state", _DESCRIBED.codes, (*_OUTCOME.provided_by, RECEIVED, TRANSACTIONAL))
 _LIST_CODES = frozenset((0x45, 0xC0, 0xD0))
 
 _CAPABILITIES = (Field("offered-capabilities", _SYMBOLS), Field("desired-capabilities", _SYMBOLS))
 _PROPERTIES = Field("properties", _MAP)
-_ERROR = Field("error", _DESCRIBED)
+_ERROR = Field("error", Type("error", _DESCRIBED.codes, (ERROR_TYPE,)))
+_TXN_ID = Field("txn-id", _BINARY, mandatory=True)
 
 FIELDS: dict[int, tuple[str, tuple[Field, ...]]] = {
     OPEN: ("open", (
@@ -111,7 +117,7 @@ FIELDS: dict[int, tuple[str, tuple[Field, ...]]] = {
         Field("settled", _BOOLEAN),
         Field("more", _BOOLEAN),
         Field("rcv-settle-mode", _UBYTE, most=1),
-        Field("state", _DESCRIBED),
+        Field("state", _STATE),
         Field("resume", _BOOLEAN),
         Field("aborted", _BOOLEAN),
         Field("batchable", _BOOLEAN),
@@ -121,12 +127,19 @@ FIELDS: dict[int, tuple[str, tuple[Field, ...]]] = {
         Field("first", _UINT, mandatory=True),
         Field("last", _UINT),
         Field("settled", _BOOLEAN),
-        Field("state", _DESCRIBED),
+        Field("state", _STATE),
         Field("batchable", _BOOLEAN),
     )),
     DETACH: ("detach", (Field("handle", _UINT, mandatory=True), Field("closed", _BOOLEAN), _ERROR)),
     END: ("end", (_ERROR,)),
     CLOSE: ("close", (_ERROR,)),
+    MECHANISMS: ("sasl-mechanisms", (Field("sasl-server-mechanisms", _SYMBOLS, mandatory=True),)),
+    INIT: ("sasl-init", (
+        Field("mechanism", _SYMBOL, mandatory=True), Field("initial-response", _BINARY), Field("hostname", _STRING),
+    )),
+    CHALLENGE: ("sasl-challenge", (Field("challenge", _BINARY, mandatory=True),)),
+    RESPONSE: ("sasl-response", (Field("response", _BINARY, mandatory=True),)),
+    OUTCOME: ("sasl-outcome", (Field("code", _UBYTE, mandatory=True, most=4), Field("additional-data", _BINARY))),
 }  # fmt: skip
 
 _TERMINUS = (
@@ -137,12 +150,26 @@ _TERMINUS = (
     Field("dynamic", _BOOLEAN),
     Field("dynamic-node-properties", _MAP),
 )
-_TERMINI: dict[int, tuple[str, tuple[Field, ...]]] = {
+_COMPOSITES: dict[int, tuple[str, tuple[Field, ...]]] = {
+    ERROR_TYPE: ("error", (
+        Field("condition", _SYMBOL, mandatory=True), Field("description", _STRING), Field("info", _MAP),
+    )),
+    RECEIVED: ("received", (
+        Field("section-number", _UINT, mandatory=True), Field("section-offset", _ULONG, mandatory=True),
+    )),
+    ACCEPTED: ("accepted", ()),
+    REJECTED: ("rejected", (_ERROR,)),
+    RELEASED: ("released", ()),
+    MODIFIED: ("modified", (
+        Field("delivery-failed", _BOOLEAN), Field("undeliverable-here", _BOOLEAN), Field("message-annotations", _MAP),
+    )),
+    DECLARED: ("declared", (_TXN_ID,)),
+    TRANSACTIONAL: ("transactional-state", (_TXN_ID, Field("outcome", _OUTCOME))),
     SOURCE: ("source", (
         *_TERMINUS,
         Field("distribution-mode", _SYMBOL),
         Field("filter", _MAP),
-        Field("default-outcome", _DESCRIBED),
+        Field("default-outcome", _OUTCOME),
         Field("outcomes", _SYMBOLS),
         Field("capabilities", _SYMBOLS),
     )),
@@ -193,36 +220,42 @@ def read(frame: bytes, at: int) -> Performative:
 
 def check(code: int, raw: list[bytes], among: slice = slice(None)) -> None:
     """Check the fields of a performative, or those *among* a range of places. Raises `Invalid`, `Malformed`."""
-    name, fields = FIELDS[code]
-    if len(raw) > len(fields):
-        raise Malformed(f"{name} has {len(fields)} fields, found {len(raw)}")
-    for field, value in zip(fields[among], _padded(raw, len(fields))[among], strict=True):
-        _check(name, field, value)
+    _check_fields(*FIELDS[code], raw, among)
 
 
 def check_terminus(raw: bytes, *, is_source: bool) -> None:
     """Check a source or target. Raises `Invalid`, `Malformed`."""
     if raw[0] == NULL:
         return
-    described, at = decode.value(raw, 1)
-    code = _TERMINUS_CODES.get(described)
-    if code is None or (code == SOURCE) != is_source:
-        raise Invalid(f"{'source' if is_source else 'target'} has the descriptor {described!r}")
-    name, fields = _TERMINI[code]
-    items = read(raw, at).raw
-    if len(items) > len(fields):
-        raise Malformed(f"{name} has {len(fields)} fields, found {len(items)}")
-    items = _padded(items, len(fields))
-    for field, value in zip(fields, items, strict=True):
-        _check(name, field, value)
+    name = "source" if is_source else "target"
+    code, items = _check_composite(name, (SOURCE,) if is_source else (TARGET, COORDINATOR), raw)
     if code != COORDINATOR:
         _check_node(name, items)
 
 
+def _check_composite(what: str, wanted: tuple[int, ...], raw: bytes) -> tuple[int, list[bytes]]:
+    """Check a value of a composite type; return its descriptor and its encoded fields."""
+    described, at = decode.value(raw, 1)
+    code = NAMES.get(described, described)
+    if code not in wanted:
+        raise Invalid(f"{what} has the descriptor {described!r}")
+    return code, _check_fields(*_COMPOSITES[code], read(raw, at).raw)
+
+
+def _check_fields(name: str, fields: tuple[Field, ...], raw: list[bytes], among: slice = slice(None)) -> list[bytes]:
+    """Check the fields *among* those of a composite type; return all of them, null where *raw* has none."""
+    if len(raw) > len(fields):
+        raise Malformed(f"{name} has {len(fields)} fields, found {len(raw)}")
+    items = [*raw, *[b"\x40"] * (len(fields) - len(raw))]
+    for field, value in zip(fields[among], items[among], strict=True):
+        _check(name, field, value)
+    return items
+
+
 def _check_node(name: str, items: list[bytes]) -> None:
     policy, properties = items[_EXPIRY_POLICY], items[_NODE_PROPERTIES]
-    if policy[0] != NULL and _content(policy) not in _EXPIRY_POLICIES:
-        raise Invalid(f"{name} has the unknown expiry-policy {_content(policy)!r}")
+    if policy[0] != NULL and content_of(policy) not in _EXPIRY_POLICIES:
+        raise Invalid(f"{name} has the unknown expiry-policy {content_of(policy)!r}")
     if properties[0] == NULL:
         return
     for _, key, value in decode.raw_entries(properties, 0):
@@ -254,6 +287,8 @@ def _check_type(what: str, wanted: Type, value: bytes) -> None:
         width = 1 if code == 0xE0 else 4
         if value[1 + 2 * width] not in _SYMBOL.codes:
             raise Invalid(f"{what} is not an array of symbols")
+    if wanted.provided_by:
+        _check_composite(what, wanted.provided_by, value)
 
 
 def _number(value: bytes) -> int:
@@ -261,16 +296,7 @@ def _number(value: bytes) -> int:
     return 1 if code == 0x41 else int.from_bytes(value[1:])
 
 
-def _content(value: bytes) -> bytes:
+def content_of(value: bytes) -> bytes:
+    """Return the octets of an encoded value, without its type and length."""
     _, begin, end = extent(value, 0)
     return value[begin:end]
-
-
-def _padded(raw: list[bytes], count: int) -> list[bytes]:
-    return [*raw, *[b"\x40"] * (count - len(raw))]
-
-
-_TERMINUS_CODES: dict[object, int] = {
-    SOURCE: SOURCE, TARGET: TARGET, COORDINATOR: COORDINATOR,
-    "amqp:source:list": SOURCE, "amqp:target:list": TARGET, "amqp:coordinator:list": COORDINATOR,
-}  # fmt: skip

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..codec import encode
 from ..codec.decode import read_items
+from ..codec.primitives import NAMES
 from ..codec.types import Described, Uint, Ulong
 
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
@@ -86,14 +87,6 @@ def state_of(state: Any) -> tuple[int, list[Any]]:
     """Return the descriptor and the fields of a delivery state; 0 without a state."""
     if not isinstance(state, Described):
         return 0, []
-    return _code(state.descriptor), state.value if isinstance(state.value, list) else []
-
-
-_NAMES = {
-    "amqp:accepted:list": ACCEPTED, "amqp:rejected:list": REJECTED, "amqp:released:list": RELEASED,
-    "amqp:modified:list": MODIFIED, "amqp:declared:list": DECLARED, "amqp:transactional-state:list": TRANSACTIONAL,
-}  # fmt: skip
-
-
-def _code(descriptor: Any) -> int:
-    return descriptor if isinstance(descriptor, int) else _NAMES.get(str(descriptor), -1)
+    kind = state.descriptor
+    code = kind if isinstance(kind, int) else NAMES.get(str(kind), -1)
+    return code, state.value if isinstance(state.value, list) else []

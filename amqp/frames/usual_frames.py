@@ -13,7 +13,7 @@ from .frame_fields import DISPOSITION, FLOW
 _UINT = rb"\x43|\x52.|\x70.{4}"
 _BOOLEAN = rb"\x41|\x42|\x56[\x00\x01]"
 _NULL = rb"|\x40"
-_OUTCOME = rb"\x40|\x00\x53[\x23\x24\x26\x27](?:\x45|\xc0\x01\x00)"
+_OUTCOME = rb"\x40|\x00\x53[\x24\x26\x27](?:\x45|\xc0\x01\x00)"
 _HEAD_BYTES = 8
 """The size of the header of a frame without extended header."""
 _FIRST_FIELD = 6

@@ -12,13 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ..codec import encode
+from ..codec.primitives import NAMES
 from ..codec.types import Described
 from ..native.proton_ffi import Pointer, ffi, lib
 from .values import Content, Fragment
 
 ROLE_RECEIVER = True
-_STATES = {"amqp:received:list": 0x23, "amqp:accepted:list": 0x24, "amqp:rejected:list": 0x25,
-           "amqp:released:list": 0x26, "amqp:modified:list": 0x27}  # fmt: skip
 
 Arrival = tuple[Fragment, bytes, bool]
 """A fragment, the tag of its delivery, and whether the client resumes the delivery."""
@@ -92,7 +91,7 @@ def state_code(state: Any) -> int:
     """Return the code of a delivery state in an unsettled map; 0 for none, or an unknown one."""
     if not isinstance(state, Described):
         return 0
-    code = _STATES.get(state.descriptor, 0) if isinstance(state.descriptor, str) else state.descriptor
+    code = NAMES.get(state.descriptor, 0) if isinstance(state.descriptor, str) else state.descriptor
     return code if isinstance(code, int) else 0
 
 

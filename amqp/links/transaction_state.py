@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from ..codec.primitives import Malformed
-from ..codec.transaction_types import DECLARED, TRANSACTIONAL, read_state, txn_id_of, write_id, write_state
+from ..codec.transaction_types import DECLARED, TRANSACTIONAL, read_state, write_id, write_state
 from ..native import proton_ffi as proton
 from ..native.proton_ffi import ACCEPTED, REJECTED, RELEASED, Pointer, ffi, lib
 from . import settlement
@@ -29,6 +28,8 @@ CAPABILITIES = (
 )
 
 BUFFER_BYTES = 128
+_EMPTY_ID = b"empty"
+"""The ID in place of one without octets, which no transaction has: the driver reads that as no transaction."""
 
 _Came = TypeVar("_Came")
 
@@ -95,7 +96,7 @@ def runs(link: Link, fragments: Sequence[_Came]) -> Iterator[tuple[bytes, Sequen
     ends = [*(start for start, _ in marks[1:]), len(fragments)]
     for (start, state), end in zip(marks, ends, strict=True):
         if start < end:
-            yield txn_id_of(state) if state else b"", fragments[start:end]
+            yield (read_state(state).txn_id or _EMPTY_ID) if state else b"", fragments[start:end]
 
 
 def note_outcome(link: Link, delivery: Pointer, tag: Any, *, settled: bool) -> None:
@@ -103,13 +104,8 @@ def note_outcome(link: Link, delivery: Pointer, tag: Any, *, settled: bool) -> N
 
     The delivery stays the link's until either side settles it.
     """
-    raw = _state_of(delivery, ffi.new("char[]", BUFFER_BYTES))
-    try:
-        state = read_state(raw)
-    except Malformed:
-        link.provisional.append((txn_id_of(raw), Outcome(None if settled else delivery, tag, 0)))
-    else:
-        link.provisional.append((state.txn_id, Outcome(None if settled else delivery, tag, *state[1:])))
+    state = read_state(_state_of(delivery, ffi.new("char[]", BUFFER_BYTES)))
+    link.provisional.append((state.txn_id, Outcome(None if settled else delivery, tag, *state[1:])))
     if settled:
         del link.unsettled[delivery]
         lib.pn_delivery_settle(delivery)

@@ -10,9 +10,9 @@ from typing import Any
 
 from ..codec import encode
 from ..codec.decode import read_items
-from ..codec.primitives import Malformed, Value
+from ..frames.frame_fields import CHALLENGE, INIT, MECHANISMS, OUTCOME, RESPONSE
 from .client import Attempt, Identity
-from .frames import CHALLENGE, INIT, MECHANISMS, OUTCOME, RESPONSE, SASL_HEADER, sasl_frame
+from .frames import SASL_HEADER, sasl_frame
 from .handshake import Handshake, Stage
 from .server import WRONG, Challenge, Check, Denied
 
@@ -52,19 +52,14 @@ class ClientHandshake(Handshake):
         return self._respond(lambda: attempt.checked(found))
 
     def _heard(self, frame: bytes, code: int, at: int) -> bytes:
-        try:
-            fields = read_items(frame, at)
-        except IndexError as error:
-            raise Malformed(str(error)) from error
-        first = fields[0] if fields else None
+        fields = read_items(frame, at)
         if code == MECHANISMS and self._attempt is None:
-            return self._begin(first)
+            return self._begin(fields[0])
         attempt = self._attempt
-        if attempt is not None and code == CHALLENGE and isinstance(first, bytes):
-            data = first
-            return self._respond(lambda: attempt.challenged(data))
-        if attempt is not None and code == OUTCOME and isinstance(first, int):
-            self._ended(attempt, first, fields[1] if len(fields) > 1 else None)
+        if attempt is not None and code == CHALLENGE:
+            return self._respond(lambda: attempt.challenged(fields[0]))
+        if attempt is not None and code == OUTCOME:
+            self._ended(attempt, *fields)
             return b""
         self._refuse(f"a SASL frame that is not expected: 0x{code:02x}")
         return b""
@@ -90,12 +85,12 @@ class ClientHandshake(Handshake):
             return b""
         return sasl_frame(RESPONSE, encode.binary(reply.data))
 
-    def _ended(self, attempt: Attempt, code: int, data: Value) -> None:
+    def _ended(self, attempt: Attempt, code: int, data: bytes | None = None) -> None:
         if code:
-            self._refuse(f"it does not let us in: {_OUTCOMES.get(code, f'code {code}')}")
+            self._refuse(f"it does not let us in: {_OUTCOMES[code]}")
             return
         try:
-            attempt.succeeded(data if isinstance(data, bytes) else b"")
+            attempt.succeeded(data or b"")
         except Denied as denied:
             self._refuse(str(denied))
         else:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from ..codec import encode
 from ..codec.primitives import Malformed, descriptor
+from ..frames.frame_fields import MECHANISMS, OUTCOME, check, read
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 MAX_SASL_FRAME_BYTES = 512
 """The maximum size of a SASL frame in the specification, which limits the memory for unauthenticated peers."""
-MECHANISMS, INIT, CHALLENGE, RESPONSE, OUTCOME = 0x40, 0x41, 0x42, 0x43, 0x44
-"""Descriptors of SASL frames."""
 
 
 def first_frame(held: bytes, start: int = 0) -> tuple[bytes, int, int] | None:
     """The frame at *start* of *held*, its performative's code, and where its fields begin; None if it is incomplete.
 
-    Raises `Malformed` for what is no SASL frame, or too long for one.
+    Raises `Malformed` for what is no SASL frame, or too long for one, and `Invalid` for its fields.
     """
     if len(held) < start + 8:
         return None
@@ -26,6 +25,8 @@ def first_frame(held: bytes, start: int = 0) -> tuple[bytes, int, int] | None:
         return None
     frame = held[start : start + size]
     code, at = descriptor(frame, offset)
+    if MECHANISMS <= code <= OUTCOME:
+        check(code, read(frame, at).raw)
     return frame, code, at
 
 

@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import Any
 
 from ..codec.primitives import Malformed
+from ..frames.frame_fields import Invalid
 from .frames import first_frame
 from .server import Check
 
@@ -115,7 +116,7 @@ class Handshake(ABC):
                 self._refuse(f"a login of more than {MAX_SASL_FRAMES} SASL frames")
                 return b""
             return self._heard(frame, code, at)
-        except Malformed as error:
+        except (Invalid, IndexError, Malformed) as error:
             self._refuse(f"malformed SASL frame: {error}")
             return b""
 

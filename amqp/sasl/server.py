@@ -122,29 +122,14 @@ class _External:
         raise AssertionError("nothing is checked")
 
 
-class _Invitation:
-    """The empty challenge for a client that begins without saying anything: one for each login."""
-
-    def __init__(self) -> None:
-        self._was_sent = False
-
-    def challenge(self) -> Challenge:
-        """Raises `Denied` the second time."""
-        if self._was_sent:
-            raise Denied("a second SASL response without a value")
-        self._was_sent = True
-        return Challenge(b"")
-
-
 class _Plain:
     def __init__(self, find: Callable[[str], Credentials]) -> None:
         self._find = find
-        self._invitation = _Invitation()
         self._user = ""
 
     def respond(self, data: bytes | None) -> Reply:
         if data is None:
-            return self._invitation.challenge()
+            return Challenge(b"")
         parts = data.split(b"\0")
         if len(parts) != 3:
             raise Denied("PLAIN takes three fields")
@@ -166,14 +151,13 @@ class _Plain:
 class _Scram:
     def __init__(self, find: Callable[[str], Credentials]) -> None:
         self._find = find
-        self._invitation = _Invitation()
         self._first = ""
         self._user = ""
         self._server: Any = None
 
     def respond(self, data: bytes | None) -> Reply:
         if data is None:
-            return self._invitation.challenge()
+            return Challenge(b"")
         try:
             text = data.decode("utf-8")
             if self._server is None:

@@ -14,7 +14,8 @@ from typing import Any
 from ...base.accounts.audit import LIMIT, MECHANISM, PROTOCOL, LoginFailure
 from ..codec import encode
 from ..codec.primitives import Value, read_list
-from .frames import CHALLENGE, INIT, MAX_SASL_FRAME_BYTES, MECHANISMS, OUTCOME, RESPONSE, SASL_HEADER, sasl_frame
+from ..frames.frame_fields import CHALLENGE, INIT, MECHANISMS, OUTCOME, RESPONSE
+from .frames import MAX_SASL_FRAME_BYTES, SASL_HEADER, sasl_frame
 from .handshake import Handshake, Stage
 from .server import Challenge, Check, Denied, Exchange, Login, Reply
 
@@ -89,7 +90,7 @@ class ServerHandshake(Handshake):
     def _heard(self, frame: bytes, code: int, at: int) -> bytes:
         fields, _ = read_list(frame, at)
         wanted = INIT if self._exchange is None else RESPONSE
-        if code != wanted or not fields:
+        if code != wanted:
             self._refuse(f"a SASL {'init' if wanted == INIT else 'response'} is expected")
             return b""
         return self._begin(fields) if self._exchange is None else self._respond(self._exchange, fields[0])
@@ -109,9 +110,7 @@ class ServerHandshake(Handshake):
         self._refuse(f"{why} (offered: {', '.join(self._offered)}); see docs/reference/clients.md")
 
     def _respond(self, exchange: Exchange, data: Value) -> bytes:
-        if data is not None and not isinstance(data, bytes):
-            self._refuse("a SASL response that is not binary")
-            return b""
+        assert data is None or isinstance(data, bytes)
         return self._reply(lambda: exchange.respond(data))
 
     def _reply(self, step: Callable[[], Reply]) -> bytes:

@@ -62,7 +62,7 @@ class Coordinator(IdleDriver):
         self.terminal.failure(condition, why)
 
     def _reject(self, delivery: Delivery, condition: str, why: str) -> None:
-        self.terminal.reject((delivery,), 1, condition, why)
+        self.terminal.refuse_relayed(delivery, condition, why, is_settled=False)
 
     def _answer(self, delivery: Delivery, message: bytes) -> None:
         try:

@@ -8,110 +8,31 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from cairnmq.amqp.codec import encode
-from cairnmq.amqp.codec.types import Described, Symbol, Ubyte, Uint, Ulong, Ushort
-from cairnmq.amqp.links.events import Limits
-from cairnmq.broker_plugin.options import BrokerOptions, RouterOptions, StoreOptions
+from cairnmq.amqp.codec.types import Described, Symbol, Ubyte, Uint, Ulong
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.harness.router import raw
-from tests.harness.router.raw import AMQP, Raw, attach, begin, frame, opening, transfer
-
-LINK, SESSION, CONNECTION = "detach", "end", "close"
-BODY = b"\x00\x53\x77\x43"
-INVALID = "amqp:invalid-field"
-DOUBLE = 1.5
-"""No field of any performative has this type."""
-
-
-class Rule(NamedTuple):
-    """A sentence of the specification."""
-
-    section: str
-    sentence: str
-
-
-class Case(NamedTuple):
-    """Frames on channel 0, and the error they are answered with."""
-
-    name: str
-    rule: Rule
-    said: tuple[bytes, ...]
-    scope: str
-    condition: str
-
-
-FIELDS: dict[str, tuple[str, str]] = {
-    "open": ("2.7.1", "container-id:string! hostname:string max-frame-size:uint channel-max:ushort "
-             "idle-time-out:milliseconds outgoing-locales:ietf-language-tag incoming-locales:ietf-language-tag "
-             "offered-capabilities:symbol desired-capabilities:symbol properties:fields"),
-    "begin": ("2.7.2", "remote-channel:ushort next-outgoing-id:transfer-number! incoming-window:uint! "
-              "outgoing-window:uint! handle-max:handle offered-capabilities:symbol desired-capabilities:symbol "
-              "properties:fields"),
-    "attach": ("2.7.3", "name:string! handle:handle! role:role! snd-settle-mode:sender-settle-mode "
-               "rcv-settle-mode:receiver-settle-mode source:* target:* unsettled:map incomplete-unsettled:boolean "
-               "initial-delivery-count:sequence-no max-message-size:ulong offered-capabilities:symbol "
-               "desired-capabilities:symbol properties:fields"),
-    "flow": ("2.7.4", "next-incoming-id:transfer-number incoming-window:uint! next-outgoing-id:transfer-number! "
-             "outgoing-window:uint! handle:handle delivery-count:sequence-no link-credit:uint available:uint "
-             "drain:boolean echo:boolean properties:fields"),
-    "transfer": ("2.7.5", "handle:handle! delivery-id:delivery-number delivery-tag:delivery-tag "
-                 "message-format:message-format settled:boolean more:boolean rcv-settle-mode:receiver-settle-mode "
-                 "state:* resume:boolean aborted:boolean batchable:boolean"),
-    "disposition": ("2.7.6", "role:role! first:delivery-number! last:delivery-number settled:boolean state:* "
-                    "batchable:boolean"),
-    "detach": ("2.7.7", "handle:handle! closed:boolean error:error"),
-    "end": ("2.7.8", "error:error"),
-    "close": ("2.7.9", "error:error"),
-}  # fmt: skip
-"""Section, and fields in order with their types; `!` marks mandatory ones."""
-
-CODES = {name: raw.OPEN + number for number, name in enumerate(FIELDS)}
-SOURCE = Described(Ulong(raw.SOURCE), ["q"])
-TARGET = Described(Ulong(raw.TARGET), ["q"])
-VALID: dict[str, list[Any]] = {
-    "open": ["raw", None, Uint(65536), Ushort(255), None, None, None, None, None, None],
-    "begin": [None, Uint(0), Uint(9), Uint(9), None, None, None, None],
-    "attach": ["new", Uint(5), False, Ubyte(2), Ubyte(0), SOURCE, TARGET, None, None, Uint(0), *[None] * 4],
-    "flow": [Uint(0), Uint(9), Uint(0), Uint(9), *[None] * 7],
-    "transfer": [Uint(0), Uint(0), b"t", Uint(0), False, False, *[None] * 5],
-    "disposition": [False, Uint(0), None, True, None, None],
-    "detach": [Uint(0), True, None],
-    "end": [None],
-    "close": [None],
-}
-
-
-def performative(name: str, changes: dict[str, Any], *, channel: int = 0, payload: bytes = b"") -> bytes:
-    """A valid performative, but for the fields in *changes*."""
-    fields = list(VALID[name])
-    for number, (field, _, _) in enumerate(fields_of(name)):
-        if field in changes:
-            fields[number] = changes[field]
-    return frame(CODES[name], *fields, channel=channel, payload=payload or (BODY if name == "transfer" else b""))
-
-
-def fields_of(name: str) -> list[tuple[str, str, bool]]:
-    """Names, types, and whether they are mandatory."""
-    found = []
-    for field in FIELDS[name][1].split():
-        field_name, kind = field.rstrip("!").split(":")
-        found.append((field_name, kind, field.endswith("!")))
-    return found
-
-
-def scope_of(name: str, field: str) -> str:
-    """What an invalid field ends: the smallest endpoint that can still be named."""
-    if name in ("open", "begin", "end", "close"):
-        return CONNECTION
-    if name == "attach" and field not in ("name", "handle", "role"):
-        return LINK
-    if name == "transfer" and field not in ("handle", "delivery-id"):
-        return LINK
-    return SESSION
+from tests.harness.router.forbidden_frames import (
+    BODY,
+    CONNECTION,
+    DOUBLE,
+    FIELDS,
+    INVALID,
+    LINK,
+    SESSION,
+    Case,
+    Rule,
+    Witness,
+    check_scope,
+    connected,
+    fields_of,
+    performative,
+    scope_of,
+)  # fmt: skip
+from tests.harness.router.raw import Raw, attach, begin, frame, opening, transfer
 
 
 def field_cases() -> Iterator[Case]:
@@ -242,74 +163,10 @@ STATE_CASES = [
 CASES = [*field_cases(), *STATE_CASES]
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
-    router = RouterOptions(port=0, limits=Limits())
-    running = RunningBroker(BrokerOptions("", StoreOptions(), router, ("*",), store_kind="memory"))
-    yield running
-    failure = running.failure
-    running.stop()
-    assert failure is None
-
-
-class Witness:
-    """A connection beside the others, on which messages are accepted."""
-
-    def __init__(self, port: int) -> None:
-        self._raw = Raw(port, opening("witness"), begin(), attach("w", 0, "witnessed"))
-        self._raw.until("flow")
-        self._sent = 0
-
-    def still_sends(self) -> None:
-        self._raw.say(transfer(0, self._sent, BODY))
-        self._sent += 1
-        assert self._raw.until("disposition").fields[4].descriptor == 0x24
-
-    def close(self) -> None:
-        self._raw.sock.close()
-
-
-@pytest.fixture(scope="module")
-def witness(broker: RunningBroker) -> Iterator[Witness]:
-    found = Witness(broker.port)
-    yield found
-    found.close()
-
-
-def connected(port: int) -> Raw:
-    """A connection with a link `out` on handle 0 of channel 0, and `beside` on handle 0 of channel 1."""
-    one = Raw(port, opening("raw"), begin(), begin(1), attach("out", 0, "q"), attach("beside", 0, "q", channel=1))
-    for _ in range(2):  # in either order
-        while len(one.until("flow").fields) < 7:  # one of a session
-            pass
-    return one
-
-
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_forbidden_frame_ends_what_it_is_about(broker: RunningBroker, witness: Witness, case: Case) -> None:
     """D1, D2, D5."""
-    with connected(broker.port) as one:
-        one.say(*case.said)
-        ended = one.until(case.scope)
-        assert ended.error == case.condition, case.rule
-        if case.scope == CONNECTION:
-            one.say(frame(raw.CLOSE))
-            assert one.hear() is None
-            witness.still_sends()
-            return
-        assert ended.channel == 0
-        one.say(transfer(0, 0, BODY, channel=1))
-        found = one.until("disposition", channel=1)
-        assert found.fields[4].descriptor == 0x24, "the session beside it goes on"
-        if case.scope == LINK:
-            handle = Uint(ended.fields[0])
-            one.say(frame(raw.DETACH, Uint(5 if handle else 0), True), attach("again", 6, "q"))
-            assert one.until("attach", channel=0).fields[6] is not None, "so does the session itself"
-        else:
-            one.say(transfer(0, 9, BODY), frame(raw.END), begin(), attach("again", 0, "q"))
-            one.until("begin", channel=0)
-            assert one.until("attach", channel=0).fields[6] is not None, "a new session takes its place"
-        witness.still_sends()
+    check_scope(broker.port, witness, case)
 
 
 @pytest.mark.parametrize(
@@ -369,37 +226,3 @@ def test_transfers_are_checked_however_they_are_cut(broker: RunningBroker, step:
         for at in range(0, len(run), 97 * step):
             one.say(run[at : at + 97 * step])
         assert one.until("end").error == "amqp:session:unattached-handle"
-
-
-@pytest.mark.parametrize(
-    ("fields", "section", "sentence"),
-    [
-        ([None], "5.3.3.2", '<field name="mechanism" type="symbol" mandatory="true"/>'),
-        ([DOUBLE], "5.3.3.2", '<field name="mechanism" type="symbol" mandatory="true"/>'),
-        ([Symbol("NONE-SUCH")], "5.3.3.2", "If the selected mechanism is not supported by the receiving peer, it MUST "
-         "close the connection with the authentication-failure close-code."),
-        ([], "5.3.3.2", '<field name="mechanism" type="symbol" mandatory="true"/>'),
-        ([Symbol("PLAIN"), DOUBLE], "5.3.3.2", '<field name="initial-response" type="binary"/>'),
-    ],
-)  # fmt: skip
-def test_forbidden_sasl_init_ends_the_connection(
-    broker: RunningBroker, witness: Witness, fields: list[Any], section: str, sentence: str
-) -> None:
-    _ends_in_the_sasl_layer(broker, encode.described(0x41, encode.value(fields)), f"{section}: {sentence}")
-    witness.still_sends()
-
-
-@pytest.mark.parametrize("code", [0x40, 0x42, 0x43, 0x44, 0x10])
-def test_sasl_frame_out_of_order_ends_the_connection(broker: RunningBroker, witness: Witness, code: int) -> None:
-    """5.3.2: the client answers sasl-mechanisms with sasl-init; no other frame is expected."""
-    _ends_in_the_sasl_layer(broker, encode.described(code, encode.value([b"x"])), "5.3.2")
-    witness.still_sends()
-
-
-def _ends_in_the_sasl_layer(broker: RunningBroker, body: bytes, rule: str) -> None:
-    with socket.create_connection(("127.0.0.1", broker.port), timeout=raw.DEADLINE_S) as sock:
-        sock.sendall(b"AMQP\3\1\0\0" + (8 + len(body)).to_bytes(4) + b"\2\1\0\0" + body)
-        heard = b""
-        while data := sock.recv(4096):
-            heard += data
-        assert AMQP not in heard, rule

@@ -82,7 +82,7 @@ def _message(data: bytes) -> None:
     for read in (
         header.parse, header.address_of, header.subject_of, lambda raw: header.redelivered(raw, 3),
         sections.index, lambda raw: sections.index(raw, whole=False), lambda raw: vouching.vouch(raw, "user"),
-        transactions.read_request, transactions.read_state, transactions.txn_id_of,
+        transactions.read_request, transactions.read_state,
     ):  # fmt: skip
         with suppress(Malformed, vouching.NotTheSender):
             read(data)
