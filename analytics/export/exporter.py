@@ -166,7 +166,7 @@ def _copy(
     begun = sink.exported
     if source.end_lsn and begun.end_lsn > source.end_lsn:
         raise CairnError(
-            source.place, f"it ends at LSN {source.end_lsn}, and the export has come to LSN {begun.end_lsn}",
+            source.place, f"it ends at LSN {source.end_lsn}, and the export contains the log up to LSN {begun.end_lsn}",
             "it is an older copy of the store; export it into another directory",
         )  # fmt: skip
     parts = list(parts_of(source, begun, commit_bytes))

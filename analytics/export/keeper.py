@@ -51,7 +51,7 @@ class ExportKeeper:
         if self._archive is None:
             release_until(open_log(self._store), SLOT, done.end_lsn, SLOT_BYTES)
         if done.records:
-            log.info("%d records exported to %s, which has come to LSN %d", done.records, self._target, done.end_lsn)
+            log.info("%d records exported to %s, up to LSN %d", done.records, self._target, done.end_lsn)
 
 
 def _go_on(what: str, done: int, total: int) -> None:

@@ -121,7 +121,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_lost(log, start_lsn, end_lsn, options)
         if end_lsn > log.durable_lsn:
             raise CairnError(
-                log.place, f"the stream has come to LSN {end_lsn}, and the log ends at LSN {log.durable_lsn}",
+                log.place, f"the stream has read up to LSN {end_lsn}, and the log ends at LSN {log.durable_lsn}",
                 "it is another store, or an older copy: start again with another checkpointLocation",
             )  # fmt: skip
         reading = options.reading(journal)

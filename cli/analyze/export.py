@@ -81,7 +81,7 @@ def _tell(done: Any, seconds: float, output_format: str) -> None:
     out.print(
         f"{counted(done.records, 'record')}, {done.log_bytes / (1 << 20):.1f} MiB of the log, "
         f"in {counted(done.commits, 'commit')} and "
-        f"{seconds:.1f} s; {done.kind} in {done.path} has come to LSN {done.end_lsn}"
+        f"{seconds:.1f} s; {done.kind} in {done.path} contains the log up to LSN {done.end_lsn}"
     )
     for gap in done.missing:
         why = "reclaimed before" if gap.is_reclaimed else "lost: no container holds it"

@@ -124,7 +124,7 @@ def _print_changes(
 
 
 def _moved(found: SelectedQueues, queue_id: int, change: QueueChange) -> Iterator[dict[str, object]]:
-    """Yield the messages that came and went."""
+    """Yield the messages that were added or removed."""
     name = found.past.name_of(queue_id)
     for came, some in ((True, change.came), (False, change.went)):
         for message_id, at in some.items():
@@ -138,7 +138,7 @@ def _show_changes(
     out.print(f"from LSN {first.lsn} to LSN {second.lsn}")
     for view in (first, second):
         _print_faults(view)
-    table = Table("queue", "came", "went", "came and went")
+    table = Table("queue", "added", "removed", "added and removed")
     for queue_id, change in changes.items():
         table.add_row(printable(found.past.name_of(queue_id)), *map(str, _counts(change).values()))
     out.print(table if changes else "nothing has changed")

@@ -105,7 +105,7 @@ def _lines(log: dict[str, Any]) -> list[tuple[str, str]]:
     ]  # fmt: skip
     if log["write_amplification"] is not None:
         moved = size_text(log["relocated_bytes"])
-        text = f"{log['write_amplification']:.2f} in what the log still holds: {moved} were relocated"
+        text = f"{log['write_amplification']:.2f} for the records in the log: compaction copied {moved}"
         lines.append(("write amplification", text))
     if log["checkpoint_lsn"]:
         behind = size_text(max(0, log["end_lsn"] - log["checkpoint_lsn"]))

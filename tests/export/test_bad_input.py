@@ -139,7 +139,7 @@ def test_an_older_copy_of_the_store(store: Path, tmp_path: Path) -> None:
     shutil.copytree(store, newer)
     fill(newer, 100)
     end_lsn = export(str(newer), target, ExportRequest()).end_lsn
-    with pytest.raises(CairnError, match=rf"and the export has come to LSN {end_lsn}; it is an older copy"):
+    with pytest.raises(CairnError, match=rf"and the export contains the log up to LSN {end_lsn}; it is an older copy"):
         export(str(store), target, ExportRequest())
 
 

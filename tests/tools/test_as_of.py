@@ -134,7 +134,7 @@ def test_difference_shows_no_table_for_messages_that_came_and_went(tmp_path: Pat
     store.dequeue(message_id, orders, START_US, Why.ACCEPTED)
     store.close()
     out = command("as-of", tmp_path / "store", "--diff", begin, "end").out
-    assert "came and went" in out
+    assert "added and removed" in out
     assert "at LSN" not in out
 
 
