@@ -184,7 +184,7 @@ def read(there: Machine, watch: Stopwatch, page: str) -> None:
 def walk_of_developer(there: Machine, installed: Stopwatch, start: str) -> Stopwatch:
     watch = Stopwatch(installed)
     first_message(there, start)
-    watch.lap("quick start, twice")
+    watch.lap("quick start (twice)")
     read(there, watch, "tutorials/work-queue.md")
     return watch
 
