@@ -1,4 +1,4 @@
-"""The store and the queues that a question is about."""
+"""The store and the queues that a question is about, and common parts of answers."""
 
 from __future__ import annotations
 
@@ -20,3 +20,12 @@ def queues_named(past: HistoryView, queue: str) -> Callable[[int], bool]:
         return lambda queue_id: True
     ids = queue_ids_named((queue,), past.queue_names, "queue {}")
     return lambda queue_id: queue_id in ids
+
+
+def ignore_progress(what: str, done: int, total: int) -> None:
+    """Ignore the progress of a question."""
+
+
+def ms_of(time_us: int) -> float | None:
+    """Return a time in milliseconds; None if it is unknown."""
+    return time_us / 1000 if time_us else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from ...base.clock import SystemClock
@@ -12,30 +11,18 @@ from ...tools.explain.explain import explain_tail
 from ...tools.explain.stat import stat_store
 from ...tools.history.as_of import QueuesView, difference
 from ...tools.history.history_view import HistoryView
-from ...tools.history.trace import Event, MessageLifetime, find, lifetime_of, message_at, sent_as
 from ...tools.inspect.point_in_time import PointInTime, parse_point_in_time
-from ...tools.inspect.properties import Properties
-from .places import paths_of, queues_named
+from .lifetimes import trace
+from .places import ignore_progress, ms_of, paths_of, queues_named
 from .replay import replay
 
-MOST_LIVES = 10
-MOST_READ_LIVES = 50
-"""Lifetimes that are read to find those on a queue."""
 MOST_MESSAGES = 1000
 MOST_CONTAINERS = 10_000
 Asked = Mapping[str, Any]
 
 
-def ignore_progress(what: str, done: int, total: int) -> None:
-    """Ignore the progress of a question."""
-
-
 def _moment(text: str) -> PointInTime:
     return parse_point_in_time(text, SystemClock().wall_us())
-
-
-def _ms(time_us: int) -> float | None:
-    return time_us / 1000 if time_us else None
 
 
 def span(asked: Asked) -> Any:
@@ -46,8 +33,8 @@ def span(asked: Asked) -> Any:
         return {
             "first_lsn": history.first_lsn,
             "last_lsn": history.end_lsn,
-            "first_time": _ms(begun[0]) if begun else None,
-            "last_time": _ms(SystemClock().wall_us()),
+            "first_time": ms_of(begun[0]) if begun else None,
+            "last_time": ms_of(SystemClock().wall_us()),
             "complete_from": history.complete_from_words(),
             "remarks": past.told(),
         }
@@ -67,7 +54,7 @@ def contents(asked: Asked) -> Any:
             for row in view.rows(queue_id, left):
                 items.append({
                     "id": row.message_id, "lsn": row.message_id, "message_id": row.amqp_id or None,
-                    "queue": past.name_of(queue_id), "size": row.size_bytes, "time": _ms(row.time_us),
+                    "queue": past.name_of(queue_id), "size": row.size_bytes, "time": ms_of(row.time_us),
                     "state": row.state,
                 })  # fmt: skip
         queues = [
@@ -100,7 +87,7 @@ def changes(asked: Asked) -> Any:
             for kind, moves, view in (("added", change.came, second), ("removed", change.went, first)):
                 for message_id, move in list(moves.items())[: max(0, MOST_MESSAGES - len(items))]:
                     items.append({
-                        "change": kind, "id": message_id, "queue": name, "lsn": move.lsn, "time": _ms(move.time_us),
+                        "change": kind, "id": message_id, "queue": name, "lsn": move.lsn, "time": ms_of(move.time_us),
                         "why": move.why, "size": _size(view, message_id), "message_id": _amqp_id(view, message_id),
                     })  # fmt: skip
         found = {"from": first.lsn, "to": second.lsn, "queues": queues, "items": items, "remarks": past.told()}
@@ -124,66 +111,6 @@ def _amqp_id(view: QueuesView, message_id: int) -> str | None:
         return None
 
 
-def trace(asked: Asked) -> Any:
-    """Return the lifetimes of the messages with an ID or a property."""
-    with HistoryView(paths_of(asked)) as past:
-        lives: list[Any] = []
-        done: set[int] = set()
-        wanted = queues_named(past, asked["queue"])
-        ids = _messages(past, asked)
-        read = 0
-        for message_id in ids:
-            if message_id not in done and len(lives) < MOST_LIVES and read < MOST_READ_LIVES:
-                life = lifetime_of(past.history, message_id, ignore_progress)
-                done.update(life.message_ids)
-                read += 1
-                if any(wanted(event.queue_id) for event in life.events):
-                    lives.append(_life(past, life))
-        return {"messages": lives, "found": len(ids), "remarks": past.told()}
-
-
-def _messages(past: HistoryView, asked: Asked) -> list[int]:
-    if asked["id"]:
-        return [message_at(past.history, asked["id"])]
-    for key in ("message_id", "correlation_id"):
-        text = asked[key]
-        if text:
-            return find(past.history, partial(_has, key, text), b"", ignore_progress)
-    raise CairnError("trace", "no message is named", "name its id, message_id or correlation_id")
-
-
-def _has(key: str, text: str, found: Properties) -> bool:
-    return bool(getattr(found, key) == text)
-
-
-def _life(past: HistoryView, life: MessageLifetime) -> Any:
-    about, size = sent_as(past.history, life)
-    return {
-        "message": {
-            "ids": life.message_ids, "message-id": about.message_id or None,
-            "correlation-id": about.correlation_id or None, "application-properties": about.properties,
-            "size": size or None,
-        },
-        "on": {str(key): sorted(map(past.name_of, queues)) for key, queues in life.on.items()},
-        "complete": not (life.missing or life.damage),
-        "missing": life.missing,
-        "events": [_event(past, life, event) for event in life.events],
-    }  # fmt: skip
-
-
-def _event(past: HistoryView, life: MessageLifetime, event: Event) -> dict[str, Any]:
-    words = [
-        f"{value} bytes" if key == "bytes" else f"{key.replace('_', ' ')} {value}" for key, value in event.more.items()
-    ]
-    if event.txn_id:
-        words.append(f"transaction {life.xids.get(event.txn_id) or event.txn_id}")
-    return {
-        "lsn": event.lsn, "time": _ms(event.time_us), "kind": event.what, "message_id": event.message_id,
-        "queue": past.name_of(event.queue_id) if event.queue_id else None, "text": ", ".join(words) or None,
-        "more": {key: str(value) for key, value in event.more.items()},
-    }  # fmt: skip
-
-
 def journal(asked: Asked) -> Any:
     """Return the containers of the journal, and why the log is as long as it is."""
     store = asked["store_dir"]
@@ -196,7 +123,7 @@ def journal(asked: Asked) -> Any:
         state = "live" if slot.live_bytes else "pinned" if slot.is_needed else "reclaimable"
         containers.append({
             "slot": slot.slot, "state": state, "file": slot.file, "first_lsn": slot.first_lsn,
-            "begun": _ms(slot.begun_us), "records": slot.records, "live_bytes": slot.live_bytes,
+            "begun": ms_of(slot.begun_us), "records": slot.records, "live_bytes": slot.live_bytes,
             "dead_bytes": slot.dead_bytes, "live_ratio": ratio,
             "held_by": {"text": tail.pins[0].name} if slot.slot == tail.slot and tail.pins else None,
         })  # fmt: skip
