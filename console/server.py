@@ -34,10 +34,10 @@ def listening_socket(host: str, port: int) -> socket.socket:
     return sock
 
 
-def url_of(options: ConsoleOptions, sock: socket.socket) -> str:
-    """Return the URL of the console that listens on *sock*."""
-    host = f"[{options.host}]" if ":" in options.host else options.host
-    return f"{'https' if options.tls_cert else 'http'}://{host}:{sock.getsockname()[1]}/"
+def url_of(host: str, sock: socket.socket, *, is_https: bool) -> str:
+    """Return the URL of the console that listens on *sock*, at the address *host*."""
+    name = f"[{host}]" if ":" in host else host
+    return f"{'https' if is_https else 'http'}://{name}:{sock.getsockname()[1]}/"
 
 
 def serve(options: ConsoleOptions, sock: socket.socket, on_start: Callable[[uvicorn.Server], None]) -> None:

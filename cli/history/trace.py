@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, NamedTuple
-from uuid import UUID
 
 import click
 from rich.table import Table
@@ -13,7 +12,7 @@ from rich.table import Table
 from ...base.errors import IncompleteResult
 from ...base.printable import printable
 from ...tools.history.history_view import HistoryView
-from ...tools.history.trace import Event, MessageLifetime, find, lifetime_of, message_at, sent_as
+from ...tools.history.trace import Event, MessageLifetime, find, lifetime_of, message_at, needle_of, sent_as
 from ...tools.inspect.point_in_time import time_words
 from ...tools.inspect.properties import Properties
 from ..common.csv_rows import columns_of, print_csv
@@ -125,18 +124,8 @@ def _chosen(message_id: str | None, correlation_id: str | None, own: str | None)
             raise click.UsageError(f"--property {own}: give NAME=VALUE")
         return lambda found: found.properties.get(name) == value, name.encode()
     if message_id is not None:
-        return lambda found: found.message_id == message_id, _needle(message_id)
-    return lambda found: found.correlation_id == correlation_id, _needle(str(correlation_id))
-
-
-def _needle(text: str) -> bytes:
-    """Bytes that a message with that id contains; none if the id may be a number, a UUID or bytes."""
-    try:
-        UUID(text)
-    except ValueError:
-        may_be_bytes = all(char in "0123456789abcdef" for char in text)
-        return b"" if may_be_bytes else text.encode()
-    return b""
+        return lambda found: found.message_id == message_id, needle_of(message_id)
+    return lambda found: found.correlation_id == correlation_id, needle_of(str(correlation_id))
 
 
 def _trace(past: HistoryView, store: str, ids: list[int], bars: Bars) -> list[_Traced]:

@@ -39,6 +39,8 @@ HTTP, TLS, HISTORY = "Web console", "TLS", "History and logs"
         help="Data directory of the broker, for pages of history.  [default: none]")
 @option(HISTORY, "--archive-dir", type=LocalDirectory(file_okay=False),
         help="Archive of the broker, for pages of history.")
+@option(HISTORY, "--also", multiple=True, type=LocalDirectory(file_okay=False), metavar="STORE",
+        help="Store of another broker, where traces of messages continue. Repeatable.")
 @option(HISTORY, "--log-file", type=click.Path(dir_okay=False), help="Log file of the broker, for the page of logs.")
 def console(
     url: str, ca: str | None, http_port: int, http_listen: str, http_host: tuple[str, ...], http_insecure: bool,
@@ -65,7 +67,7 @@ def console(
         http_host, tls_cert, tls_key or tls_cert, session_idle_s=session_timeout, **places,
     )  # fmt: skip
     sock = listening_socket(http_listen, http_port)
-    serve(options, sock, lambda server: click.echo(f"web console at {url_of(options, sock)}"))
+    serve(options, sock, lambda _: click.echo(f"web console at {url_of(http_listen, sock, is_https=bool(tls_cert))}"))
 
 
 def require_console(place: str) -> None:

@@ -41,18 +41,14 @@ class ConsoleProcess:
         if given.tls_only:
             remedy = "run `cairnmq console --url amqps://NAME:PORT` beside it, with a name of the certificate"
             raise InvalidOption("--http-port", "the console can't connect to a broker with --tls-only", remedy)
-        from ...console.server import listening_socket
+        from ...console.server import listening_socket, url_of
 
         assert given.http_port is not None
         self._sock = listening_socket(given.http_listen, given.http_port)
+        self.url = url_of(given.http_listen, self._sock, is_https=self._is_https)
         self._stopping = threading.Event()
         self._process: subprocess.Popen[str] | None = None
         self._thread: threading.Thread | None = None
-
-    @property
-    def url(self) -> str:
-        host = f"[{self._given.http_listen}]" if ":" in self._given.http_listen else self._given.http_listen
-        return f"{'https' if self._is_https else 'http'}://{host}:{self._sock.getsockname()[1]}/"
 
     def start(self, running: RunningBroker) -> None:
         """Start the process for a broker that listens."""
@@ -87,6 +83,7 @@ class ConsoleProcess:
             "tls_key": (given.tls_key or given.tls_cert) if self._is_https else None,
             "store_dir": given.store_dir if given.store == "journal" else None,
             "archive_dir": given.archive_dir,
+            "also": given.http_also,
             "log_file": given.log_file,
             "configuration": rows_of(self._context),
         }

@@ -6,13 +6,15 @@ Users see the history of queues that they may browse. All queues together, and t
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import Any
 
+from ...base.texts import counted
 from ..history.readers import HistoryReaders
-from ..session.errors import INVALID, ApiError
-from .access import may_manage, require, require_manager
+from ..session.errors import DENIED, INVALID, ApiError
+from .access import denial, may_manage, require, require_manager
 from .endpoint import ApiCall, Endpoint, Field
-from .history_schemas import CONTENTS, DIFFERENCE
+from .history_schemas import CONTENTS, DIFFERENCE, TRACE
 from .lists import forget_rows
 
 log = logging.getLogger(__name__)
@@ -43,10 +45,44 @@ class HistoryApi:
         if call.query["queue"]:
             await require(call.session, "browse", call.query["queue"])
         found = await self._readers.ask(call.session.user, "trace", **call.query)
-        if not await may_manage(call.session):
-            for queue in sorted({event["queue"] for life in found["messages"] for event in life["events"]} - {None}):
-                await require(call.session, "browse", queue)
+        is_manager = await may_manage(call.session)
+        if not is_manager:
+            for life in found["messages"]:
+                if text := await _denial(call, life):
+                    raise ApiError(403, DENIED, text)
+        if self._readers.others:
+            await self._continue_elsewhere(call, found, is_manager=is_manager)
         return found
+
+    async def _continue_elsewhere(self, call: ApiCall, found: Any, *, is_manager: bool) -> None:
+        """Add the lifetimes that messages have in the stores of other brokers.
+
+        Only the messages of administrators may be unknown to this broker. The access rules of this broker decide about
+        the queues of all stores, by name.
+        """
+        names = {life["message"]["message-id"] for life in found["messages"]} - {None}
+        correlation_id = ""
+        if is_manager:
+            names |= {call.query["message_id"]} - {""}
+            correlation_id = call.query["correlation_id"]
+        if not names and not correlation_id:
+            return
+        others = await self._readers.ask(
+            call.session.user, "trace elsewhere", others=self._readers.others, message_ids=sorted(names),
+            correlation_id=correlation_id,
+        )  # fmt: skip
+        hidden: Counter[str] = Counter()
+        for life in others["messages"]:
+            if not is_manager and await _denial(call, life):
+                hidden[life["store"]] += 1
+            else:
+                found["messages"].append(life)
+        found["found"] += others["found"] - hidden.total()
+        found["remarks"] += others["remarks"]
+        found["remarks"] += [
+            f"{label}: {counted(count, 'message')} left out: on a queue that this user may not browse"
+            for label, count in hidden.items()
+        ]
 
     async def journal(self, call: ApiCall) -> Any:
         await require_manager(call.session)
@@ -91,6 +127,7 @@ class HistoryApi:
             ),
             Endpoint(
                 "GET", "/history/trace", "Show the lifetime of a message", self.trace, ends_with_client=True,
+                schema=TRACE,
                 query={
                     "id": Field("integer", "The message ID of the store, or an LSN of its records.", default=0),
                     "message_id": Field("string", "The message-id of its sender.", default=""),
@@ -115,6 +152,17 @@ class HistoryApi:
                 ends_with_client=True,
             ),
         )  # fmt: skip
+
+
+async def _denial(call: ApiCall, life: Any) -> str:
+    """Return why the user may not see a lifetime; empty if it is allowed. One without a queue is for administrators."""
+    queues = sorted({event["queue"] for event in life["events"]} - {None})
+    if not queues:
+        return await denial(call.session, "manage", "")
+    for queue in queues:
+        if text := await denial(call.session, "browse", queue):
+            return text
+    return ""
 
 
 async def _check(call: ApiCall) -> None:

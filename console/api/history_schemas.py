@@ -53,3 +53,38 @@ DIFFERENCE = _object({
     }),
     "remarks": _REMARKS,
 })  # fmt: skip
+_STORE = {
+    "type": ["string", "null"],
+    "description": "The label of another broker's store: the end of its path; null for the store of this broker.",
+}
+_PAIRS = {"type": "object", "additionalProperties": {"type": "string"}}
+TRACE = _object({
+    "messages": _list({
+        "store": _STORE,
+        "message": _object({
+            "ids": {"type": "array", "items": {"type": "integer"}, "description": "In the store: its own and copies'."},
+            "message-id": {"type": ["string", "null"]},
+            "correlation-id": {"type": ["string", "null"]},
+            "application-properties": {"type": "object"},
+            "size": {"type": ["integer", "null"]},
+        }),
+        "on": {
+            "type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}},
+            "description": "The queues that the message or a copy is on now, by ID.",
+        },
+        "complete": {"type": "boolean", "description": "False if a part of the history is not kept."},
+        "missing": {"type": "array", "items": {"type": "array", "items": _LSN}},
+        "events": _list({
+            "store": _STORE,
+            "lsn": _LSN,
+            "time": {**_TIME, "description": "Milliseconds since 1970 of that broker's clock; null if unknown."},
+            "kind": {"type": "string"},
+            "message_id": {"type": "integer", "description": "The message ID of the store."},
+            "queue": {"type": ["string", "null"]},
+            "text": {"type": ["string", "null"]},
+            "more": _PAIRS,
+        }),
+    }),
+    "found": {"type": "integer", "description": "The number of messages; `messages` has at most 10 of each store."},
+    "remarks": _REMARKS,
+})  # fmt: skip

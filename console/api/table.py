@@ -22,7 +22,7 @@ def all_endpoints(options: ConsoleOptions, is_open: Callable[[BrowserSession], b
     """Return all endpoints. *is_open*: see `EventStreams`."""
     logs = LogTail(options.log_file)
     streams = EventStreams(logs, is_open)
-    history = HistoryApi(HistoryReaders(options.store_dir, options.archive_dir))
+    history = HistoryApi(HistoryReaders(options.store_dir, options.archive_dir, options.also))
     return (
         *MONITOR_ENDPOINTS,
         Endpoint(

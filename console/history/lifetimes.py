@@ -1,14 +1,14 @@
-"""The lifetimes of messages, from the files of a store."""
+"""The lifetimes of messages, from the files of the store and of the stores of other brokers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from ...base.errors import CairnError
 from ...tools.history.history_view import HistoryView
-from ...tools.history.trace import Event, MessageLifetime, find, lifetime_of, message_at, sent_as
+from ...tools.history.trace import Event, MessageLifetime, find, lifetime_of, message_at, needle_of, sent_as
 from ...tools.inspect.properties import Properties
 from .places import ignore_progress, ms_of, paths_of, queues_named
 
@@ -21,19 +21,50 @@ Asked = Mapping[str, Any]
 def trace(asked: Asked) -> Any:
     """Return the lifetimes of the messages with an ID or a property."""
     with HistoryView(paths_of(asked)) as past:
-        lives: list[Any] = []
-        done: set[int] = set()
         wanted = queues_named(past, asked["queue"])
         ids = _messages(past, asked)
-        read = 0
-        for message_id in ids:
-            if message_id not in done and len(lives) < MOST_LIVES and read < MOST_READ_LIVES:
-                life = lifetime_of(past.history, message_id, ignore_progress)
-                done.update(life.message_ids)
-                read += 1
-                if any(wanted(event.queue_id) for event in life.events):
-                    lives.append(_life(past, life))
-        return {"messages": lives, "found": len(ids), "remarks": past.told()}
+        return {"messages": _lives(past, ids, wanted), "found": len(ids), "remarks": past.told()}
+
+
+def trace_elsewhere(asked: Asked) -> Any:
+    """Return the lifetimes of the messages with one of some message-ids, or a correlation-id, in other stores.
+
+    A store that cannot be read is a remark.
+    """
+    names, correlation_id = frozenset(asked["message_ids"]), asked["correlation_id"]
+    needle = b"" if correlation_id or len(names) > 1 else needle_of(*names)
+
+    def matches(found: Properties) -> bool:
+        return found.message_id in names or bool(correlation_id and found.correlation_id == correlation_id)
+
+    lives: list[Any] = []
+    remarks: list[str] = []
+    count = 0
+    for label, store in asked["others"].items():
+        try:
+            with HistoryView([store]) as past:
+                ids = find(past.history, matches, needle, ignore_progress)
+                lives += _lives(past, ids, lambda queue_id: True, label)
+                remarks += [f"{label}: {text}" for text in past.told()]
+                count += len(ids)
+        except CairnError as error:
+            remarks.append(f"{label}: {error}")
+    return {"messages": lives, "found": count, "remarks": remarks}
+
+
+def _lives(past: HistoryView, ids: Iterable[int], wanted: Callable[[int], bool], store: str | None = None) -> list[Any]:
+    """Return the lifetimes of messages that were on a *wanted* queue; *store*: the label of another broker's store."""
+    lives: list[Any] = []
+    done: set[int] = set()
+    read = 0
+    for message_id in ids:
+        if message_id not in done and len(lives) < MOST_LIVES and read < MOST_READ_LIVES:
+            life = lifetime_of(past.history, message_id, ignore_progress)
+            done.update(life.message_ids)
+            read += 1
+            if any(wanted(event.queue_id) for event in life.events):
+                lives.append(_life(past, life, store))
+    return lives
 
 
 def _messages(past: HistoryView, asked: Asked) -> list[int]:
@@ -42,7 +73,7 @@ def _messages(past: HistoryView, asked: Asked) -> list[int]:
     for key in ("message_id", "correlation_id"):
         text = asked[key]
         if text:
-            return find(past.history, partial(_has, key, text), b"", ignore_progress)
+            return find(past.history, partial(_has, key, text), needle_of(text), ignore_progress)
     raise CairnError("trace", "no message is named", "name its id, message_id or correlation_id")
 
 
@@ -50,9 +81,10 @@ def _has(key: str, text: str, found: Properties) -> bool:
     return bool(getattr(found, key) == text)
 
 
-def _life(past: HistoryView, life: MessageLifetime) -> Any:
+def _life(past: HistoryView, life: MessageLifetime, store: str | None) -> Any:
     about, size = sent_as(past.history, life)
     return {
+        "store": store,
         "message": {
             "ids": life.message_ids, "message-id": about.message_id or None,
             "correlation-id": about.correlation_id or None, "application-properties": about.properties,
@@ -61,7 +93,7 @@ def _life(past: HistoryView, life: MessageLifetime) -> Any:
         "on": {str(key): sorted(map(past.name_of, queues)) for key, queues in life.on.items()},
         "complete": not (life.missing or life.damage),
         "missing": life.missing,
-        "events": [_event(past, life, event) for event in life.events],
+        "events": [{"store": store, **_event(past, life, event)} for event in life.events],
     }  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...analytics.scan.selection import queue_ids_named
@@ -12,6 +13,20 @@ from ...tools.history.history_view import HistoryView
 def paths_of(asked: Mapping[str, Any]) -> list[str]:
     """Return the store and its archive."""
     return [path for path in (asked["store_dir"], asked["archive_dir"]) if path]
+
+
+def labels_of(stores: Iterable[str], own: str) -> dict[str, str]:
+    """Return *stores* by label: the shortest end of each path that is not that of another one. *own* is left out."""
+    paths = {os.path.abspath(store): store for store in stores}
+    taken = {*paths, os.path.abspath(own)}
+    found = {}
+    for path, store in paths.items():
+        parts = path.strip("/").split("/")
+        ends = ["/".join(parts[-count:]) for count in range(1, len(parts) + 1)]
+        label = next((end for end in ends if sum(f"/{end}" == one[-len(end) - 1 :] for one in taken) == 1), path)
+        if path != os.path.abspath(own):
+            found[label] = store
+    return found
 
 
 def queues_named(past: HistoryView, queue: str) -> Callable[[int], bool]:

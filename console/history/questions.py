@@ -12,7 +12,7 @@ from ...tools.explain.stat import stat_store
 from ...tools.history.as_of import QueuesView, difference
 from ...tools.history.history_view import HistoryView
 from ...tools.inspect.point_in_time import PointInTime, parse_point_in_time
-from .lifetimes import trace
+from .lifetimes import trace, trace_elsewhere
 from .places import ignore_progress, ms_of, paths_of, queues_named
 from .replay import replay
 
@@ -145,6 +145,6 @@ def journal(asked: Asked) -> Any:
 
 
 QUESTIONS: dict[str, Callable[[Asked], Any]] = {
-    "range": span, "contents": contents, "difference": changes, "trace": trace, "journal": journal,
-    "replay": replay,
+    "range": span, "contents": contents, "difference": changes, "trace": trace,
+    "trace elsewhere": trace_elsewhere, "journal": journal, "replay": replay,
 }  # fmt: skip

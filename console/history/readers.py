@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from ..session.errors import CONFLICT, INTERNAL, LIMIT, NOT_FOUND, NOT_IMPLEMENTED, ApiError
 from ..session.rooms import Room
+from .places import labels_of
 
 MOST_READERS = 2
 MOST_WAITING = 16
@@ -20,9 +22,12 @@ MOST_ANSWER_BYTES = 16 << 20
 class HistoryReaders:
     """Questions to the files of the store. Event loop only."""
 
-    def __init__(self, store_dir: str | None, archive_dir: str | None) -> None:
+    def __init__(self, store_dir: str | None, archive_dir: str | None, also: Iterable[str] = ()) -> None:
+        """*also*: the stores of other brokers."""
         self._store_dir = store_dir
         self._archive_dir = archive_dir
+        self.others = labels_of(also, store_dir or "")
+        """The stores of other brokers, by label."""
         self._room = Room(MOST_READERS, MOST_WAITING, _too_many_questions)
         self._rooms: dict[str | None, Room] = {}
         """The users with questions: of each, one is read at a time, so that others have a reader."""

@@ -22,6 +22,8 @@ class ConsoleOptions(NamedTuple):
     store_dir: str | None = None
     """The store whose history is served; None: no history."""
     archive_dir: str | None = None
+    also: tuple[str, ...] = ()
+    """Stores of other brokers, in which traces of messages continue."""
     log_file: str | None = None
     """The log file of the broker, for the log page."""
     session_idle_s: float = 1800.0

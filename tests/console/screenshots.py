@@ -16,13 +16,14 @@ from tests.harness.console.site import filled
 
 IMAGES = Path(__file__).parents[2] / "docs/images"
 DEAD = ("queues", "orders.dead", "messages")
-TIMELINE = ("trace", "?message_id=order-4711")
+TIMELINE, SITES = ("trace", "?message_id=order-4711"), ("trace", "?message_id=return-4711")
 PICTURES: tuple[tuple[str, int, str, tuple[str, ...]], ...] = (
     ("queues", DESKTOP, "light", ("queues",)),
     ("queues-dark", DESKTOP, "dark", ("queues",)),
     ("dead-letters", DESKTOP, "light", DEAD),
     ("message", DESKTOP, "light", (*DEAD, "1")),
     ("timeline", DESKTOP, "light", TIMELINE),
+    ("timeline-sites", DESKTOP, "light", SITES),
     ("time", DESKTOP, "light", ("time",)),
     ("journal", DESKTOP, "light", ("journal",)),
     ("exchanges", DESKTOP, "light", ("exchanges", "shop")),

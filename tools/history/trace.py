@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import numpy as np
 
@@ -97,6 +98,16 @@ def message_at(history: History, lsn: int) -> int:
 
 def _ids_in(block: Block) -> Any:
     return heads_of_block(block)["message_id"]
+
+
+def needle_of(text: str) -> bytes:
+    """Return bytes that each message with that id contains; none if the id may be a number, a UUID or bytes."""
+    try:
+        UUID(text)
+    except ValueError:
+        may_be_bytes = all(char in "0123456789abcdef" for char in text)
+        return b"" if may_be_bytes else text.encode()
+    return b""
 
 
 def find(history: History, matches: Callable[[Properties], bool], needle: bytes, progress: Progress) -> list[int]:

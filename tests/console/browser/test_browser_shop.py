@@ -215,6 +215,29 @@ def test_timeline_shows_queues_side_by_side(console: ConsolePage) -> None:
     console.wait_for_text("No such message", "main")
 
 
+def test_timeline_joins_the_events_of_both_sites(console: ConsolePage) -> None:
+    console.open("trace", query="?message_id=return-4711")
+    console.wait_for_text("Lifetime", "main")
+    life = console.page.locator(".life")
+    assert life.count() == 1, "the lifetimes of both brokers are one"
+    sites = life.locator(".life-event .badge").all_inner_texts()
+    assert sites[0] == "frankfurt", "the message arrived there first"
+    assert set(sites) == {"frankfurt", "this broker"}
+    assert len(sites) == life.locator(".life-event").count()
+    lanes = {text.strip() for text in life.locator("xpath=..").locator(".legend span").all_inner_texts()}
+    assert lanes == {"returns at frankfurt", "returns at this broker"}
+    links = life.locator(".life-event a")
+    assert links.count() == sum(site == "this broker" for site in sites), "queues of the other broker are elsewhere"
+    console.open("trace", query="?message_id=return-4712")
+    console.wait_for_text("Lifetime", "main")
+    assert console.page.locator("main dd .badge").all_inner_texts() == [
+        "on 2 queues", "returns at this broker", "returns at frankfurt",
+    ]  # fmt: skip
+    console.open("trace", query="?message_id=order-4711")
+    console.wait_for_text("Lifetime", "main")
+    assert console.page.locator(".life-event .badge").count() == 0, "the other broker never had it"
+
+
 def test_time_slider_goes_to_a_point_and_compares(console: ConsolePage) -> None:
     page = console.open("time").page
     console.wait_for_text("Messages: ", "main")

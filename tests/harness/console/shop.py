@@ -1,7 +1,8 @@
 """The sites of a shop that is in the middle of its work, for the console: clients, dead letters, history, federation.
 
 The broker of the shop serves its own console. A second broker, a cluster of one member, is the site in Frankfurt: the
-shop copies its queue `returns`, and Frankfurt lists the shop as a downstream site.
+shop copies its queue `returns`, and Frankfurt lists the shop as a downstream site. The console of the shop also reads
+the store in Frankfurt.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ BINDINGS = (
 )  # fmt: skip
 XIDS = ("transfer-2026-0815", "transfer-2026-0816")
 """Distributed transactions in doubt, besides one whose name a client chose."""
+RETURNS = 25
 AUDIT_MESSAGES = 900
 AUDIT_BYTES = 3000
 REJECTED = 6
@@ -68,7 +70,7 @@ class Shop:
         self._options = (
             "--container-size", "512K", "--connect-to", connector, "--connect-to-password-file",
             str(place / "password"), "--archive-dir", str(place / "archive"), "--journal-acquisitions",
-            "--idle-timeout", "0",
+            "--idle-timeout", "0", "--http-also", str(place / "frankfurt"),
         )  # fmt: skip
         self.broker = self._start("shop", *self._options, "--port", "0")
         self.url = self._logged("shop", r"web console at (\S+)")
@@ -150,8 +152,8 @@ class Shop:
         connection = self._connect(self._remote_port, ADMIN)
         create(SyncRequestResponse(connection, "$management"), "queue", "returns", arguments={})
         sender = connection.create_sender("returns")
-        for number in range(25):
-            sender.send(order(number))
+        for number in range(RETURNS):
+            sender.send(returned(number))
         connection.close()
 
     def _sell(self, connection: BlockingConnection) -> None:
@@ -219,12 +221,28 @@ class Shop:
             about = {"operation": "READ", "type": "following", "name": "returns"}
             return bool(management.call(Message(properties=about)).body["whole"])
 
+        def is_taken() -> bool:
+            about = {"operation": "READ", "type": "queue", "name": "returns"}
+            return bool(management.call(Message(properties=about)).body["messages"] == RETURNS - 1)
+
         until(is_complete, "the copy of the queue is complete")
+        connection = self._connect(self._remote_port, ADMIN)
+        receiver = connection.create_receiver("returns", credit=1)
+        receiver.receive(timeout=DEADLINE_S)
+        receiver.accept()
+        connection.close()
+        until(is_taken, "the copy follows the queue")
 
     def _peer(self, name: str) -> Peer:
         found = Peer(self.port, container=name)
         self._peers.append(found)
         return found
+
+
+def returned(number: int) -> Message:
+    return Message(
+        f"Order {4711 + number} came back.", id=f"return-{4711 + number}", durable=True, properties={"tenant": "acme"}
+    )
 
 
 def until(condition: Callable[[], bool], what: str) -> None:

@@ -31,8 +31,9 @@ export function tracePage(view) {
     put(result, loading(8));
     try {
       const found = await view.api.get("/history/trace", query, view.signal);
-      const lives = found.messages;
-      put(result, lives.length ? lives.map(life) : empty("No such message", "Neither the log nor its archive has a record of it."));
+      const lives = joined(found.messages);
+      put(result, found.remarks.map((one) => noteBox("info", one)),
+        lives.length ? lives.map(life) : empty("No such message", "Neither the log nor its archive has a record of it."));
     } catch (error) {
       if (!view.signal.aborted) put(result, failed(error, () => show(query)));
     }
@@ -42,29 +43,51 @@ export function tracePage(view) {
   return page("Message timeline", { lead: "The queues that a message was on, for how long, and why it left them." }, panel("Find a message", element), result);
 }
 
+/** Lifetimes on several brokers become one if they have the same message-id: events in the order of time, copies in the order of brokers. */
+function joined(lives) {
+  const groups = Map.groupBy(lives, (one) => one.message["message-id"] ?? one);
+  return [...groups.values()].flatMap((parts) => (new Set(parts.map((one) => one.store)).size > 1 ? [merged(parts)] : parts));
+}
+
+function merged(parts) {
+  const timed = parts.flatMap(({ events }) => {
+    let latest = 0;
+    return events.map((one) => ({ one, time: (latest = Math.max(latest, one.time ?? 0)) }));
+  });
+  return { parts, message: parts[0].message, complete: parts.every((one) => one.complete), events: timed.sort((a, b) => a.time - b.time).map(({ one }) => one) };
+}
+
 function life(found) {
-  const records = (found.events ?? []).filter((one, number, all) => !(number && all[number - 1].lsn === one.lsn && all[number - 1].kind === one.kind));
+  const records = (found.events ?? []).filter((one, number, all) => !(number && ["lsn", "kind", "store"].every((key) => all[number - 1][key] === one[key])));
   if (!records.length) return empty("No such message", "Neither the log nor its archive has a record of it.");
   const events = records.filter((one) => one.kind !== MOVED);
   const moves = records.length - events.length;
-  const open = new Set(Object.values(found.on ?? {}).flat());
-  let place = "store";
+  const parts = found.parts ?? [found];
+  const isJoined = parts.some((one) => one.store !== null);
+  const placeOf = (queue, store) => (isJoined ? `${queue} at ${siteOf(store)}` : queue);
+  const on = parts.flatMap((part) => Object.values(part.on ?? {}).flat().map((queue) => ({ queue, store: part.store })));
+  const open = new Set(on.map((one) => placeOf(one.queue, one.store)));
+  const places = new Map();
   const shown = events.map((one) => {
-    place = one.queue ?? place;
-    return { time: date(one.time)?.getTime() ?? null, lane: place, title: titleOf(one), isEnd: ENDS.includes(one.kind), isMinor: !one.queue,
-      detail: [one.text, one.queue && h("a", { href: to`/queues/${one.queue}` }, one.queue), `LSN ${one.lsn}`].filter(Boolean)
+    places.set(one.store, one.queue ?? places.get(one.store) ?? "store");
+    return { time: date(one.time)?.getTime() ?? null, lane: placeOf(places.get(one.store), one.store), title: titleOf(one), isEnd: ENDS.includes(one.kind), isMinor: !one.queue,
+      detail: [isJoined && badge(siteOf(one.store), one.store === null ? "" : "info"), one.text, one.queue && queueLink(one.queue, one.store), `LSN ${one.lsn}`].filter(Boolean)
         .flatMap((part, number) => (number ? [" · ", part] : [part])) };
   });
   return h("div", { class: "stack" },
     found.complete === false && noteBox("warn", "A part of the history is not kept any more, so the timeline has gaps."),
+    isJoined && noteBox("info", "The events of several brokers, in the order of their times. Each broker has a clock of its own."),
     h("div", { class: "grid wide-first" }, panel("Lifetime", lifeDiagram(shown, open)),
       h("div", { class: "stack" }, panel("Time on each queue", stays(shown, open)), panel("Message", facts([
         ["State", stateOf(events, open)], ["Events", count(events.length)],
         ["Copies by the store", moves > 0 && `${amount(moves, "record")} copied to the end of the log`],
-        ...Object.entries(found.message ?? {}).map(([key, value]) => [labelOf(key), valueOf(key, value)]),
-        ["On", open.size > 0 && h("div", { class: "badges" }, [...open].map((one) => h("a", { class: "badge", href: to`/queues/${one}` }, one)))]])))));
+        ...Object.entries(found.message ?? {}).filter(([key]) => key !== "ids" || !isJoined).map(([key, value]) => [labelOf(key), valueOf(key, value)]),
+        ...(isJoined ? parts : []).map((one) => [`IDs at ${siteOf(one.store)}`, valueOf("ids", one.message.ids)]),
+        ["On", on.length > 0 && h("div", { class: "badges" }, on.map((one) => queueLink(one.queue, one.store, "badge", placeOf(one.queue, one.store))))]])))));
 }
 
+const siteOf = (store) => store ?? "this broker";
+const queueLink = (queue, store, kind = null, label = queue) => (store === null ? h("a", { class: kind, href: to`/queues/${queue}` }, label) : h("span", { class: kind }, label));
 const capitalized = (text) => { const words = text.replaceAll("_", " "); return words[0].toUpperCase() + words.slice(1); };
 const titleOf = (one) => capitalized(String(one.kind ?? "event"));
 const labelOf = (key) => ({ ids: "IDs in the store", size: "Size" })[key] ?? key;
