@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from .sync_latency import SyncLatency
 
 SAMPLE_S = 5.0
 KEPT = 720
+FORECAST_SAMPLES = 60
 MOST_QUEUES = 32
 """Queues of a user with a history of rates; the one that was not requested for longest is dropped."""
 MOST_STREAMS = 4
@@ -107,19 +108,20 @@ class Monitor:
             "store": store,
             "totals": {**totals, "queues": len(rows)},
             "alarms": [{"reason": text} for text in broker["alarms"]],
-            "disk": {"free_bytes": free, "full_in_s": self._full_in_s()},
+            "disk": {"free_bytes": free, "full_in_s": full_in_s(self.broker.samples)},
             "fsync": self._syncs.latest,
         }
 
-    def _full_in_s(self) -> float | None:
-        """Return when the disk is full at the rate of the last samples; None if its free space does not shrink."""
-        samples = [one for one in self.broker.samples if one["free_bytes"] is not None][-60:]
-        if len(samples) < 3:
-            return None
-        first, last = samples[0], samples[-1]
-        seconds = (last["time"] - first["time"]) / 1000
-        shrunk = first["free_bytes"] - last["free_bytes"]
-        return round(last["free_bytes"] / (shrunk / seconds)) if shrunk > 0 and seconds > 0 else None
+
+def full_in_s(samples: Iterable[Mapping[str, Any]]) -> float | None:
+    """Return in how many seconds the disk is full at the rate of the last samples; None if it does not fill up."""
+    known = [one for one in samples if one["free_bytes"] is not None][-FORECAST_SAMPLES:]
+    if len(known) < 3:
+        return None
+    first, last = known[0], known[-1]
+    seconds = (last["time"] - first["time"]) / 1000
+    shrunk = first["free_bytes"] - last["free_bytes"]
+    return round(last["free_bytes"] / (shrunk / seconds)) if shrunk > 0 and seconds > 0 else None
 
 
 def monitor_of(session: BrowserSession) -> Monitor:
