@@ -194,6 +194,10 @@ class TerminalEnd(Protocol):
     def error(self) -> Error | None:
         """The error with which the peer ended the link; None before that. Any thread."""
 
+    @property
+    def credit(self) -> int:
+        """Return how many messages a peer that sends may send, beyond those that were read. Any thread."""
+
     def opened_as(self, driver: RoutedEnd, found: Attach) -> None:
         """Open the channel as part of a longer link (C60), with the answer of another container."""
 

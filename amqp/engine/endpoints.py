@@ -429,6 +429,7 @@ class Endpoints:
     def given_back(self, link: Link) -> int:
         """Return the credit that the peer returned, on a link on which it sends, since the last call."""
         crediting.mend(link)
+        link.credit = int(lib.pn_link_credit(link.pn))
         return int(lib.pn_link_drained(link.pn))
 
     def detach(self, link: Link, error: Error | None, for_good: bool) -> None:

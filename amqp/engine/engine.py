@@ -485,9 +485,8 @@ class Engine:
 
     def check_credit(self, link: Link) -> bool:
         """Close *link* and return False if its peer exceeded its credit; excess messages are discarded."""
-        if not (link.revoked_credit or link.is_locally_initiated or lib.pn_link_credit(link.pn) < 0):
-            return True
-        if crediting.is_kept(link):
+        link.credit = lib.pn_link_credit(link.pn)
+        if (link.credit >= 0 and not (link.revoked_credit or link.is_locally_initiated)) or crediting.is_kept(link):
             return True
         why = "more messages were sent than there was credit for"
         self.endpoints.close_link(link, "amqp:link:transfer-limit-exceeded", why)

@@ -24,6 +24,7 @@ def ask(link: Link, more: int) -> None:
     link.excess_messages = max(-wanted, 0)
     link.revoked_credit = max(link.revoked_credit - change, min(wanted, 0))
     lib.pn_link_flow(link.pn, change)
+    link.credit = now + change
 
 
 def grant(link: Link, credit: int) -> None:
@@ -38,6 +39,7 @@ def grant(link: Link, credit: int) -> None:
         ask(link, credit)
     else:
         lib.pn_link_flow(link.pn, credit)
+        link.credit = int(lib.pn_link_credit(link.pn))
 
 
 def mend(link: Link) -> None:

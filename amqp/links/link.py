@@ -31,7 +31,7 @@ class Link:
 
     __slots__ = (
         "acquiring", "awaiting_peer_settle", "beyond", "capped", "channel", "closed", "coordinator",
-        "deferred_credit", "drain_due", "error", "excess_messages", "given_back", "grown_bytes", "handle",
+        "credit", "deferred_credit", "drain_due", "error", "excess_messages", "given_back", "grown_bytes", "handle",
         "has_source", "inbox", "is_locally_initiated", "is_paused", "name", "on_sent", "outbox", "outcomes",
         "partials", "pn", "presettled", "priority", "provisional", "resuming", "revoked_credit", "routed", "runs",
         "sender", "sending", "sent", "session", "settles_second", "spent", "state", "told_limit", "touched",
@@ -63,6 +63,8 @@ class Link:
         """For an incoming link: this side settles a delivery after the peer has (receiver-settle-mode second)."""
         self.awaiting_peer_settle: set[Pointer] = set()
         """Deliveries whose outcome such a link's peer has received, and that it has not settled."""
+        self.credit = 0
+        """On an incoming link: messages that the peer may send, beyond those that were read. Any thread may read it."""
         self.deferred_credit = 0
         """Credit that is granted when the peer settles them."""
         self.coordinator = False

@@ -45,6 +45,7 @@ def settle(link: Link, deliveries: Iterable[Pointer], outcome: int, credit: int)
         grant(link, credit)
     else:  # by hand: it is what follows most messages
         lib.pn_link_flow(link.pn, credit)
+        link.credit += credit
 
 
 def wait_for_peer(link: Link, delivery: Pointer) -> None:
@@ -66,6 +67,7 @@ def answered(link: Link, delivery: Pointer) -> None:
         if link.deferred_credit:
             link.deferred_credit -= 1
             lib.pn_link_flow(link.pn, 1)
+            link.credit += 1
 
 
 def reject(

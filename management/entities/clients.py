@@ -120,8 +120,8 @@ class LinkType(Type):
                 boolean("open", "Whether the broker has answered the attach.", lambda k: k.terminal.driver is not None),
                 number("unsettled", "Messages that the client holds unsettled.",
                        lambda k: len(k.terminal.driver.unsettled) if isinstance(k.terminal.driver, Consumer) else 0),
-                number("credit", "Messages that a receiver has requested and not received yet; null for a sender.",
-                       lambda k: k.terminal.driver.credit if isinstance(k.terminal.driver, IdleDriver) else None),
+                number("credit", "Messages that the client has requested and not received yet, or that it may send.",
+                       _credit),
                 time("since", "The time of the attach.", lambda k: Timestamp(k.since_us // 1000)),
             ),
             (
@@ -137,10 +137,8 @@ class LinkType(Type):
 
     def find(self, name: str) -> ClientLink | None:
         number = name.partition("-")[0]
-        for connection in self._connections.by_end.values():
-            if connection.identity == number:
-                return next((link for link in connection.links.values() if link.identity == name), None)
-        return None
+        connections = [one for one in self._connections.by_end.values() if one.identity == number]
+        return next((link for one in connections for link in one.links.values() if link.identity == name), None)
 
     def name_of(self, entity: ClientLink) -> str:
         return entity.wish.link_name
@@ -161,6 +159,14 @@ class LinkType(Type):
         call.subject = f"{link.identity}: {link.wish.link_name!r} of user {link.wish.user!r}"
         call.answer()
         self._loader.next_step(lambda: link.terminal.failure("amqp:link:detach-forced", reason))
+
+
+def _credit(link: ClientLink) -> int | None:
+    """Return the credit of the receiver; None if another container has requested the messages."""
+    driver = link.terminal.driver
+    if not link.wish.to_client:
+        return link.terminal.credit
+    return driver.credit if isinstance(driver, IdleDriver) else None
 
 
 def _reason(call: Call) -> str:

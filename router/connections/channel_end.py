@@ -38,6 +38,10 @@ class ChannelEnd:
     def error(self) -> Error | None:
         return self._link.error
 
+    @property
+    def credit(self) -> int:
+        return self._link.credit
+
     def wish(self, connection: object, container: str, user: str, is_routed: Callable[[str | None], bool]) -> Open:
         """Return the request that the attach of the client makes."""
         link = self._link

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from proton import Endpoint, Terminus
+from proton import Endpoint, Message, Terminus
 
 from cairnmq.router.tcp_info import seconds_idle
 from tests.harness.clients.peers import Peer
@@ -55,7 +55,7 @@ def test_credit_of_a_receiver_is_what_it_still_expects(manager: Manager, new_pee
     sender = peer.sender("orders", name="out")
     taking = peer.receiver("orders", 10, name="in")
     peer.settle_down()
-    assert (credit_of(manager, "in"), credit_of(manager, "out")) == (10, None)
+    assert (credit_of(manager, "in"), credit_of(manager, "out")) == (10, sender.credit)
     peer.put(sender, ["one", "two", "three"])
     received = peer.take(taking, 3)
     assert credit_of(manager, "in") == 7
@@ -68,6 +68,35 @@ def test_credit_of_a_receiver_is_what_it_still_expects(manager: Manager, new_pee
     assert credit_of(manager, "in") == 12
     assert peer.drain(taking) == []
     assert credit_of(manager, "in") == 0
+
+
+def wait_for_credit(manager: Manager, name: str, credit: int) -> None:
+    until_s = time.monotonic() + DEADLINE_S
+    while (found := credit_of(manager, name)) != credit:
+        assert time.monotonic() < until_s, (name, found, credit)
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_credit_of_a_sender_is_what_it_may_still_send(manager: Manager, new_peer: NewPeer, *, settled: bool) -> None:
+    limits = {"max-messages": 3, "overflow": "block"}
+    assert manager.ask("CREATE", "queue", "narrow", {"arguments": limits}).status == 201
+    peer = new_peer()
+    sender = peer.sender("narrow", name="out", settled=settled)
+    first = sender.credit
+    wait_for_credit(manager, "out", first)
+    sent = 0
+    while sender.credit:
+        for _ in range(sender.credit):
+            peer.post(sender, Message(body=sent, durable=True), settled=settled)
+            sent += 1
+        peer.settle_down()
+    assert sent >= first
+    wait_for_credit(manager, "out", 0)
+    taking = peer.receiver("narrow", sent, name="in")
+    for one in peer.take(taking, sent):
+        one.accept()
+    peer.wait(lambda: sender.credit == first, "room in the queue gives all credit back")
+    wait_for_credit(manager, "out", first)
 
 
 def test_credit_of_a_browser_is_what_it_still_expects(manager: Manager, new_peer: NewPeer) -> None:
@@ -91,7 +120,7 @@ def test_credit_of_a_receiver_of_an_address_without_a_queue(
     sender = peer.sender("any.orders", name="out")
     peer.post(sender, b"\x00Su\xa0\x01x")
     peer.take(taking)
-    assert (credit_of(manager, "in"), credit_of(manager, "out")) == (3, None)
+    assert (credit_of(manager, "in"), credit_of(manager, "out")) == (3, sender.credit)
 
 
 def test_idle_time_of_a_connection_begins_again_with_each_message(manager: Manager, new_peer: NewPeer) -> None:

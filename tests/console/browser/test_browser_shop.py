@@ -143,21 +143,27 @@ def test_exchange_is_bound_explained_and_published_to(console: ConsolePage) -> N
     console.page.wait_for_function("() => document.querySelector('h1').textContent === 'Exchanges and bindings'")
 
 
+def cells_of(console: ConsolePage, table: str, text: str) -> dict[str, str]:
+    """The cells of the row with *text* by the heads of their columns."""
+    found = console.page.get_by_role("table", name=table)
+    heads = found.get_by_role("columnheader").all_inner_texts()
+    cells = found.locator("tbody tr").filter(has_text=text).get_by_role("cell").all_inner_texts()
+    return dict(zip(heads, cells, strict=True))
+
+
 def test_link_and_connection_are_closed(console: ConsolePage) -> None:
+    console.open("connections", query="?l_search=order-events")
+    assert cells_of(console, "Links", "order-events")["Credit"] == "1,000", "the sender has all its credit"
     console.open("connections", query="?l_search=pick-list")
     links = console.page.get_by_role("table", name="Links")
-    heads = links.get_by_role("columnheader").all_inner_texts()
-    cells = links.locator("tbody tr").filter(has_text="pick-list").get_by_role("cell").all_inner_texts()
-    assert dict(zip(heads, cells, strict=True))["Credit"] == "50"
+    assert cells_of(console, "Links", "pick-list")["Credit"] == "50"
     links.locator("tbody tr").filter(has_text="pick-list").get_by_role("button", name="Close").click()
     answer(console, "Close it")
     console.wait_for_text("Nothing found", "main")
     console.open("connections", query="?search=checkout")
     connections = console.page.get_by_role("table", name="Connections")
     assert "checkout-7f9c4" in connections.inner_text()
-    heads = connections.get_by_role("columnheader").all_inner_texts()
-    cells = connections.locator("tbody tr").get_by_role("cell").all_inner_texts()
-    assert re.fullmatch(r"[\d.]+ (ms|s|min)( \d+ s)?", dict(zip(heads, cells, strict=True))["Idle for"])
+    assert re.fullmatch(r"[\d.]+ (ms|s|min)( \d+ s)?", cells_of(console, "Connections", "checkout")["Idle for"])
     connections.get_by_role("button", name="Close").click()
     answer(console, "Close it")
     console.wait_for_text("Nothing found", "main")
