@@ -5,7 +5,6 @@ Combinations that exclude each other raise `InvalidOption` with the option, the 
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from importlib.util import find_spec
 
@@ -34,6 +33,7 @@ from ...router.tls import NONE, OPTIONAL, TlsOptions
 from ..common.statuses import invalid_options
 from ..common.units import host_port
 from .connect_to import auto_links_of, targets_of
+from .console import is_loopback
 from .settings import BrokerSettings
 
 _AMQPS = "amqps://"
@@ -161,14 +161,10 @@ def admits_anonymous(host: str, said: int, has_names: bool) -> bool:
     if has_names and not said:
         return False
     try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-        try:
-            socket.getaddrinfo(host, None)
-        except (OSError, UnicodeError) as error:
-            raise CairnError(f"--listen {host}", "unknown host name", "name an address of this machine") from error
-    if not loopback and said < 2:
+        socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError) as error:
+        raise CairnError(f"--listen {host}", "unknown host name", "name an address of this machine") from error
+    if not is_loopback(host) and said < 2:
         raise InvalidOption(
             f"--listen {host}",
             "everyone who reaches this address could read and write all messages",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -96,11 +97,9 @@ class ConsoleProcess:
             start_new_session=True, pass_fds=(fd,),
         )  # fmt: skip
         assert process.stdin is not None
-        try:
+        with suppress(OSError):  # it has ended; `_watch` sees that
             process.stdin.write(f"{options}\n")
             process.stdin.flush()
-        except OSError:  # it has ended; `_watch` sees that
-            pass
         return process
 
     def _watch(self, options: str) -> None:

@@ -102,7 +102,6 @@ class LinkType(Type):
     meaning = "A link of a client, described from the client's side."
 
     def __init__(self, connections: Connections, loader: Loader) -> None:
-        self._links = connections.links
         self._loader = loader
         self._connections = connections
         super().__init__(
@@ -133,7 +132,7 @@ class LinkType(Type):
         )  # fmt: skip
 
     def all(self) -> list[Any]:
-        return list(self._links.values())
+        return list(self._connections.links.values())
 
     def find(self, name: str) -> ClientLink | None:
         number = name.partition("-")[0]
@@ -147,7 +146,7 @@ class LinkType(Type):
         return entity.identity
 
     def is_there(self, entity: ClientLink) -> bool:
-        return entity.terminal in self._links
+        return entity.terminal in self._connections.links
 
     def resource_of(self, entity: ClientLink) -> str:
         return entity.wish.terminus.address or ""
