@@ -32,6 +32,8 @@ PICTURES: tuple[tuple[str, int, str, tuple[str, ...]], ...] = (
     ("phone", PHONE, "light", DEAD),
 )
 """Name, width, color scheme and address; a part with a question mark is the query."""
+CLUSTER = "cluster"
+"""The name of the picture of a cluster."""
 
 
 def take(console: ConsolePage, path: Path) -> None:
@@ -41,7 +43,12 @@ def take(console: ConsolePage, path: Path) -> None:
     picture.take(console.page, path)
 
 
-def main() -> None:
+def path_in(directory: Path, name: str) -> Path:
+    return directory / f"console-{name}.png"
+
+
+def take_shop(directory: Path) -> None:
+    """Write all pictures but that of the cluster."""
     with (
         tempfile.TemporaryDirectory() as place,
         chromium() as browser,
@@ -51,21 +58,21 @@ def main() -> None:
             address = [part for part in parts if not part.startswith("?")]
             query = "".join(part for part in parts if part.startswith("?"))
             console = ConsolePage(browser, shop.url, width, scheme).sign_in().open(*address, query=query)
-            take(console, IMAGES / f"console-{name}.png")
+            take(console, path_in(directory, name))
             console.close()
-    take_cluster()
 
 
-def take_cluster() -> None:
+def take_cluster(directory: Path) -> None:
     """Write the page of a cluster, one of whose members was stopped."""
     with tempfile.TemporaryDirectory() as place, cluster_site(Path(place)) as site, site.browser(1) as browser:
         site.fill()
         site.scenario.brokers[3].stop()
         console = ConsolePage(browser, site.url(1)).sign_in("", "").open("cluster")
         console.wait_for_text("1 member is stopped or unreachable.")
-        take(console, IMAGES / "console-cluster.png")
+        take(console, path_in(directory, CLUSTER))
         console.close()
 
 
 if __name__ == "__main__":
-    main()
+    take_shop(IMAGES)
+    take_cluster(IMAGES)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DEADLINE_MS = 120_000
 DESKTOP, PHONE = 1280, 360
+HEIGHTS = {DESKTOP: 900, PHONE: 740}
+"""The heights of windows by their widths."""
 _SHIFTS = """
 window.shifts = [];
 new PerformanceObserver((list) => {
@@ -53,9 +55,8 @@ class ConsolePage:
     """A page of the browser with the console. `problems` holds errors, violations of the policy, and alerts."""
 
     def __init__(self, browser: Browser, url: str, width: int = DESKTOP, scheme: Any = "light") -> None:
-        height = 900 if width > 500 else 740
         self.context: BrowserContext = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme
+            viewport={"width": width, "height": HEIGHTS[width]}, color_scheme=scheme
         )
         self.page: Page = self.context.new_page()
         self.page.set_default_timeout(DEADLINE_MS)
