@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.conftest import Tell
 from tests.harness.console.accounts import write_users
 from tests.harness.console.browser import ApiClient, Reply
 from tests.harness.console.processes import descendants
-from tests.harness.process import DEADLINE_S, broker
+from tests.harness.process import DEADLINE_S, BrokerProcess, broker
 from tests.harness.store.stores import NOW_US, queue
 
 pytest.importorskip("starlette")
@@ -37,6 +37,11 @@ may = ["*"]
 """
 MOST_GROWTH_BYTES = 64 << 20
 """Of one reader, for 90 MB more journal."""
+
+
+TRACE = "/history/trace?message_id=never-sent"
+CONTENTS = "/history/contents?at=end&queue=orders&limit=1000"
+DIFFERENCE = "/history/difference?from=0&to=end&queue=orders"
 
 
 class Peak(NamedTuple):
@@ -66,13 +71,16 @@ def fill(directory: Path, size_bytes: int) -> None:
     store.close()
 
 
-@contextmanager
-def asking(port: int) -> Iterator[list[Future[Reply]]]:
-    """Two users, each with a question about the whole journal."""
-    paths = ("/history/trace?message_id=never-sent", "/history/contents?at=end&queue=orders&limit=1000")
+def log_in(port: int) -> list[ApiClient]:
     clients = [ApiClient(port) for _ in USERS]
     for client, user in zip(clients, USERS, strict=True):
         assert client.login(user, f"{user}-password").status == 201
+    return clients
+
+
+@contextmanager
+def asking(clients: list[ApiClient], paths: Sequence[str]) -> Iterator[list[Future[Reply]]]:
+    """Each user asks a question about the whole journal."""
     with ThreadPoolExecutor(len(clients)) as pool:
         yield [pool.submit(client.api, "GET", path) for client, path in zip(clients, paths, strict=True)]
 
@@ -82,39 +90,49 @@ def own_bytes(pid: int) -> int:
         return next(int(line.split()[1]) << 10 for line in file if line.startswith("RssAnon"))
 
 
-def measured(directory: Path, size_bytes: int) -> Peak:
+@contextmanager
+def served(directory: Path, size_bytes: int) -> Iterator[tuple[BrokerProcess, list[ApiClient]]]:
+    """A broker with a journal of that size, and the sessions of its users."""
     directory.mkdir()
     fill(directory / "store", size_bytes)
     write_users(directory / "users", {user: f"{user}-password" for user in USERS})
     (directory / "acl.toml").write_text(RULES)
     options = ("--users-file", str(directory / "users"), "--acl-file", str(directory / "acl.toml"), "--http-port", "0")
     with broker(directory / "store", *options) as process:
-        port = int(process.wait_for(r"web console at .*:(\d+)/")[1])
-        sizes: dict[int, int] = {}
-        console_bytes = readers = 0
-        with asking(port) as questions:
-            [console] = descendants(process.process.pid, CONSOLE)
-            until_s = time.monotonic() + DEADLINE_S
-            while not all(one.done() for one in questions):
-                assert time.monotonic() < until_s
-                pids = descendants(process.process.pid, READER)
-                readers = max(readers, len(pids))
-                for pid in pids:
-                    with suppress(OSError, StopIteration):  # it has ended
-                        sizes[pid] = max(sizes.get(pid, 0), own_bytes(pid))
-                console_bytes = max(console_bytes, own_bytes(console))
-        assert [one.result().status for one in questions] == [200, 200], [one.result() for one in questions]
-        assert questions[1].result().value["total"] * BODY_BYTES * 4 >= size_bytes
+        yield process, log_in(int(process.wait_for(r"web console at .*:(\d+)/")[1]))
+
+
+def peak_of(process: BrokerProcess, clients: list[ApiClient], *paths: str) -> Peak:
+    """Return the largest memory while each client asks one question."""
+    sizes: dict[int, int] = {}
+    console_bytes = readers = 0
+    [console] = descendants(process.process.pid, CONSOLE)
+    with asking(clients, paths) as questions:
+        until_s = time.monotonic() + DEADLINE_S
+        while not all(one.done() for one in questions):
+            assert time.monotonic() < until_s
+            pids = descendants(process.process.pid, READER)
+            readers = max(readers, len(pids))
+            for pid in pids:
+                with suppress(OSError, StopIteration):  # it has ended
+                    sizes[pid] = max(sizes.get(pid, 0), own_bytes(pid))
+            console_bytes = max(console_bytes, own_bytes(console))
+    assert [one.result().status for one in questions] == [200, 200], [one.result() for one in questions]
     return Peak(max(sizes.values()), readers, console_bytes)
 
 
 def test_memory_of_two_readers_does_not_grow_with_the_journal(tmp_path: Path, tell: Tell) -> None:
-    short, long = measured(tmp_path / "short", SHORT_BYTES), measured(tmp_path / "long", LONG_BYTES)
-    for size, peak in ((SHORT_BYTES, short), (LONG_BYTES, long)):
-        tell(
-            f"journal of {size >> 20} MiB, {peak.readers} readers at a time: the larger one has "
-            f"{peak.reader_bytes / (1 << 20):.0f} MiB, the console {peak.console_bytes / (1 << 20):.0f} MiB"
-        )
-    assert long.readers == len(USERS)
-    assert long.reader_bytes - short.reader_bytes < MOST_GROWTH_BYTES
-    assert long.console_bytes - short.console_bytes < MOST_GROWTH_BYTES // 4
+    peaks: dict[tuple[str, int], Peak] = {}
+    for size_bytes in (SHORT_BYTES, LONG_BYTES):
+        with served(tmp_path / str(size_bytes), size_bytes) as (process, clients):
+            for name, path in (("contents", CONTENTS), ("difference", DIFFERENCE)):
+                peak = peaks[name, size_bytes] = peak_of(process, clients, TRACE, path)
+                assert peak.readers == len(USERS)
+                tell(
+                    f"journal of {size_bytes >> 20} MiB, trace and {name} at a time: the larger reader has "
+                    f"{peak.reader_bytes / (1 << 20):.0f} MiB, the console {peak.console_bytes / (1 << 20):.0f} MiB"
+                )
+    for name in ("contents", "difference"):
+        short, long = peaks[name, SHORT_BYTES], peaks[name, LONG_BYTES]
+        assert long.reader_bytes - short.reader_bytes < MOST_GROWTH_BYTES
+        assert long.console_bytes - short.console_bytes < MOST_GROWTH_BYTES // 4
