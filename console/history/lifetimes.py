@@ -97,10 +97,17 @@ def _life(past: HistoryView, life: MessageLifetime, store: str | None) -> Any:
     }  # fmt: skip
 
 
+def _words(key: str, value: Any) -> str:
+    """Return a detail of an event as text."""
+    if key == "bytes":
+        return f"{value} bytes"
+    if key == "gone":
+        return "from the last queue"
+    return f"{key.replace('_', ' ')} {value}"
+
+
 def _event(past: HistoryView, life: MessageLifetime, event: Event) -> dict[str, Any]:
-    words = [
-        f"{value} bytes" if key == "bytes" else f"{key.replace('_', ' ')} {value}" for key, value in event.more.items()
-    ]
+    words = [_words(key, value) for key, value in event.more.items() if value is not False]
     if event.txn_id:
         words.append(f"transaction {life.xids.get(event.txn_id) or event.txn_id}")
     return {

@@ -217,21 +217,18 @@ class Shop:
         self.client("warehouse", self.name).create_receiver("shipping.eu", credit=1, name=self.name)
 
     def _wait_for_copy(self, management: SyncRequestResponse) -> None:
-        def is_complete() -> bool:
+        def copied() -> tuple[bool, int]:
             about = {"operation": "READ", "type": "following", "name": "returns"}
-            return bool(management.call(Message(properties=about)).body["whole"])
+            found = management.call(Message(properties=about)).body
+            return found["whole"], found["messages"]
 
-        def is_taken() -> bool:
-            about = {"operation": "READ", "type": "queue", "name": "returns"}
-            return bool(management.call(Message(properties=about)).body["messages"] == RETURNS - 1)
-
-        until(is_complete, "the copy of the queue is complete")
+        until(lambda: copied() == (True, RETURNS), "the copy of the queue is complete")
         connection = self._connect(self._remote_port, ADMIN)
         receiver = connection.create_receiver("returns", credit=1)
         receiver.receive(timeout=DEADLINE_S)
         receiver.accept()
         connection.close()
-        until(is_taken, "the copy follows the queue")
+        until(lambda: copied() == (True, RETURNS - 1), "the copy follows the queue")
 
     def _peer(self, name: str) -> Peer:
         found = Peer(self.port, container=name)

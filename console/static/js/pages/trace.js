@@ -71,8 +71,8 @@ function life(found) {
   const shown = events.map((one) => {
     places.set(one.store, one.queue ?? places.get(one.store) ?? "store");
     return { time: date(one.time)?.getTime() ?? null, lane: placeOf(places.get(one.store), one.store), title: titleOf(one), isEnd: ENDS.includes(one.kind), isMinor: !one.queue,
-      detail: [isJoined && badge(siteOf(one.store), one.store === null ? "" : "info"), one.text, one.queue && queueLink(one.queue, one.store), `LSN ${one.lsn}`].filter(Boolean)
-        .flatMap((part, number) => (number ? [" · ", part] : [part])) };
+      detail: [isJoined && [badge(siteOf(one.store), one.store === null ? "" : "info"), " "], [one.text, one.queue && queueLink(one.queue, one.store), `LSN ${one.lsn}`].filter(Boolean)
+        .flatMap((part, number) => (number ? [" · ", part] : [part]))] };
   });
   return h("div", { class: "stack" },
     found.complete === false && noteBox("warn", "A part of the history is not kept any more, so the timeline has gaps."),
@@ -90,7 +90,7 @@ const siteOf = (store) => store ?? "this broker";
 const queueLink = (queue, store, kind = null, label = queue) => (store === null ? h("a", { class: kind, href: to`/queues/${queue}` }, label) : h("span", { class: kind }, label));
 const capitalized = (text) => { const words = text.replaceAll("_", " "); return words[0].toUpperCase() + words.slice(1); };
 const titleOf = (one) => capitalized(String(one.kind ?? "event"));
-const labelOf = (key) => ({ ids: "IDs in the store", size: "Size" })[key] ?? key;
+const labelOf = (key) => ({ ids: "IDs in the store", size: "Size", "application-properties": "Properties" })[key] ?? key;
 
 function valueOf(key, value) {
   if (key === "size") return value ? bytes(value) : null;

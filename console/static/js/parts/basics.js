@@ -23,7 +23,7 @@ export function panel(title, body, { actions = [], flush = false, label } = {}) 
 
 /** Names and values: pairs, of which those without a value are left out. */
 export function facts(pairs) {
-  return h("dl", { class: "facts" }, pairs.filter(([, value]) => value !== null && value !== undefined && value !== "")
+  return h("dl", { class: "facts" }, pairs.filter(([, value]) => ![null, undefined, false, ""].includes(value))
     .map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
 
