@@ -19,6 +19,7 @@ ERRORS = {
     429: "Too many requests.",
     501: "The broker or the console does not provide it.",
     503: "The broker cannot be reached, or the console is busy.",
+    507: "The result, or the memory of a reader of history, exceeds its limit.",
 }
 _ERROR = {
     "type": "object",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Iterable
 from typing import Any
 
-from ..session.errors import CONFLICT, INTERNAL, LIMIT, NOT_FOUND, NOT_IMPLEMENTED, ApiError
+from ..session.errors import INTERNAL, LIMIT, NOT_IMPLEMENTED, ApiError, refusal
 from ..session.rooms import Room
 from .places import labels_of
 
@@ -17,13 +18,18 @@ MOST_WAITING = 16
 MOST_WAITING_OF_USER = 6
 QUESTION_S = 60.0
 MOST_ANSWER_BYTES = 16 << 20
+MOST_BYTES = min(2 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8)
+"""Memory of a reader: some hundred bytes for each message of the part of the log that it reads."""
 
 
 class HistoryReaders:
     """Questions to the files of the store. Event loop only."""
 
-    def __init__(self, store_dir: str | None, archive_dir: str | None, also: Iterable[str] = ()) -> None:
-        """*also*: the stores of other brokers."""
+    def __init__(
+        self, store_dir: str | None, archive_dir: str | None, also: Iterable[str] = (), most_bytes: int = MOST_BYTES
+    ) -> None:
+        """*also*: the stores of other brokers; *most_bytes*: the memory of a reader."""
+        self._most_bytes = most_bytes
         self._store_dir = store_dir
         self._archive_dir = archive_dir
         self.others = labels_of(also, store_dir or "")
@@ -37,7 +43,7 @@ class HistoryReaders:
         if self._store_dir is None:
             text = "this console has no store directory; history requires --store-dir on the host of the broker"
             raise ApiError(501, NOT_IMPLEMENTED, text)
-        places = {"store_dir": self._store_dir, "archive_dir": self._archive_dir}
+        places = {"store_dir": self._store_dir, "archive_dir": self._archive_dir, "most_bytes": self._most_bytes}
         room = self._rooms.setdefault(user, Room(1, MOST_WAITING_OF_USER, _too_many_of_user))
         try:
             async with room.turn(), self._room.turn():
@@ -84,6 +90,5 @@ async def _answer(asked: bytes) -> Any:
         raise ApiError(500, INTERNAL, f"the reader of the history ended with status {status}; see the log")
     found = json.loads(data)
     if "status" in found:
-        condition = NOT_FOUND if found["status"] == 404 else CONFLICT
-        raise ApiError(found["status"], condition, found["text"])
+        raise refusal(found["status"], found["text"])
     return found["found"]

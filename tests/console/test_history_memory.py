@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from proton import Message
 
 from cairnmq.base.testing.manual_clock import ManualClock
+from cairnmq.console.history.readers import HistoryReaders
+from cairnmq.console.history.worker import FIRST_TO_END
+from cairnmq.console.session.errors import ApiError
 from cairnmq.recovery.recover import open_store
 from cairnmq.store.contract.options import StoreOptions
 from tests.conftest import Tell
@@ -106,6 +110,7 @@ def peak_of(process: BrokerProcess, clients: list[ApiClient], *paths: str) -> Pe
     """Return the largest memory while each client asks one question."""
     sizes: dict[int, int] = {}
     console_bytes = readers = 0
+    is_first = False
     [console] = descendants(process.process.pid, CONSOLE)
     with asking(clients, paths) as questions:
         until_s = time.monotonic() + DEADLINE_S
@@ -116,9 +121,26 @@ def peak_of(process: BrokerProcess, clients: list[ApiClient], *paths: str) -> Pe
             for pid in pids:
                 with suppress(OSError, StopIteration):  # it has ended
                     sizes[pid] = max(sizes.get(pid, 0), own_bytes(pid))
+                    is_first |= Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == FIRST_TO_END
             console_bytes = max(console_bytes, own_bytes(console))
     assert [one.result().status for one in questions] == [200, 200], [one.result() for one in questions]
+    assert is_first, "the kernel ends a reader, and not the broker, when the memory runs out"
     return Peak(max(sizes.values()), readers, console_bytes)
+
+
+def test_reader_that_needs_too_much_memory_is_refused(tmp_path: Path) -> None:
+    fill(tmp_path / "store", 1 << 20)
+    asked = {"from": "0", "to": "end", "queue": "orders"}
+
+    def ask(most_bytes: int) -> Any:
+        return asyncio.run(
+            HistoryReaders(str(tmp_path / "store"), None, (), most_bytes).ask("anna", "difference", **asked)
+        )
+
+    assert ask(1 << 30)["queues"]
+    with pytest.raises(ApiError, match="needs more than 1 MiB of memory; name a queue or a shorter range") as caught:
+        ask(1 << 20)
+    assert (caught.value.status, caught.value.condition) == (507, "amqp:resource-limit-exceeded")
 
 
 def test_memory_of_two_readers_does_not_grow_with_the_journal(tmp_path: Path, tell: Tell) -> None:
