@@ -16,6 +16,8 @@ from ...base.remote_paths import is_remote
 class LocalDirectory(click.Path):
     """A path of the file system. A URL would become a local directory with a name like `s3:` or `dbfs:`."""
 
+    envvar_list_splitter = " "  # as of all options
+
     def __init__(self, *, file_okay: bool = True) -> None:
         """With *file_okay* the command itself reports a file in the place of the directory."""
         super().__init__(file_okay=file_okay)
@@ -24,9 +26,8 @@ class LocalDirectory(click.Path):
         text = os.fsdecode(value)
         if is_remote(text):
             option = param.opts[0] if param is not None and param.opts[0].startswith("-") else ""
-            place = f"{option} {text}".strip()
             reason = "stores and archives are on file systems only"
-            raise InvalidOption(place, reason, "mount it, and name the directory")
+            raise InvalidOption(f"{option} {text}".strip(), reason, "mount it, and name the directory")
         path = super().convert(value, param, ctx)
         if not text:
             self.fail("The path is empty.", param, ctx)

@@ -170,8 +170,7 @@ class BrokerSettings:
     http_listen: str = option(CONSOLE, "Address of the web console; HTTPS with --tls-cert unless loopback.",
         default="127.0.0.1")
     http_host: tuple[str, ...] = option(CONSOLE, "Host name that browsers use for the web console.", metavar="NAME")
-    http_also: tuple[str, ...] = option(CONSOLE, "Store of another broker, in which traces of messages continue.",
-        _DIRECTORY, metavar="STORE")
+    http_also: tuple[str, ...] = option(CONSOLE, "Store of another broker, where traces continue.", _DIRECTORY)
     http_insecure: bool = option(CONSOLE, "Serve HTTP without TLS on an address other than loopback.")
     trace_to: str | None = option(TRACING, "OTLP/HTTP endpoint that gets spans of messages with a sampled traceparent, "
         "for example http://localhost:4318/v1/traces.", HttpUrl("http://localhost:4318/v1/traces"), metavar="URL",
