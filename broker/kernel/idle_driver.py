@@ -11,11 +11,6 @@ from ...amqp.ports import Fragment, Outcome
 class IdleDriver:
     """A driver whose subclasses override only the actions that its peer may take (`channel.ports.DriverEnd`)."""
 
-    @property
-    def credit(self) -> int | None:
-        """Return how many more messages a peer that receives has requested; None for one that sends."""
-        return None
-
     def receive(self, fragments: Sequence[Fragment]) -> None:
         """Ignore messages of a peer that receives."""
 

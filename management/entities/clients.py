@@ -6,7 +6,6 @@ from typing import Any
 
 from ...amqp.codec.types import Timestamp
 from ...broker.kernel.connections import ClientLink, Connection, Connections, Session
-from ...broker.kernel.idle_driver import IdleDriver
 from ...broker.kernel.loader import Loader
 from ...broker.links.consumer import Consumer
 from ...broker.nodes.access_control import MANAGE
@@ -120,7 +119,7 @@ class LinkType(Type):
                 number("unsettled", "Messages that the client holds unsettled.",
                        lambda k: len(k.terminal.driver.unsettled) if isinstance(k.terminal.driver, Consumer) else 0),
                 number("credit", "Messages that the client has requested and not received yet, or that it may send.",
-                       _credit),
+                       lambda k: getattr(k.terminal.driver, "credit", None) if k.wish.to_client else k.terminal.credit),
                 time("since", "The time of the attach.", lambda k: Timestamp(k.since_us // 1000)),
             ),
             (
@@ -158,14 +157,6 @@ class LinkType(Type):
         call.subject = f"{link.identity}: {link.wish.link_name!r} of user {link.wish.user!r}"
         call.answer()
         self._loader.next_step(lambda: link.terminal.failure("amqp:link:detach-forced", reason))
-
-
-def _credit(link: ClientLink) -> int | None:
-    """Return the credit of the receiver; None if another container has requested the messages."""
-    driver = link.terminal.driver
-    if not link.wish.to_client:
-        return link.terminal.credit
-    return driver.credit if isinstance(driver, IdleDriver) else None
 
 
 def _reason(call: Call) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -102,12 +102,10 @@ def _ids_in(block: Block) -> Any:
 
 def needle_of(text: str) -> bytes:
     """Return bytes that each message with that id contains; none if the id may be a number, a UUID or bytes."""
-    try:
+    with suppress(ValueError):
         UUID(text)
-    except ValueError:
-        may_be_bytes = all(char in "0123456789abcdef" for char in text)
-        return b"" if may_be_bytes else text.encode()
-    return b""
+        return b""
+    return b"" if set(text) <= set("0123456789abcdef") else text.encode()
 
 
 def find(history: History, matches: Callable[[Properties], bool], needle: bytes, progress: Progress) -> list[int]:
