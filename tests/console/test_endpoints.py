@@ -162,7 +162,7 @@ def test_connection_is_closed_and_console_says_so(login: Callable[[str], ApiClie
     while len(links) < 2 or not all(one["open"] for one in links):
         links = root.get("/links", connection=found["identity"])["items"]
         assert time.monotonic() < until_s, "the links of the session are open"
-    assert {one["role"]: one["credit"] > 0 for one in links} == {"sender": True, "receiver": True}
+    assert {one["role"] for one in links if one["credit"] is not None} == {"sender", "receiver"}
     assert found["idle-seconds"] >= 0
     root.done("DELETE", f"/connections/{encoded(found['identity'])}", reason="maintenance")
     while any(one["user"] == "shop" for one in root.get("/connections")["items"]):
