@@ -45,7 +45,8 @@ def identify(directory: Directory, store_uuid: UUID | None = None) -> Identity:
     if not heads:
         heads = _told(directory)
     if not heads:
-        raise NoLog(directory.path, f"no journal: {mark.NAME}: {why}; and no container has a readable header")
+        reason = f"no journal: {mark.NAME}: {why}; and no container has a readable header"
+        raise NoLog(directory.path, reason, "name another directory, or restore a backup")
     (uuid, size), _ = max(heads.items(), key=lambda item: (item[0][0] == store_uuid, item[1]))
     finding = Finding("corrupt", 0, 0, mark.NAME, why)
     return Identity(Mark(False, 0, uuid, size, 1, 0, 0, 0), finding)

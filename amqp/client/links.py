@@ -223,5 +223,6 @@ def data_of(message: bytes) -> bytes:
     try:
         begin, end = body_of(message)
     except Malformed as error:
-        raise BrokerError("a control queue", f"a message is not part of the perftest protocol: {error}") from error
+        reason = f"a message is not part of the perftest protocol: {error}"
+        raise BrokerError("a control queue", reason, "stop the other clients of its queues") from error
     return message[begin:end]

@@ -21,6 +21,7 @@ from ..sasl.server import Check, Denied
 USABLE = "SCRAM-SHA-256, PLAIN over TLS or to a loopback address, and ANONYMOUS"
 """The SASL mechanisms of this client, for error texts."""
 _SASL_FRAME = 1
+_CHECK = "check --user and CAIRNMQ_PASSWORD"
 _MOST_SASL_BYTES = 64 << 10
 _OUTCOMES = {2: "sys", 3: "sys-perm", 4: "sys-temp"}
 _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
@@ -84,7 +85,7 @@ class LoginSocket:
             self._agree(p.AMQP_HEADER)
         except (OSError, Malformed) as error:
             self.sock.close()
-            raise BrokerError(self._where.url, f"login failed: {_why(error)}") from error
+            raise BrokerError(self._where.url, f"login failed: {_why(error)}", "see its log") from error
         except BrokerError:
             self.sock.close()
             raise
@@ -125,7 +126,7 @@ class LoginSocket:
                     reply = attempt.checked(reply.job())
                 self._write(p.frame(p.SASL_RESPONSE, reply.data, kind=_SASL_FRAME))
         except Denied as denied:
-            raise LoginRefused(self._where.url, f"the login by {mechanism} failed: {denied}") from denied
+            raise LoginRefused(self._where.url, f"login by {mechanism} failed: {denied}", _CHECK) from denied
 
     def _begin(self, offered: list[str]) -> tuple[str, Attempt]:
         """The mechanism to use, and its exchange. Raises `BrokerError` if the two sides have none in common."""
@@ -148,7 +149,7 @@ class LoginSocket:
         except Denied as denied:
             if "PLAIN" in offered and "SCRAM-SHA-256" not in offered:
                 raise BrokerError(where.url, self._nothing_in_common(offers), "use TLS: amqps://") from denied
-            raise LoginRefused(where.url, f"login failed: {denied}") from denied
+            raise LoginRefused(where.url, f"login failed: {denied}", _CHECK) from denied
 
     def _nothing_in_common(self, offers: str) -> str:
         user = self._where.user
@@ -164,12 +165,11 @@ class LoginSocket:
         if where.user is None:
             raise LoginRefused(where.url, "login failed: the broker refuses anonymous clients", "log in with --user")
         raise LoginRefused(
-            where.url, f"login failed: wrong user name or password (user {where.user!r}, {mechanism})",
-            "check --user and CAIRNMQ_PASSWORD",
+            where.url, f"login failed: wrong user name or password (user {where.user!r}, {mechanism})", _CHECK
         )  # fmt: skip
 
     def _astray(self, code: int) -> BrokerError:
-        return BrokerError(self._where.url, f"login failed: an unexpected SASL frame 0x{code:02x}")
+        return BrokerError(self._where.url, f"login failed: an unexpected SASL frame 0x{code:02x}", "check --url")
 
     def _agree(self, header: bytes) -> None:
         where = self._where
@@ -192,14 +192,14 @@ class LoginSocket:
         if found[:4] != b"AMQP":
             raise BrokerError(where.url, "that port does not speak AMQP", "is it the port of a broker?")
         if found[4:] in (b"\x00\x00\x09\x01", b"\x01\x01\x00\x09", b"\x01\x01\x08\x00"):
-            raise BrokerError(where.url, "that broker speaks AMQP 0-9-1, this client AMQP 1.0 only")
+            raise BrokerError(where.url, "that broker speaks AMQP 0-9-1, this client AMQP 1.0 only", "correct --url")
         name = ".".join(map(str, found[5:]))
-        raise BrokerError(where.url, f"the broker answers with protocol {found[4]}, version {name}, of AMQP")
+        raise BrokerError(where.url, f"the broker speaks AMQP {name}, protocol {found[4]}", "check the port in --url")
 
     def _read_frame(self) -> tuple[int, list[Any]]:
         size = int.from_bytes(self._read(4))
         if not p.HEADER_BYTES <= size <= _MOST_SASL_BYTES:
-            raise BrokerError(self._where.url, f"login failed: a frame of {size} bytes")
+            raise BrokerError(self._where.url, f"login failed: a frame of {size} bytes", "check the port in --url")
         data = self._read(size - 4)
         code, at = descriptor(data, data[0] * 4 - 4)
         return code, p.fields_of(data, at, 1)

@@ -99,7 +99,7 @@ def check_columns(names: Sequence[str], schema: pa.Schema) -> None:
         if name not in schema.names:
             raise CairnError(f"column {name!r}", "unknown column", f"one of {', '.join(schema.names)}")
     if len(set(names)) != len(names):
-        raise CairnError("columns", f"{next(n for n in names if names.count(n) > 1)!r} is named twice")
+        raise CairnError("columns", f"{next(n for n in names if names.count(n) > 1)!r} is named twice", "leave out one")
     if not names:
         raise CairnError("columns", "none is named", "name one at least")
 

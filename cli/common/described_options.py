@@ -61,7 +61,8 @@ class DescribedOption(SubjectOption):
         try:
             return super().process_value(ctx, value)
         except click.BadParameter as error:
-            raise InvalidOption(self._place(ctx, source, value), error.message.rstrip(".")) from error
+            remedy = f"see {ctx.command_path} --help"
+            raise InvalidOption(self._place(ctx, source, value), error.message.rstrip("."), remedy) from error
         except CairnError as error:
             raise InvalidOption(self._place(ctx, source, value), error.reason, error.remedy) from error
 

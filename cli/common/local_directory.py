@@ -30,11 +30,12 @@ class LocalDirectory(click.Path):
             raise InvalidOption(f"{option} {text}".strip(), reason, "mount it, and name the directory")
         path = super().convert(value, param, ctx)
         if not text:
-            self.fail("The path is empty.", param, ctx)
+            self.fail("The path is empty; name a directory.", param, ctx)
         full = os.path.abspath(text)
         obstacle = _obstacle(os.path.dirname(full) if self.file_okay else full)
         if obstacle is not None:
-            self.fail(f"Directory {text!r} cannot exist: {obstacle!r} is not a directory.", param, ctx)
+            why = f"Directory {text!r} cannot exist: {obstacle!r} is not a directory; name another one."
+            self.fail(why, param, ctx)
         return path
 
 

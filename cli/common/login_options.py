@@ -26,7 +26,7 @@ def checked_url(url: str) -> tuple[str, Any]:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise click.UsageError(f"{url}: {error}") from error
+        raise click.UsageError(f"{url}: {error}; use amqp://host:port") from error
     if parts.scheme not in SCHEMES or not parts.hostname or port == 0 or parts.password is not None:
         raise click.UsageError(f"{url}: a URL is like amqp://host:port or amqps://host:port, and has no password")
     return url, parts

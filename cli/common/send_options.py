@@ -85,4 +85,4 @@ def tell_sent(
     if sent.failure:
         raise IncompleteResult("sending", f"{sent.failure}; accepted: {counted(sent.accepted, 'message')}", go_on)
     if not sent.is_complete:
-        raise IncompleteResult("sending", "not all messages were accepted")
+        raise IncompleteResult("sending", "not all messages were accepted", "see the reasons in the result")

@@ -133,7 +133,7 @@ def value_of(option: str, text: str) -> tuple[str, Any]:
     """KEY=VALUE: a number, true or false where it looks like one, else a text; `=` in quotes stays a text."""
     key, sign, raw = text.partition("=")
     if not key or not sign:
-        raise click.UsageError(f"{option} {text}: not KEY=VALUE")
+        raise click.UsageError(f"{option} {text}: not KEY=VALUE, such as max-messages=1000")
     if raw in ("true", "false"):
         return key, raw == "true"
     try:

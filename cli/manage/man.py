@@ -25,7 +25,7 @@ def man(context: click.Context, names: tuple[str, ...]) -> None:
     for name in names:
         found = here.command.get_command(here, name) if isinstance(here.command, click.Group) else None
         if found is None:
-            raise click.UsageError(f"No such command {' '.join(names)!r}.", context)
+            raise click.UsageError(f"No such command {' '.join(names)!r}; see cairnmq --help.", context)
         here = click.Context(found, parent=here, info_name=name)
     click.echo_via_pager("\n".join(_sections(here, is_deep=bool(names))))
 

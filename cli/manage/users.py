@@ -157,7 +157,7 @@ def check(name: str | None, path: str, output_format: str) -> None:
     if name is not None:
         kept = _known(found, name, path)
         if not prove(_ask(f"Password of {name}", again=False), kept):
-            raise CairnError(path, f"that is not the password of {name!r}")
+            raise CairnError(path, f"that is not the password of {name!r}", "set it with `cairnmq users password`")
     fields = {"file": path, "users": len(found.accounts)} | ({} if name is None else {"password_of": name})
     if not print_fields(fields, output_format):
         good = f"{path}: OK, {counted(len(found.accounts), 'user')}"

@@ -184,7 +184,7 @@ def run(lab: Lab, node: int, command: tuple[str, ...]) -> None:
     try:
         os.execvpe(words[0], words, {**os.environ, "PATH": PATH})
     except OSError as error:
-        raise CairnError(words[0], error.strerror or "it can't be run") from error
+        raise CairnError(words[0], error.strerror or "it can't be run", "name an installed program") from error
 
 
 def _tell(lab: Lab, output_format: str) -> None:

@@ -166,7 +166,8 @@ def put(printing: Callable[[], None]) -> None:
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the very end
         if not isinstance(error, BrokenPipeError):
-            raise DiskError("standard output", f"the result can't be written: {error.strerror}") from error
+            why = f"the result can't be written: {error.strerror}"
+            raise DiskError("standard output", why, "free space") from error
 
 
 def check_writable(option: str, path: str) -> None:
@@ -180,7 +181,7 @@ def check_writable(option: str, path: str) -> None:
         if not is_there:
             os.unlink(path)
     except OSError as error:
-        raise click.UsageError(f"{option} {path}: it can't be written: {error.strerror}") from error
+        raise click.UsageError(f"{option} {path}: it can't be written: {error.strerror}; name another file") from error
 
 
 def write_out(path: str, document: dict[str, Any]) -> None:

@@ -188,14 +188,14 @@ def _check_commands(given: SoakOptions) -> None:
 def _check_places(given: SoakOptions) -> None:
     store = Path(given.store_dir) if given.store_dir is not None else None
     if store is not None and store.exists() and any(store.iterdir()):
-        raise click.UsageError(f"--store-dir {store} is not empty: its messages would count as never sent")
+        raise click.UsageError(f"--store-dir {store} is not empty; name a new or empty directory")
     for name, place in (("--work-dir", given.work_dir), ("--store-dir", given.store_dir)):
         try:
             if place is not None:
                 os.makedirs(place, exist_ok=True)
                 tempfile.TemporaryFile(dir=place).close()
         except OSError as error:
-            raise click.UsageError(f"{name} {place}: it can't be written: {error.strerror}") from error
+            raise click.UsageError(f"{name} {place}: it can't be written: {error.strerror}; name another") from error
 
 
 def _our_command(given: SoakOptions) -> str:

@@ -16,7 +16,7 @@ from ..format.container import DATA_OFFSET
 from ..format.record import RecordHead
 from .container_pool import ContainerPool
 from .read_window import ReadWindow
-from .record_lookup import FoundRecord, read_heads, read_payloads, read_record
+from .record_lookup import SEE_DUMP, FoundRecord, read_heads, read_payloads, read_record
 
 
 class DurableReads:
@@ -91,7 +91,7 @@ class DurableReads:
                 yield found
                 lsn = found.end_lsn
         except BadBlock as error:
-            raise JournalError(f"LSN {lsn}", error.why, "`cairnmq dump` shows what is damaged") from error
+            raise JournalError(f"LSN {lsn}", error.why, SEE_DUMP) from error
         finally:
             window.file.close()
 

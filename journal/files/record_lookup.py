@@ -20,6 +20,8 @@ from ..format.block import BLOCK_HEAD_BYTES, BadBlock, peek, whole
 from ..format.record import HEAD, HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordHead
 from .read_window import WINDOW_BYTES, ReadWindow
 
+SEE_DUMP = "`cairnmq dump` shows records and damage"
+"""The remedy of errors about records."""
 _DENSE = 8
 """Fewer records than this within a window are read one by one."""
 _unpack_place = struct.Struct("<2xHIII").unpack_from
@@ -42,9 +44,7 @@ def read_record(file: File, lsn: int, container_bytes: int, log_id: int) -> Foun
     head, payloads = _read_head(file, lsn, container_bytes, log_id)
     payload = file.read_at(payloads + head.place, head.size)
     if crc32c(payload) != head.crc32c:
-        raise JournalError(
-            f"LSN {lsn}", f"checksum fails over a payload of {head.size} bytes", "`cairnmq dump` shows what is damaged"
-        )
+        raise JournalError(f"LSN {lsn}", f"checksum fails over a payload of {head.size} bytes", SEE_DUMP)
     return FoundRecord(lsn, head, payload)
 
 
@@ -59,17 +59,17 @@ def _read_head(file: File, lsn: int, container_bytes: int, log_id: int) -> tuple
     offset = lsn % container_bytes
     raw = file.read_at(offset, HEAD_BYTES)
     if len(raw) < HEAD_BYTES:
-        raise JournalError(place, "no record stands there: the container ends")
+        raise JournalError(place, "no record begins there: the container ends", SEE_DUMP)
     head = RecordHead._make(HEAD.unpack(raw))
     before = HEAD_BYTES * head.number + BLOCK_HEAD_BYTES
     if before > offset:
-        raise JournalError(place, "no record stands there")
+        raise JournalError(place, "no record begins there", SEE_DUMP)
     try:
         block = peek(memoryview(file.read_at(offset - before, BLOCK_HEAD_BYTES)), lsn - before, log_id)
     except BadBlock as error:
-        raise JournalError(place, f"no record stands there: {error.why}") from error
+        raise JournalError(place, f"no record begins there: {error.why}", SEE_DUMP) from error
     if head.number >= block.records or head.size > MAX_PAYLOAD_BYTES:
-        raise JournalError(place, "no record stands there")
+        raise JournalError(place, "no record begins there", SEE_DUMP)
     return head, offset - before + BLOCK_HEAD_BYTES + HEAD_BYTES * block.records
 
 
@@ -87,7 +87,7 @@ def read_heads(file: File, lsns: Iterable[int], container_bytes: int, log_id: in
             first_lsn, heads = _heads_around(window, lsn, container_bytes, log_id)
         number, beside = divmod(lsn - first_lsn, HEAD_BYTES)
         if beside or number >= len(heads):
-            raise JournalError(f"LSN {lsn}", "no record stands there", "`cairnmq dump` shows what is damaged")
+            raise JournalError(f"LSN {lsn}", "no record begins there", SEE_DUMP)
         found[lsn] = heads[number]
     return found
 
@@ -99,11 +99,11 @@ def _heads_around(window: ReadWindow, lsn: int, container_bytes: int, log_id: in
     before = BLOCK_HEAD_BYTES + (HEAD_BYTES * _unpack_place(raw)[0] if len(raw) >= HEAD_BYTES else offset)
     try:
         if before > offset:
-            raise BadBlock(lsn, "no record stands there")
+            raise BadBlock(lsn, "no record begins there")
         head = peek(window.at(offset - before, BLOCK_HEAD_BYTES), lsn - before, log_id)
         block = whole(head, window.at(offset - before, head.size_bytes))
     except BadBlock as error:
-        raise JournalError(f"LSN {lsn}", error.why, "`cairnmq dump` shows what is damaged") from error
+        raise JournalError(f"LSN {lsn}", error.why, SEE_DUMP) from error
     return block.record_lsn(0), block.heads()
 
 

@@ -14,7 +14,7 @@ from contextlib import closing
 from ...base.disk.seam import Directory
 from ...base.errors import JournalError
 from ..files.read_window import ReadWindow
-from ..files.record_lookup import FoundRecord, read_record
+from ..files.record_lookup import SEE_DUMP, FoundRecord, read_record
 from ..format import block, container
 from ..format.block import BLOCK_HEAD_BYTES, BadBlock, Block
 from ..format.container import DATA_OFFSET
@@ -92,7 +92,7 @@ class Follower:
                 return first
         if later or self._slot not in self._heads.by_slot:
             raise HistoryGone(f"LSN {self.next_lsn}", "its container is used for something else by now", _REMEDY)
-        raise JournalError(f"LSN {self.next_lsn}", "its block can't be read", "`cairnmq dump` shows what is damaged")
+        raise JournalError(f"LSN {self.next_lsn}", "its block can't be read", SEE_DUMP)
 
     def _goes_on(self, found: Block) -> bool:
         return not self._last_lsn or found.head.prev_lsn == self._last_lsn

@@ -279,7 +279,7 @@ def explaining(database: Database, what: str = "") -> Iterator[None]:
     except DBAPIError as error:
         raise _explained(database, error, what) from (error.orig if database.namespace else error)
     except PoolTimeout as error:
-        raise SqlUnreachable(database.place, f"{what}: no connection came free" if what else str(error)) from error
+        raise SqlUnreachable(database.place, f"{what}: no free connection" if what else str(error), _AGAIN) from error
     except (SQLAlchemyError, TypeError, ValueError) as error:
         raise _stranger(database, str(error), what) from error
     finally:

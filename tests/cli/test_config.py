@@ -122,7 +122,7 @@ def test_error_of_the_environment_names_the_variable() -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "cairnmq: CAIRNMQ_PORT in the environment = 'tcp://10.0.0.1:5672': 'tcp://10.0.0.1:5672' is not a valid "
-        "integer range\n"
+        "integer range; see cairnmq broker --help\n"
     )
 
 

@@ -51,7 +51,7 @@ def test_a_lab_from_up_to_down(name: str) -> None:
     up = run("--name", name, "up", "2")
     first, second = up.splitlines()
     assert first.startswith("node 1: quorate, sees 2 of 2, pid ")
-    assert run("--name", name, "start", "2") == "node 2: it runs already"
+    assert run("--name", name, "start", "2") == "node 2: it runs already; cairnmq cluster-lab stop 2"
     assert run("--name", name, "kill", "2") == ""
     assert run("--name", name, "status").splitlines()[1] == "node 2: not running"
     assert run("--name", name, "pause", "2") == "node 2: its daemon does not run; cairnmq cluster-lab start 2"
@@ -91,7 +91,7 @@ def test_what_it_says_to_who_is_not_root() -> None:
         os.setuid(65534)
         Lab("nobody").up(LabOptions(3))
 
-    assert in_child(up) == "LabError: lab nobody: network namespaces need root"
+    assert in_child(up) == "LabError: lab nobody: network namespaces need root; run it as root"
 
 
 @pytest.mark.parametrize("wrong", ["", "UP", "../x", "toolongname", "1a", "a b"])

@@ -205,7 +205,7 @@ def test_full_disk_behind_standard_output_is_told(running: BrokerProcess) -> Non
         command = [CAIRNMQ, "perftest", "--url", f"127.0.0.1:{running.port}", "--count", "5", "--base-name", "full"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S)
     assert (done.returncode, done.stderr) == (
-        1, "cairnmq: standard output: the result can't be written: No space left on device\n",
+        1, "cairnmq: standard output: the result can't be written: No space left on device; free space\n",
     )  # fmt: skip
 
 

@@ -189,7 +189,7 @@ def test_what_is_not_there_is_told(tmp_path: Path, trace: Dump) -> None:
     message_id = store.put(queue(store), encoded(1), NOW_US)[0]
     store.close()
     for words, says in (
-        ((message_id + 1,), "no record stands there"),
+        ((message_id + 1,), "no record begins there"),
         ((1 << 40,), f"LSN {1 << 40}: the log ends at LSN "),
         (("--message-id", "nobody"), "has no record of it"),
         ((), "name a store and a message"),

@@ -68,7 +68,8 @@ class RecordReader:
             kept = history.containers.get(slot)
             if kept is None:
                 is_ahead, end = lsn >= history.end_lsn, f"the log ends at LSN {history.end_lsn}"
-                raise JournalError(f"LSN {lsn}", end if is_ahead else "its container is not kept any more")
+                reason, remedy = (end, "") if is_ahead else ("its container was reclaimed", "name the archive, too")
+                raise JournalError(f"LSN {lsn}", reason, remedy)
             file = self._files[slot] = RealFile(kept.path, os.O_RDONLY)
             if len(self._files) > _MOST_OPEN:
                 self._files.popitem(last=False)[1].close()

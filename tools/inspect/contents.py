@@ -8,7 +8,7 @@ from crc32c import crc32c
 
 from ...base.disk.seam import File
 from ...base.errors import JournalError
-from ...journal.files.record_lookup import FoundRecord, read_record
+from ...journal.files.record_lookup import SEE_DUMP, FoundRecord, read_record
 from ...recovery.damage_survey import Survey
 
 
@@ -28,7 +28,7 @@ class Contents:
         if odd is not None:
             for number in range(1, (odd.last or 0) + 1):
                 if number not in odd.pieces:
-                    raise JournalError(f"message {message_id}", f"piece {number} can't be read")
+                    raise JournalError(f"message {message_id}", f"piece {number} can't be read", SEE_DUMP)
                 yield self._record(odd.pieces[number][0])
 
     def what_is_left(self, message_id: int) -> Iterator[bytes]:
@@ -49,7 +49,7 @@ class Contents:
             return read_record(self._open(lsn // size), lsn, size, log_id)
         payload = self._survey.read(piece.payload_lsn, piece.payload_lsn + piece.head.size)
         if crc32c(payload) != piece.head.crc32c:
-            raise JournalError(f"LSN {lsn}", f"checksum fails over a payload of {piece.head.size} bytes")
+            raise JournalError(f"LSN {lsn}", f"checksum fails over a payload of {piece.head.size} bytes", SEE_DUMP)
         return FoundRecord(lsn, piece.head, payload)
 
     def _open(self, slot: int) -> File:
@@ -57,7 +57,7 @@ class Contents:
             self.close()
             name = self._survey.file_name(slot)
             if not name:
-                raise JournalError(f"slot {slot}", "no container holds it")
+                raise JournalError(f"slot {slot}", "no container holds it", SEE_DUMP)
             self._file, self._slot = self._survey.directory.open(name), slot
         return self._file
 

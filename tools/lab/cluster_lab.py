@@ -107,7 +107,7 @@ class Lab:
         """Create the lab, and wait until all nodes form one cluster. Remains of an earlier lab are removed first."""
         self.check()
         if not 1 <= options.nodes <= MAX_NODES:
-            raise LabError(f"lab {self.name}", f"{options.nodes} nodes, a lab has 1 to {MAX_NODES}")
+            raise LabError(f"lab {self.name}", f"{options.nodes} nodes, a lab has 1 to {MAX_NODES}", "correct --nodes")
         with self._lock():
             self._down()
             try:
@@ -164,7 +164,7 @@ class Lab:
 
     def start(self, node: int) -> None:
         if self.pid(self._known(node)):
-            raise LabError(f"node {node}", "it runs already")
+            raise LabError(f"node {node}", "it runs already", f"cairnmq cluster-lab stop {node}")
         self._start(node)
 
     def pause(self, node: int) -> None:
@@ -197,7 +197,8 @@ class Lab:
         libc = ctypes.CDLL(None, use_errno=True)
         with open("/proc/thread-self/ns/net") as home, open(self.namespace(node)) as there:
             if libc.setns(there.fileno(), CLONE_NEWNET):
-                raise LabError(f"node {node}", f"its namespace can't be entered: {os.strerror(ctypes.get_errno())}")
+                reason = f"its namespace can't be entered: {os.strerror(ctypes.get_errno())}"
+                raise LabError(f"node {node}", reason, "run it as root")
             try:
                 yield
             finally:
@@ -214,7 +215,7 @@ class Lab:
         """Nodes reach those of their own side only; all that are not named are one more side."""
         named = [node for side in sides for node in side]
         if len(set(named)) != len(named):
-            raise LabError(f"lab {self.name}", "a node is on one side of a partition, not on two")
+            raise LabError(f"lab {self.name}", "a node is on one side of a partition, not on two", "name each once")
         for number, side in enumerate(sides, 1):
             self._in_switch("link", "add", f"br{number}", "type", "bridge", unless_there=True)
             self._in_switch("link", "set", f"br{number}", "up")
@@ -357,7 +358,7 @@ class Lab:
 
     def _need_root(self) -> None:
         if os.geteuid() != 0:
-            raise LabError(f"lab {self.name}", "network namespaces need root")
+            raise LabError(f"lab {self.name}", "network namespaces need root", "run it as root")
 
     def _in_switch(self, *command: str, unless_there: bool = False) -> None:
         if unless_there and not _run("ip", "-n", self._switch, "link", "show", command[2]).returncode:
@@ -377,5 +378,5 @@ class Lab:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise LabError(f"lab {self.name}", "another command is making or removing it") from None
+                raise LabError(f"lab {self.name}", "another command is making or removing it", "wait for it") from None
             yield

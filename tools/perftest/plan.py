@@ -107,7 +107,7 @@ def checked(options: Options) -> tuple[Options, list[str]]:
     """The options as they can be used, and what had to be changed. Raises `CairnError` if nothing helps."""
     warnings: list[str] = []
     if options.size_bytes > MOST_BYTES:
-        raise CairnError(f"--size {options.size_bytes}", f"a message may have {MOST_BYTES} bytes")
+        raise CairnError(f"--size {options.size_bytes}", f"a message may have {MOST_BYTES} bytes", "lower it")
     if options.all_pubs + options.all_subs > MOST_CLIENTS:
         clients = options.all_pubs + options.all_subs
         raise CairnError(f"{clients} clients", f"one test has at most {MOST_CLIENTS}", "lower --qt, --npubs or --nsubs")
@@ -121,7 +121,7 @@ def checked(options: Options) -> tuple[Options, list[str]]:
         options = replace(options, count=options.count + options.subs - options.count % options.subs)
         warnings.append(f"--count is now {options.count}, the next multiple of --nsubs")
     if not options.all_pubs and not options.all_subs:
-        raise CairnError("--npubs 0 --nsubs 0", "there is nothing to do")
+        raise CairnError("--npubs 0 --nsubs 0", "there is nothing to do", "raise one of them")
     if options.mode == SHARED and options.pubs and options.subs and options.queue_max_count:
         warnings.append("--queue-max-count may have messages refused, for which subscribers then wait")
     if options.sync_publish:

@@ -23,6 +23,7 @@ from .plan import OURS, Options
 _COMMAND_S = 60.0
 _DRAIN = 1000
 _QUIET_S = 0.5
+_CORRECT = "correct it"
 
 
 def set_up(where: BrokerLogin, options: Options, command: str) -> str:
@@ -52,10 +53,10 @@ def _run(command: str, name: str, options: Options) -> None:
     try:
         done = subprocess.run(given, shell=True, capture_output=True, text=True, timeout=_COMMAND_S)
     except subprocess.TimeoutExpired:
-        raise BrokerError("--setup-command", f"it does not end within {_COMMAND_S:.0f} s: {given}") from None
+        raise BrokerError("--setup-command", f"does not end within {_COMMAND_S:.0f} s: {given}", _CORRECT) from None
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()
-        raise BrokerError("--setup-command", f"status {done.returncode} of {given}: {said[-1] if said else ''}")
+        raise BrokerError("--setup-command", f"status {done.returncode} of {given}: {''.join(said[-1:])}", _CORRECT)
 
 
 def _empty(wire: Wire, loop: Loop, addresses: dict[str, int]) -> None:

@@ -33,7 +33,7 @@ class Coordinator:
         def came(state: Any) -> None:
             code, fields = p.state_of(state)
             if code != p.DECLARED or not fields:
-                raise BrokerError("declare", f"the coordinator said {_said(code, fields)}")
+                raise BrokerError("declare", f"the coordinator said {_said(code, fields)}", "see the broker's log")
             self._declaring = False
             self.txn_id = bytes(fields[0])
             then(self.txn_id)
@@ -48,7 +48,7 @@ class Coordinator:
         def came(state: Any) -> None:
             code, fields = p.state_of(state)
             if code != p.ACCEPTED:
-                raise BrokerError("commit", f"the coordinator said {_said(code, fields)}")
+                raise BrokerError("commit", f"the coordinator said {_said(code, fields)}", "see the broker's log")
             self.committing -= 1
             then()
 

@@ -40,9 +40,9 @@ def check_png(path: str) -> None:
     except ImportError:
         raise CairnError(f"--plot {path}", "matplotlib is not installed", install_hint("plot")) from None
     if not Path(path).absolute().parent.is_dir():
-        raise CairnError(f"--plot {path}", "no such directory")
+        raise CairnError(f"--plot {path}", "no such directory", "create it, or name another one")
     if Path(path).suffix not in (".png", ".svg", ".pdf"):
-        raise CairnError(f"--plot {path}", "its name ends in none of .png, .svg and .pdf")
+        raise CairnError(f"--plot {path}", "its name ends in none of .png, .svg and .pdf", "rename it")
 
 
 def write_png(found: SoakResult, path: str) -> None:

@@ -113,10 +113,10 @@ class Server:
         try:
             done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=GONE_S)
         except subprocess.TimeoutExpired:
-            raise BrokerError(command, f"it does not end within {GONE_S:.0f} s") from None
+            raise BrokerError(command, f"it does not end within {GONE_S:.0f} s", "correct it") from None
         if done.returncode:
             said = (done.stderr or done.stdout).strip().splitlines()
-            raise BrokerError(command, f"status {done.returncode}: {said[-1] if said else ''}")
+            raise BrokerError(command, f"status {done.returncode}: {said[-1] if said else ''}", "correct it")
 
     def _end(self, number: int) -> None:
         assert self._process is not None
@@ -180,7 +180,7 @@ def free_port() -> int:
                 return port
         except OSError:
             continue  # somebody has it
-    raise BrokerError("127.0.0.1", "there is no free port")
+    raise BrokerError("127.0.0.1", "there is no free port", "end other servers")
 
 
 def _given_away() -> tuple[int, int]:
