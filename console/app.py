@@ -224,7 +224,7 @@ async def _json(request: Request) -> Any:
     except ClientDisconnect as error:
         raise ApiError(400, INTERNAL, "the client has disconnected") from error
     if not _is_flat(found, MOST_DEPTH):
-        raise ApiError(400, INVALID, f"the body has more than {MOST_DEPTH} levels of objects and arrays")
+        raise ApiError(400, INVALID, f"the body has more than {MOST_DEPTH} levels of objects and arrays; flatten it")
     return found
 
 
@@ -241,4 +241,4 @@ def _name(text: str) -> str:
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError as error:
-        raise ApiError(400, INVALID, "a name in the path is not encoded in UTF-8") from error
+        raise ApiError(400, INVALID, "a name in the path is not percent-encoded UTF-8") from error

@@ -23,9 +23,12 @@ def rejection(
     names it already: so it is cut from the beginning of the reason.
     """
     place = f"{_action(operation, type, body)} {type}" + (f" {name}" if name and name != type else "")
-    is_target_missing = operation == "MOVE" and description.startswith("there is no queue or exchange")
-    remedy = "create it first, or give --create" if is_target_missing else ""
-    return CairnError(place, f"{_without_subject(description, type, name)} ({status})", remedy)
+    reason, _, remedy = _without_subject(description, type, name).partition("; ")
+    if reason == "not found":
+        remedy = f"see cairnmq ctl {type}s list"
+    elif operation == "MOVE" and description.startswith("there is no queue or exchange"):
+        remedy = "create it first, or give --create"
+    return CairnError(place, f"{reason} ({status})", remedy)
 
 
 def _action(operation: str, type: str, body: Mapping[str, Any] | None) -> str:

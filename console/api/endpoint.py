@@ -94,7 +94,7 @@ def read_query(fields: Mapping[str, Field], given: Mapping[str, str]) -> dict[st
 def read_body(fields: Mapping[str, Field], given: Any) -> dict[str, Any]:
     """Return the values of a body, a decoded JSON value. Raises `ApiError` for unknown and invalid ones."""
     if not isinstance(given, dict):
-        raise ApiError(400, INVALID, "the body is a JSON object")
+        raise ApiError(400, INVALID, "the body must be a JSON object")
     _only(fields, given, "key")
     return {name: checked(name, field, given.get(name)) for name, field in fields.items()}
 

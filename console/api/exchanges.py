@@ -73,12 +73,12 @@ async def _publish(call: ApiCall) -> Any:
         try:
             body = base64.b64decode(given["body"], validate=True)
         except (binascii.Error, ValueError) as error:
-            raise ApiError(400, INVALID, f"body: it is not base64: {error}") from error
+            raise ApiError(400, INVALID, f"body: it is not base64: {error}; leave out encoding for text") from error
     if len(body) > MOST_PUBLISHED_BYTES:
-        raise ApiError(413, INVALID, f"body: it has more than {MOST_PUBLISHED_BYTES >> 10} KiB")
+        raise ApiError(413, INVALID, f"body: it has more than {MOST_PUBLISHED_BYTES >> 10} KiB; shorten it")
     application = given["application_properties"]
     if not all(isinstance(value, str | int | float | bool) for value in application.values()):
-        raise ApiError(400, INVALID, "application_properties: values are texts, numbers and booleans")
+        raise ApiError(400, INVALID, "application_properties: values must be texts, numbers or booleans")
     message = b"\x00\x53\x70\xc0\x02\x01" + encode.boolean(given["durable"])
     message += encode.described(0x73, encode.value(_properties(call)))
     if application:

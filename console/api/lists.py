@@ -74,7 +74,8 @@ def page_of(rows: Iterable[Mapping[str, Any]], query: Mapping[str, Any], searche
         found = [row for row in found if any(text in str(row.get(key, "")).casefold() for key in searched)]
     if field := query["sort"]:
         if found and not any(field in row for row in found):
-            raise ApiError(400, INVALID, f"sort: the items have no field {field[:80]!r}")
+            known = ", ".join(sorted({key for row in found for key in row}))
+            raise ApiError(400, INVALID, f"sort: the items have no field {field[:80]!r}; use one of {known}")
         found.sort(key=lambda row: _order(row.get(field)), reverse=query["order"] == "desc")
     elif query["order"] == "desc":
         found.reverse()

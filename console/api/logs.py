@@ -50,7 +50,7 @@ class LogTail:
                 file.seek(begin)
                 data = file.read(MOST_BYTES)
         except OSError as error:
-            raise ApiError(501, NOT_IMPLEMENTED, f"the log can't be read: {error.strerror}") from error
+            raise ApiError(501, NOT_IMPLEMENTED, f"the log can't be read: {error.strerror}; see --log-file") from error
         complete = data[: data.rfind(b"\n") + 1]
         end = begin + len(complete)
         items = []

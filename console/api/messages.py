@@ -101,12 +101,12 @@ def _shortened(message: dict[str, Any]) -> dict[str, Any]:
 async def read_message(call: ApiCall) -> Any:
     position = call.path["position"]
     if len(position) > 20 or not position.isdecimal() or not 0 < int(position) < 1 << 62:
-        raise ApiError(404, NOT_FOUND, f"no message has the position {position[:40]!r}")
+        raise ApiError(404, NOT_FOUND, f"no message has the position {position[:40]!r}; use a number from 1")
     asked = {"after": int(position) - 1, "count": 1, "body-bytes": MOST_BODY_BYTES}
     found = await call.session.quick.ask("PEEK", "queue", call.name, asked)
     messages = found["messages"]
     if not messages or messages[0]["position"] != int(position):
-        raise ApiError(404, NOT_FOUND, f"the queue {call.name!r} has no message at position {position}")
+        raise ApiError(404, NOT_FOUND, f"the queue {call.name!r} has no message at position {position}; list it again")
     return described(messages[0], MOST_BODY_BYTES)
 
 
@@ -116,7 +116,7 @@ async def act_on_messages(call: ApiCall) -> Any:
     if not ids or not all(isinstance(one, int) and not isinstance(one, bool) and one > 0 for one in ids):
         raise ApiError(400, INVALID, "ids: a list of positions is expected")
     if len(ids) > MOST_SELECTED:
-        raise ApiError(400, INVALID, f"ids: more than {MOST_SELECTED} messages are selected")
+        raise ApiError(400, INVALID, f"ids: more than {MOST_SELECTED} messages are selected; select fewer")
     if action == "delete":
         removed = (await call.session.long.ask("DISCARD", "queue", call.name, {"positions": ids}))["discarded"]
         forget_rows(call.session, "queue")
@@ -124,7 +124,7 @@ async def act_on_messages(call: ApiCall) -> Any:
         text = f"{counted(left, 'message')} not removed: in use, or no longer in the queue"
         return {"done": removed, "failed": [{"id": None, "text": text}] if left else []}
     if action == "move" and not target:
-        raise ApiError(400, INVALID, "target: it is required")
+        raise ApiError(400, INVALID, "target: it is required to move messages")
     by_target, failed = ({target: ids}, []) if target else await _by_origin(call, ids)
     done = 0
     for address, positions in by_target.items():

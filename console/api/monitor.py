@@ -155,9 +155,9 @@ class EventStreams:
     async def open(self, call: ApiCall) -> Any:
         session = call.session
         if session.streams >= MOST_STREAMS:
-            raise ApiError(429, LIMIT, f"this session has {MOST_STREAMS} streams of events", 30)
+            raise ApiError(429, LIMIT, f"this session has {MOST_STREAMS} streams of events; close one of them", 30)
         if self._count >= MOST_STREAMS_OF_ALL:
-            raise ApiError(429, LIMIT, f"the console has {MOST_STREAMS_OF_ALL} streams of events", 30)
+            raise ApiError(429, LIMIT, f"the console has {MOST_STREAMS_OF_ALL} streams of events; try again later", 30)
         self._note(session, 1)
         return _EventResponse(self._events(session), partial(self._note, session, -1))
 

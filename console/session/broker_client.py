@@ -76,7 +76,7 @@ class BrokerClient:
         code, fields = p.state_of(await self._guarded(self._publish, message))
         if code != p.ACCEPTED:
             text = p.error_text(fields[0] if fields else None)
-            raise ApiError(409, CONFLICT, text or "the broker did not accept the message")
+            raise ApiError(409, CONFLICT, text or "the broker did not accept the message; see its log")
 
     async def keep_alive(self) -> None:
         """Send an empty frame if the broker needs one. A lost connection is closed."""

@@ -195,7 +195,7 @@ class Sessions:
 
 
 def _too_many_requests() -> ApiError:
-    return ApiError(429, LIMIT, f"more than {MOST_WAITING} requests of this session wait", 1)
+    return ApiError(429, LIMIT, f"more than {MOST_WAITING} requests of this session wait; try again later", 1)
 
 
 def digest(token: str) -> bytes:

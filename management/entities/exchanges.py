@@ -97,10 +97,11 @@ class ExchangeType(Named):
         there = self.find(name)
         if there is not None:
             if (there.type, self.attributes["durable"].read(there), there.arguments) != (kind, durable, settings):
-                raise Refusal(CONFLICT, f"the exchange {shown(name)} already exists with other attributes")
+                why = f"the exchange {shown(name)} already exists with other attributes; delete it first"
+                raise Refusal(CONFLICT, why)
             call.answer(self.map_of(there), OK)
         elif name in self._nodes.queues:
-            raise Refusal(CONFLICT, "the name is in use by a queue")
+            raise Refusal(CONFLICT, "the name is in use by a queue; use another name")
         elif not durable:
             call.answer(self.map_of(self._nodes.add_exchange(name, kind, settings)), CREATED)
         else:
@@ -117,8 +118,8 @@ class ExchangeType(Named):
         only(asked, "if-unused")
         exchange: Exchange = self.wanted(call, DELETE)
         if flag(asked, "if-unused", False) and exchange.binding_count:
-            bindings = counted(exchange.binding_count, "binding")
-            raise Refusal(CONFLICT, f"the exchange {shown(exchange.name)} has {bindings}")
+            why = f"has {counted(exchange.binding_count, 'binding')}; remove them, or leave out if-unused"
+            raise Refusal(CONFLICT, f"the exchange {shown(exchange.name)} {why}")
         self._nodes.delete_exchange(exchange, call.then_answer())
 
 
@@ -197,7 +198,8 @@ class BindingType(Type):
         call.subject = self.name_of(bound)
         if self.is_there(bound):
             if self._arguments(bound) != settings:
-                raise Refusal(CONFLICT, f"the binding {shown(self.name_of(bound))} already exists with other arguments")
+                why = f"the binding {shown(self.name_of(bound))} already exists with other arguments; use UPDATE"
+                raise Refusal(CONFLICT, why)
             call.answer(self.map_of(bound), OK)
         else:
             self._bind(call, bound, settings, CREATED)
@@ -226,11 +228,11 @@ class BindingType(Type):
         call.check(RECEIVE, exchange_name)
         exchange, queue = self._nodes.exchanges.get(exchange_name), self._nodes.queues.get(queue_name)
         if exchange is None:
-            raise Refusal(NOT_FOUND, f"there is no exchange {shown(exchange_name)}")
+            raise Refusal(NOT_FOUND, f"there is no exchange {shown(exchange_name)}; create it first")
         if queue is None or queue.is_deleting:
-            raise Refusal(NOT_FOUND, f"there is no queue {shown(queue_name)}")
+            raise Refusal(NOT_FOUND, f"there is no queue {shown(queue_name)}; create it first")
         if queue_name.startswith("$"):
-            raise Refusal(BAD_REQUEST, f"{shown(queue_name)} is the broker's own")
+            raise Refusal(BAD_REQUEST, f"{shown(queue_name)} is the broker's own; use another queue")
         return exchange, queue
 
     def _update(self, call: Call) -> None:

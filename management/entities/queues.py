@@ -25,7 +25,7 @@ def check_name(kind: str, name: str) -> None:
     if not 1 <= len(name.encode()) <= MAX_NAME_BYTES or "\0" in name:
         raise Refusal(BAD_REQUEST, f"the name of a {kind} has 1 to {MAX_NAME_BYTES} bytes, and no NUL")
     if name.startswith(("$", DYNAMIC_PREFIX)):
-        reserved = f"names of {kind}s that begin with $ or {DYNAMIC_PREFIX} are reserved for the broker"
+        reserved = f"names of {kind}s that begin with $ or {DYNAMIC_PREFIX} are reserved for the broker; use another"
         raise Refusal(BAD_REQUEST, reserved)
 
 
@@ -119,7 +119,7 @@ class QueueType(Named):
         if there is not None:
             self._same(call, there, durable, settings)
         elif name in self._nodes.exchanges:
-            raise Refusal(CONFLICT, "the name is in use by an exchange")
+            raise Refusal(CONFLICT, "the name is in use by an exchange; use another name")
         elif not durable:
             denial = self._users.of(user).queue_denial()
             if denial is not None:
@@ -139,7 +139,8 @@ class QueueType(Named):
 
     def _same(self, call: Call, there: Queue, durable: bool, settings: dict[str, Any]) -> None:
         if bool(there.queue_id) != durable or not is_as_asked(there, settings):
-            raise Refusal(CONFLICT, f"the queue {shown(there.name)} already exists with other attributes")
+            why = f"the queue {shown(there.name)} already exists with other attributes; use UPDATE, or delete it first"
+            raise Refusal(CONFLICT, why)
         call.answer(self.map_of(there), OK)
 
     def _update(self, call: Call) -> None:
@@ -147,7 +148,7 @@ class QueueType(Named):
         only(asked, "arguments")
         queue: Queue = self.wanted(call, MANAGE)
         if queue.name.startswith("$"):
-            raise Refusal(BAD_REQUEST, f"{shown(queue.name)} is the broker's own")
+            raise Refusal(BAD_REQUEST, f"{shown(queue.name)} is the broker's own; use another queue")
         changes = arguments(asked)
         check_owner(call, changes)
         kept = {name: value for name, value in {**queue.arguments, **changes}.items() if value is not None}
@@ -159,9 +160,11 @@ class QueueType(Named):
         only(asked, "if-unused", "if-empty")
         queue: Queue = self.wanted(call, DELETE)
         if flag(asked, "if-unused", False) and queue.taker_count:
-            raise Refusal(CONFLICT, f"the queue {shown(queue.name)} has {counted(queue.taker_count, 'consumer')}")
+            why = f"has {counted(queue.taker_count, 'consumer')}; close them, or leave out if-unused"
+            raise Refusal(CONFLICT, f"the queue {shown(queue.name)} {why}")
         if flag(asked, "if-empty", False) and queue.messages:
-            raise Refusal(CONFLICT, f"the queue {shown(queue.name)} has {counted(queue.messages, 'message')}")
+            why = f"has {counted(queue.messages, 'message')}; purge it, or leave out if-empty"
+            raise Refusal(CONFLICT, f"the queue {shown(queue.name)} {why}")
         call.messages = queue.messages
         self._nodes.delete_queue(queue, call.then_answer())
 
@@ -190,7 +193,7 @@ def check_owner(call: Call, settings: dict[str, Any]) -> None:
     if OWNER in settings:
         call.check(MANAGE, "")
         if not isinstance(settings[OWNER], str | None):
-            raise Refusal(BAD_REQUEST, f"{OWNER} is the name of a user")
+            raise Refusal(BAD_REQUEST, f"{OWNER} must be the name of a user")
 
 
 def check_policy(call: Call, name: str, settings: dict[str, Any]) -> None:
@@ -250,7 +253,7 @@ class TemplateType(Type):
         if self.find(name) is None:
             self._nodes.set_template(name, settings, call.then_answer(lambda: self.map_of(name), CREATED))
         elif self._nodes.templates[name] != settings:
-            raise Refusal(CONFLICT, f"the template {shown(name)} already exists with other arguments")
+            raise Refusal(CONFLICT, f"the template {shown(name)} already exists with other arguments; use UPDATE")
         else:
             call.answer(self.map_of(name), OK)
 

@@ -113,7 +113,7 @@ class UserType(Named):
 
         def edit(found: dict[str, Credentials]) -> None:
             if name in found:
-                raise Refusal(CONFLICT, f"there is a user {shown(name)} already")
+                raise Refusal(CONFLICT, f"there is a user {shown(name)} already; use another name")
             found[name] = verifier
 
         accounts.change(edit, call.then(partial(_tell, call, CREATED)))
@@ -190,7 +190,7 @@ def _check(accounts: AccountsPort, call: Call) -> None:
 
 def _known(found: dict[str, Credentials], name: str) -> None:
     if name not in found:
-        raise Refusal(NOT_FOUND, f"there is no account {shown(name)}")
+        raise Refusal(NOT_FOUND, f"there is no account {shown(name)}; add it with CREATE")
 
 
 def _tell(call: Call, status: int, error: Exception | None) -> None:

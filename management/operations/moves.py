@@ -76,7 +76,7 @@ class MoveOperation:
         queue: Queue = of.wanted(call, MANAGE)
         positions = positions_in(asked)
         if positions is None:
-            raise Refusal(BAD_REQUEST, "positions is missing")
+            raise Refusal(BAD_REQUEST, "positions is missing; send a list of numbers")
         _check_selection(queue)
         _Mover(self._mover, call, queue, None, len(positions), positions).begin()
 
@@ -94,9 +94,9 @@ class MoveOperation:
                 raise Refusal(BAD_REQUEST, "count and positions exclude each other: send one of them")
             _check_selection(queue)
         if queue.name.startswith("$"):  # not every message on those is AMQP
-            raise Refusal(BAD_REQUEST, f"{shown(queue.name)} is the broker's own")
+            raise Refusal(BAD_REQUEST, f"{shown(queue.name)} is the broker's own; use another queue")
         if queue.policy.exclusive and queue.taker_count:
-            raise Refusal(CONFLICT, f"the queue {queue.name!r} has a consumer, and may have only one")
+            raise Refusal(CONFLICT, f"the queue {queue.name!r} has a consumer, and may have only one; close it")
 
         def found(place: AddressTarget | Exception) -> None:
             if isinstance(place, Forbidden):
@@ -106,7 +106,7 @@ class MoveOperation:
             if isinstance(place, Exception):
                 call.failed(place)
             elif place is queue:
-                raise Refusal(BAD_REQUEST, "the messages are already in that queue")
+                raise Refusal(BAD_REQUEST, "the messages are already in that queue; use another target")
             else:
                 _Mover(self._mover, call, queue, place, min(most, queue.messages), positions).begin()
 
@@ -129,9 +129,10 @@ def positions_in(asked: Mapping[str, Any]) -> deque[int] | None:
 def _check_selection(queue: Queue) -> None:
     """Raise `Refusal` for a queue whose messages can't be selected."""
     if queue.name.startswith("$"):
-        raise Refusal(BAD_REQUEST, f"{shown(queue.name)} is the broker's own")
+        raise Refusal(BAD_REQUEST, f"{shown(queue.name)} is the broker's own; use another queue")
     if queue.order.finds_by_position:
-        raise Refusal(CONFLICT, f"messages of the replicated queue {shown(queue.name)} can't be selected")
+        why = f"messages of the replicated queue {shown(queue.name)} can't be selected; use MOVE with a count"
+        raise Refusal(CONFLICT, why)
 
 
 class _Mover:

@@ -52,13 +52,15 @@ class NodeOperations:
         if request.operation in NOT_HERE:
             raise Refusal(NOT_IMPLEMENTED, f"there is no {request.operation}: this node knows of no others")
         if not request.type:
-            raise Refusal(BAD_REQUEST, f"{shown(request.operation)} is not an operation of the node, and has no type")
+            why = "is not an operation of the node, and has no type; GET-OPERATIONS lists operations"
+            raise Refusal(BAD_REQUEST, f"{shown(request.operation)} {why}")
         kind = self._types.get(request.type)
         if kind is None:
             raise Refusal(NOT_FOUND, _no_type(request.type))
         operation = kind.operations.get(request.operation)
         if operation is None:
-            raise Refusal(NOT_IMPLEMENTED, f"there is no {shown(request.operation)} of a {request.type}")
+            why = f"there is no {shown(request.operation)} of a {request.type}; GET-OPERATIONS lists operations"
+            raise Refusal(NOT_IMPLEMENTED, why)
         call.is_change = operation.name not in READING
         operation.do(call)
 
@@ -173,7 +175,7 @@ def _in_order(everything: list[tuple[Type, list[Any]]]) -> Iterator[tuple[Type, 
 def _no_type(name: str) -> str:
     if name == "cluster":
         return clusterwide.NO_MEMBER
-    return f"there is no type {shown(name)}"
+    return f"there is no type {shown(name)}; GET-TYPES lists them"
 
 
 def _names(asked: Mapping[str, Any], types: Mapping[str, Type]) -> list[str]:
@@ -186,9 +188,9 @@ def _names(asked: Mapping[str, Any], types: Mapping[str, Type]) -> list[str]:
         raise Refusal(BAD_REQUEST, "attributeNames is to be a list of texts")
     for name in items:
         if name not in known:
-            raise Refusal(BAD_REQUEST, f"there is no attribute {shown(name)}")
+            raise Refusal(BAD_REQUEST, f"there is no attribute {shown(name)}; GET-ATTRIBUTES lists them")
     if len(items) > len(known):
-        raise Refusal(BAD_REQUEST, "attributeNames has names more than once")
+        raise Refusal(BAD_REQUEST, "attributeNames has names more than once; send each once")
     return items
 
 

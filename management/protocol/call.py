@@ -128,7 +128,7 @@ class Call:
 
     def name(self) -> str:
         if not self.request.name:
-            raise Refusal(BAD_REQUEST, "the request has no name, nor an identity")
+            raise Refusal(BAD_REQUEST, "the request has no name, nor an identity; set one of these properties")
         return self.request.name
 
     def check(self, operation: str, *names: str, pattern: bool = False) -> None:

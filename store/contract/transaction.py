@@ -278,7 +278,7 @@ class StoreTransaction:
         if self.state is _OPEN and self.deadline_us <= time_us:
             self._owner.abandon(self, TxState.TIMED_OUT, time_us)
         if self.state is TxState.TIMED_OUT:
-            raise TransactionTimedOut(self.name, "it took too long and was rolled back", "begin it anew")
+            raise TransactionTimedOut(self.name, "it took too long and was rolled back", "begin it again")
         if self.state is not TxState.OPEN:
             raise TransactionEnded(self.name, f"it is {self.state.value}")
 
@@ -314,7 +314,8 @@ class TransactionLocks:
         """Raises `MessageLocked` if a transaction takes the message off that queue (checklist E46)."""
         holder = self.dequeued.get(message_id, {}).get(queue_id)
         if holder is not None:
-            raise MessageLocked(f"message {message_id}", f"{holder.name} takes it off queue {queue_id}")
+            reason = f"{holder.name} takes it off queue {queue_id}"
+            raise MessageLocked(f"message {message_id}", reason, "complete that transaction first")
 
     def check_enqueue(self, message_id: int, queue_id: int) -> None:
         """Raises `StoreError` if a transaction puts the message on that queue."""
@@ -359,9 +360,9 @@ class Transactions:
         Raises `BadXid` if the xid is too long, or in use.
         """
         if len(xid) > MAX_XID_BYTES:
-            raise BadXid(f"xid {xid[:16].hex()}...", f"it has {len(xid)} bytes, {MAX_XID_BYTES} are allowed")
+            raise BadXid(f"xid {xid[:16].hex()}...", f"{len(xid)} bytes, {MAX_XID_BYTES} are allowed", "shorten it")
         if xid in self._by_xid:
-            raise BadXid(f"xid {xid.hex()}", f"there is one that is {self._by_xid[xid].state.value}")
+            raise BadXid(f"xid {xid.hex()}", f"there is one that is {self._by_xid[xid].state.value}", "use another xid")
         transaction = StoreTransaction(self, xid, time_us + timeout_us if timeout_us else 0)
         self._open[transaction] = None
         if xid:
@@ -373,7 +374,8 @@ class Transactions:
         try:
             return self._by_xid[xid]
         except KeyError:
-            raise UnknownTransaction(f"xid {xid.hex()}", "there is no such transaction, or it is over") from None
+            reason, remedy = "there is no such transaction, or it is over", "see cairnmq ctl transactions list"
+            raise UnknownTransaction(f"xid {xid.hex()}", reason, remedy) from None
 
     def remembers(self, transaction: StoreTransaction) -> bool:
         """Return whether the transaction's xid is registered for it: a later transaction may have the same xid."""

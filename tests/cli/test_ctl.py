@@ -76,7 +76,8 @@ def test_queues_come_are_looked_at_and_go(running: BrokerProcess) -> None:
     assert "three" in ctl(running, "queues", "peek", "orders")
     assert document(running, "queues", "move", "orders", "others", "--count", "1", "--create")["moved"] == 1
     assert ctl(running, "queues", "purge", "orders") == "purged 2 messages from queue orders\n"
-    assert "has 1 message (409)" in ctl(running, "queues", "delete", "others", "--if-empty", status=1)
+    refused = ctl(running, "queues", "delete", "others", "--if-empty", status=1)
+    assert "has 1 message (409); purge it, or leave out if-empty" in refused
     assert ctl(running, "queues", "delete", "others") == "deleted queue others\n"
     ctl(running, "queues", "delete", "orders")
 
@@ -91,7 +92,7 @@ def test_move_creates_no_queue_unless_asked(running: BrokerProcess) -> None:
         )
         for dry_run in ((), ("--dry-run",)):
             assert ctl(running, "queues", "move", "waiting", target, *dry_run, status=1) == expected
-    missing_source = "cairnmq: move queue none: not found (404)\n"
+    missing_source = "cairnmq: move queue none: not found (404); see cairnmq ctl queues list\n"
     assert ctl(running, "queues", "move", "none", "nope", status=1) == missing_source
     would = "would move 2 messages from queue waiting to nope\n"
     assert ctl(running, "queues", "move", "waiting", "nope", "--create", "--dry-run") == would
@@ -179,44 +180,52 @@ def test_wrong_arguments_are_status_2(arguments: tuple[str, ...]) -> None:
 
 
 def test_what_the_broker_refuses_is_one_line_and_status_1(running: BrokerProcess) -> None:
-    assert ctl(running, "queues", "show", "none", status=1) == "cairnmq: show queue none: not found (404)\n"
+    missing = "cairnmq: show queue none: not found (404); see cairnmq ctl queues list\n"
+    assert ctl(running, "queues", "show", "none", status=1) == missing
     refused = ctl(running, "queues", "create", "q", "-a", "max-messages=-1", status=1)
     assert refused.count("\n") == 1
     assert "max-messages" in refused
 
 
 MISTAKES = {
-    "queues delete nope": "delete queue nope: not found (404)",
-    "queues purge nope": "purge queue nope: not found (404)",
-    "queues purge nope --dry-run": "show queue nope: not found (404)",
-    "queues set nope -a paused=true": "change queue nope: not found (404)",
-    "queues peek nope": "browse queue nope: not found (404)",
-    "queues create nope -a max-messages=abc": "create queue nope: max-messages is 'abc'; use a number (400)",
-    "queues create amq.topic": "create queue amq.topic: the name is in use by an exchange (409)",
+    "queues delete nope": "delete queue nope: not found (404); see cairnmq ctl queues list",
+    "queues purge nope": "purge queue nope: not found (404); see cairnmq ctl queues list",
+    "queues purge nope --dry-run": "show queue nope: not found (404); see cairnmq ctl queues list",
+    "queues set nope -a paused=true": "change queue nope: not found (404); see cairnmq ctl queues list",
+    "queues peek nope": "browse queue nope: not found (404); see cairnmq ctl queues list",
+    "queues create nope -a max-messages=abc": "create queue nope: max-messages is 'abc' (400); use a number",
+    "queues create amq.topic": "create queue amq.topic: the name is in use by an exchange (409); use another name",
     "queues create $x": (
-        "create queue $x: names of queues that begin with $ or dynamic- are reserved for the broker (400)"
+        "create queue $x: names of queues that begin with $ or dynamic- are reserved for the broker (400); use another"
     ),
     "exchanges delete amq.topic": "delete exchange amq.topic: predeclared exchanges can't be deleted (409)",
     "exchanges create amq.topic --type fanout": (
-        "create exchange amq.topic: it already exists with other attributes (409)"
+        "create exchange amq.topic: it already exists with other attributes (409); delete it first"
     ),
     "exchanges create nope --type odd": (
-        "create exchange nope: unknown type 'odd'; there are direct, fanout, topic, headers (400)"
+        "create exchange nope: unknown type 'odd' (400); there are direct, fanout, topic, headers"
     ),
-    "exchanges unbind amq.topic a b": "delete binding amq.topic/a/b: not found (404)",
-    "exchanges bind nope a": "create binding: there is no exchange 'nope' (404)",
-    "templates update nope": "change template nope: not found (404)",
-    "connections close 99": "close connection 99: not found (404)",
-    "transactions commit aabb": "commit transaction aabb: there is no such transaction, or it is over (404)",
-    "transactions rollback aabb": "roll back transaction aabb: there is no such transaction, or it is over (404)",
-    "transactions cancel aabb": "cancel transaction aabb: there is no such transaction, or it is over (404)",
+    "exchanges unbind amq.topic a b": "delete binding amq.topic/a/b: not found (404); see cairnmq ctl bindings list",
+    "exchanges bind nope a": "create binding: there is no exchange 'nope' (404); create it first",
+    "templates update nope": "change template nope: not found (404); see cairnmq ctl templates list",
+    "connections close 99": "close connection 99: not found (404); see cairnmq ctl connections list",
+    "transactions commit aabb": (
+        "commit transaction aabb: there is no such transaction, or it is over (404); see cairnmq ctl transactions list"
+    ),
+    "transactions rollback aabb": (
+        "roll back transaction aabb: there is no such transaction, or it is over (404); see cairnmq ctl "
+        "transactions list"
+    ),
+    "transactions cancel aabb": (
+        "cancel transaction aabb: there is no such transaction, or it is over (404); see cairnmq ctl transactions list"
+    ),
     "connectors create nope odd": (
-        "create connector nope: invalid URL; use amqp://user@host:port or amqps://..., percent-encoded (409)"
+        "create connector nope: invalid URL (409); use amqp://user@host:port or amqps://..., percent-encoded"
     ),
     "followings create amq.topic c": (
-        "create following amq.topic: there is one of that name; choose another name, or delete that one (409)"
+        "create following amq.topic: there is one of that name (409); choose another name, or delete that one"
     ),
-    "followings take-over nope": "promote following nope: not found (404)",
+    "followings take-over nope": "promote following nope: not found (404); see cairnmq ctl followings list",
     "cluster": "show cluster: this broker is not a member of a cluster (start it with --cluster-name) (404)",
     "queues list --cluster": (
         "list queue: this broker is not a member of a cluster (start it with --cluster-name) (404)"

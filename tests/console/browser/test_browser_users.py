@@ -107,7 +107,7 @@ def test_errors_of_a_new_user_are_at_their_fields(console: ConsolePage, site: Co
     repeated.fill("quiet")
     go.click()
     dialog.get_by_text("there is a user 'rita' already").wait_for()
-    assert problem(name) == "there is a user 'rita' already"
+    assert problem(name) == "there is a user 'rita' already; use another name"
     name.fill("anna berg")
     go.click()
     dialog.get_by_text("no spaces").wait_for()
