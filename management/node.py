@@ -78,7 +78,7 @@ class Management:
         """Open a link to the node, or from it."""
         link = self._connections.links.get(terminal)
         if link is None or wish.terminus.browse:
-            terminal.failure("amqp:not-allowed", f"{ADDRESS} can't be used so")
+            terminal.failure("amqp:not-allowed", f"{ADDRESS} can't be browsed; use a consuming link")
         elif not wish.to_client:
             terminal.opened(Requests(self, terminal, wish.user), None, CREDIT)
         else:
@@ -205,7 +205,7 @@ class Requests(IdleDriver):
             self._node.handle([(delivery, b"".join(pieces), flags)], self.terminal)
 
     def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
-        self.terminal.failure("amqp:not-allowed", "requests take part in no transaction")
+        self.terminal.failure("amqp:not-allowed", "requests take part in no transaction; send them outside of it")
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         while self._waiting:  # requests count though their link is closed, as they did before

@@ -135,7 +135,7 @@ class Wire:
             except OSError as error:
                 raise self._gone(str(error)) from error
             if not size:
-                raise self._gone("the broker went away")
+                raise self._gone("the broker closed the connection")
             self._filled += size
             full = self._filled == _BUFFER_BYTES
             self._digest()
@@ -205,7 +205,7 @@ class Wire:
             except OSError as error:
                 raise self._gone(str(error)) from error
             if not size:
-                raise self._gone("the broker went away")
+                raise self._gone("the broker closed the connection")
             self._filled += size
             self._digest()
 
@@ -351,7 +351,7 @@ class Wire:
             self._sent.popleft()
 
     def _gone(self, why: str) -> BrokerError:
-        return BrokerError(self.where.url, why)
+        return BrokerError(self.where.url, why, "see the log of the broker")
 
 
 def outcome_of(state: Described | None) -> tuple[int, list[Any]]:

@@ -290,7 +290,7 @@ class FederatedQueues:
         try:
             self._check_alone(name)
             if name.startswith("$"):
-                raise StoreError(f"queue {name!r}", "names that begin with a dollar are the broker's own")
+                raise StoreError(f"queue {name!r}", "names with a leading $ are reserved for the broker", "use another")
             policy_of(name, arguments)
             self._nodes.check_free(name)
         except StoreError as error:

@@ -89,7 +89,7 @@ class Upstreams:
         elif not wish.to_client or wish.attach is None:
             terminal.failure("amqp:not-allowed", f"{STREAM}{name} is for brokers that replicate the queue")
         elif queue is None or queue.is_deleting:
-            terminal.failure("amqp:not-found", f"there is no queue {name!r}")
+            terminal.failure("amqp:not-found", f"there is no queue {name!r}; create it, or correct the source")
         elif not is_shared and not (queue.queue_id and isinstance(store, JournalStore)):
             why = "is not durable" if not queue.queue_id else "is in a store without a journal"
             terminal.failure("amqp:not-implemented", f"the queue {name!r} can't be followed: it {why}")
@@ -101,7 +101,7 @@ class Upstreams:
                 elif isinstance(store, JournalStore):
                     self._begin(store, queue, said, terminal)
             except HistoryGone as error:
-                terminal.failure("amqp:not-found", f"records that were not sent yet are reclaimed: {error}")
+                terminal.failure("amqp:not-found", f"unsent records were reclaimed: {error}")
             except CairnError as error:
                 terminal.failure("amqp:invalid-field", str(error))
 
@@ -225,7 +225,7 @@ class LogFeeder(DownstreamLink):
         self._end()
         if isinstance(error, HistoryGone):
             self._forget()
-            self.terminal.failure("amqp:not-found", f"records that were not sent yet are reclaimed: {error}")
+            self.terminal.failure("amqp:not-found", f"unsent records were reclaimed: {error}")
         elif isinstance(error, QueueGone):
             self.terminal.failure("amqp:resource-deleted", str(error))
         else:

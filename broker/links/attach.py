@@ -149,7 +149,7 @@ class LinkOpener:
         elif lifetimes.asked_for(wish.terminus.properties) == lifetimes.CLOSE:
             self._exchange_links.open(self._owned.make_topic(name, wish), wish, terminal)
         else:
-            terminal.failure("amqp:not-implemented", "a topic that is made for a link goes with it")
+            terminal.failure("amqp:not-implemented", "a dynamic topic is deleted with its link; use delete-on-close")
 
     def _answer(self, found: AddressTarget | Exception, wish: Open, terminal: TerminalEnd) -> None:
         """Open a link at the target of its address."""

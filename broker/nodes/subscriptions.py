@@ -109,14 +109,14 @@ class Subscriptions:
         if queue is None or queue.is_deleting:
             self._make(asked, wish, terminal)
         elif _terms_of(queue) is None:
-            terminal.failure("amqp:not-allowed", f"the queue {asked.queue!r} is not a subscription")
+            terminal.failure("amqp:not-allowed", f"the queue {asked.queue!r} is not a subscription; use another name")
         elif queue.arguments[SUBSCRIPTION] == asked.terms:
             if place.exchange.binding(queue, asked.key) is None:  # the exchange was deleted and created again
                 self._bind(queue, asked, wish, terminal)
             else:
                 self._attach(queue, asked, wish, terminal)
         elif queue.consumers or queue.selecting:
-            terminal.failure("amqp:resource-locked", "others share that subscription, on other terms")
+            terminal.failure("amqp:resource-locked", "others share that subscription on other terms; use another name")
         else:
             self._nodes.delete_queue(queue, lambda error: self._again(error, asked, wish, terminal))
 
@@ -124,7 +124,7 @@ class Subscriptions:
         """Answer a client that asks by its link's name for its subscription, mostly to end it: it cannot use it."""
         found = self._found(wish)
         if found is None:
-            terminal.failure("amqp:not-found", f"there is not a subscription {wish.link_name!r}")
+            terminal.failure("amqp:not-found", f"there is no subscription {wish.link_name!r}; check the container ID")
             return
         queue, address = found
         if why := self._resolver.why_not(wish.user, RECEIVE, address):

@@ -122,7 +122,7 @@ class LinkRoutes:
         connector = self._connectors.by_name.get(route.connector)
         connection = None if connector is None else connector.connection
         if connector is None or connection is None or wish.attach is None:
-            where = "which does not exist" if connector is None else "which has no connection now"
+            where = "which does not exist; create it" if connector is None else "which has no connection now; try again"
             terminal.failure("amqp:not-found", f"that leads over the connector {route.connector!r}, {where}")
             return
         pair = LinkPair(

@@ -44,7 +44,7 @@ class PassthroughLinks:
             )  # fmt: skip
             terminal.opened(sender, None, sender.first_credit)
         elif wish.terminus.browse or filters.parse(wish.terminus.filters).selector is not None:
-            why = f"at {place.name!r} nothing is stored, so there is nothing to browse, and nothing to select from"
+            why = f"at {place.name!r} nothing is stored, so there is nothing to browse or to select from; use a queue"
             terminal.failure("amqp:not-implemented", why)
         else:
             receiver = PassthroughReceiver(

@@ -162,7 +162,8 @@ class LinkEndpoints:
         if found is not None:  # its queue was deleted by a client
             self._remove(found)
         if self._of_users[wish.user] >= MOST_PER_USER:
-            then(CairnError(f"link {wish.link_name!r}", f"a user may have {MOST_PER_USER} links that resume"))
+            reason = f"a user may have {MOST_PER_USER} links that resume"
+            then(CairnError(f"link {wish.link_name!r}", reason, "close one of them without resuming it"))
             return
         terminus = wish.terminus
         about = {

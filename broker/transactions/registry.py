@@ -63,7 +63,7 @@ class Transactions:
         controller = self._controllers.setdefault(connection, ConnectionTransactions())
         most = self.limits.per_connection
         if len(controller.transactions) >= most:
-            raise StoreError("declare", f"a connection may have {most} transactions")
+            raise StoreError("declare", f"a connection may have {most} transactions", "discharge one first")
         kind = ReplicatedWork if self.are_ordered else LocalWork
         txn_id = self._start + next(self._ids).to_bytes(8)
         transaction = ClientTransaction(self._context, controller, txn_id, kind)

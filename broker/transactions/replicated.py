@@ -107,7 +107,7 @@ class ReplicatedWork:
             if ordered and self._owner.failure is None and self._holds(ordered, content):
                 self._puts.append(((ordered, True), message))
         elif any(target.queue_id for target in others):
-            self._owner.fail("a message can't be moved to a durable queue that only this member has")
+            self._owner.fail("a message can't be moved to a durable queue of this member alone; use a replicated one")
         elif not ordered or self._holds(ordered, content):
             for target in others:
                 self._staging.hold(target, content, len(content), times_of(content, target.policy.message_ttl_ms))

@@ -136,7 +136,7 @@ class ReplicatedFeed(DownstreamLink):
             return
         if self._line not in ("", replica.line) or self.place > place or self._after > replica.last:
             why = f"queue {replica.name!r}: it is not the queue that was followed, or all members were restarted"
-            self.fail("amqp:not-found", f"records that were not sent yet are reclaimed: {why}: resynchronize")
+            self.fail("amqp:not-found", f"unsent records were reclaimed: {why}; resynchronize")
             return
         if not self._line:
             self._begins = [encode(Line(replica.line))]
