@@ -85,7 +85,7 @@ class LoginSocket:
             self._agree(p.AMQP_HEADER)
         except (OSError, Malformed) as error:
             self.sock.close()
-            raise BrokerError(self._where.url, f"login failed: {_why(error)}", "see its log") from error
+            raise BrokerError(self._where.url, f"login failed: {_why(error)}", "see the log of the broker") from error
         except BrokerError:
             self.sock.close()
             raise
