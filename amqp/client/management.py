@@ -41,7 +41,7 @@ def await_true(wire: Wire, loop: Loop, what: str, is_true: Callable[[], bool]) -
     while not is_true():
         left_s = end_s - time.monotonic()
         if left_s <= 0:
-            raise BrokerError(wire.where.url, f"no {what} within {wire.where.timeout_s:g} s", "see the log of the broker")
+            raise BrokerError(wire.where.url, f"no {what} within {wire.where.timeout_s:g} s", "see the broker's log")
         loop.turn(min(100, int(left_s * 1000) + 1))
 
 
@@ -78,7 +78,7 @@ class Management:
             content = decode.value(answer, parts[0].value)[0] if parts else None
             return Answer(int(found["statusCode"]), str(found["statusDescription"]), content)
         except (Malformed, KeyError, ValueError) as error:
-            raise BrokerError(ADDRESS, f"the answer can't be decoded: {error}", "is that a CairnMQ broker?") from error
+            raise BrokerError(ADDRESS, f"the answer can't be decoded: {error}", "is it a CairnMQ broker?") from error
 
 
 def require_node(where: BrokerLogin, container_id: str, address: str) -> None:

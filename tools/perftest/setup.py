@@ -23,7 +23,7 @@ from .plan import OURS, Options
 _COMMAND_S = 60.0
 _DRAIN = 1000
 _QUIET_S = 0.5
-_CORRECT = "correct it"
+_CORRECT = "correct the command"
 
 
 def set_up(where: BrokerLogin, options: Options, command: str) -> str:

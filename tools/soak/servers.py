@@ -113,10 +113,10 @@ class Server:
         try:
             done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=GONE_S)
         except subprocess.TimeoutExpired:
-            raise BrokerError(command, f"it does not end within {GONE_S:.0f} s", "correct it") from None
+            raise BrokerError(command, f"it does not end within {GONE_S:.0f} s", "correct the command") from None
         if done.returncode:
             said = (done.stderr or done.stdout).strip().splitlines()
-            raise BrokerError(command, f"status {done.returncode}: {said[-1] if said else ''}", "correct it")
+            raise BrokerError(command, f"status {done.returncode}: {said[-1] if said else ''}", "correct the command")
 
     def _end(self, number: int) -> None:
         assert self._process is not None
