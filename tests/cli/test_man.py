@@ -26,4 +26,4 @@ def test_manual_of_a_group_contains_its_commands() -> None:
 
 def test_manual_of_an_unknown_command_is_a_usage_error() -> None:
     result = CliRunner().invoke(cairnmq, ["man", "users", "nope"])
-    assert (result.exit_code, "No such command 'users nope'." in result.stderr) == (2, True)
+    assert (result.exit_code, "No such command 'users nope'; see cairnmq --help." in result.stderr) == (2, True)

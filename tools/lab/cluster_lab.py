@@ -63,7 +63,7 @@ class NodeState(NamedTuple):
 def unavailable_reason() -> str | None:
     """The reason why this machine can't have a lab; None if it can."""
     if os.geteuid() != 0:
-        return "network namespaces need root"
+        return "network namespaces need root; run it as root"
     for program in ("corosync", "corosync-quorumtool", "ip", "tc"):
         if shutil.which(program, path=PATH) is None:
             return f"there is no {program} here; {PACKAGES}"
