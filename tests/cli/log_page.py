@@ -10,7 +10,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "logs.md"
 LIFECYCLE = {
     "broker.listening": "The broker listens, at this address.",
     "broker.listening-tls": "The broker listens with TLS, at this address.",
-    "broker.storing": "The data directory, or that messages are in memory.",
+    "broker.storing": "The data directory, or a note that messages are only in memory.",
     "broker.wiring": "The server of the wiring.",
     "broker.metrics": "The URL of the metrics.",
     "broker.console": "The URL of the web console.",
