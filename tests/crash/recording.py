@@ -75,14 +75,14 @@ def environment(root: Path, log: Path | None) -> dict[str, str]:
     return {**os.environ, **added, **({"CRASH_LOG": str(log)} if log else {})}
 
 
-def record(root: Path, log: Path, *command: str, statuses: tuple[int, ...] = (0,)) -> list[Change]:
-    """Run *command* to its end and return what it changed below *root*.
+def record(root: Path, log: Path, *command: str, statuses: tuple[int, ...] = (0,), said: str = "") -> list[Change]:
+    """Run *command* to its end, with *said* as its standard input, and return what it changed below *root*.
 
     Raises `AssertionError` with the output of a command that ends with another status than *statuses*.
     """
     log.unlink(missing_ok=True)
     done = subprocess.run(
-        command, env=environment(root, log), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        command, env=environment(root, log), cwd=ROOT, input=said.encode(), stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, timeout=_DEADLINE_S,
     )  # fmt: skip
     assert done.returncode in statuses, f"{command}: status {done.returncode}: {done.stdout.decode(errors='replace')}"
