@@ -109,7 +109,7 @@ class JournalReader(DataSourceReader):
         if options.view in _OF_MESSAGES:
             return self._message_parts(journal, reading, pieces)
         groups = grouped(pieces, log.container_bytes, options.partition_bytes or PARTITION_BYTES)
-        light = journal.with_pieces(())
+        light = journal.with_log(replace(journal.log, pieces=(), gaps=log.gaps if options.view == "containers" else ()))
         return [JournalPart(light, reading, some) for some in groups] or [JournalPart(None, None, ())]
 
     def _message_parts(

@@ -77,9 +77,12 @@ CONTAINERS = pa.schema([
     ("begun", TIME), ("first_lsn", pa.int64()), ("end_lsn", pa.int64()), ("blocks", pa.int64()),
     ("records", pa.int64()), ("moved", pa.int64()), ("starts", pa.int64()), ("enqueues", pa.int64()),
     ("dequeues", pa.int64()), ("payload_bytes", pa.int64()), ("first_time", TIME), ("last_time", TIME),
-    ("damaged_blocks", pa.int32()), ("damaged_bytes", pa.int64()),
+    ("damaged_blocks", pa.int32()), ("damaged_bytes", pa.int64()), ("reclaimed_before", pa.int64()),
 ])  # fmt: skip
-"""One row per container: the LSN of its first byte, what it holds of the selected range, what of it can't be read."""
+"""One row per container: the LSN of its first byte, what it holds of the selected range, what of it can't be read.
+
+reclaimed_before  the bytes directly before the container that were reclaimed, and are in no archive
+"""
 WIRING = pa.schema([
     ("kind", pa.string()), ("id", pa.int64()), ("name", pa.string()), ("type", pa.string()),
     ("exchange", pa.string()), ("queue", pa.string()), ("key", pa.string()), ("arguments", pa.string()),
@@ -300,7 +303,12 @@ def queues(lifetimes: Lifetimes, names: Mapping[int, str]) -> pa.Table:
 def containers(log: Log, pieces: tuple[LogPiece, ...], reading: ReadOptions) -> pa.Table:
     """The view `containers`."""
     scanner = scanner_of(log, reading, no_payloads)
-    return pa.Table.from_pylist([_container(log, piece, reading, scanner) for piece in pieces], schema=CONTAINERS)
+    reclaimed = {gap.end_lsn: gap.end_lsn - gap.first_lsn for gap in log.gaps if gap.is_reclaimed}
+    rows = [
+        {**_container(log, piece, reading, scanner), "reclaimed_before": reclaimed.get(piece.slot_lsn, 0)}
+        for piece in pieces
+    ]  # fmt: skip
+    return pa.Table.from_pylist(rows, schema=CONTAINERS)
 
 
 def _container(log: Log, piece: LogPiece, reading: ReadOptions, scanner: Scanner) -> dict[str, Any]:

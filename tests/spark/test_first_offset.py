@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from cairnmq.analytics.scan.files import open_log
 from cairnmq.analytics.spark.options import parse
 from cairnmq.analytics.spark.schemas import Conversion, schema_of
+from cairnmq.analytics.spark.source import JournalSource
 from cairnmq.analytics.spark.stream import JournalStreamReader, Offset
 from cairnmq.base.errors import CairnError
 from cairnmq.store.journaled.retention_leases import read_bookmark
@@ -54,6 +56,41 @@ def with_holes(path: Path) -> tuple[Churn, list[int]]:
         churn.pass_through(2)
     churn.store.journal.writer.write_mark()
     return churn, staying
+
+
+def test_containers_state_the_reclaimed_bytes_before_them(tmp_path: Path) -> None:
+    """A Spark query finds in a column that the history begins later, or has gaps, in each of its partitions."""
+    churn, _ = with_holes(tmp_path)
+    log = open_log(str(tmp_path))
+    sizes = {gap.end_lsn: gap.end_lsn - gap.first_lsn for gap in log.gaps}
+    assert len(sizes) > 3
+    assert reclaimed_before(tmp_path) == sizes
+    assert reclaimed_before(tmp_path, maxPartitionBytes="1") == sizes
+    middle = log.pieces[len(log.pieces) // 2].slot_lsn
+    later = {lsn: size for lsn, size in sizes.items() if lsn >= middle}
+    assert reclaimed_before(tmp_path, startingLsn=str(middle), failOnDataLoss="false") == later
+    churn.store.close()
+
+
+def test_containers_state_the_bytes_before_the_first_one(tmp_path: Path) -> None:
+    churn = Churn(tmp_path)
+    assert reclaimed_before(tmp_path) == {}
+    churn.pass_through(8)
+    churn.store.journal.writer.write_mark()
+    first_lsn = open_log(str(tmp_path)).first_lsn
+    assert first_lsn > 0
+    assert reclaimed_before(tmp_path)[first_lsn] == first_lsn
+    churn.store.close()
+
+
+def reclaimed_before(path: Path, **more: str) -> dict[int, int]:
+    """Read the view `containers` as Spark does: sizes that are not 0, by container."""
+    source = JournalSource({"path": str(path), "view": "containers", **more})
+    reader = source.reader(source.schema())
+    parts = [pickle.loads(pickle.dumps(part)) for part in reader.partitions()]
+    assert more.get("maxPartitionBytes") != "1" or len(parts) > 3
+    rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+    return {row["container"]: row["reclaimed_before"] for row in rows if row["reclaimed_before"]}
 
 
 def reader_of(path: Path, **more: str) -> JournalStreamReader:
