@@ -89,7 +89,9 @@ def reclaimed_before(path: Path, **more: str) -> dict[int, int]:
     reader = source.reader(source.schema())
     parts = [pickle.loads(pickle.dumps(part)) for part in reader.partitions()]
     assert more.get("maxPartitionBytes") != "1" or len(parts) > 3
-    rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+    rows = [
+        row for part in parts for batch in reader.read(part) for row in pa.Table.from_batches([batch]).to_pylist()
+    ]  # fmt: skip
     return {row["container"]: row["reclaimed_before"] for row in rows if row["reclaimed_before"]}
 
 
