@@ -8,7 +8,7 @@ from ..broker.parts import BrokerParts
 from .entities.clients import ConnectionType, LinkType, SessionType
 from .entities.connectors import AutoLinkType, ConnectorType, LinkRouteType, RouterType
 from .entities.exchanges import BindingType, ExchangeType
-from .entities.federation import FollowerType, FollowingType
+from .entities.federation import FederatedQueueType, FollowerType
 from .entities.queues import QueueType, TemplateType
 from .entities.system import BrokerType, Reload, StoreType
 from .entities.transactions import TransactionType
@@ -45,7 +45,7 @@ def make_types(
         ConnectorType(remote.connectors, remote.link_routes),
         LinkRouteType(remote.link_routes),
         AutoLinkType(remote.auto_links),
-        FollowingType(remote.federated_queues, core.clock),
+        FederatedQueueType(remote.federated_queues, core.clock),
         FollowerType(remote.upstreams),
         RouterType(remote.network),
         TransactionType(core.clock, core.commits, core.store, connections, links.transactions, parts.in_doubt),

@@ -95,24 +95,24 @@ class FederatedQueue:
 class UpstreamReceiver(IdleDriver):
     """The driver of a link from a source."""
 
-    def __init__(self, owner: FederatedQueues, following: FederatedQueue, channel: AttachedEnd) -> None:
+    def __init__(self, owner: FederatedQueues, federated: FederatedQueue, channel: AttachedEnd) -> None:
         self.terminal = channel
         self._owner = owner
-        self._following = following
+        self._federated = federated
         self._pieces: list[bytes] = []
         self._size_bytes = 0
 
     def receive(self, fragments: Sequence[Fragment]) -> None:
         for delivery, data, flags in fragments:
-            if self._following.channel is not self.terminal:
+            if self._federated.channel is not self.terminal:
                 return
             self._size_bytes += len(data)
             self._pieces.append(data)
             if flags & ABORTED or self._size_bytes > MAX_STEP_BYTES:
-                self._owner.fail(self._following, CairnError("the source", "it sent an invalid replication step"))
+                self._owner.fail(self._federated, CairnError("the source", "it sent an invalid replication step"))
             elif not flags & MORE:
                 content, self._pieces, self._size_bytes = b"".join(self._pieces), [], 0
-                self._owner.heard(self._following, self.terminal, content, delivery)
+                self._owner.heard(self._federated, self.terminal, content, delivery)
 
 
 class FederatedQueues:
@@ -146,125 +146,125 @@ class FederatedQueues:
     def _recover(self, row: QueueRow, notes: QueueRow | None, ids: Sequence[int], note_ids: Sequence[int]) -> None:
         store = self._core.store
         copy = DownstreamReplica(store, self._core.clock, row.name, row.id, 0 if notes is None else notes.id)
-        following = FederatedQueue(copy, row)
-        self.by_name[row.name] = following
+        federated = FederatedQueue(copy, row)
+        self.by_name[row.name] = federated
         self._core.users.copy_came(row.arguments)
         try:
             if notes is None:
                 raise CairnError(f"the copy {row.name!r}", "its progress records are missing", "create it again")
             copy.recover(ids, note_ids)
-            following.as_of_us = copy.as_of_us
+            federated.as_of_us = copy.as_of_us
         except CairnError as error:
             log.error("%s", error, extra={"event": "federation.failed", "queue": row.name})
-            following.handle(FederationEvent.DAMAGED, str(error))
+            federated.handle(FederationEvent.DAMAGED, str(error))
 
     # ---- connections ------------------------------------------------------------------------------------------------
 
     def came(self, connector: Connector, connection: OutwardEnd) -> None:
-        for following in self.by_name.values():
-            if following.connector == connector.name and following.heeds(FederationEvent.CONNECTED):
-                following.wait_s = FIRST_WAIT_S
-                self._attach(following, connection)
+        for federated in self.by_name.values():
+            if federated.connector == connector.name and federated.heeds(FederationEvent.CONNECTED):
+                federated.wait_s = FIRST_WAIT_S
+                self._attach(federated, connection)
 
     def went(self, connector: Connector) -> None:
-        for following in self.by_name.values():
-            if following.connector == connector.name:
-                self._end_link(following, "its connection broke")
+        for federated in self.by_name.values():
+            if federated.connector == connector.name:
+                self._end_link(federated, "its connection broke")
 
     # ---- links ------------------------------------------------------------------------------------------------------
 
-    def _attach(self, following: FederatedQueue, connection: OutwardEnd) -> None:
+    def _attach(self, federated: FederatedQueue, connection: OutwardEnd) -> None:
         """Request the messages of the source behind those that are here."""
-        copy = following.copy
+        copy = federated.copy
         if not copy.line and copy.ids:
             copy.empty()
-        position = ReplicaPosition(copy.line, copy.place, copy.after, following.follower)
+        position = ReplicaPosition(copy.line, copy.place, copy.after, federated.follower)
         asked = Attach(
-            f"{self._container_id}/{following.name}/{next(self._numbers)}",
-            End(SOURCE, STREAM + following.source),
-            End(TARGET, following.name),
+            f"{self._container_id}/{federated.name}/{next(self._numbers)}",
+            End(SOURCE, STREAM + federated.source),
+            End(TARGET, federated.name),
             snd_settle_mode=UNSETTLED,
             properties=position.to_properties(),
         )
-        following.handle(FederationEvent.CONNECTED, "")
+        federated.handle(FederationEvent.CONNECTED, "")
 
         def answered(found: Attach) -> None:
-            if following.channel is channel and found.source.kind != ABSENT:  # else its detach follows
-                following.handle(FederationEvent.ANSWERED)
-                about = {"event": "federation.up", "queue": following.name}
+            if federated.channel is channel and found.source.kind != ABSENT:  # else its detach follows
+                federated.handle(FederationEvent.ANSWERED)
+                about = {"event": "federation.up", "queue": federated.name}
                 text = "queue %s: it copies %s over connector %s"
-                log.info(text, following.name, following.source, following.connector, extra=about)
-                channel.opened(UpstreamReceiver(self, following, channel), None, CREDIT)
+                log.info(text, federated.name, federated.source, federated.connector, extra=about)
+                channel.opened(UpstreamReceiver(self, federated, channel), None, CREDIT)
 
         channel = connection.attach(asked, IdleDriver(), answered, sends=False)
-        following.channel = channel
-        self._by_channel[channel] = following
+        federated.channel = channel
+        self._by_channel[channel] = federated
 
-    def heard(self, following: FederatedQueue, channel: AttachedEnd, content: bytes, delivery: Delivery) -> None:
+    def heard(self, federated: FederatedQueue, channel: AttachedEnd, content: bytes, delivery: Delivery) -> None:
         """Handle messages of the source, each a step or a part of one."""
-        copy = following.copy
+        copy = federated.copy
         try:
             head, events = decode(content)
             copy.heard(events)
             lsn = 0
             if head.flags & END:
                 if full := self._core.store.full():
-                    raise CairnError(f"queue {following.name!r}", f"the store is full: {full}")
+                    raise CairnError(f"queue {federated.name!r}", f"the store is full: {full}")
                 lsn = copy.end(head)
         except CairnError as error:
-            self.fail(following, error)
+            self.fail(federated, error)
             return
-        following.wait_s = FIRST_WAIT_S
+        federated.wait_s = FIRST_WAIT_S
         if head.flags & (END | TIME):
-            following.as_of_us = max(following.as_of_us, head.as_of_us)
+            federated.as_of_us = max(federated.as_of_us, head.as_of_us)
         self._core.commits.when_durable(lsn, channel.confirm, (delivery,), 1)
 
-    def fail(self, following: FederatedQueue, error: CairnError) -> None:
+    def fail(self, federated: FederatedQueue, error: CairnError) -> None:
         """Handle a failure of the copy: the link is opened again."""
-        channel = following.channel
+        channel = federated.channel
         if channel is not None:
             channel.leave(Error("amqp:internal-error", str(error)), for_good=False)
-            self._end_link(following, str(error))
-            self._try_later(following)
+            self._end_link(federated, str(error))
+            self._try_later(federated)
 
     def _link_closed(self, channel: TerminalEnd) -> None:
         """Ask again for a link that is closed, if a federated queue used it."""
-        following = self._by_channel.get(channel)
-        if following is not None and following.channel is channel:
+        federated = self._by_channel.get(channel)
+        if federated is not None and federated.channel is channel:
             error = channel.error
             why = "the source ended it" if error is None else f"{error.condition}: {error.description}"
-            self._end_link(following, why)
-            self._try_later(following)
+            self._end_link(federated, why)
+            self._try_later(federated)
 
-    def _end_link(self, following: FederatedQueue, why: str) -> None:
-        if self._handle(following, FederationEvent.LINK_ENDED, why):
-            about = {"event": "federation.down", "queue": following.name}
-            log.warning("queue %s: %s", following.name, why, extra=about)
+    def _end_link(self, federated: FederatedQueue, why: str) -> None:
+        if self._handle(federated, FederationEvent.LINK_ENDED, why):
+            about = {"event": "federation.down", "queue": federated.name}
+            log.warning("queue %s: %s", federated.name, why, extra=about)
 
-    def _handle(self, following: FederatedQueue, event: FederationEvent, why: str | None = None) -> bool:
+    def _handle(self, federated: FederatedQueue, event: FederationEvent, why: str | None = None) -> bool:
         """Change the state, and do the action; return False if *event* is ignored."""
-        action = following.handle(event, why)
+        action = federated.handle(event, why)
         if action in (FederationAction.DETACH, FederationAction.LEAVE):
-            channel, following.channel = following.channel, None
+            channel, federated.channel = federated.channel, None
             if channel is not None:
                 self._by_channel.pop(channel, None)
                 if action is FederationAction.LEAVE:
                     channel.leave(None, for_good=True)
-            following.copy.drop()
+            federated.copy.drop()
         elif action is FederationAction.RETRY:
-            self._try_later(following)
+            self._try_later(federated)
         return action is not None
 
-    def _try_later(self, following: FederatedQueue) -> None:
-        self._core.scheduler.after(following.wait_s, self._try, following)
-        following.wait_s = min(2 * following.wait_s, LONGEST_WAIT_S)
+    def _try_later(self, federated: FederatedQueue) -> None:
+        self._core.scheduler.after(federated.wait_s, self._try, federated)
+        federated.wait_s = min(2 * federated.wait_s, LONGEST_WAIT_S)
 
-    def _try(self, following: FederatedQueue) -> None:
-        connector = self._connectors.by_name.get(following.connector)
-        if self.by_name.get(following.name) is not following or not following.heeds(FederationEvent.CONNECTED):
+    def _try(self, federated: FederatedQueue) -> None:
+        connector = self._connectors.by_name.get(federated.connector)
+        if self.by_name.get(federated.name) is not federated or not federated.heeds(FederationEvent.CONNECTED):
             return
         if connector is not None and connector.connection is not None:
-            self._attach(following, connector.connection)
+            self._attach(federated, connector.connection)
 
     # ---- operations of management -----------------------------------------------------------------------------------
 
@@ -329,38 +329,38 @@ class FederatedQueues:
             why = "the brokers of a cluster can't follow another site yet"
             raise StoreError(f"queue {name!r}", why, "follow with a broker of its own, or with a cluster of one")
 
-    def begin_anew(self, following: FederatedQueue, done: Done) -> None:
+    def begin_anew(self, federated: FederatedQueue, done: Done) -> None:
         """Drop the copy, and request everything that the source has now."""
-        if not self._handle(following, FederationEvent.RESYNCHRONIZE, ""):
-            done(StoreError(f"queue {following.name!r}", f"it is {following.state}", "delete it, and create it again"))
+        if not self._handle(federated, FederationEvent.RESYNCHRONIZE, ""):
+            done(StoreError(f"queue {federated.name!r}", f"it is {federated.state}", "delete it, and create it again"))
             return
-        lsn = following.copy.empty()
+        lsn = federated.copy.empty()
         self._core.commits.when_durable(lsn, done, None)
-        self._try(following)
+        self._try(federated)
 
-    def take_over(self, following: FederatedQueue, done: Done, *, force: bool) -> None:
+    def take_over(self, federated: FederatedQueue, done: Done, *, force: bool) -> None:
         """Make the copy an ordinary queue, which follows nothing; all its messages count as delivered."""
-        copy = following.copy
-        if not following.heeds(FederationEvent.PROMOTE):
-            done(StoreError(f"queue {following.name!r}", f"it is {following.state}", following.why or "wait"))
+        copy = federated.copy
+        if not federated.heeds(FederationEvent.PROMOTE):
+            done(StoreError(f"queue {federated.name!r}", f"it is {federated.state}", federated.why or "wait"))
             return
         try:
-            self._check_alone(following.name)
+            self._check_alone(federated.name)
         except StoreError as error:
             done(error)
             return
         if not copy.is_whole and not force:
             why = "it does not have all messages of its source"
-            done(StoreError(f"queue {following.name!r}", why, "wait until it is complete, or promote it with --force"))
+            done(StoreError(f"queue {federated.name!r}", why, "wait until it is complete, or promote it with --force"))
             return
-        self._handle(following, FederationEvent.PROMOTE)
-        row = replace(following.row, arguments=following.arguments)
+        self._handle(federated, FederationEvent.PROMOTE)
+        row = replace(federated.row, arguments=federated.arguments)
 
         def changed(error: Exception | None) -> None:
             if error is not None:
-                self._handle(following, FederationEvent.NOT_ENDED)
+                self._handle(federated, FederationEvent.NOT_ENDED)
             else:
-                del self.by_name[following.name]
+                del self.by_name[federated.name]
                 self._nodes.adopt(row, array("Q", copy.ids.values()))
                 self._core.users.copy_went(row.arguments)
                 about = {"event": "federation.promoted", "queue": row.name}
@@ -374,25 +374,25 @@ class FederatedQueues:
 
         self._core.commits.when_durable(0, change)
 
-    def delete(self, following: FederatedQueue, done: Done) -> None:
+    def delete(self, federated: FederatedQueue, done: Done) -> None:
         """Stop the federation, and delete the copy."""
-        failed = FederationEvent.DAMAGED if following.state == BROKEN else FederationEvent.NOT_ENDED
-        if not self._handle(following, FederationEvent.DELETE):
-            done(StoreError(f"queue {following.name!r}", "it is being promoted", "wait"))
+        failed = FederationEvent.DAMAGED if federated.state == BROKEN else FederationEvent.NOT_ENDED
+        if not self._handle(federated, FederationEvent.DELETE):
+            done(StoreError(f"queue {federated.name!r}", "it is being promoted", "wait"))
             return
-        notes = self._nodes.copies.get(notes_name(following.name))
+        notes = self._nodes.copies.get(notes_name(federated.name))
 
         def gone(error: Exception | None) -> None:
             if error is not None:
-                self._handle(following, failed)
+                self._handle(federated, failed)
             else:
-                del self.by_name[following.name]
-                self._core.users.copy_went(following.row.arguments)
+                del self.by_name[federated.name]
+                self._core.users.copy_went(federated.row.arguments)
                 if notes is not None:
                     self._drop(notes, ignore)
             done(error)
 
-        self._drop(following.row, gone)
+        self._drop(federated.row, gone)
 
     def _drop(self, row: QueueRow, done: Done) -> None:
         """Delete a store queue that is no node, with all its messages."""

@@ -1,4 +1,4 @@
-"""`cairnmq ctl followings` and `followers`."""
+"""`cairnmq ctl federated-queues` and `followers`."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from ...base.texts import counted
 from ..options.confirmation import destructive
 from .ctl import Tools, arguments_option, deleting, group_of, with_tools
 
-followings = group_of("following", "followings", "Manage federated queues (downstream).", "orders")
+federated_queues = group_of("federated-queue", "federated-queues", "Manage federated queues (downstream).", "orders")
 followers = group_of("follower", "followers", "Show downstream sites of queues.", "site-b")
 
-deleting(followings, "following", "Delete a federated queue and its messages.", "orders")
+deleting(federated_queues, "federated-queue", "Delete a federated queue and its messages.", "orders")
 
 
-@followings.command("create")
+@federated_queues.command("create")
 @click.argument("name")
 @click.argument("connector")
 @click.option("--source", default="", help="Queue at the other site, if its name differs.")
 @arguments_option
 @with_tools
-def create_following(tools: Tools, name: str, connector: str, source: str, arguments: dict[str, Any]) -> None:
+def create_federated_queue(tools: Tools, name: str, connector: str, source: str, arguments: dict[str, Any]) -> None:
     """Copy a queue of another site.
 
     NAME follows the queue of that name at the broker of CONNECTOR. The arguments apply when NAME is promoted.
 
     \b
     Example:
-      cairnmq ctl followings create orders hub
+      cairnmq ctl federated-queues create orders hub
     """
     body = {"connector": connector, "source": source or name, "arguments": arguments}
-    tools.client.ask("CREATE", "following", name, body)
-    tools.printer.done(f"created following {name} of {source or name} over {connector}")
+    tools.client.ask("CREATE", "federated-queue", name, body)
+    tools.printer.done(f"created federated queue {name} of {source or name} over {connector}")
 
 
-@followings.command("take-over")
+@federated_queues.command("take-over")
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Promote it also if the first copy is incomplete.")
 @destructive
@@ -48,18 +48,18 @@ def take_over(tools: Tools, name: str, force: bool, is_sure: bool, is_dry_run: b
 
     \b
     Example:
-      cairnmq ctl followings take-over orders
+      cairnmq ctl federated-queues take-over orders
     """
     change = f"promote {name}, whose source must not serve clients any more"
-    if tools.is_stopped(change, "following", name, is_sure=is_sure, is_dry_run=is_dry_run):
+    if tools.is_stopped(change, "federated-queue", name, is_sure=is_sure, is_dry_run=is_dry_run):
         return
-    found = tools.client.ask("TAKE-OVER", "following", name, {"force": force})
+    found = tools.client.ask("TAKE-OVER", "federated-queue", name, {"force": force})
     messages = counted(found["messages"], "message")
     told = f"promoted queue {name} with {messages}, as of LSN {found['place']} of its source"
     tools.printer.done(f"{told}; the source was not contacted: make sure that it serves no clients")
 
 
-@followings.command("begin-anew")
+@federated_queues.command("begin-anew")
 @click.argument("name")
 @destructive
 @with_tools
@@ -68,10 +68,10 @@ def begin_anew(tools: Tools, name: str, is_sure: bool, is_dry_run: bool) -> None
 
     \b
     Example:
-      cairnmq ctl followings begin-anew orders
+      cairnmq ctl federated-queues begin-anew orders
     """
     change = f"drop the messages of {name} and copy its source again"
-    if tools.is_stopped(change, "following", name, is_sure=is_sure, is_dry_run=is_dry_run):
+    if tools.is_stopped(change, "federated-queue", name, is_sure=is_sure, is_dry_run=is_dry_run):
         return
-    tools.client.ask("BEGIN-ANEW", "following", name)
+    tools.client.ask("BEGIN-ANEW", "federated-queue", name)
     tools.printer.done(f"copying {name} again")

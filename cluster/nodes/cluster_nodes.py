@@ -36,7 +36,7 @@ class NameConflict(StoreError):
     """A replicated node has the name of a durable node, or of a copy, that only this member has."""
 
     def __init__(self, name: str, kind: str) -> None:
-        """*kind*: queue, exchange or following."""
+        """*kind*: queue, exchange or federated-queue."""
         super().__init__(
             f"{'exchange' if kind == 'exchange' else 'queue'} {name!r}",
             "the cluster has a node of that name, and this one is local to this member",
@@ -216,7 +216,7 @@ class ClusterNodes(NodeRegistry):
         """Returns the kind of this member's own durable node of that name; empty if it has none."""
         queue, exchange = self.queues.get(name), self.exchanges.get(name)
         if name in self.copies:
-            return "following"
+            return "federated-queue"
         if queue is not None and not queue.replicated:
             return "queue"
         return "exchange" if exchange is not None and _is_own(exchange) else self._making_own.get(name, "")

@@ -65,8 +65,8 @@ async def read_cluster(call: ApiCall) -> Any:
 
 
 async def read_federation(call: ApiCall) -> Any:
-    types = {"followings": "following", "followers": "follower", "connectors": "connector", "routers": "router"}
-    types |= {"link_routes": "link-route", "auto_links": "auto-link"}
+    types = {"federated_queues": "federated-queue", "followers": "follower", "connectors": "connector"}
+    types |= {"routers": "router", "link_routes": "link-route", "auto_links": "auto-link"}
     return {key: await rows_of(call.session, type) for key, type in types.items()}
 
 

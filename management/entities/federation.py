@@ -16,15 +16,15 @@ from ..protocol.request import CREATED, arguments, flag, only, text
 from .queues import check_name, check_owner, check_policy
 
 
-class FollowingType(Named):
-    name = "following"
+class FederatedQueueType(Named):
+    name = "federated-queue"
     meaning = "A federated queue: a copy of a queue at another site. It is locked until promotion."
 
     def __init__(self, federated_queues: FederatedQueues, clock: Clock) -> None:
-        self._followings = federated_queues
+        self._queues = federated_queues
         self._clock = clock
         super().__init__(
-            self._followings.by_name,
+            self._queues.by_name,
             (
                 string("connector", "The connector; it may be created later.", lambda f: f.connector),
                 string("source", "The upstream queue.", lambda f: f.source),
@@ -67,28 +67,28 @@ class FollowingType(Named):
         check_owner(call, settings)
         done = call.then_answer(lambda: self.map_of(self.by_name[name]), CREATED)
         source = text(asked, "source", name) or name
-        self._followings.create_for(call.link.wish.user, name, connector, source, settings, done)
+        self._queues.create_for(call.link.wish.user, name, connector, source, settings, done)
 
     def _take_over(self, call: Call) -> None:
-        following = self.wanted(call, CONFIGURE)
+        queue = self.wanted(call, CONFIGURE)
         asked = call.request.map()
         only(asked, "force")
-        told = {"place": following.copy.place, "messages": len(following.copy.ids)}
-        call.messages = len(following.copy.ids)
+        told = {"place": queue.copy.place, "messages": len(queue.copy.ids)}
+        call.messages = len(queue.copy.ids)
         done = call.then_answer(lambda: told)
-        self._followings.take_over(following, done, force=flag(asked, "force", default=False))
+        self._queues.take_over(queue, done, force=flag(asked, "force", default=False))
 
     def _anew(self, call: Call) -> None:
-        following = self.wanted(call, CONFIGURE)
-        call.messages = len(following.copy.ids)
-        done = call.then_answer(lambda: self.map_of(following))
-        self._followings.begin_anew(following, done)
+        queue = self.wanted(call, CONFIGURE)
+        call.messages = len(queue.copy.ids)
+        done = call.then_answer(lambda: self.map_of(queue))
+        self._queues.begin_anew(queue, done)
 
     def _delete(self, call: Call) -> None:
-        following = self.wanted(call, CONFIGURE)
-        call.check(DELETE, following.name)
-        call.messages = len(following.copy.ids)
-        self._followings.delete(following, call.then_answer())
+        queue = self.wanted(call, CONFIGURE)
+        call.check(DELETE, queue.name)
+        call.messages = len(queue.copy.ids)
+        self._queues.delete(queue, call.then_answer())
 
 
 class FollowerType(Type):

@@ -222,10 +222,10 @@ MISTAKES = {
     "connectors create nope odd": (
         "create connector nope: invalid URL (409); use amqp://user@host:port or amqps://..., percent-encoded"
     ),
-    "followings create amq.topic c": (
-        "create following amq.topic: there is one of that name (409); choose another name, or delete that one"
+    "federated-queues create amq.topic c": (
+        "create federated-queue amq.topic: there is one of that name (409); choose another name, or delete that one"
     ),
-    "followings take-over nope": "promote following nope: not found (404); see cairnmq ctl followings list",
+    "federated-queues take-over nope": "promote federated-queue nope: not found (404); see cairnmq ctl federated-queues list",
     "cluster": "show cluster: this broker is not a member of a cluster (start it with --cluster-name) (404)",
     "queues list --cluster": (
         "list queue: this broker is not a member of a cluster (start it with --cluster-name) (404)"

@@ -50,7 +50,7 @@ class Sites:
     def following(self) -> Any:
         """As it is told; nothing of what is up while nobody answers."""
         nothing = {"state": "", "whole": False, "steps": 0, "messages": -1, "lag-seconds": 0.0}
-        return self.ctl(f"127.0.0.1:{FOLLOWER_PORT}", "followings", "show", "q") or nothing
+        return self.ctl(f"127.0.0.1:{FOLLOWER_PORT}", "federated-queues", "show", "q") or nothing
 
     @property
     def serving(self) -> list[int]:
@@ -102,7 +102,7 @@ def test_the_follower_goes_on_with_another_member_when_that_which_serves_is_kill
     sender, receiver = scenario.clients
     scenario.wait(lambda: sender.noted("Confirmed") > 20 and receiver.noted("Got") > 5, "clients use the queue")
     sites.start_follower()
-    assert sites.ctl(f"127.0.0.1:{FOLLOWER_PORT}", "followings", "create", "q", "hub") is not None
+    assert sites.ctl(f"127.0.0.1:{FOLLOWER_PORT}", "federated-queues", "create", "q", "hub") is not None
     scenario.wait(lambda: bool(sites.following["whole"]), "it is whole")
     sites.kill_serving()
     sites.follower.stop(signal.SIGKILL)
@@ -121,7 +121,7 @@ def test_the_follower_goes_on_with_another_member_when_that_which_serves_is_kill
         lambda: bool(sites.following["messages"] == count and sites.following["lag-seconds"] < 5), "all is there"
     )
     members = scenario.stopped()
-    assert sites.ctl(f"127.0.0.1:{FOLLOWER_PORT}", "followings", "take-over", "q") is not None
+    assert sites.ctl(f"127.0.0.1:{FOLLOWER_PORT}", "federated-queues", "take-over", "q") is not None
     assert sites.follower.stop() == 0
     found = sites.contents()
     assert len(found) == len(set(found)) == count

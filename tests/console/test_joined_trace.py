@@ -77,7 +77,7 @@ def _copy_queue(port: int) -> None:
         url, timeout=DEADLINE_S, user="root", password="root-password", allow_insecure_mechs=True
     )
     with closing(connection):
-        create(SyncRequestResponse(connection, "$management"), "following", RETURNS, connector="frankfurt")
+        create(SyncRequestResponse(connection, "$management"), "federated-queue", RETURNS, connector="frankfurt")
 
 
 @pytest.fixture

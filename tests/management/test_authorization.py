@@ -38,12 +38,12 @@ FORBIDDEN, CREATED, OK, NO_CONTENT = 403, 201, 200, 204
             ("CREATE", "link-route", "*", {"connector": "siteB"}, FORBIDDEN),  # W4, attack 38
             ("CREATE", "connector", "own", {"url": "amqp://127.0.0.1:1"}, FORBIDDEN),  # W4, attack 38
             ("CREATE", "auto-link", "own", {"direction": "in", "address": "q", "connector": "siteB"}, FORBIDDEN),
-            ("CREATE", "following", "evil.f", FOLLOWED, FORBIDDEN),
+            ("CREATE", "federated-queue", "evil.f", FOLLOWED, FORBIDDEN),
             ("CREATE", "queue", "anything", None, CREATED),
         ], id="create is not configure"),
         pytest.param(TENANT, [
             ("CREATE", "link-route", "evil.*", ROUTE, FORBIDDEN),  # W3, attack 35
-            ("CREATE", "following", "evil.f", FOLLOWED, FORBIDDEN),  # W3, attack 36
+            ("CREATE", "federated-queue", "evil.f", FOLLOWED, FORBIDDEN),  # W3, attack 36
             ("CREATE", "auto-link", "evil.a", LINKED, FORBIDDEN),
             ("CREATE", "template", "*", EXPIRING, FORBIDDEN),
             ("CREATE", "template", "evil*", EXPIRING, FORBIDDEN),
@@ -58,8 +58,8 @@ FORBIDDEN, CREATED, OK, NO_CONTENT = 403, 201, 200, 204
             ("CREATE", "link-route", "*", ROUTE, FORBIDDEN),
             ("CREATE", "link-route", "evil.*", {"connector": "siteC"}, FORBIDDEN),
             ("CREATE", "link-route", "evil.*", ROUTE, CREATED),
-            ("CREATE", "following", "evil.f", FOLLOWED, CREATED),
-            ("DELETE", "following", "evil.f", None, NO_CONTENT),
+            ("CREATE", "federated-queue", "evil.f", FOLLOWED, CREATED),
+            ("DELETE", "federated-queue", "evil.f", None, NO_CONTENT),
         ], id="whoever may use a connector has routes over it"),
         pytest.param(INFIX, [
             ("CREATE", "template", "*[infix]*", EXPIRING, FORBIDDEN),  # W4, attack 39

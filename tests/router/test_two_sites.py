@@ -124,7 +124,7 @@ def sites(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Site
 
 
 def following(follower: Site) -> Any:
-    return follower.ctl("followings", "show", "q")
+    return follower.ctl("federated-queues", "show", "q")
 
 
 def test_a_queue_in_use_is_followed_killed_and_taken_over(sites: tuple[Site, Site]) -> None:  # D23
@@ -132,7 +132,7 @@ def test_a_queue_in_use_is_followed_killed_and_taken_over(sites: tuple[Site, Sit
     client = Client(source)
     client.start()
     until(lambda: client.sent > 30, "the client sends")
-    follower.ctl("followings", "create", "q", "there")
+    follower.ctl("federated-queues", "create", "q", "there")
     until(lambda: following(follower)["whole"], "it is whole")
     for killed in (follower, source, follower, source):
         before = client.sent
@@ -149,33 +149,34 @@ def test_a_queue_in_use_is_followed_killed_and_taken_over(sites: tuple[Site, Sit
     place = following(follower)["place"]
     assert place <= source.ctl("store")["durable-lsn"]
     source.kill()
-    told = follower.ctl("followings", "take-over", "q")
+    told = follower.ctl("federated-queues", "take-over", "q")
     assert told is None or "promoted" in json.dumps(told)
     assert follower.bodies(count) == source_bodies
     assert follower.ctl("queues", "show", "q")["messages"] == 0
     follower.kill()
     follower.start()
     assert follower.ctl("queues", "show", "q")["messages"] == 0
-    assert follower.ctl("followings", "list") == []
+    assert follower.ctl("federated-queues", "list") == []
 
 
 def test_the_source_keeps_its_log_for_a_follower_that_comes_back_and_for_no_other(sites: tuple[Site, Site]) -> None:
     source, follower = sites
     source.send(0)
-    follower.ctl("followings", "create", "copy", "there", "--source", "q")
-    until(lambda: follower.ctl("followings", "show", "copy")["whole"], "it is whole")
+    federated = partial(follower.ctl, "federated-queues", "show")
+    follower.ctl("federated-queues", "create", "copy", "there", "--source", "q")
+    until(lambda: federated("copy")["whole"], "it is whole")
     marks = source.store_dir / "bookmarks"
     (mark,) = marks.iterdir()
     follower.process.stop()
     assert [*marks.iterdir()] == [mark]
     source.send(1)
     follower.start()
-    until(lambda: follower.ctl("followings", "show", "copy")["messages"] == 2, "it goes on")
-    follower.ctl("followings", "begin-anew", "copy")
-    until(lambda: (now := follower.ctl("followings", "show", "copy"))["whole"] and now["messages"] == 2, "whole again")
-    follower.ctl("followings", "delete", "copy")
+    until(lambda: federated("copy")["messages"] == 2, "it goes on")
+    follower.ctl("federated-queues", "begin-anew", "copy")
+    until(lambda: (now := federated("copy"))["whole"] and now["messages"] == 2, "it is complete again")
+    follower.ctl("federated-queues", "delete", "copy")
     until(lambda: not [*marks.iterdir()], "nothing is kept any more")
-    assert follower.ctl("followings", "list") == []
+    assert follower.ctl("federated-queues", "list") == []
 
 
 def browse(site: Site, count: int) -> list[Any]:

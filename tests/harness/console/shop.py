@@ -141,7 +141,7 @@ class Shop:
             create(management, "exchange", name, **{"exchange-type": type})
         for exchange, queue, key in (*BINDINGS, (self.exchange, self.name, self.name)):
             create(management, "binding", None, exchange=exchange, queue=queue, key=key)
-        create(management, "following", "returns", connector="frankfurt")
+        create(management, "federated-queue", "returns", connector="frankfurt")
         self._sell(connection)
         self._write_audit_trail()
         self._leave_in_doubt(management)
@@ -218,7 +218,7 @@ class Shop:
 
     def _wait_for_copy(self, management: SyncRequestResponse) -> None:
         def copied() -> tuple[bool, int]:
-            about = {"operation": "READ", "type": "following", "name": "returns"}
+            about = {"operation": "READ", "type": "federated-queue", "name": "returns"}
             found = management.call(Message(properties=about)).body
             return found["whole"], found["messages"]
 

@@ -19,7 +19,7 @@ export function clusterPage(view) {
   }).element, { flush: true });
   view.every(REFRESH_S);
   return page("Cluster and federation", { lead: "Members of the cluster, and the copies of queues at other sites." }, panel("Cluster", members.element),
-    part("Federated queues", "followings", [name, state, plain("source", "Upstream queue"), plain("connector", "Connector"),
+    part("Federated queues", "federated_queues", [name, state, plain("source", "Upstream queue"), plain("connector", "Connector"),
       { key: "whole", label: "Complete", render: (one) => badge(one.whole ? "complete" : "incomplete", one.whole ? "good" : "warn") },
       { key: "lag-seconds", label: "Lag", sort: true, kind: "end", render: (one) => duration(one["lag-seconds"] ?? NaN) }], "This broker copies no queues from other sites."),
     part("Downstream sites", "followers", [name, plain("queue", "Queue"), number("behind-bytes", "Bytes behind"), number("behind-messages", "Changes behind")], "No other site copies queues of this broker."),

@@ -40,7 +40,7 @@ def test_following_has_its_maker_as_owner_and_counts(
 
     def follow(name: str, **arguments: object) -> tuple[int, str]:
         asked = {"connector": "there", "source": "q", "arguments": arguments}
-        answer = manager.ask("CREATE", "following", name, asked)
+        answer = manager.ask("CREATE", "federated-queue", name, asked)
         return answer.status, answer.text
 
     for owner in ("ben", "anonymous", "", None):
@@ -50,9 +50,9 @@ def test_following_has_its_maker_as_owner_and_counts(
     status, why = follow("mine.c")
     assert status >= 400
     assert "3 of 3 queues (max-queues)" in why
-    assert manager.ask("DELETE", "following", "mine.b").status == NO_CONTENT
+    assert manager.ask("DELETE", "federated-queue", "mine.b").status == NO_CONTENT
     assert follow("mine.b")[0] == CREATED
-    assert manager.ask("TAKE-OVER", "following", "mine.a", {"force": True}).status in (OK, NO_CONTENT)
+    assert manager.ask("TAKE-OVER", "federated-queue", "mine.a", {"force": True}).status in (OK, NO_CONTENT)
     taken = manager.ask("READ", "queue", "mine.a")
     assert taken.status == OK
     assert taken.body["arguments"][OWNER] == "anonymous"
