@@ -97,7 +97,7 @@ class Figures:
         found = list(self.remote.connectors.by_name.values())
         return Samples(("connector",), [((one.name,), float(read(one))) for one in found])
 
-    def by_federated_queue(self, read: Callable[[FederatedQueue], float]) -> Samples:
+    def by_copy(self, read: Callable[[FederatedQueue], float]) -> Samples:
         found = list(self.remote.federated_queues.by_name.values())
         return Samples(("queue",), [((one.name,), float(read(one))) for one in found])
 
@@ -122,12 +122,12 @@ BROKER_FAMILIES: tuple[Family[Figures], ...] = (
     gauge("routed_links", "Links to other containers.", lambda f: len(f.remote.link_routes.pairs)),
     gauge("routers", "Other brokers that can be reached.", lambda f: len(f.remote.network.topology.next_hops)),
     gauge("following_up", "1 while the federated queue is connected to its upstream.",
-          lambda f: f.by_federated_queue(lambda one: one.state == UP)),
+          lambda f: f.by_copy(lambda one: one.state == UP)),
     gauge("following_whole", "1 if the copy equals its upstream at a point in time.",
-          lambda f: f.by_federated_queue(lambda one: one.copy.is_whole)),
-    gauge("following_messages", "Messages on the queue.", lambda f: f.by_federated_queue(lambda one: len(one.copy.ids))),
+          lambda f: f.by_copy(lambda one: one.copy.is_whole)),
+    gauge("following_messages", "Messages on the queue.", lambda f: f.by_copy(lambda one: len(one.copy.ids))),
     gauge("following_lag_seconds", "Time since the copy was last complete.",
-          lambda f: f.by_federated_queue(lambda one: one.lag_s(f.context.clock.wall_us()))),
+          lambda f: f.by_copy(lambda one: one.lag_s(f.context.clock.wall_us()))),
     gauge("follower_behind_bytes", "Log bytes (all queues) that a connected follower has not received.",
           lambda f: f.by_follower(lambda one: one.behind_bytes)),
     gauge("follower_behind_messages", "Changes of a cluster's queue that were not sent to a follower.",

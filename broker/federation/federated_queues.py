@@ -329,7 +329,7 @@ class FederatedQueues:
             why = "the brokers of a cluster can't follow another site yet"
             raise StoreError(f"queue {name!r}", why, "follow with a broker of its own, or with a cluster of one")
 
-    def begin_anew(self, federated: FederatedQueue, done: Done) -> None:
+    def resynchronize(self, federated: FederatedQueue, done: Done) -> None:
         """Drop the copy, and request everything that the source has now."""
         if not self._handle(federated, FederationEvent.RESYNCHRONIZE, ""):
             done(StoreError(f"queue {federated.name!r}", f"it is {federated.state}", "delete it, and create it again"))
@@ -338,7 +338,7 @@ class FederatedQueues:
         self._core.commits.when_durable(lsn, done, None)
         self._try(federated)
 
-    def take_over(self, federated: FederatedQueue, done: Done, *, force: bool) -> None:
+    def promote(self, federated: FederatedQueue, done: Done, *, force: bool) -> None:
         """Make the copy an ordinary queue, which follows nothing; all its messages count as delivered."""
         copy = federated.copy
         if not federated.heeds(FederationEvent.PROMOTE):

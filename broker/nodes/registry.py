@@ -42,7 +42,7 @@ class CopyLocked(StoreError):
     def __init__(self, name: str) -> None:
         super().__init__(
             f"queue {name!r}", "it follows a queue of another site, and is locked",
-            f"use that one, or take this one over: cairnmq ctl federated-queues take-over {name}",
+            f"use that one, or promote the copy: cairnmq ctl federated-queues promote {name}",
         )  # fmt: skip
 
 

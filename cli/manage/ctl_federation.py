@@ -36,42 +36,42 @@ def create_federated_queue(tools: Tools, name: str, connector: str, source: str,
     tools.printer.done(f"created federated queue {name} of {source or name} over {connector}")
 
 
-@federated_queues.command("take-over")
+@federated_queues.command("promote")
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Promote it also if the first copy is incomplete.")
 @destructive
 @with_tools
-def take_over(tools: Tools, name: str, force: bool, is_sure: bool, is_dry_run: bool) -> None:
+def promote(tools: Tools, name: str, force: bool, is_sure: bool, is_dry_run: bool) -> None:
     """Promote a federated queue to a normal queue.
 
     The source is not contacted: fence it first, or both sites deliver the same messages.
 
     \b
     Example:
-      cairnmq ctl federated-queues take-over orders
+      cairnmq ctl federated-queues promote orders
     """
     change = f"promote {name}, whose source must not serve clients any more"
     if tools.is_stopped(change, "federated-queue", name, is_sure=is_sure, is_dry_run=is_dry_run):
         return
-    found = tools.client.ask("TAKE-OVER", "federated-queue", name, {"force": force})
+    found = tools.client.ask("PROMOTE", "federated-queue", name, {"force": force})
     messages = counted(found["messages"], "message")
     told = f"promoted queue {name} with {messages}, as of LSN {found['place']} of its source"
     tools.printer.done(f"{told}; the source was not contacted: make sure that it serves no clients")
 
 
-@federated_queues.command("begin-anew")
+@federated_queues.command("resynchronize")
 @click.argument("name")
 @destructive
 @with_tools
-def begin_anew(tools: Tools, name: str, is_sure: bool, is_dry_run: bool) -> None:
+def resynchronize(tools: Tools, name: str, is_sure: bool, is_dry_run: bool) -> None:
     """Drop the copy and copy the source again.
 
     \b
     Example:
-      cairnmq ctl federated-queues begin-anew orders
+      cairnmq ctl federated-queues resynchronize orders
     """
     change = f"drop the messages of {name} and copy its source again"
     if tools.is_stopped(change, "federated-queue", name, is_sure=is_sure, is_dry_run=is_dry_run):
         return
-    tools.client.ask("BEGIN-ANEW", "federated-queue", name)
+    tools.client.ask("RESYNCHRONIZE", "federated-queue", name)
     tools.printer.done(f"copying {name} again")

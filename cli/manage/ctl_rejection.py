@@ -9,8 +9,7 @@ from typing import Any
 from ...base.errors import CairnError
 
 _ACTIONS = {
-    "READ": "show", "QUERY": "list", "UPDATE": "change", "PEEK": "browse", "TAKE-OVER": "promote",
-    "BEGIN-ANEW": "resynchronize", "ROLLBACK": "cancel",
+    "READ": "show", "QUERY": "list", "UPDATE": "change", "PEEK": "browse", "ROLLBACK": "cancel",
 }  # fmt: skip
 
 

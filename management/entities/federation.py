@@ -45,10 +45,10 @@ class FederatedQueueType(Named):
             (
                 Operation("CREATE", ("connector", "source", "arguments"), "Starts federation of the queue `source`, by "
                           "default of the same name.", self._create),
-                Operation("TAKE-OVER", ("force",), "Promotes the copy to an ordinary queue; `force` also if it is "
-                          "incomplete.", self._take_over),
-                Operation("BEGIN-ANEW", (), "Resynchronizes: discards the copy and copies the upstream queue again.",
-                          self._anew),
+                Operation("PROMOTE", ("force",), "Promotes the copy to an ordinary queue; `force` also if it is "
+                          "incomplete.", self._promote),
+                Operation("RESYNCHRONIZE", (), "Discards the copy and copies the upstream queue again.",
+                          self._resynchronize),
                 Operation("DELETE", (), "Stops federation and deletes the copy.", self._delete),
             ),
         )  # fmt: skip
@@ -69,20 +69,20 @@ class FederatedQueueType(Named):
         source = text(asked, "source", name) or name
         self._queues.create_for(call.link.wish.user, name, connector, source, settings, done)
 
-    def _take_over(self, call: Call) -> None:
+    def _promote(self, call: Call) -> None:
         queue = self.wanted(call, CONFIGURE)
         asked = call.request.map()
         only(asked, "force")
         told = {"place": queue.copy.place, "messages": len(queue.copy.ids)}
         call.messages = len(queue.copy.ids)
         done = call.then_answer(lambda: told)
-        self._queues.take_over(queue, done, force=flag(asked, "force", default=False))
+        self._queues.promote(queue, done, force=flag(asked, "force", default=False))
 
-    def _anew(self, call: Call) -> None:
+    def _resynchronize(self, call: Call) -> None:
         queue = self.wanted(call, CONFIGURE)
         call.messages = len(queue.copy.ids)
         done = call.then_answer(lambda: self.map_of(queue))
-        self._queues.begin_anew(queue, done)
+        self._queues.resynchronize(queue, done)
 
     def _delete(self, call: Call) -> None:
         queue = self.wanted(call, CONFIGURE)

@@ -160,7 +160,7 @@ class QueueHistory:
             elif kind == _DEQUEUE:
                 self._take(events, why_of(head.flags), message_id)
             elif head.flags & _FLAG_DELETE:
-                raise QueueGone(f"queue {self._queue_id}", "it was deleted", "take over what there is, or delete it")
+                raise QueueGone(f"queue {self._queue_id}", "it was deleted", "promote the copy, or delete it")
             else:
                 kept = [*array("Q", payload)]
                 self._owed &= set(kept)

@@ -199,7 +199,7 @@ def test_what_it_has_not_got_yet_is_dropped_when_it_begins_anew() -> None:
     sites.connect()
     sites.catch_up()
     done: list[object] = []
-    sites.follower.do(sites.follower.broker.remote.federated_queues.begin_anew, sites.following, done.append)
+    sites.follower.do(sites.follower.broker.remote.federated_queues.resynchronize, sites.following, done.append)
     assert done == [None]
     assert sites.copy() is None
     sites.link = None
@@ -220,12 +220,12 @@ def test_the_name_is_taken_until_it_is_taken_over() -> None:
 
 def test_of_two_that_follow_under_one_name_the_first_does() -> None:
     sites = Sites()
-    followings = sites.follower.broker.remote.federated_queues
+    federated = sites.follower.broker.remote.federated_queues
     said: list[Exception | None] = []
 
     def both() -> None:
         for source in ("q", "another"):
-            followings.create("q", "there", source, {}, said.append)
+            federated.create("q", "there", source, {}, said.append)
 
     sites.follower.do(both)
     assert [str(one) for one in said if one is not None] == ["queue 'q': it already exists; choose another name"]
@@ -281,15 +281,15 @@ def test_taken_over_it_is_a_queue_as_any_other() -> None:  # D23
     follower = sites.follower
     done: list[object] = []
 
-    def take_over(*, force: bool) -> None:
+    def promote(*, force: bool) -> None:
         following = sites.following
-        follower.do(lambda: follower.broker.remote.federated_queues.take_over(following, done.append, force=force))
+        follower.do(lambda: follower.broker.remote.federated_queues.promote(following, done.append, force=force))
 
-    take_over(force=False)
+    promote(force=False)
     assert "does not have all" in str(done.pop())
     sites.connect()
     sites.catch_up()
-    take_over(force=False)
+    promote(force=False)
     assert done == [None]
     assert not follower.broker.remote.federated_queues.by_name
     assert not follower.broker.nodes.copies
@@ -329,7 +329,7 @@ def test_a_copy_of_more_than_a_message_goes_on_where_it_was_cut(monkeypatch: pyt
     assert list(sites.following.copy.ids)[:3] == had[1:]
 
 
-def test_a_follower_too_far_behind_is_told_and_may_begin_anew() -> None:
+def test_copy_too_far_behind_reports_it_and_can_be_resynchronized() -> None:
     sites = Sites()
     sites.send(0)
     sites.follow()
@@ -348,7 +348,7 @@ def test_a_follower_too_far_behind_is_told_and_may_begin_anew() -> None:
     assert sites.copy() in sites.states, "it stays what it was"
     done: list[object] = []
     sites.to.connection = None
-    sites.follower.do(sites.follower.broker.remote.federated_queues.begin_anew, sites.following, done.append)
+    sites.follower.do(sites.follower.broker.remote.federated_queues.resynchronize, sites.following, done.append)
     assert sites.connect() == []
     sites.catch_up()
     assert sites.copy() == sites.now

@@ -20,7 +20,7 @@ from .cli_page import leaves
 
 READING = ("Store", "History", "Analyze")
 ENDING = {
-    "delete", "purge", "unbind", "close", "take-over", "begin-anew", "commit", "rollback", "cancel", "forget",
+    "delete", "purge", "unbind", "close", "promote", "resynchronize", "commit", "rollback", "cancel", "forget",
 }  # fmt: skip
 """The verbs of `ctl` that delete or replace something."""
 

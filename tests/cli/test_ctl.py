@@ -225,7 +225,9 @@ MISTAKES = {
     "federated-queues create amq.topic c": (
         "create federated-queue amq.topic: there is one of that name (409); choose another name, or delete that one"
     ),
-    "federated-queues take-over nope": "promote federated-queue nope: not found (404); see cairnmq ctl federated-queues list",
+    "federated-queues promote nope": (
+        "promote federated-queue nope: not found (404); see cairnmq ctl federated-queues list"
+    ),
     "cluster": "show cluster: this broker is not a member of a cluster (start it with --cluster-name) (404)",
     "queues list --cluster": (
         "list queue: this broker is not a member of a cluster (start it with --cluster-name) (404)"

@@ -84,7 +84,7 @@ def test_what_it_lacks_after_a_long_time_comes_before_what_went_goes() -> None: 
     assert 10 < len(found) < 60
     told: list[Exception | None] = []
     sites.follower.do(
-        partial(sites.follower.broker.remote.federated_queues.take_over, force=False), sites.following, told.append
+        partial(sites.follower.broker.remote.federated_queues.promote, force=False), sites.following, told.append
     )
     assert "not have all" in str(told[0])
     sites.cut()
@@ -146,7 +146,7 @@ def test_a_member_without_a_majority_says_so_and_feeds_nobody() -> None:  # D23,
     assert sites.copy() == (0, 1, 2)
 
 
-def test_after_a_start_of_all_members_it_has_to_begin_anew() -> None:  # D23, D32
+def test_copy_has_to_be_resynchronized_after_a_start_of_all_members() -> None:  # D23, D32
     sites, _ = started(3)
     sites.follow()
     assert sites.connect(1) == []
@@ -160,7 +160,7 @@ def test_after_a_start_of_all_members_it_has_to_begin_anew() -> None:  # D23, D3
     assert sites.connect(2) == ["amqp:not-found"], "positions are given anew"
     assert sites.copy() == (0, 1, 2), "what it has stays"
     said: list[Exception | None] = []
-    sites.follower.do(sites.follower.broker.remote.federated_queues.begin_anew, sites.following, said.append)
+    sites.follower.do(sites.follower.broker.remote.federated_queues.resynchronize, sites.following, said.append)
     assert said == [None]
     assert sites.connect(2) == []
     sites.catch_up()
@@ -290,8 +290,8 @@ class Life:
         self.cluster.run(1)
         self.sites.cut()
         if self.sites.connect(node := self.random.choice((1, 2, 3))):  # whose store counted was started anew
-            followings = self.sites.follower.broker.remote.federated_queues
-            self.sites.follower.do(followings.begin_anew, self.sites.following, lambda error: None)
+            federated = self.sites.follower.broker.remote.federated_queues
+            self.sites.follower.do(federated.resynchronize, self.sites.following, lambda error: None)
             assert self.sites.connect(node) == []
         self.sites.catch_up()
         assert self.sites.copy() == self.sites.now(1) == self.sites.now(2) == self.sites.now(3)

@@ -52,7 +52,7 @@ def test_following_has_its_maker_as_owner_and_counts(
     assert "3 of 3 queues (max-queues)" in why
     assert manager.ask("DELETE", "federated-queue", "mine.b").status == NO_CONTENT
     assert follow("mine.b")[0] == CREATED
-    assert manager.ask("TAKE-OVER", "federated-queue", "mine.a", {"force": True}).status in (OK, NO_CONTENT)
+    assert manager.ask("PROMOTE", "federated-queue", "mine.a", {"force": True}).status in (OK, NO_CONTENT)
     taken = manager.ask("READ", "queue", "mine.a")
     assert taken.status == OK
     assert taken.body["arguments"][OWNER] == "anonymous"
