@@ -8,7 +8,7 @@ from ..broker.parts import BrokerParts
 from .entities.clients import ConnectionType, LinkType, SessionType
 from .entities.connectors import AutoLinkType, ConnectorType, LinkRouteType, RouterType
 from .entities.exchanges import BindingType, ExchangeType
-from .entities.federation import FederatedQueueType, FollowerType
+from .entities.federation import DownstreamType, FederatedQueueType
 from .entities.queues import QueueType, TemplateType
 from .entities.system import BrokerType, Reload, StoreType
 from .entities.transactions import TransactionType
@@ -46,7 +46,7 @@ def make_types(
         LinkRouteType(remote.link_routes),
         AutoLinkType(remote.auto_links),
         FederatedQueueType(remote.federated_queues, core.clock),
-        FollowerType(remote.upstreams),
+        DownstreamType(remote.upstreams),
         RouterType(remote.network),
         TransactionType(core.clock, core.commits, core.store, connections, links.transactions, parts.in_doubt),
         BrokerType(core, nodes, connections, reload),

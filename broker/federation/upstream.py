@@ -1,9 +1,9 @@
 """The upstream side of federation: `$stream/NAME` is an address that a downstream broker receives from. Core only.
 
 Queues of a cluster are followed by the events of the cluster (`ReplicatedUpstreams.follow`). Other queues are read from
-the log (`upstream_feed`), so that their clients neither wait nor pay: followers are fed after a flush. The log behind
-the position of a follower is kept by a bookmark (`store/journaled/retention_leases.py`), up to `MOST_BYTES`; then it is
-dropped, and a warning is logged. A follower that returns later has to resynchronize.
+the log (`upstream_feed`), so that their clients neither wait nor pay: downstreams are fed after a flush. The log behind
+the position of a downstream is kept by a bookmark (`store/journaled/retention_leases.py`), up to `MOST_BYTES`. Then it
+is dropped, and a warning is logged. A downstream that returns later has to resynchronize.
 """
 
 from __future__ import annotations
@@ -129,14 +129,14 @@ def _said(properties: bytes, user: str) -> ReplicaPosition:
     try:
         found = decode.whole(properties) if properties else {}
     except Malformed as error:
-        raise CairnError("the follower's attach", f"its properties can't be read: {error}") from error
+        raise CairnError("the downstream's attach", f"its properties can't be read: {error}") from error
     said = {str(key): one for key, one in found.items()} if isinstance(found, dict) else {}
     line, follower = said.get(LINE, ""), said.get(FOLLOWER, "")
     place, after = said.get(PLACE, 0), said.get(AFTER, 0)
     if not (isinstance(line, str) and isinstance(follower, str) and isinstance(place, int) and isinstance(after, int)):
-        raise CairnError("the follower's attach", "it has no valid position")
+        raise CairnError("the downstream's attach", "it has no valid position")
     if not follower.isalnum() or not follower.isascii() or len(follower) > _MOST_NAME:
-        raise CairnError("the follower's attach", "it has no valid name of the downstream broker")
+        raise CairnError("the downstream's attach", "it has no valid name of the downstream broker")
     if user:  # the underscore separates it from all names of anonymous downstreams
         follower = "_" + hashlib.sha256(f"{user}\0{follower}".encode()).hexdigest()[:32]
     return ReplicaPosition(line, max(0, int(place)), min(max(0, int(after)), ALL), follower)

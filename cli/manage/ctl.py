@@ -46,7 +46,7 @@ COLUMNS = {
     "link-route": ("name", "connector", "direction", "strip"),
     "auto-link": ("name", "direction", "address", "connector", "external", "state", "why"),
     "federated-queue": ("name", "connector", "source", "state", "whole", "messages", "lag-seconds", "why"),
-    "follower": ("name", "queue", "place", "behind-bytes"),
+    "downstream": ("name", "queue", "place", "behind-bytes"),
     "router": ("name", "next", "cost", "addresses", "sent", "received"),
     "transaction": ("name", "state", "operations", "age-seconds", "connection"),
 }

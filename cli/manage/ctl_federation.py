@@ -1,4 +1,4 @@
-"""`cairnmq ctl federated-queues` and `followers`."""
+"""`cairnmq ctl federated-queues` and `downstreams`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..options.confirmation import destructive
 from .ctl import Tools, arguments_option, deleting, group_of, with_tools
 
 federated_queues = group_of("federated-queue", "federated-queues", "Manage federated queues (downstream).", "orders")
-followers = group_of("follower", "followers", "Show downstream sites of queues.", "site-b")
+downstreams = group_of("downstream", "downstreams", "Show downstream sites of queues.", "site-b")
 
 deleting(federated_queues, "federated-queue", "Delete a federated queue and its messages.", "orders")
 

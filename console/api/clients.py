@@ -65,7 +65,7 @@ async def read_cluster(call: ApiCall) -> Any:
 
 
 async def read_federation(call: ApiCall) -> Any:
-    types = {"federated_queues": "federated-queue", "followers": "follower", "connectors": "connector"}
+    types = {"federated_queues": "federated-queue", "downstreams": "downstream", "connectors": "connector"}
     types |= {"routers": "router", "link_routes": "link-route", "auto_links": "auto-link"}
     return {key: await rows_of(call.session, type) for key, type in types.items()}
 

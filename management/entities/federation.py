@@ -91,8 +91,8 @@ class FederatedQueueType(Named):
         self._queues.delete(queue, call.then_answer())
 
 
-class FollowerType(Type):
-    name = "follower"
+class DownstreamType(Type):
+    name = "downstream"
     meaning = "A connected downstream site that copies a queue of this broker."
 
     def __init__(self, upstreams: Upstreams) -> None:
@@ -100,7 +100,7 @@ class FollowerType(Type):
         super().__init__(
             (
                 string("queue", "The copied queue.", lambda f: f.queue.name),
-                number("place", "The durable position of the follower: an LSN, or an event number of a cluster.",
+                number("place", "The durable position of the downstream: an LSN, or an event number of a cluster.",
                        lambda f: f.place),
                 number("behind-bytes", "Log bytes (of all queues) not received yet; 0 for a queue of a cluster.",
                        lambda f: f.behind_bytes),

@@ -56,7 +56,7 @@ class Sites:
     def serving(self) -> list[int]:
         """The members that say that they are followed."""
         running = [node for node, broker in self.scenario.brokers.items() if broker.process.poll() is None]
-        return [node for node in running if self.ctl(f"{address(node)}:{PORT}", "followers", "list")]
+        return [node for node in running if self.ctl(f"{address(node)}:{PORT}", "downstreams", "list")]
 
     def wait_until_up(self, what: str) -> tuple[int, int]:
         """The member that serves the follower then, and the follower's steps."""

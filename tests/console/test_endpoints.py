@@ -172,7 +172,7 @@ def test_connection_is_closed_and_console_says_so(login: Callable[[str], ApiClie
 def test_other_pages_have_data(root: ApiClient) -> None:
     assert root.get("/transactions")["items"] == []
     assert root.get("/cluster") == {"enabled": False, "members": []}
-    assert set(root.get("/federation")) >= {"federated_queues", "followers", "connectors", "routers"}
+    assert set(root.get("/federation")) >= {"federated_queues", "downstreams", "connectors", "routers"}
     assert "root" in [one["name"] for one in root.get("/users")["items"]]
     assert all(one["allowed"] for one in root.get("/access", user="root")["may"])
     shop = {one["action"]: one["allowed"] for one in root.get("/access", user="shop", name="orders-1")["may"]}

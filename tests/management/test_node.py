@@ -17,7 +17,7 @@ from .conftest import Manager, NewPeer
 
 TYPES = (
     "queue", "exchange", "binding", "template", "connection", "session", "link", "user", "connector", "link-route",
-    "auto-link", "federated-queue", "follower", "router", "transaction", "broker", "store",
+    "auto-link", "federated-queue", "downstream", "router", "transaction", "broker", "store",
 )  # fmt: skip
 OPERATIONS = (
     "CREATE", "READ", "UPDATE", "DELETE", "QUERY", "GET-TYPES", "GET-ATTRIBUTES", "GET-OPERATIONS", "GET-MGMT-NODES",

@@ -141,7 +141,7 @@ def test_a_queue_in_use_is_followed_killed_and_taken_over(sites: tuple[Site, Sit
         until(partial(client.is_beyond, before + 15), "the client goes on")
     client.stop()
     count = source.ctl("queues", "show", "q")["messages"]
-    (feeder,) = until(lambda: source.ctl("followers", "list"), "it is followed again")
+    (feeder,) = until(lambda: source.ctl("downstreams", "list"), "it is followed again")
     assert feeder["queue"] == "q"
     source_bodies = browse(source, count)
     until(lambda: (now := following(follower))["messages"] == count and now["state"] == "up", "it has caught up")
