@@ -45,7 +45,7 @@ COLUMNS = {
     "connector": ("name", "url", "role", "state", "container", "links", "since", "why"),
     "link-route": ("name", "connector", "direction", "strip"),
     "auto-link": ("name", "direction", "address", "connector", "external", "state", "why"),
-    "federated-queue": ("name", "connector", "source", "state", "whole", "messages", "lag-seconds", "why"),
+    "federated-queue": ("name", "connector", "source", "state", "complete", "messages", "lag-seconds", "why"),
     "downstream": ("name", "queue", "place", "behind-bytes"),
     "router": ("name", "next", "cost", "addresses", "sent", "received"),
     "transaction": ("name", "state", "operations", "age-seconds", "connection"),

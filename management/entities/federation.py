@@ -30,7 +30,7 @@ class FederatedQueueType(Named):
                 string("source", "The upstream queue.", lambda f: f.source),
                 string("state", "`waiting`, `attaching`, `up`, `broken`, or `ending`.", lambda f: f.state),
                 string("why", "The last reason for a state other than `up`.", lambda f: f.why),
-                boolean("whole", "Whether the copy equals the upstream queue at a point in time: false "
+                boolean("complete", "Whether the copy equals the upstream queue at a point in time: false "
                           "until the initial copy is complete.", lambda f: f.copy.is_whole),
                 number("messages", "Messages on the queue.", lambda f: len(f.copy.ids)),
                 number("place", "The position of the copy: an upstream LSN, or an event number of a cluster.",

@@ -49,7 +49,7 @@ class Sites:
     @property
     def following(self) -> Any:
         """As it is told; nothing of what is up while nobody answers."""
-        nothing = {"state": "", "whole": False, "steps": 0, "messages": -1, "lag-seconds": 0.0}
+        nothing = {"state": "", "complete": False, "steps": 0, "messages": -1, "lag-seconds": 0.0}
         return self.ctl(f"127.0.0.1:{FOLLOWER_PORT}", "federated-queues", "show", "q") or nothing
 
     @property
@@ -103,7 +103,7 @@ def test_the_follower_goes_on_with_another_member_when_that_which_serves_is_kill
     scenario.wait(lambda: sender.noted("Confirmed") > 20 and receiver.noted("Got") > 5, "clients use the queue")
     sites.start_follower()
     assert sites.ctl(f"127.0.0.1:{FOLLOWER_PORT}", "federated-queues", "create", "q", "hub") is not None
-    scenario.wait(lambda: bool(sites.following["whole"]), "it is whole")
+    scenario.wait(lambda: bool(sites.following["complete"]), "it is complete")
     sites.kill_serving()
     sites.follower.stop(signal.SIGKILL)
     sites.start_follower()

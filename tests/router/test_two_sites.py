@@ -133,7 +133,7 @@ def test_a_queue_in_use_is_followed_killed_and_taken_over(sites: tuple[Site, Sit
     client.start()
     until(lambda: client.sent > 30, "the client sends")
     follower.ctl("federated-queues", "create", "q", "there")
-    until(lambda: following(follower)["whole"], "it is whole")
+    until(lambda: following(follower)["complete"], "it is complete")
     for killed in (follower, source, follower, source):
         before = client.sent
         killed.kill()
@@ -164,7 +164,7 @@ def test_the_source_keeps_its_log_for_a_follower_that_comes_back_and_for_no_othe
     source.send(0)
     federated = partial(follower.ctl, "federated-queues", "show")
     follower.ctl("federated-queues", "create", "copy", "there", "--source", "q")
-    until(lambda: federated("copy")["whole"], "it is whole")
+    until(lambda: federated("copy")["complete"], "it is complete")
     marks = source.store_dir / "bookmarks"
     (mark,) = marks.iterdir()
     follower.process.stop()
@@ -173,7 +173,7 @@ def test_the_source_keeps_its_log_for_a_follower_that_comes_back_and_for_no_othe
     follower.start()
     until(lambda: federated("copy")["messages"] == 2, "it goes on")
     follower.ctl("federated-queues", "resynchronize", "copy")
-    until(lambda: (now := federated("copy"))["whole"] and now["messages"] == 2, "it is complete again")
+    until(lambda: (now := federated("copy"))["complete"] and now["messages"] == 2, "it is complete again")
     follower.ctl("federated-queues", "delete", "copy")
     until(lambda: not [*marks.iterdir()], "nothing is kept any more")
     assert follower.ctl("federated-queues", "list") == []

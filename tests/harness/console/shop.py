@@ -220,7 +220,7 @@ class Shop:
         def copied() -> tuple[bool, int]:
             about = {"operation": "READ", "type": "federated-queue", "name": "returns"}
             found = management.call(Message(properties=about)).body
-            return found["whole"], found["messages"]
+            return found["complete"], found["messages"]
 
         until(lambda: copied() == (True, RETURNS), "the copy of the queue is complete")
         connection = self._connect(self._remote_port, ADMIN)

@@ -20,7 +20,7 @@ export function clusterPage(view) {
   view.every(REFRESH_S);
   return page("Cluster and federation", { lead: "Members of the cluster, and the copies of queues at other sites." }, panel("Cluster", members.element),
     part("Federated queues", "federated_queues", [name, state, plain("source", "Upstream queue"), plain("connector", "Connector"),
-      { key: "whole", label: "Complete", render: (one) => badge(one.whole ? "complete" : "incomplete", one.whole ? "good" : "warn") },
+      { key: "complete", label: "Complete", render: (one) => badge(one.complete ? "complete" : "incomplete", one.complete ? "good" : "warn") },
       { key: "lag-seconds", label: "Lag", sort: true, kind: "end", render: (one) => duration(one["lag-seconds"] ?? NaN) }], "This broker copies no queues from other sites."),
     part("Downstream sites", "downstreams", [name, plain("queue", "Queue"), number("behind-bytes", "Bytes behind"), number("behind-messages", "Changes behind")], "No other site copies queues of this broker."),
     part("Connectors", "connectors", [name, state, plain("url", "Target"), number("links", "Links"), number("failures", "Failures"), plain("why", "Last failure")], "This broker connects to no other brokers."),
