@@ -101,9 +101,9 @@ class Figures:
         found = list(self.remote.federated_queues.by_name.values())
         return Samples(("queue",), [((one.name,), float(read(one))) for one in found])
 
-    def by_follower(self, read: Callable[[DownstreamLink], float]) -> Samples:
+    def by_downstream(self, read: Callable[[DownstreamLink], float]) -> Samples:
         found = list(self.remote.upstreams.feeders)
-        return Samples(("queue", "follower"), [((one.queue.name, one.follower), float(read(one))) for one in found])
+        return Samples(("queue", "downstream"), [((one.queue.name, one.follower), float(read(one))) for one in found])
 
 
 _BUILD = Samples(("version",), [((__version__,), 1.0)])
@@ -121,17 +121,17 @@ BROKER_FAMILIES: tuple[Family[Figures], ...] = (
             lambda f: f.by_connector(lambda c: c.failures)),
     gauge("routed_links", "Links to other containers.", lambda f: len(f.remote.link_routes.pairs)),
     gauge("routers", "Other brokers that can be reached.", lambda f: len(f.remote.network.topology.next_hops)),
-    gauge("following_up", "1 while the federated queue is connected to its upstream.",
+    gauge("federated_queue_up", "1 while the federated queue is connected to its upstream.",
           lambda f: f.by_copy(lambda one: one.state == UP)),
-    gauge("following_whole", "1 if the copy equals its upstream at a point in time.",
+    gauge("federated_queue_complete", "1 if the copy equals its upstream at a point in time.",
           lambda f: f.by_copy(lambda one: one.copy.is_whole)),
-    gauge("following_messages", "Messages on the queue.", lambda f: f.by_copy(lambda one: len(one.copy.ids))),
-    gauge("following_lag_seconds", "Time since the copy was last complete.",
+    gauge("federated_queue_messages", "Messages on the queue.", lambda f: f.by_copy(lambda one: len(one.copy.ids))),
+    gauge("federated_queue_lag_seconds", "Time since the copy was last complete.",
           lambda f: f.by_copy(lambda one: one.lag_s(f.context.clock.wall_us()))),
-    gauge("follower_behind_bytes", "Log bytes (all queues) that a connected follower has not received.",
-          lambda f: f.by_follower(lambda one: one.behind_bytes)),
-    gauge("follower_behind_messages", "Changes of a cluster's queue that were not sent to a follower.",
-          lambda f: f.by_follower(lambda one: one.behind_messages)),
+    gauge("downstream_behind_bytes", "Log bytes (all queues) that a connected downstream has not received.",
+          lambda f: f.by_downstream(lambda one: one.behind_bytes)),
+    gauge("downstream_behind_messages", "Changes of a cluster's queue that were not sent to a downstream.",
+          lambda f: f.by_downstream(lambda one: one.behind_messages)),
     gauge("queues", "Queues, with or without series of their own.", lambda f: len(f.queues)),
     gauge("exchanges", "Exchanges, with or without series of their own.", lambda f: len(f.exchanges)),
     gauge("messages", "Messages on all queues.", lambda f: f.of_queues(lambda q: q.messages)),

@@ -353,9 +353,13 @@ CLUSTER = Dashboard(
         (
             "Federation",
             (
-                Panel("Lag of copies", (each("cairnmq_following_lag_seconds", "{{queue}}"),), "s", limit=60),
-                Panel("Connected copies", (each("cairnmq_following_up", "{{queue}}"),)),
-                Panel("Bytes not sent", (each("cairnmq_follower_behind_bytes", "{{queue}} to {{follower}}"),), "bytes"),
+                Panel("Lag of copies", (each("cairnmq_federated_queue_lag_seconds", "{{queue}}"),), "s", limit=60),
+                Panel("Connected copies", (each("cairnmq_federated_queue_up", "{{queue}}"),)),
+                Panel(
+                    "Bytes not sent",
+                    (each("cairnmq_downstream_behind_bytes", "{{queue}} to {{downstream}}"),),
+                    "bytes",
+                ),
             ),
         ),
     ),

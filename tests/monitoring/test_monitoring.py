@@ -36,9 +36,9 @@ KNOWN = {family.full_name for family in _ALL}
 WITHOUT_DATA = {
     "cairnmq_checkpoint_age_seconds": "absent before the first checkpoint",
     "cairnmq_journal_bookmark_behind_bytes": "there is no history reader",
-    "cairnmq_following_lag_seconds": "there is no federated queue",
-    "cairnmq_following_up": "there is no federated queue",
-    "cairnmq_follower_behind_bytes": "there is no downstream",
+    "cairnmq_federated_queue_lag_seconds": "there is no federated queue",
+    "cairnmq_federated_queue_up": "there is no federated queue",
+    "cairnmq_downstream_behind_bytes": "there is no downstream",
 }
 """Metrics of dashboards that a broker alone does not have."""
 QUERIES = [
