@@ -6,14 +6,16 @@ that whether each field exists and has its type. The meaning of a field is not k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta, ValidationError, convert, defstruct
 
 from ..group.member_id import MemberId
 
 About = dict[str, Any]
 """The fields of a control message."""
-Check = Callable[[Any], bool]
 
 
 class ControlMessage(NamedTuple):
@@ -25,117 +27,65 @@ class ControlMessage(NamedTuple):
     about: About
 
 
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _number(value: Any) -> bool:
-    return type(value) is int and -(1 << 63) <= value < 1 << 63
-
-
-def _truth(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _map(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def _many(one: Check) -> Check:
-    return lambda value: isinstance(value, list) and all(map(one, value))
-
-
-def _row(*checks: Check) -> Check:
-    return lambda value: (
-        isinstance(value, list)
-        and len(value) == len(checks)
-        and all(check(one) for check, one in zip(checks, value, strict=True))
-    )
-
-
-def _or_none(one: Check) -> Check:
-    return lambda value: value is None or one(value)
-
-
-def _fields(wanted: Mapping[str, Check]) -> Check:
-    return lambda value: (
-        isinstance(value, dict) and all(name in value and check(value[name]) for name, check in wanted.items())
-    )
-
-
-def _map_of(one: Check) -> Check:
-    return lambda value: isinstance(value, dict) and all(map(one, value.values()))
-
-
-def _latin(value: Any) -> bool:
-    return isinstance(value, str) and all(ord(one) < 256 for one in value)
-
-
-def _change(value: Any) -> bool:
-    return isinstance(value, dict) and _fields(_CHANGES.get(str(value.get("do")), {"do": _never}))(value)
-
-
-def _host(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= 253 and value.isascii() and value.isprintable()
-
-
-def _port(value: Any) -> bool:
-    return _number(value) and 0 < value < 1 << 16
-
-
-def _never(value: Any) -> bool:
-    return False
-
-
-_member = _row(_number, _number, _number)
-_members = _many(_member)
-_places = _many(_row(_host, _port))
-_held = _many(_row(_number, _member))
-_batches = _many(_row(_member, _number))
-_CHANGES: dict[str, dict[str, Check]] = {
-    "queue": {"name": _text, "arguments": _map},
-    "exchange": {"name": _text, "type": _text, "arguments": _map},
-    "template": {"name": _text, "arguments": _map},
-    "no-template": {"name": _text},
-    "new-arguments": {"queue": _text, "changes": _map},
-    "no-queue": {"name": _text, "why": _text},
-    "no-exchange": {"name": _text, "why": _text},
-    "binding": {"exchange": _text, "queue": _text, "key": _text, "arguments": _map},
-    "no-binding": {"exchange": _text, "queue": _text, "key": _text},
+_Number = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_Latin = Annotated[str, Meta(pattern=r"\A[\x00-\xff]*\Z")]
+_Host = Annotated[str, Meta(min_length=1, max_length=253, pattern=r"\A[ -~]*\Z")]
+_Port = Annotated[int, Meta(gt=0, lt=1 << 16)]
+_Member = tuple[_Number, _Number, _Number]
+_Places = list[tuple[_Host, _Port]]
+_Pairs = list[tuple[_Number, _Number]]
+_Batches = list[tuple[_Member, _Number]]
+_CHANGES: dict[str, dict[str, Any]] = {
+    "queue": {"name": str, "arguments": dict},
+    "exchange": {"name": str, "type": str, "arguments": dict},
+    "template": {"name": str, "arguments": dict},
+    "no-template": {"name": str},
+    "new-arguments": {"queue": str, "changes": dict},
+    "no-queue": {"name": str, "why": str},
+    "no-exchange": {"name": str, "why": str},
+    "binding": {"exchange": str, "queue": str, "key": str, "arguments": dict},
+    "no-binding": {"exchange": str, "queue": str, "key": str},
 }
-_standing = _fields({"synced": _truth, "epoch": _number, "view": _number, "position": _number})
-_TOLD: dict[str, dict[str, Check]] = {
+_Change: Any = reduce(or_, (defstruct(do, [*of.items()], tag_field="do", tag=do) for do, of in _CHANGES.items()))
+_Standing: Any = defstruct(
+    "Standing", [("synced", bool), ("epoch", _Number), ("view", _Number), ("position", _Number)],
+    forbid_unknown_fields=True,
+)  # fmt: skip
+_TOLD: dict[str, dict[str, Any]] = {
     "nothing": {},
     "alive": {},
     "synced": {},
-    "state": {"view": _number, "standing": lambda value: _standing(value) and len(value) == 4, "cluster": _text,
-              "empty": _truth, "clock_us": _number},
-    "follow": {"to": _member, "cluster": _text, "epoch": _number, "clock_us": _number},
-    "sync": {"wish": _number, "queues": _or_none(_map_of(_number)), "kept": _many(_text), "heard": _or_none(_batches)},
-    "snapshot": {
-        "to": _member, "update": _number, "epoch": _number, "wiring": _many(_change), "synced": _members,
-        "floors": _many(_row(_member, _number)),
-        "queues": _many(_row(
-            _text, _number, _number, _or_none(_member), _members, _held, _row(_number, _many(_number)),
-        )),
-        "past": _number, "messages": _number, "remembered": _map_of(_many(_latin)), "lines": _map_of(_text),
-        "heard": _batches, "knows": _truth,
+    "state": {"view": _Number, "standing": _Standing, "cluster": str, "empty": bool, "clock_us": _Number},
+    "follow": {"to": _Member, "cluster": str, "epoch": _Number, "clock_us": _Number},
+    "sync": {
+        "wish": _Number, "queues": dict[str, _Number] | None, "kept": list[str], "heard": _Batches | None,
     },
-    "lacking": {"update": _number, "queue": _text, "number": _number, "positions": _many(_number)},
-    "update-done": {"to": _member, "update": _number, "queue": _text},
-    "change": {"change": _change},
-    "consume": {"queue": _text, "first": _number},
-    "taken": {"queue": _text},
-    "cancel": {"queue": _text, "first": _number, "acquired": _many(_row(_number, _number))},
-    "release-queue": {"queue": _text, "first": _number, "acquired": _many(_row(_number, _number))},
-    "purge-wish": {"queue": _text, "by": _many(_number), "number": _number},
-    "purge": {"queue": _text, "by": _many(_number), "number": _number, "keep": _many(_number)},
-    "followed": {"queue": _text, "line": _text, "number": _number},
-    "flow": {"off": _truth},
-    "address": {"plain": _places, "tls": _places},
-    "report-wish": {"by": _many(_number), "number": _number, "asked": _map},
-    "report": {"to": _many(_number), "number": _number, "told": _map},
+    "snapshot": {
+        "to": _Member, "update": _Number, "epoch": _Number, "wiring": list[_Change], "synced": list[_Member],
+        "floors": _Batches,
+        "queues": list[tuple[
+            str, _Number, _Number, _Member | None, list[_Member], list[tuple[_Number, _Member]],
+            tuple[_Number, list[_Number]],
+        ]],
+        "past": _Number, "messages": _Number, "remembered": dict[str, list[_Latin]], "lines": dict[str, str],
+        "heard": _Batches, "knows": bool,
+    },
+    "lacking": {"update": _Number, "queue": str, "number": _Number, "positions": list[_Number]},
+    "update-done": {"to": _Member, "update": _Number, "queue": str},
+    "change": {"change": _Change},
+    "consume": {"queue": str, "first": _Number},
+    "taken": {"queue": str},
+    "cancel": {"queue": str, "first": _Number, "acquired": _Pairs},
+    "release-queue": {"queue": str, "first": _Number, "acquired": _Pairs},
+    "purge-wish": {"queue": str, "by": list[_Number], "number": _Number},
+    "purge": {"queue": str, "by": list[_Number], "number": _Number, "keep": list[_Number]},
+    "followed": {"queue": str, "line": str, "number": _Number},
+    "flow": {"off": bool},
+    "address": {"plain": _Places, "tls": _Places},
+    "report-wish": {"by": list[_Number], "number": _Number, "asked": dict},
+    "report": {"to": list[_Number], "number": _Number, "told": dict},
 }  # fmt: skip
+"""The types of the fields of each control message."""
 
 
 def flaw(about: Any) -> str:
@@ -145,5 +95,13 @@ def flaw(about: Any) -> str:
     wanted = _TOLD.get(what)
     if wanted is None:
         return f"unknown control message {what!r}: check that all members run the same version"
-    wrong = [name for name, check in wanted.items() if name not in about or not check(about[name])]
-    return f"{what} has no valid {wrong[0]}" if wrong else ""
+    wrong = next((name for name, kind in wanted.items() if name not in about or not _fits(about[name], kind)), None)
+    return "" if wrong is None else f"{what} has no valid {wrong}"
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        convert(value, kind)
+    except ValidationError:
+        return False
+    return True
