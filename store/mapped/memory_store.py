@@ -15,16 +15,16 @@ from uuid import uuid4
 from sqlalchemy import StaticPool, create_engine
 
 from ...base.errors import CairnError, JournalError, StoreError
-from ..contract.transaction import Dequeue, Enqueue
 from ..wiring.database import Database, whole_transactions
 from ..wiring.wiring import Wiring
 from .memory_tables import MemoryTables
 from .store import MappedStore
+from .write_log import WriteLog
 
 PLACE = "memory"
 
 
-class _Contents:
+class _Contents(WriteLog):
     """The ledger of a store that writes nothing: only contents are kept."""
 
     def __init__(self) -> None:
@@ -40,23 +40,9 @@ class _Contents:
     def deleted(self, message_id: int) -> None:
         del self.pieces[message_id]
 
-    def purged(self, queue_id: int) -> None: ...
-
     def dropped(self, message_ids: Sequence[int]) -> None:
         for message_id in message_ids:
             del self.pieces[message_id]
-
-    def placed(self, message_id: int, queue_id: int, position: int) -> None: ...
-
-    def taken(self, message_id: int, position: int) -> None: ...
-
-    def prepared(self, txn_id: int, xid: bytes, operations: Sequence[Enqueue | Dequeue]) -> None: ...
-
-    def ended(self, txn_id: int) -> None: ...
-
-    def decided(self, txn_id: int, xid: bytes, *, committed: bool) -> None: ...
-
-    def forgotten(self, txn_id: int) -> None: ...
 
 
 class MemoryStore(MappedStore):
@@ -68,7 +54,6 @@ class MemoryStore(MappedStore):
         wiring.identify(uuid4())
         self._contents = _Contents()
         super().__init__(wiring, MemoryTables(), self._contents, 1)
-        self._on_durable: Callable[[int], None] = self.became_durable
 
     def start(
         self,
@@ -79,15 +64,9 @@ class MemoryStore(MappedStore):
         self._on_durable = on_durable
         self.start_sql()
 
-    def run_inline(self, on_durable: Callable[[int], None]) -> None:
-        self._on_durable = on_durable
-
     def kick(self) -> None:
         if self.durable_lsn != self.next_lsn:
             self._on_durable(self.next_lsn)
-
-    def became_durable(self, lsn: int) -> None:
-        self.durable_lsn = max(self.durable_lsn, lsn)
 
     def full(self, size_bytes: int = 0, records: int = 0) -> str:
         return ""

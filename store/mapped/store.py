@@ -8,7 +8,7 @@ Threads: those of `contract.interface`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ...base.errors import StoreError
 from ..contract.dequeue_reason import Why
@@ -35,6 +35,7 @@ class MappedStore(WiringCalls):
         locks = TransactionLocks()
         self.changes = MessageChanges(maps, ledger, next_lsn, locks)
         self.durable_lsn = next_lsn
+        self._on_durable: Callable[[int], None] = self.became_durable
         self._cuts: dict[int, list[tuple[dict[int, None], bool]]] = {}
         """By queue: messages that purges under way have not deleted yet, and whether the ledger knows."""
         self._going = {row.id for row in self.going_queues()}
@@ -47,6 +48,12 @@ class MappedStore(WiringCalls):
 
     def last_flushes(self) -> Sequence[tuple[int, float]]:
         return ()
+
+    def run_inline(self, on_durable: Callable[[int], None]) -> None:
+        self._on_durable = on_durable
+
+    def became_durable(self, lsn: int) -> None:
+        self.durable_lsn = max(self.durable_lsn, lsn)
 
     # ---- queues ---------------------------------------------------------------------------------------------------
 

@@ -6,13 +6,12 @@ Positions and the ids of messages and transactions are LSNs: each of them is giv
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from ..contract.transaction import Dequeue, Enqueue
 
 
-class WriteLog(Protocol):
-    """Told of everything that happens, in order. The thread that makes the store's calls."""
+class WriteLog:
+    """Gets everything that happens, in order, and ignores it. The thread that makes the store's calls."""
 
     def started(self, message_id: int, content: bytes, *, is_last: bool) -> None:
         """A message, and its first piece."""

@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, Executable, bindparam, delete, insert, select
 
 from ..contract.transaction import Dequeue, Enqueue
+from ..mapped.write_log import WriteLog
 from ..wiring import schema
 
 _Rows = list[dict[str, Any]]
@@ -38,8 +39,8 @@ _STATEMENTS: dict[str, Executable] = {
 """The statements in the order of execution. Deleting a message also deletes its pieces and places."""
 
 
-class Batch:
-    """Everything from one LSN up to another. Implements `ledger.Ledger`."""
+class Batch(WriteLog):
+    """Everything from one LSN up to another."""
 
     def __init__(self, begin_lsn: int) -> None:
         self.begin_lsn = begin_lsn

@@ -45,7 +45,6 @@ class SqlStore(MappedStore):
         """Handed over in the caller's thread, and refused."""
         self._reader = SqlReader(databases.reading)
         self._writer = SqlWriter(databases.writing, life)
-        self._on_durable: Callable[[int], None] = self.became_durable
         self._is_started = False
         self._release = release
 
@@ -58,9 +57,6 @@ class SqlStore(MappedStore):
         self._is_started = True
         self.start_sql()
         self._writer.start(on_durable, on_failure, on_room)
-
-    def run_inline(self, on_durable: Callable[[int], None]) -> None:
-        self._on_durable = on_durable
 
     # ---- durability -----------------------------------------------------------------------------------------------
 
@@ -93,9 +89,6 @@ class SqlStore(MappedStore):
             self._unwritten = None
             wrote = True
         return wrote
-
-    def became_durable(self, lsn: int) -> None:
-        self.durable_lsn = max(self.durable_lsn, lsn)
 
     def full(self, size_bytes: int = 0, records: int = 0) -> str:
         return self._writer.why
