@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from ...amqp.codec.primitives import Malformed
 from ...base.callbacks import ignore
@@ -21,7 +20,7 @@ from ..messages import death_history
 from ..messages.death_history import EXPIRY
 from ..messages.entry import Entry
 from ..nodes.exchanges import queues_through
-from ..nodes.registry import NodeRegistry
+from ..nodes.resolver import Resolver
 from ..nodes.targets import AddressTarget, ExchangeTarget
 from ..queues.ends import SourceQueue, TargetQueue
 from ..queues.queue import Queue
@@ -39,20 +38,10 @@ Then = Callable[[int], None]
 """A callback that gets the LSN to wait for before the move is reported."""
 
 
-class AddressResolver(Protocol):
-    """Finds the nodes of addresses that policies name."""
-
-    @property
-    def nodes(self) -> NodeRegistry: ...
-
-    def find_for_itself(self, address: str, then: Callable[[AddressTarget | Exception], None]) -> None:
-        """Find, or create, the node of *address* with the rights of the broker itself."""
-
-
 class Returns:
     """The ways back and away, for all queues of a broker."""
 
-    def __init__(self, core: CoreContext, resolver: AddressResolver, moves: Moves) -> None:
+    def __init__(self, core: CoreContext, resolver: Resolver, moves: Moves) -> None:
         self._core = core
         self._resolver = resolver
         self._moves = moves
