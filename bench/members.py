@@ -142,9 +142,6 @@ def wait(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
-# ---- rates --------------------------------------------------------------------------------------------------------
-
-
 Place = tuple[int, Far | None]
 """Of a broker: its port, and where that is."""
 Found = tuple[float, float, float]
@@ -213,9 +210,6 @@ def _rates(path: Path, members: Members, rounds: int, round_s: float) -> list[Ro
                 came = _pairs(clients, pairs, next(names), messages, window)
             found.setdefault((kind, window), []).append(came)
     return rows_in_flight(SECTION, KINDS, _GUESS_PER_S, found, goals=GOALS)
-
-
-# ---- what takes time ----------------------------------------------------------------------------------------------
 
 
 def _fail_over(members: Members) -> float:

@@ -107,9 +107,6 @@ def _read_all(store: str) -> int:
     return found
 
 
-# ---- the other process ----------------------------------------------------------------------------------------------
-
-
 def _process(action: str, store: str, messages: int = 0) -> list[float]:
     command = [sys.executable, "-m", f"{__package__}.recovery", action, store, str(messages)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -193,9 +193,6 @@ def _round(way: Way, round_s: float) -> Iterator[tuple[str, float]]:
         yield f"transactions of {size}", way.transact(size, time.perf_counter() + round_s)
 
 
-# ---- single puts ----------------------------------------------------------------------------------------------------
-
-
 def _single(path: str, rounds: int, round_s: float) -> Row:
     store, queue_id = open_with_queue(JOURNAL, os.path.join(path, "single"))
     contents = [os.urandom(_BYTES) for _ in range(_GROUP)]

@@ -117,8 +117,6 @@ class Survey:
         with closing(self.directory.open(name)) as file:
             return file.read_at(first_lsn % self.mark.container_bytes, end_lsn - first_lsn)
 
-    # ---- reading --------------------------------------------------------------------------------------------------
-
     def run(self, queue_ids: Iterable[int], progress: Callable[[int, int], None]) -> None:
         self.queue_ids.update(queue_ids)
         reader = self.reader
@@ -214,8 +212,6 @@ class Survey:
 
     def _payload(self, piece: Piece) -> memoryview:
         return memoryview(self.read(piece.payload_lsn, piece.payload_lsn + piece.head.size))
-
-    # ---- judging --------------------------------------------------------------------------------------------------
 
     def _note_heads(self) -> None:
         self.findings += self.head_findings()

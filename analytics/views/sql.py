@@ -154,8 +154,6 @@ class JournalSql:
                 self._views[name] = _View(schema, read)
                 self._duck.register(name, self._views[name])
 
-    # ---- the views ------------------------------------------------------------------------------------------------
-
     def _records(self, columns: list[str], condition: Any) -> Iterator[pa.RecordBatch]:
         log = self._journal.log
         for piece in log.pieces if condition is None else _possible(log.pieces, condition, log.container_bytes):

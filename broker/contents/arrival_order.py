@@ -178,8 +178,6 @@ class ArrivalOrder:
     def now_decides(self) -> None:
         """Do nothing, as no message replaces another one."""
 
-    # ---- dispatch -------------------------------------------------------------------------------------------------
-
     def dispatch_returned(self, consumers: list[QueueConsumer]) -> bool:
         """Dispatch requeued messages; those that wait for an absent consumer do not hold up `ready`."""
         contents = self._contents

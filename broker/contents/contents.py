@@ -154,8 +154,6 @@ class QueueContents:
         entry.is_dequeued = True
         self.memory.release(entry.held_bytes)
 
-    # ---- changes that the members of a cluster order ----------------------------------------------------------------
-
     def take_delayed(self, position: int) -> Entry | None:
         """Take the message at *position* from the delayed ones; return None if it is not one of them."""
         if not self.delayed:
@@ -190,8 +188,6 @@ class QueueContents:
             entry.previously_delivered = True
             entry.failures = max(1, entry.failures)
         self.delivered_below = max(self.delivered_below, below)
-
-    # ---- looking --------------------------------------------------------------------------------------------------
 
     def in_memory(self, after: int, most: int) -> list[Entry]:
         """Return the first messages in memory before the backlog with positions above *after*, in order."""

@@ -151,8 +151,6 @@ class ClusterNodes(NodeRegistry):
     def _is_ordered(self, exchange: Exchange, queue: BoundQueue) -> bool:
         return queue.replicated and not _is_own(exchange)
 
-    # ---- received changes -----------------------------------------------------------------------------------------
-
     def do(self, about: dict[str, Any], done: Answered) -> None:
         """Applies a change that all members apply; a node that is already deleted, or already exists, is no error.
 

@@ -34,8 +34,6 @@ class OrderlyEnd:
         self._latest_give_up_s = 0.0
         """The last such time for clients that still send; 0 while they are answered."""
 
-    # ---- one connection -------------------------------------------------------------------------------------------
-
     def finish(self, held: WorkerSocket) -> None:
         """End a connection whose output was written: shut down its sending side."""
         if held.terminal.client_is_done():
@@ -58,8 +56,6 @@ class OrderlyEnd:
         if now_s - held.closed_s > (LONGEST_GOODBYE_S if held.discards else GOODBYE_S):
             self._sockets.close(held)
         held.discards = False
-
-    # ---- all connections of a worker that stops -------------------------------------------------------------------
 
     @property
     def has_begun(self) -> bool:

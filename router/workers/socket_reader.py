@@ -99,8 +99,6 @@ class SocketReader:
         self.is_crowded = False
         """True if that was less than a second ago."""
 
-    # ---- a turn ---------------------------------------------------------------------------------------------------
-
     def read_turn(self, ready: list[tuple[int, int]], active: set[WorkerSocket]) -> float:
         """Read the sockets of a turn, and add them to *active*; return the time.
 
@@ -162,8 +160,6 @@ class SocketReader:
             if held.sock.fileno() >= 0:
                 active.add(held)
                 self._read(held)
-
-    # ---- a socket -------------------------------------------------------------------------------------------------
 
     def _room(self, held: WorkerSocket, is_ended: bool) -> int:
         """Return the number of bytes to read of a socket now; 0 if it waits."""
@@ -260,8 +256,6 @@ class SocketReader:
         else:
             self._sockets.stop_counting(held)
             self._heartbeats.begin(held)
-
-    # ---- the buckets ----------------------------------------------------------------------------------------------
 
     def hand_over(self) -> bool:
         """Have the core handle the input of this turn, after which its buckets are free again; return whether it has.

@@ -78,8 +78,6 @@ class Model:
         self.prepared: dict[bytes, list[Op]] = {}
         self.decided: dict[bytes, bool] = {}
 
-    # ---- what is so -----------------------------------------------------------------------------------------------
-
     def ops(self) -> list[Op]:
         """Return the operations of all open and prepared transactions."""
         return [op for tx in self.open for op in tx.ops] + [op for ops in self.prepared.values() for op in ops]
@@ -101,8 +99,6 @@ class Model:
         there = {message_id for ids in on.values() for message_id in ids}
         there |= {op.message_id for ops in prepared.values() for op in ops if op.what == ADD}
         return Lasting(on, {one: self.contents[one] for one in sorted(there)}, prepared, dict(self.decided))
-
-    # ---- what changes ---------------------------------------------------------------------------------------------
 
     def opened_again(self, found: Lasting) -> None:
         """Only that is left."""

@@ -63,8 +63,6 @@ class MessageRules(RuleBasedStateMachine):
             return
         raise AssertionError(f"it was not refused with {error.__name__}")
 
-    # ---- queues ---------------------------------------------------------------------------------------------------
-
     def _create(self, name: str) -> None:
         made: list[QueueRow | Exception] = []
         self.store.create_queue(name, made.append)
@@ -117,8 +115,6 @@ class MessageRules(RuleBasedStateMachine):
         lsn = self.store.purge(queue_id, self.now_us, keep=keep)
         self.model.purge(queue_id, keep)
         self._call(lsn)
-
-    # ---- messages -------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.model.names)
     @rule(pick=PICK, content=CONTENT)
@@ -205,8 +201,6 @@ class MessageRules(RuleBasedStateMachine):
         self.model.contents.pop(message_id, None)
         self._call(lsn)
         assert not self.store.holds(message_id)
-
-    # ---- durability -----------------------------------------------------------------------------------------------
 
     @rule()
     def kick(self) -> None:

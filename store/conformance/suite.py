@@ -64,8 +64,6 @@ class StoreConformance(QueueProperties):
             ),
         )  # fmt: skip
 
-    # ---- messages -------------------------------------------------------------------------------------------------
-
     def test_what_is_put_is_there_in_order(self, subject: Subject) -> None:  # E64
         store, a, b = subject.store, subject.queue("a"), subject.queue("b")
         ids, _ = store.put_all(a, [b"%d" % number for number in range(10)], NOW_US)
@@ -167,8 +165,6 @@ class StoreConformance(QueueProperties):
         subject.refused(StoreError, lambda: store.enqueue(message_id, NOWHERE, NOW_US))
         assert txn.commit(NOW_US) == 0
 
-    # ---- durability -----------------------------------------------------------------------------------------------
-
     def test_nobody_is_told_before_it_is_durable(self, subject: Subject) -> None:  # E66
         store, q = subject.store, subject.queue()
         told: list[int] = []
@@ -219,8 +215,6 @@ class StoreConformance(QueueProperties):
         else:
             assert observe(store) == Lasting({}, {}, {}, {})
             assert list(store.queues()) == []
-
-    # ---- transactions ---------------------------------------------------------------------------------------------
 
     def test_a_transaction_is_done_or_not(self, subject: Subject) -> None:  # E44, E45
         store, a, b = subject.store, subject.queue("a"), subject.queue("b")

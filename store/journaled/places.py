@@ -87,8 +87,6 @@ class MessagePlaces:
             return True, message.start
         return False, message.queues[queue_id][1]
 
-    # ---- purges ---------------------------------------------------------------------------------------------------
-
     def purge(self, queue_id: int, time_us: int, *, keep: Iterable[int], is_final: bool) -> int:
         """Takes all messages off a queue but *keep* and those that transactions dequeue; the LSN of the record."""
         state = self._state

@@ -73,8 +73,6 @@ class TransactionsWriter:
         found = ((message_id, odd.get(message_id)) for message_id in message_ids)
         self._contents.discard([one for one, message in found if message is not None and not message.queues], time_us)
 
-    # ---- what is written ------------------------------------------------------------------------------------------
-
     def write_commit(self, transaction: StoreTransaction, time_us: int) -> int:
         if transaction.state is TxState.PREPARED:
             return self._write_end(transaction, time_us, commit=True)
@@ -128,8 +126,6 @@ class TransactionsWriter:
         lsn = self._journal.append(TX_DELETE, time_us=time_us, undo_prev=txn_id, txn_id=txn_id, extra=end_lsn)
         self._state.outcomes.forgotten(lsn, txn_id, end_lsn)
         return lsn
-
-    # ---- inside ---------------------------------------------------------------------------------------------------
 
     def _check_room(self, transaction: StoreTransaction) -> None:
         """Raises `DiskFull`, with nothing done, for a commit that could end the store.

@@ -35,8 +35,6 @@ class MessageChanges:
         self.next_lsn = lsn + 1
         return lsn
 
-    # ---- contents -------------------------------------------------------------------------------------------------
-
     def stage_complete(self, content: bytes) -> int:
         """Stores a message with all of its content, on no queue; its ID."""
         message_id = self._start(content[:MAX_PIECE_BYTES], is_last=len(content) <= MAX_PIECE_BYTES)
@@ -74,8 +72,6 @@ class MessageChanges:
             message.sizes.append(len(part))
         message.is_complete = is_last
 
-    # ---- places ---------------------------------------------------------------------------------------------------
-
     def check_enqueue(self, message_id: int, queue_id: int) -> None:
         """Raise `StoreError` if the message is incomplete, or on that queue already."""
         message = self.tables.messages.get(message_id)
@@ -108,8 +104,6 @@ class MessageChanges:
             self.log.taken(message_id, position)
         else:
             self.delete(message_id)
-
-    # ---- deletion -------------------------------------------------------------------------------------------------
 
     def destroy(self, message_id: int) -> int:
         """Deletes a message that is on no queue; the LSN. Raises `StoreError`, `MessageLocked`."""

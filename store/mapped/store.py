@@ -55,8 +55,6 @@ class MappedStore(WiringCalls):
     def became_durable(self, lsn: int) -> None:
         self.durable_lsn = max(self.durable_lsn, lsn)
 
-    # ---- queues ---------------------------------------------------------------------------------------------------
-
     def begin_destroy_queue(self, queue_id: int, done: Done[None]) -> None:
         self._going.add(queue_id)
         super().begin_destroy_queue(queue_id, done)
@@ -114,8 +112,6 @@ class MappedStore(WiringCalls):
                 yield self.changes.take_lsn()
         self._cuts.pop(queue_id, None)
         yield self.changes.take_lsn()
-
-    # ---- messages -------------------------------------------------------------------------------------------------
 
     def put(self, queue_id: int, content: bytes, time_us: int) -> tuple[int, int]:
         self._check_known(queue_id)
@@ -179,8 +175,6 @@ class MappedStore(WiringCalls):
             if count:
                 emptied[row.name] = emptied.get(row.name, 0) + count
         return emptied
-
-    # ---- contents -------------------------------------------------------------------------------------------------
 
     def holds(self, message_id: int) -> bool:
         return message_id in self.maps.messages

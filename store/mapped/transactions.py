@@ -34,8 +34,6 @@ class MappedTransactions:
         self.check_enqueue, self.check_dequeue = changes.check_enqueue, changes.check_dequeue
         self._queue_ids = queue_ids
 
-    # ---- checks ---------------------------------------------------------------------------------------------------
-
     def check_queue(self, queue_id: int) -> None:
         if queue_id not in self._queue_ids:
             raise StoreError(f"queue {queue_id}", "there is no such queue")
@@ -45,8 +43,6 @@ class MappedTransactions:
 
     def discard(self, message_ids: Iterable[int], time_us: int) -> None:
         self._changes.discard(message_ids)
-
-    # ---- outcomes -------------------------------------------------------------------------------------------------
 
     def write_commit(self, transaction: StoreTransaction, time_us: int) -> int:
         if transaction.state is TxState.PREPARED:

@@ -54,8 +54,6 @@ class Batch(WriteLog):
         self._rows = rows
         self._messages, self._placements = rows["message"], rows["placement"]
 
-    # ---- recorded changes -------------------------------------------------------------------------------------------
-
     def started(self, message_id: int, content: bytes, *, is_last: bool) -> None:
         self._messages.append({"id": message_id, "content": content, "is_last": is_last})
 
@@ -101,8 +99,6 @@ class Batch(WriteLog):
 
     def forgotten(self, txn_id: int) -> None:
         self._rows["no decision"].append({"gone": txn_id})
-
-    # ---- what is written --------------------------------------------------------------------------------------------
 
     def execute(self, sql: Connection) -> None:
         """Write all of it, in the transaction of *sql*."""

@@ -58,8 +58,6 @@ class SqlStore(MappedStore):
         self.start_sql()
         self._writer.start(on_durable, on_failure, on_room)
 
-    # ---- durability -----------------------------------------------------------------------------------------------
-
     def kick(self) -> None:
         if self._is_started:
             if self._has_gathered and not self._writer.is_busy:
@@ -113,8 +111,6 @@ class SqlStore(MappedStore):
         self._reader.close()
         self._wiring.close()
         self._release()
-
-    # ---- reading --------------------------------------------------------------------------------------------------
 
     def load_piece(self, message_id: int, number: int) -> bytes:
         return self._reader.piece(message_id, number)

@@ -52,8 +52,6 @@ class WiringCalls:
         """Return the location of the wiring for display."""
         return self._wiring.place
 
-    # ---- what was there when the store was opened -----------------------------------------------------------------
-
     def queues(self) -> Sequence[QueueRow]:
         return self._known.queues
 
@@ -73,8 +71,6 @@ class WiringCalls:
     def last_id(self) -> int:
         """The highest id that SQL had given to anything when the store was opened."""
         return self._known.last_id
-
-    # ---- changes --------------------------------------------------------------------------------------------------
 
     def create_queue(self, name: str, done: Done[QueueRow], arguments: Arguments | None = None) -> None:
         creation = (name, arguments, done)

@@ -117,9 +117,6 @@ class QueuesView:
         self._records.close()
 
 
-# ---- two points -----------------------------------------------------------------------------------------------------
-
-
 class Transition(NamedTuple):
     """The record by which a message arrived on a queue, or left it."""
 

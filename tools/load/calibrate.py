@@ -155,9 +155,6 @@ def _fill(file: int, directory: str) -> None:
         os.fsync(file)
 
 
-# ---- where it is ----------------------------------------------------------------------------------------------------
-
-
 def describe(found: Calibration) -> None:
     """Fill in the file system and the device of the directory. Raises `CairnError` if it is none."""
     path = os.path.realpath(found.directory)
@@ -201,9 +198,6 @@ def _read(path: str) -> str:
             return file.read().strip() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else ""
     except OSError:
         return ""
-
-
-# ---- what follows ---------------------------------------------------------------------------------------------------
 
 
 def _judge(found: Calibration) -> None:

@@ -187,9 +187,6 @@ def _filler(part: bytes, code: int) -> bytes:
     return (b"\0" if code >> 4 in _WIDTHS else _FILLER) * len(part)
 
 
-# ---- the walk -------------------------------------------------------------------------------------------------------
-
-
 def _sections(rules: Rules) -> _Walk:
     while True:
         begin = yield _Take(2)

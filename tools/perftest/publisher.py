@@ -80,8 +80,6 @@ class Publisher:
         self._committing = 0
         """Messages of transactions whose end is not confirmed."""
 
-    # ---- what the loop calls
-
     def step(self) -> int:
         """Do what can be done; when, in ns, there may be more to do, 0 if only something that comes can change that."""
         if not self._waiting and not self._running and not self.finished:
@@ -110,8 +108,6 @@ class Publisher:
     def started(self) -> bool:
         return self._running
 
-    # ---- what comes
-
     def came_outcome(self, first: int, last: int, state: Any) -> None:
         code, _ = outcome_of(state)
         fresh = ~self._known[first : last + 1]
@@ -130,8 +126,6 @@ class Publisher:
             self._low = max(self._low, number + 1)
             return True
         return False
-
-    # ---- inside
 
     def _came_start(self, message: bytes) -> None:
         if data_of(message) != START:

@@ -78,8 +78,6 @@ class Subscriber:
         self._owed_count = 0
         self._reset()
 
-    # ---- what the loop calls
-
     def step(self) -> int:
         """Do what can be done. It never has to be called at a certain time."""
         if not self._said:
@@ -113,8 +111,6 @@ class Subscriber:
 
     def is_idle(self) -> bool:
         return self.finished and self._tell.is_settled(1 << 30)
-
-    # ---- what comes
 
     def came(self, first_id: int, count: int, bodies: Any, *, settled: bool) -> None:
         """Process arrived messages."""
@@ -165,8 +161,6 @@ class Subscriber:
         self._duplicated += again
         self._reordered += max(0, back - again)
         self._lasts[publisher] = int(sequences[-1])
-
-    # ---- inside
 
     def _reset(self) -> None:
         self.received = self._granted = 0

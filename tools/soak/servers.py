@@ -103,8 +103,6 @@ class Server:
             return ""
         return lines[-1] if lines else "it said nothing"
 
-    # ---- inside
-
     def _filled(self, template: str) -> str:
         return template.format(store_dir=shlex.quote(str(self.store)), port=self.port)
 

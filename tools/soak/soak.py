@@ -167,8 +167,6 @@ class Soak:
             self._tidy_up()
         return found
 
-    # ---- epochs
-
     def _one_epoch(self) -> None:
         ways = self._ways
         place = self._directory / f"epoch{self._epoch}"
@@ -209,8 +207,6 @@ class Soak:
         found.verdict.add(verdict)
         if not verdict.found:
             shutil.rmtree(place, ignore_errors=True)
-
-    # ---- lives
 
     def _one_life(self, crew: ClientProcesses, end_s: float) -> None:
         random, ways = self._random, self._ways
@@ -266,8 +262,6 @@ class Soak:
         found.kills[while_] += 1
         found.kills_s.append(time.monotonic() - self._begun_s)
         self._look(found)
-
-    # ---- looking
 
     def _sample(self, *, now: bool = False) -> None:
         now_s = time.monotonic()

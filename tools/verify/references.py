@@ -111,8 +111,6 @@ class References:
         self._remember(lsns, heads)
         self._check(lsns, heads)
 
-    # ---- what may be named ----------------------------------------------------------------------------------------
-
     def _remember(self, lsns: Numbers, heads: npt.NDArray[np.void]) -> None:
         kinds = heads["type"]
         chosen = _TARGETS[kinds]
@@ -126,8 +124,6 @@ class References:
                 queues = queues.astype(np.uint32)
             self._parts.append(_Part(lsns, kinds, of, queues))
             self._part_firsts.append(int(lsns[0]))
-
-    # ---- what is named --------------------------------------------------------------------------------------------
 
     def _check(self, lsns: Numbers, heads: npt.NDArray[np.void]) -> None:
         kinds, flags = heads["type"], heads["flags"]
