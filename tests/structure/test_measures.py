@@ -129,13 +129,13 @@ MEASURES: dict[str, tuple[Callable[[], int], int, int]] = {
     "docstrings that do not stand alone": (docstrings_that_do_not_stand_alone, 0, 0),
     "modules named by participles": (lambda: len(participles()), 2, 5),
     "class names in three modules": (lambda: len(repeated_class_names(3)), 0, 0),
-    "lines": (lambda: lines_of([one for one in MODULES if not one.startswith("console.")]), 96_250, 82_400),
+    "lines": (lambda: lines_of([one for one in MODULES if not one.startswith("console.")]), 96_020, 82_400),
 }
 """By name: how it is measured, its limit, and its goal.
 
-The goal of "lines" is the number before the inner structure was changed. The limit leaves room for features that were
-added since then: configuration, metrics, traces, scheduled messages in PEEK, formats of output, turns of dispatch,
-checks of option values, repairs that reviews asked for. The web console is not counted.
+The goal of "lines" is the number before the inner structure was changed, when `bench/` was counted, too (78,151 without
+it). The limit leaves room for features that were added since then, which `docs/decisions` 0095 lists with their lines.
+The web console is not counted.
 """
 
 
