@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ..amqp.ports import ConnectionEnd, Open, OutwardEnd, TerminalEnd
+from ..amqp.ports import ConnectionEnd, TerminalEnd
 from .federation.upstream import STREAM
 from .kernel.connections import Connections
 from .links.attach import LinkOpener
@@ -29,40 +29,26 @@ class BrokerDrivers:
         self._users = links.core.users
         self._commits = links.core.commits
         self.scheduler = links.core.scheduler
-        self._resolver = links.resolver
         self._members = links.members
         self._shares_queues = links.members.shares_queues
         self._connections = connections
-        self._opener = opener
-        self._endpoints = endpoints
-        self._remote = remote
+        self._link_routes = remote.link_routes
+        # calls that are these parts' alone
+        self.is_manager, self.why_not_in = links.resolver.is_manager, links.resolver.why_not_in
+        self.connected, self.disconnected = remote.connectors.connected, remote.connectors.disconnected
+        self.session_begun, self.session_ended = connections.session_came, connections.session_went
+        self.resumes, self.open = endpoints.resumes, opener.open
 
     def is_routed(self, address: str | None) -> bool:
         if address is not None and address.startswith(STREAM):
             return True
-        routes = self._remote.link_routes
-        return bool(routes.all) and routes.may_fit(address)
-
-    def is_manager(self, user: str) -> bool:
-        return self._resolver.is_manager(user)
-
-    def why_not_in(self, user: str) -> str:
-        return self._resolver.why_not_in(user)
+        return bool(self._link_routes.all) and self._link_routes.may_fit(address)
 
     def core_share(self, user: str) -> int:
         return self._users.quotas.of(user).core_share
 
     def most_connections(self, user: str) -> int:
         return self._users.quotas.of(user).max_connections
-
-    def resumes(self, user: str, container: str) -> bool:
-        return self._endpoints.resumes(user, container)
-
-    def connected(self, name: str, connection: OutwardEnd) -> None:
-        self._remote.connectors.connected(name, connection)
-
-    def disconnected(self, name: str, connection: object, why: str) -> None:
-        self._remote.connectors.disconnected(name, connection, why)
 
     def connection_opened(self, connection: ConnectionEnd) -> None:
         self._connections.came(connection)
@@ -72,12 +58,6 @@ class BrokerDrivers:
         if why_not := self._members.why_not_serving():
             connection.expel(why_not, elsewhere=True)
 
-    def session_begun(self, connection: object, number: int) -> None:
-        self._connections.session_came(connection, number)
-
-    def session_ended(self, connection: object, number: int) -> None:
-        self._connections.session_went(connection, number)
-
     def connection_closed(self, connection: object) -> None:
         for closed in self._events.connection_closed:
             closed(connection)
@@ -85,9 +65,6 @@ class BrokerDrivers:
         if there is not None:
             self._users.connection_closed(there.end.user)
         self._connections.went(connection)
-
-    def open(self, wish: Open, terminal: TerminalEnd) -> None:
-        self._opener.open(wish, terminal)
 
     def link_closed(self, terminal: TerminalEnd) -> None:
         link = self._connections.links.get(terminal)

@@ -199,11 +199,11 @@ class ClusterMember:
 
     def _subscribe(self) -> None:
         """Subscribes the parts to the events, each in the order in which they act."""
-        events, reassembly = self.events, self.apply_loop.reassembly
+        events, reassembly, unsent = self.events, self.apply_loop.reassembly, self.broadcaster.unsent
         events.configured.subscribe(
             reassembly.configured, self.flow.left, self.liveness.configured, self.addresses.configured
         )
-        events.somebody_joined.subscribe(self.broadcaster.somebody_joined, self.flow.say_again, self.addresses.say)
+        events.somebody_joined.subscribe(unsent.somebody_joined, self.flow.say_again, self.addresses.say)
         events.remained.subscribe(self.addresses.remained)
         events.entered.subscribe(
             self.progress.begin, self.flow.begin, self.liveness.begin, self.commit_delays.begin,
@@ -213,7 +213,7 @@ class ClusterMember:
             self.sender.members_changed, self.receiver.members_changed, self.purges.members_changed
         )
         events.lost.subscribe(
-            self.liveness.lost, self.commit_delays.lost, self.broadcaster.lost, reassembly.lost, self.receiver.lost,
+            self.liveness.lost, self.commit_delays.lost, unsent.lost, reassembly.lost, self.receiver.lost,
             self.purges.lost, self.sender.lost, self.owners.lost, self.queries.lost,
         )  # fmt: skip
         events.service_ended.subscribe(self.feeds.lost)
@@ -309,9 +309,9 @@ class ClusterMember:
     def _send(self) -> None:
         if self.group.me != self.state.me:
             return
-        self.broadcaster.resume()
+        self.broadcaster.unsent.resume()
         self.flow.resume()
-        if not self.broadcaster.is_waiting and self.sender.is_busy and not self.flow.somebody_lags:
+        if not self.broadcaster.unsent.is_waiting and self.sender.is_busy and not self.flow.somebody_lags:
             self.sender.resume()
 
     def work(self) -> bool:

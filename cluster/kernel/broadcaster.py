@@ -15,7 +15,8 @@ class Broadcaster:
         self._group = group
         self._state = state
         self._locals = locals_
-        self._fragmenter = Fragmenter(group.multicast)
+        self.unsent = Fragmenter(group.multicast)
+        """The events that the group has not accepted yet."""
 
     def send(self, event: bytes, local: LocalEvent | None = None) -> None:
         """Multicasts *event* after all that was sent before; while this member is outside the group it is lost."""
@@ -27,21 +28,4 @@ class Broadcaster:
         self._locals.add(local or NOTHING)
         if self._group.me != me:
             return  # the group already knows what will be delivered here: this member left, or joined as a new one
-        self._fragmenter.send(event)
-
-    @property
-    def is_waiting(self) -> bool:
-        """Return whether the group accepts no more for now."""
-        return self._fragmenter.is_waiting
-
-    def resume(self) -> None:
-        """Sends the events that the group did not accept before."""
-        self._fragmenter.resume()
-
-    def somebody_joined(self) -> None:
-        """Sends the fragments of an unfinished event again, for the new members."""
-        self._fragmenter.somebody_joined()
-
-    def lost(self) -> None:
-        """Drops all unsent events."""
-        self._fragmenter.lost()
+        self.unsent.send(event)

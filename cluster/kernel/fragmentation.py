@@ -29,6 +29,7 @@ class Fragmenter:
 
     @property
     def is_waiting(self) -> bool:
+        """Return whether the group accepts no more for now."""
         return bool(self._unsent)
 
     def send(self, event: bytes) -> None:
@@ -56,6 +57,7 @@ class Fragmenter:
         self._begun.clear()
 
     def lost(self) -> None:
+        """Drops all unsent events."""
         self._unsent.clear()
         self._begun.clear()
 

@@ -127,7 +127,7 @@ class FlowControl:
 
         They also wait if this member's disk is full, which `look` detects only at the end of the step.
         """
-        if self._held or self.holds or self._broadcaster.is_waiting or self._store.full():
+        if self._held or self.holds or self._broadcaster.unsent.is_waiting or self._store.full():
             self._held.append(HeldEvent(local, event, size_bytes))
             self.held_bytes += size_bytes
         else:
@@ -147,7 +147,7 @@ class FlowControl:
 
     def resume(self) -> None:
         """Sends held events, as far as the group accepts them."""
-        while self._held and not self.holds and not self._broadcaster.is_waiting and not self._store.full():
+        while self._held and not self.holds and not self._broadcaster.unsent.is_waiting and not self._store.full():
             local, event, size_bytes = self._held.popleft()
             self.held_bytes -= size_bytes
             self._say(local, event)
