@@ -174,11 +174,8 @@ def measure(path: str, rounds: int, round_s: float) -> list[Row]:
     os.mkdir(path)
     disk = Disk(os.path.join(path, "bare"))
     journal = open_journal(RealDirectory(os.path.join(path, "journal"), create=True))
-    try:
+    with closing(journal), closing(disk):
         return [row for case in CASES for row in _measure_case(case, journal, disk, path, rounds, round_s)]
-    finally:
-        journal.close()
-        disk.close()
 
 
 def _measure_case(case: Case, journal: Journal, disk: Disk, path: str, rounds: int, round_s: float) -> list[Row]:

@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from statistics import median
 
@@ -147,11 +148,8 @@ def _ways(spark: SparkSession, path: str, target: str, sidecars: str) -> dict[st
 
 def _jobs(spark: SparkSession, path: str) -> dict[str, Callable[[], object]]:
     def run(job: Job) -> None:
-        views = Views(spark, path)
-        try:
+        with closing(Views(spark, path)) as views:
             answer(job, views)
-        finally:
-            views.close()
 
     return {f"analyze {job.name}": partial(run, job) for job in JOBS.values() if not job.needs}
 

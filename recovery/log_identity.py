@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import NamedTuple
 from uuid import UUID
 
@@ -78,10 +78,8 @@ def _containers(directory: Directory) -> Iterator[tuple[str, File]]:
             file = directory.open(name)
         except DiskError:
             continue
-        try:
+        with closing(file):
             yield name, file
-        finally:
-            file.close()
 
 
 def _heads(directory: Directory) -> Counter[tuple[UUID, int]]:

@@ -277,10 +277,8 @@ class SecuredTerminal:
     def _say_goodbye(self) -> None:
         if not self._said_goodbye:
             self._said_goodbye = True
-            try:
+            with suppress(ssl.SSLError):  # the client's closing alert is not awaited
                 self._tls.unwrap()
-            except ssl.SSLError:
-                pass  # the client's closing alert is not awaited
 
     def _fail(self) -> None:
         """End TLS after an error: only the alert is still sent."""

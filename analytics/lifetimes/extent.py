@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
+from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
@@ -122,12 +123,10 @@ def _content(log: Log, piece: LogPiece) -> memoryview:
             if not was_missing(error):
                 raise
         else:
-            try:
+            with closing(file):
                 data = file.read_at(0, log.container_bytes)
                 if data[: len(found.head)] == found.head == file.read_at(0, len(found.head)):
                     return memoryview(data)
-            finally:
-                file.close()
         found = find_again(log, piece.slot_lsn) if found is piece else None
     return memoryview(b"")
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -318,27 +318,23 @@ def _claim(known: dict[int, KnownContainer], container_bytes: int, log_id: int) 
             file = RealFile(known[slot].path, os.O_RDONLY)
         except DiskError:
             continue  # it left the log since
-        try:
+        with closing(file):
             if file.read_at(0, container.HEAD.size) != known[slot].raw:
                 continue
             found = _last_claim(memoryview(file.read_at(0, container_bytes)), slot * container_bytes, log_id)
             if file.read_at(0, container.HEAD.size) == known[slot].raw and found:
                 return found
-        finally:
-            file.close()
     return 0
 
 
 def _last_claim(data: memoryview, slot_lsn: int, log_id: int) -> int:
     """Return the highest `durable_lsn` of the chained blocks from the beginning of a container."""
     claim, at = 0, DATA_OFFSET
-    try:
+    with suppress(BadBlock):
         while at < len(data):
             found = block.decode(data[at:], slot_lsn + at, log_id)
             claim = max(claim, found.head.durable_lsn)
             at = found.end_lsn - slot_lsn
-    except BadBlock:
-        pass
     return claim
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -179,15 +179,13 @@ class Scanner:
             if not was_missing(error):
                 raise
             raise Reclaimed(piece.path, from_lsn or piece.slot_lsn) from error
-        try:
+        with closing(file):
             if file.read_at(0, len(piece.head)) != piece.head:
                 raise Reclaimed(piece.path, from_lsn or piece.slot_lsn)
             for found in _Scan(self, file, piece, from_lsn).run():
                 if file.read_at(0, len(piece.head)) != piece.head:
                     raise Reclaimed(piece.path, found.lsn if isinstance(found, Window) else found.first_lsn)
                 yield found
-        finally:
-            file.close()
 
 
 class _Scan:

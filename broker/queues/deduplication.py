@@ -14,6 +14,7 @@ with the queue: at the next start, if a crash came between the two.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 
 from ...amqp.codec import sections
 from ...amqp.codec.primitives import Malformed
@@ -139,10 +140,8 @@ class Deduplication:
 
     def _forget(self, message_id: int) -> None:
         if message_id not in (_MISSING, _TRANSIENT):
-            try:
+            with suppress(StoreError):  # they were purged by a client
                 self._core.store.dequeue(message_id, self._kept_on, self._core.clock.wall_us())
-            except StoreError:  # they were purged by a client
-                pass
 
     def _keep(self, keys: Sequence[bytes]) -> tuple[Sequence[int], int]:
         """Record keys; return the ids of the messages that record them, and the LSN to wait for.

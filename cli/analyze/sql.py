@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from contextlib import closing
 from typing import Any
 
 import click
@@ -67,15 +68,12 @@ def sql(
         remark("sql", truncated)
     with tempfile.TemporaryDirectory(prefix="cairnmq-sql-") as spill:
         asked = engine.JournalSql(journal, skip_damaged=skip_damaged, memory_limit_bytes=memory_limit, spill=spill)
-        try:
-            with interrupting(asked.interrupt):
-                _answer(asked, text, _writer(output_format, csv_raw, arrow))
-        finally:
-            asked.close()
+        with closing(asked), interrupting(asked.interrupt):
+            _answer(asked, text, _writer(output_format, csv_raw, arrow))
 
 
 def _answer(asked: Any, text: str, writer: RowWriter) -> None:
-    try:
+    with closing(writer):
         writer.open()
         found = asked.query(text)
         if found is not None:
@@ -84,8 +82,6 @@ def _answer(asked: Any, text: str, writer: RowWriter) -> None:
                 if not writer.rows(batch):
                     break
             writer.end()
-    finally:
-        writer.close()
 
 
 def _writer(output_format: str, csv_raw: bool, arrow: str | None) -> RowWriter:

@@ -179,11 +179,9 @@ class Archive:
                 copy.close()
 
     def _discard(self, name: str) -> None:
-        try:
+        with suppress(DiskError):  # the error that led here is the one to report
             if _is_there(self.directory, name):
                 self.directory.unlink(name)
-        except DiskError:
-            pass  # the error that led here is the one to report
 
     def _make_room(self, more_bytes: int) -> None:
         """Remove the oldest containers until *more_bytes* fit into the limits."""

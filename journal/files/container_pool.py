@@ -485,8 +485,6 @@ class ContainerPool:
 
     def _discard(self, name: str) -> None:
         """Remove the file of a container that could not be made, or the disk would stay full."""
-        try:
+        with suppress(DiskError):  # the error that led here is the one to report
             if name in self.directory.names():
                 self.directory.unlink(name)
-        except DiskError:
-            pass  # the error that led here is the one to report

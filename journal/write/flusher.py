@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from ...base.errors import DiskError, JournalError, JournalFailed
@@ -129,16 +130,12 @@ class Flusher:
             self._spare_bell.set()
 
     def _mark(self) -> None:
-        try:
+        with suppress(DiskError):  # a stale mark costs detection only; a really broken disk fails the next flush
             self._journal.writer.write_mark()
-        except DiskError:
-            pass  # a stale mark costs detection only; a disk that is really broken fails the next flush
 
     def _look_at_room(self) -> None:
-        try:
+        with suppress(DiskError):  # the next write reports the error
             self._journal.pool.look_at_room()
-        except DiskError:
-            pass  # the next write reports the error
 
     def _keep_spares(self) -> None:
         pool = self._journal.pool
@@ -150,8 +147,6 @@ class Flusher:
             self._make_spares()
 
     def _make_spares(self) -> None:
-        try:
+        with suppress(DiskError):  # a caller that needs the container gets and reports the error
             while not self._stopping and self._journal.pool.prepare():
                 pass
-        except DiskError:
-            pass  # a caller that needs the container gets and reports the error

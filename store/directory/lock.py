@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 
 from ...base.disk.real import disk_errors, not_a_file
 from ...base.errors import StoreInUse
@@ -41,10 +42,8 @@ def lock_store(path: str) -> int:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise _in_use(path, fd) from error
-    try:
+    with suppress(OSError):  # a full disk: the holder can't be recorded, but the lock holds
         os.pwrite(fd, f"{os.getpid()}\n".encode().ljust(_HOLDER_BYTES), 0)  # in place of the last one's
-    except OSError:  # a full disk: the holder can't be recorded, but the lock holds
-        pass
     return fd
 
 

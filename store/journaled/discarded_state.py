@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -170,12 +171,9 @@ def link_log(reader: LogReader, source: Directory, target: Directory, durable_ls
 def _copy_until(source: Directory, target: Directory, name: str, keep_bytes: int, size_bytes: int) -> None:
     """Zeros from *keep_bytes* on."""
     old, new = source.open(name), target.create(name)
-    try:
+    with closing(old), closing(new):
         for offset in range(0, size_bytes, _COPY_BYTES):
             wanted = min(_COPY_BYTES, size_bytes - offset)
             kept = max(0, min(wanted, keep_bytes - offset))
             new.write_at(offset, (old.read_at(offset, kept) if kept else b"").ljust(wanted, b"\0"))
         new.sync()
-    finally:
-        old.close()
-        new.close()

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -130,11 +131,8 @@ def _copy_container(
 ) -> BackedUpFile:
     name = container.file_name(head.number)
     old, new = source.open(name), target.create(name)
-    try:
+    with closing(old), closing(new):
         return BackedUpFile(f"{JOURNAL_NAME}/{name}", *copy(old, new, tell, keep_bytes=keep_bytes))
-    finally:
-        old.close()
-        new.close()
 
 
 def _end_of(reader: LogReader, total_bytes: int, progress: Progress) -> int:

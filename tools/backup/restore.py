@@ -111,12 +111,9 @@ def _move_wiring(place: StoreDirectory, uuid: UUID, address: DatabaseAddress) ->
     """Move the wiring from the restored file to the server, in one transaction; the store is complete before and after.
     """
     old, new = Wiring.open(place.wiring_path), Wiring.connect(address)
-    try:
+    with closing(old), closing(new):
         old.migrate()
         new.restore(uuid, old.rows(), formatted=True)
-    finally:
-        old.close()
-        new.close()
     tell_place(place.path, address)
     root = RealDirectory(place.path)
     root.unlink(WIRING_NAME)
@@ -184,11 +181,8 @@ def _copy(
     tell: Callable[[int], None],
 ) -> None:
     old, new = source.open(name), target.create(new_name)
-    try:
+    with closing(old), closing(new):
         _compare(os.path.join(source.path, name), file, *copy(old, new, tell))
-    finally:
-        old.close()
-        new.close()
 
 
 def _remove(target: str) -> None:

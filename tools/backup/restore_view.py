@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 
 from ...base.clock import Clock
@@ -51,10 +52,8 @@ def restore_view(
     try:
         make_wiring(building, replace(past.rows, queues=queues, bindings=bindings, going=[]))
         store, _ = open_store(building, clock, StoreOptions(container_bytes=view.history.container_bytes))
-        try:
+        with closing(store):
             _copy(view, store, names, progress)
-        finally:
-            store.close()
         _write_report(view, past.directories[0].path, building, restored)
         move_complete(building, target)
     except BaseException:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from ...amqp.client.login import BrokerLogin
@@ -98,10 +99,8 @@ class TestRun:
         end_s = time.monotonic() + _STOPPING_S
         while not all(worker.over for worker in self._workers) and time.monotonic() < end_s:
             for worker in self._workers:
-                try:
+                with suppress(CairnError):  # it is one of those that are over
                     self._hear(worker)
-                except CairnError:
-                    pass  # it is one of those that are over
             time.sleep(0.01)
         complete = {iteration.number for iteration in self.iterations}
         parts = dict(self._parts)

@@ -12,6 +12,7 @@ import secrets
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from typing import NamedTuple
 
@@ -89,10 +90,8 @@ class Worker:
 
     def stop(self) -> None:
         """Ask for what it has so far."""
-        try:
+        with suppress(OSError):  # it has ended already
             self.pipe.send(STOP)
-        except OSError:
-            pass  # it has ended already
 
     def end(self, timeout_s: float) -> None:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from ...base.errors import JournalError
 from ...recovery.damage_survey import LostMessage, Survey
 from ...store.journaled.store import JournalStore
@@ -34,7 +36,7 @@ class MessageCopy:
         on_queue = {queue: ids for queue, ids in on_queues(self._survey.state).items() if queue in names}
         total = sum(map(len, on_queue.values()))
         done = 0
-        try:
+        with closing(self._contents):
             for queue_id, ids in on_queue.items():
                 name = names[queue_id]
                 copied = 0
@@ -46,8 +48,6 @@ class MessageCopy:
             self._store.kick()
             self._report.lost = [*self._survey.lost.values()]
             self._keep_the_rest()
-        finally:
-            self._contents.close()
 
     def _copy(self, message_id: int, queue_id: int, name: str) -> bool:
         """Put a message on a queue; return whether it is on the queue afterwards."""

@@ -91,11 +91,9 @@ def build(examined: DamagedStore, building: str, clock: Clock, progress: Progres
     report.files = quarantine.files
     options = StoreOptions() if found is None else StoreOptions(container_bytes=found.mark.container_bytes)
     store, _ = open_store(building, clock, options)
-    try:
+    with closing(store):
         if found is not None:
             MessageCopy(found, store, report, quarantine, progress).run()
-    finally:
-        store.close()
     if found is not None:
         for gap in found.gaps:
             if gap.finding.place:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from ...base.errors import BrokerError
@@ -39,10 +40,8 @@ class ClientProcess:
 
     def tell(self, *words: object) -> None:
         assert self.process.stdin is not None
-        try:
+        with suppress(BrokenPipeError):  # `check` reports the reason
             self.process.stdin.write((" ".join(map(str, words)) + "\n").encode())
-        except BrokenPipeError:
-            pass  # `check` reports the reason
 
     def listen(self) -> None:
         """Take in how far it is. Raises `BrokerError` if it ended by itself."""

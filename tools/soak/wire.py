@@ -70,7 +70,7 @@ class Wire:
             return
         except OSError:
             data = b""
-        try:
+        with suppress(TransportException):  # an event reports it
             if not data:
                 self.transport.close_tail()
             while data:
@@ -79,8 +79,6 @@ class Wire:
                     break
                 self.transport.push(data[:size])
                 data = data[size:]
-        except TransportException:
-            pass  # an event reports it
 
     def write(self) -> None:
         self.writing = False
