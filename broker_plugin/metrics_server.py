@@ -1,11 +1,7 @@
 """An HTTP server for monitoring: GET /metrics for Prometheus, /health and /ready for orchestrators.
 
-| path | 200 | 503 |
-|---|---|---|
-| /health | the process lives | the broker has failed: restart it |
-| /ready | clients are admitted, and messages are stored | not yet, or the store is full |
-
-The body of the last two is a JSON object with `status`, `ok` or `failing`, and `reasons`, a list of sentences.
+`docs/reference/metrics.md` lists their answers. The body of the last two is a JSON object with `status`, `ok` or
+`failing`, and `reasons`, a list of sentences.
 
 | refused | status | why |
 |---|---|---|

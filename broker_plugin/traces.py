@@ -1,18 +1,10 @@
 """Traces of messages: spans around the calls between router and broker, for messages whose trace context is sampled.
 
-| span | parent | from | to |
-|---|---|---|---|
-| publish | the context of the message | it arrives on the core | its sender has the outcome |
-| route | publish | it arrives on the core | it is appended to its queues |
-| store | publish | it is appended to its queues | its sender has the outcome |
-| deliver | the context of the message | it is dispatched to a consumer | the outcome of the consumer arrives |
-| settle | deliver | the outcome of the consumer arrives | it is durable, and the consumer has the answer |
-| dead-letter | the context of the message | it is rejected, expires or fails too often | it has left its queue |
-
-The context is the `traceparent` (W3C Trace Context) in the annotations or application properties; the message itself
-does not change. Without tracing, none of this is between router and broker. With tracing, a message costs one search in
-its first transfer or piece. Content in pieces is searched by the worker, when it reads the first piece to send it: the
-core reads nothing from the store. Browsers, and links that are routed elsewhere, are not traced.
+`docs/how-to/monitoring.md` lists the spans. The context is the `traceparent` (W3C Trace Context) in the annotations or
+application properties; the message itself does not change. Without tracing, none of this is between router and broker.
+With tracing, a message costs one search in its first transfer or piece. Content in pieces is searched by the worker,
+when it reads the first piece to send it: the core reads nothing from the store. Browsers, and links that are routed
+elsewhere, are not traced.
 
 A client that marks each message as sampled costs at most `TraceOptions.limit` traced messages per second, and at most
 `MOST_OPEN` unfinished and `MOST_WAITING` finished spans. Messages beyond these limits are counted, and not traced.

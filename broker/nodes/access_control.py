@@ -1,18 +1,4 @@
-"""Access rules: the operations that users may do on names.
-
-A rules file is TOML:
-
-    [groups]
-    clerks = ["anna", "ben"]
-
-    [[rules]]
-    who = ["group:clerks"]            # users, groups, "anonymous", or "*" for everybody
-    may = ["connect", "send", "browse"]
-    on = ["orders", "orders.*"]       # patterns as a shell has them; every name if it is left out
-
-    [[rules]]
-    who = ["ben"]
-    may_not = ["*"]                   # every operation
+"""Access rules: the operations that users may do on names, from a file that `docs/reference/access.md` describes.
 
 The first rule that matches user, operation and name decides; requests that match no rule are denied. Names are those
 that the broker resolved the address to, and are compared literally: a queue's name with a `*` in it is only a name

@@ -1,18 +1,6 @@
 """Quotas: limits for each user's use of the broker.
 
-The file of access rules (`access_control`) has a list of quotas beside its rules:
-
-    [[quotas]]
-    who = ["group:tenants"]           # users, groups, "anonymous", or "*" for everybody
-    max-connections = 50
-    max-links = 500
-    max-queues = 100
-    max-durable-bytes = "2GiB"
-    max-messages-per-second = 5000
-    max-disk-share = 25               # percent
-    core-share = 1                    # a weight
-    max-queues-per-message = 1024
-
+The file of access rules (`access_control`) has a list of quotas beside its rules; see `docs/reference/quotas.md`.
 The first quota that matches the user decides; its missing limits are the broker's defaults. A limit of 0 is no limit.
 """
 

@@ -5,15 +5,7 @@ work, and values cannot be guessed without the key. Texts become letters and dig
 their width. Types, sizes and the keys of maps stay, so a message stays a valid message. Constants without a value, like
 `true` or 0 in a byte, stay, too. A value that spans two pieces of a long message is always replaced by filler. Bytes
 that are not AMQP from some position on, and a piece whose message began outside of the dump, become filler.
-
-rule                             hidden values
-body                             every value in the body
-properties                       message-id, to, subject, and all others of that section
-application-properties           all values of the section
-application-properties:NAME      one value
-annotations                      the values of delivery and message annotations, and of the footer
-all                              all of these
-payloads                         every byte of every content, of messages that need not be AMQP
+`docs/reference/history.md` lists the rules.
 """
 
 from __future__ import annotations
