@@ -23,7 +23,7 @@ messages, so placements have no reference to it.
 Ids of queues and exchanges come from `last_id`, in the transaction that makes the row: so they are never reused,
 independently of the counters of the database, and also in a copy. Arguments and settings are JSON objects.
 
-The revisions in `migrations`, one per version, upgrade a database to this schema.
+An empty database gets this schema at once, as the revisions in `migrations`, one per version, would upgrade it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    PrimaryKeyConstraint,
     String,
     Table,
+    insert,
     inspect,
     select,
 )
@@ -161,12 +163,30 @@ decision = Table(
 )
 
 
+_version = Table(
+    VERSION_TABLE,
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
+"""Alembic's table of the revision, as Alembic creates it."""
+
+
 def upgrade(sql: Connection, namespace: str | None) -> None:
     """Upgrade the schema, or create it, to `VERSION`, within the transaction of *sql*.
 
     *namespace*: PostgreSQL's schema that the tables are in. Raises what SQLAlchemy does.
     """
-    # here and not above: a start on a store of this version needs none of it, and it takes as long as the whole rest
+    if not {*inspect(sql).get_table_names(namespace)} & {*metadata.tables, VERSION_TABLE}:
+        metadata.create_all(sql, checkfirst=False)
+        _version.create(sql)
+        sql.execute(insert(_version).values(version_num=str(VERSION)))
+    else:
+        _migrate(sql, namespace)
+
+
+def _migrate(sql: Connection, namespace: str | None) -> None:
+    # here and not above: no other start needs any of it, and it takes as long as all the rest
     from alembic.config import Config
     from alembic.runtime.environment import EnvironmentContext
 

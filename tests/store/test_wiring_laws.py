@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import insert
+from sqlalchemy import Connection, insert, inspect
 
 from cairnmq.base.errors import CairnError, ForeignStore, StoreError
 from cairnmq.store.contract.wiring_rows import BindingRow, ConfigRow, ExchangeRow, QueueRow, Rows
@@ -207,12 +207,36 @@ def test_all_of_it_can_be_put_back_elsewhere(again: Open, tmp_path: Path) -> Non
     other.close()
 
 
-def test_the_schema_is_what_the_revisions_make(again: Open) -> None:
-    wiring = again()
-    with wiring._database.engine.connect() as sql:
+def test_a_new_schema_is_what_the_revisions_make(again: Open) -> None:
+    database = again()._database
+    with database.engine.begin() as sql:
+        created = described(sql, database.namespace)
+        schema.metadata.drop_all(sql)
+        sql.exec_driver_sql(f"DROP TABLE {schema.VERSION_TABLE}")
+        assert described(sql, database.namespace) == {}
+        schema._migrate(sql, database.namespace)
+        assert described(sql, database.namespace) == created
+        assert {*created} == {*schema.metadata.tables, schema.VERSION_TABLE}
         context = MigrationContext.configure(sql, opts={"compare_type": True})
         assert compare_metadata(context, schema.metadata) == []
         assert context.get_current_revision() == str(schema.VERSION)
+
+
+def described(sql: Connection, namespace: str | None) -> dict[str, str]:
+    """Return the columns, keys and indexes of each table."""
+    found = inspect(sql)
+    return {
+        table: repr(
+            [
+                [{**column, "type": repr(column["type"])} for column in found.get_columns(table, namespace)],
+                found.get_pk_constraint(table, namespace),
+                sorted(found.get_foreign_keys(table, namespace), key=repr),
+                sorted(found.get_unique_constraints(table, namespace), key=repr),
+                sorted(found.get_indexes(table, namespace), key=repr),
+            ]
+        )
+        for table in found.get_table_names(namespace)
+    }
 
 
 def test_sql_that_refuses_is_told_and_the_next_call_works(again: Open) -> None:
