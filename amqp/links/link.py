@@ -61,8 +61,11 @@ class Link:
         self.priority = DEFAULT_PRIORITY
         self.settles_second = False
         """For an incoming link: this side settles a delivery after the peer has (receiver-settle-mode second)."""
-        self.awaiting_peer_settle: set[Pointer] = set()
-        """Deliveries whose outcome such a link's peer has received, and that it has not settled."""
+        self.awaiting_peer_settle: dict[Pointer, None] = {}
+        """Deliveries whose outcome such a link's peer has received, and that it has not settled.
+
+        No set, as an empty one takes 216 bytes.
+        """
         self.credit = 0
         """On an incoming link: messages that the peer may send, beyond those that were read. Any thread may read it."""
         self.deferred_credit = 0

@@ -50,7 +50,7 @@ def settle(link: Link, deliveries: Iterable[Pointer], outcome: int, credit: int)
 
 def wait_for_peer(link: Link, delivery: Pointer) -> None:
     """Wait for the peer to settle *delivery*, which has its outcome; the peer may have done so already."""
-    link.awaiting_peer_settle.add(delivery)
+    link.awaiting_peer_settle[delivery] = None
     if lib.pn_delivery_settled(delivery):
         answered(link, delivery)
 
@@ -58,7 +58,7 @@ def wait_for_peer(link: Link, delivery: Pointer) -> None:
 def answered(link: Link, delivery: Pointer) -> None:
     """Settle *delivery*, which the peer has settled after it received the outcome, and grant the deferred credit."""
     if delivery in link.awaiting_peer_settle:
-        link.awaiting_peer_settle.remove(delivery)
+        del link.awaiting_peer_settle[delivery]
         if link.routed is not None:
             link.routed(delivery)
         if link.resuming is not None:

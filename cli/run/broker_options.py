@@ -38,6 +38,8 @@ from .settings import BrokerSettings
 
 _AMQPS = "amqps://"
 _EXTRAS = {"delta": ("deltalake", "delta"), "iceberg": ("pyiceberg", "iceberg")}
+_LEAST_FRAME_BYTES, _MOST_FRAME_BYTES = 4 << 10, 64 << 10
+_FRAMES_IN_MEMORY = 1024
 
 
 def broker_options(given: BrokerSettings) -> BrokerOptions:
@@ -137,7 +139,7 @@ def _router_options(given: BrokerSettings) -> RouterOptions:
         tls,
         not given.tls_only,
         Limits(
-            given.max_frame_size,
+            given.max_frame_size or _frame_bytes(given.memory_limit),
             given.max_message_size,
             given.max_sessions - 1,
             round(given.idle_timeout * 1000),
@@ -154,6 +156,11 @@ def _router_options(given: BrokerSettings) -> RouterOptions:
         given.max_unauthenticated or 0,
         given.connection_rate,
     )
+
+
+def _frame_bytes(memory_limit_bytes: int) -> int:
+    """Return the default size of a frame: proton keeps a buffer of that size for each unfinished message."""
+    return max(_LEAST_FRAME_BYTES, min(memory_limit_bytes // _FRAMES_IN_MEMORY, _MOST_FRAME_BYTES))
 
 
 def admits_anonymous(host: str, said: int, has_names: bool) -> bool:

@@ -120,7 +120,8 @@ class BrokerSettings:
     max_unsettled: int = option(CONNECTIONS, "Messages without an outcome per receiving link.", click.IntRange(1),
         default=100_000)
     max_transfers: int = option(CONNECTIONS, "Frames per message.", click.IntRange(1), default=1 << 20)
-    max_frame_size: int = option(CONNECTIONS, "Size of a frame.", SizeRange(512, 16 << 20), default="64K")
+    max_frame_size: int | None = option(CONNECTIONS,
+        "Size of a frame.  [default: a 1,024th of --memory-limit, from 4K to 64K]", SizeRange(512, 16 << 20))
     session_window: int = option(CONNECTIONS, "Content that a session may send before it is read.", SizeRange(1 << 20),
         default="64M")
     max_connections_per_user: int = option(USERS, "Connections.", click.IntRange(1), default=1000, can_reload=True)

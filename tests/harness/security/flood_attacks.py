@@ -29,6 +29,7 @@ from tests.harness.security.wire import (
     attach,
     flow,
     frame,
+    message,
     performative,
     string,
     symbol,
@@ -270,6 +271,45 @@ def handshakes(at: Address, proceed: Proceed) -> None:
                 context.wrap_socket(sock).close()
 
 
+def unfinished_messages(at: Address, proceed: Proceed) -> None:
+    """Attack 54: 180 kB of a message on each of 50 links of 20 connections, and never its end."""
+    part = message("x" * 200_000, durable=True)[:15_000]
+    with ExitStack() as stack:
+        for number in range(20):
+            wire = stack.enter_context(heard(at.log_in("evil")))
+            for handle in range(50):
+                if not proceed():
+                    return
+                wire.say(attach(f"send {handle}", handle, f"evil.part.{number}", sends=True))
+                wire.say(*[transfer(handle, part, handle=handle, more=True)] * 12)
+        while proceed():
+            time.sleep(0.05)
+
+
+def many_links(at: Address, proceed: Proceed) -> None:
+    """Attack 55: 50 links on each of 200 connections."""
+    with ExitStack() as stack:
+        wires = [stack.enter_context(heard(at.log_in("evil"))) for _ in range(200)]
+        proceed()
+        for number, wire in enumerate(wires):
+            wire.say(*[attach(f"send {handle}", handle, f"evil.links.{number}", sends=True) for handle in range(50)])
+        while proceed():
+            time.sleep(0.05)
+
+
+def long_message(at: Address, proceed: Proceed) -> None:
+    """Attack 56: 1 GiB of a durable message without an end, again and again; the broker takes 256 MiB of it."""
+    part = message("x" * 100_000, durable=True)[:60_000]
+    frames = frame(transfer(0, part, more=True))
+    while proceed():
+        with heard(at.log_in("evil")) as wire:
+            wire.say(attach("send", 0, "evil.long", sends=True))
+            for _ in range((1 << 30) // len(part)):
+                if not proceed():
+                    return
+                wire.send(frames)
+
+
 def begin(channel: int) -> bytes:
     return frame(performative(BEGIN, NULL, uint(0), uint(9), uint(9)), channel=channel)
 
@@ -309,6 +349,9 @@ CASES = (
     Case("queries", queries, finding="61"),
     Case("unread answers", unread_answers, finding="61"),
     Case("sessions and endless messages", begin_without_end, finding="46"),
+    Case("messages without an end", unfinished_messages, options=("--memory-limit", "16M"), finding="54"),
+    Case("50 links on 200 connections", many_links, seconds=6.0, finding="55"),
+    Case("one message without an end", long_message, finding="56"),
     Case("TLS handshakes", handshakes, finding="10", tls=True),
     Case("TLS key updates", key_updates, finding="A18", tls=True, burners=2),  # its programs take 1.6 cores
 )
