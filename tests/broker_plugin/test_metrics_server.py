@@ -60,21 +60,24 @@ class Pages:
 
 
 def test_requests_share_pages_that_are_newer_than_they() -> None:  # W13
-    """Pages for 16 clients that request without a pause leave the broker most of the time."""
+    """Pages for 7 clients that request without a pause leave the broker most of the time.
+
+    With more, the last request of each client may still count when its next one arrives, and the limit closes one.
+    """
     pages, server = Pages(), MetricsServer("127.0.0.1", 0, Health())
     server.show(pages)
     stale: list[tuple[float, int]] = []
     requests = count()
 
     def request() -> None:
-        for _ in range(10):
+        for _ in range(20):
             before = pages.count
             number = scrape(server.url)["pages"]
             next(requests)
             if number <= before:
                 stale.append((number, before))
 
-    threads = [threading.Thread(target=request) for _ in range(16)]
+    threads = [threading.Thread(target=request) for _ in range(7)]
     begun_s = time.perf_counter()
     try:
         for thread in threads:
@@ -85,8 +88,8 @@ def test_requests_share_pages_that_are_newer_than_they() -> None:  # W13
         server.stop()
     passed_s = time.perf_counter() - begun_s
     assert stale == []
-    assert next(requests) == 160
-    assert pages.count < 160
+    assert next(requests) == 140
+    assert pages.count < 140
     assert (pages.count - 1) * 0.005 * metrics_server.REST <= passed_s
 
 

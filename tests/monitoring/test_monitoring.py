@@ -54,6 +54,8 @@ class Monitored(NamedTuple):
 
     url: str
     metrics_url: str
+    at_s: float | None = None
+    """The time of a scrape that has all data: a later one may be too slow on a busy machine. None: now."""
 
     def ask(self, path: str, **arguments: str) -> Any:
         query = urllib.parse.urlencode(arguments)
@@ -63,7 +65,8 @@ class Monitored(NamedTuple):
         return document["data"]
 
     def query(self, expression: str) -> list[Any]:
-        data = self.ask("query", query=expression)
+        at = {} if self.at_s is None else {"time": str(self.at_s)}
+        data = self.ask("query", query=expression, **at)
         assert data["resultType"] == "vector"
         return list(data["result"])
 
@@ -125,19 +128,20 @@ def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
             scraped(found, process, "cairnmq_delivery_seconds_count > 0")
             scraped(found, process, 'cairnmq_queue_messages{queue="waiting"} == 1')
             scraped(found, process, "increase(cairnmq_journal_records_total[1m]) > 0")
-            yield found
+            [latest] = scraped(found, process, "timestamp(up) and up == 1")
+            yield found._replace(at_s=float(latest["value"][1]))
         finally:
             process.terminate()
             process.wait(DEADLINE_S)
 
 
-def scraped(monitored: Monitored, process: subprocess.Popen[bytes], expression: str) -> None:
-    """Wait until Prometheus has samples for *expression*."""
+def scraped(monitored: Monitored, process: subprocess.Popen[bytes], expression: str) -> list[Any]:
+    """Wait until Prometheus has samples for *expression*, and return them."""
     until_s = time.monotonic() + DEADLINE_S
     while process.poll() is None and time.monotonic() < until_s:
         try:
-            if monitored.query(expression):
-                return
+            if found := monitored.query(expression):
+                return found
         except OSError:
             pass  # it has not begun to listen, or not to serve
         time.sleep(0.1)
