@@ -63,6 +63,8 @@ class Endpoints:
         self.links: dict[Pointer, Link] = {}
         self.holding: dict[Link, None] = {}
         """Links that are held: their input stays in proton."""
+        self.unfinished = 0
+        """Messages of which a part has arrived. Proton has a buffer for each, of the size of what is pushed at once."""
         self.routing: dict[object, int] = {}
         """Channels whose messages wait to be routed, each with the number of reasons."""
         self.routing_of_closed: set[object] = set()
@@ -304,6 +306,7 @@ class Endpoints:
         """Remove an ended link from the connection, its session, and the senders."""
         if self.links.pop(link.pn, None) is not None:
             self.holding.pop(link, None)
+            self.unfinished -= bool(link.partials)
             if link.sender:
                 self._outgoing.drop_link(link)
             if link.session in self._own_sessions:

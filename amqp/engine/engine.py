@@ -93,8 +93,6 @@ class Engine:
         """Something waits for that."""
         self._is_unread = False
         """The peer's idle time does not count before something is read again."""
-        self._unfinished = 0
-        """Messages of which a part has arrived. Proton has a buffer for each, of the size of what is pushed at once."""
         self.has_long = False
         """True if, since `push`, a part of an incomplete message arrived."""
         self._take: Callable[[Link, Pointer], None] = self._transfer
@@ -153,7 +151,7 @@ class Engine:
     def _push(self, data: bytes | memoryview) -> None:
         size = len(data)
         pointer = ffi.from_buffer("char[]", data)
-        done, digested = 0, 0
+        done = 0
         while done < size:
             taken = lib.pn_transport_push(self._transport, pointer + done, size - done)
             if taken < 0:
@@ -162,9 +160,8 @@ class Engine:
             if not taken:
                 self.controls_left = max(self.controls_left, 1)
                 self.digest()
-            elif self._unfinished > _FEW_UNFINISHED and done - digested >= self._limits.max_frame_bytes and done < size:
-                digested = done
-                self.digest()
+            elif self.endpoints.unfinished > _FEW_UNFINISHED and done < size:
+                self.digest()  # else the buffers of these messages would grow to the size of the read
 
     def push_end(self) -> None:
         """End the input: the peer sends nothing more."""
@@ -372,7 +369,7 @@ class Engine:
                 return
         else:
             if link.partials:
-                self._unfinished -= 1
+                self.endpoints.unfinished -= 1
                 link.partials = link.grown_bytes = 0
             lib.pn_link_advance(link.pn)
             if link.presettled or lib.pn_delivery_settled(delivery):
@@ -403,7 +400,7 @@ class Engine:
 
     def _count_partial(self, link: Link) -> bool:
         """Count a part of a message; return False, with the link closed, after too many parts (A6)."""
-        self._unfinished += not link.partials
+        self.endpoints.unfinished += not link.partials
         link.partials += 1
         if link.partials <= self._limits.max_transfers:
             return True
