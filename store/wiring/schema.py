@@ -179,7 +179,7 @@ def upgrade(sql: Connection, namespace: str | None) -> None:
     """
     if not {*inspect(sql).get_table_names(namespace)} & {*metadata.tables, VERSION_TABLE}:
         metadata.create_all(sql, checkfirst=False)
-        _version.create(sql)
+        _version.create(sql, checkfirst=False)
         sql.execute(insert(_version).values(version_num=str(VERSION)))
     else:
         _migrate(sql, namespace)
