@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...base.errors import CairnError
@@ -239,9 +239,10 @@ class TransferSender:
         batch = self._batch(queue)
         if not batch:
             return
-        store, wanted = self._store, [todo.message_id for todo in batch if not self._content(todo)]
+        contents = [self._content(todo) for todo in batch]  # it may be dropped while others are read
+        store, wanted = self._store, [todo.message_id for todo, held in zip(batch, contents, strict=True) if not held]
         if not wanted:
-            self._say(queue, batch, {})
+            self._say(queue, batch, contents, {})
             return
         self._reading = True
 
@@ -258,7 +259,7 @@ class TransferSender:
         def loaded(found: dict[int, bytes]) -> None:
             self._reading = False
             if queue in self._queues:
-                self._say(queue, batch, found)
+                self._say(queue, batch, contents, found)
 
         self._reader.ask(load, loaded)
 
@@ -349,8 +350,19 @@ class TransferSender:
         entry = todo.entry
         return None if entry is None or entry.content is None else entry.whole()
 
-    def _say(self, queue: _Queue, batch: list[StandingMessage], loaded: Mapping[int, bytes]) -> None:
-        there = [(todo, content) for todo in batch if (content := self._content(todo) or loaded.get(todo.message_id))]
+    def _say(
+        self,
+        queue: _Queue,
+        batch: list[StandingMessage],
+        contents: Sequence[bytes | None],
+        loaded: Mapping[int, bytes],
+    ) -> None:
+        """Sends the messages of *batch* that were in memory (*contents*) or *loaded*, by ID."""
+        there = [
+            (todo, content)
+            for todo, held in zip(batch, contents, strict=True)
+            if (content := held or loaded.get(todo.message_id))
+        ]
         if not there:
             return
         self.brought += len(there)
