@@ -56,6 +56,7 @@ NOT_EXECUTED = {
     ("reference/federation.md", "Federation"): _OTHER_HOSTS,
     ("reference/federation.md", "Queues of a cluster"): _OTHER_HOSTS,
     ("reference/spark.md", "Journals in Spark"): "an excerpt for a session that exists; tests/spark",
+    ("reference/spark.md", "Data loss"): "an excerpt for a session that exists; tests/spark/test_first_offset.py",
     ("reference/spark.md", "Streams"): "a query that does not end; tests/spark/test_exactly_once.py",
     ("reference/spark.md", "Sidecars"): "an excerpt for a session that exists; tests/sidecars",
     ("reference/stores.md", "Queue definitions on a server"): "it needs PostgreSQL; tests/cli/test_wiring_on_server.py",

@@ -48,7 +48,8 @@ def transfer(id_: int | None, text: str, *, handle: int = 0, tag: bytes | None =
 def disposition(
     first: int, last: int | None, code: int | None, *, receiver: bool = True, settled: bool = True
 ) -> bytes:
-    state = None if code is None else Described(Ulong(code), [])
+    fields = [Uint(0), Ulong(0)] if code == RECEIVED else []
+    state = None if code is None else Described(Ulong(code), fields)
     last_field = None if last is None else number(last)
     return frame(raw.DISPOSITION, receiver, number(first), last_field, settled, state)
 
