@@ -89,9 +89,9 @@ def test_what_it_says_to_who_is_not_root() -> None:
 
     def up() -> None:
         os.setuid(65534)
-        Lab("nobody").up(LabOptions(3))
+        Lab("user").up(LabOptions(3))
 
-    assert in_child(up) == "LabError: lab nobody: network namespaces need root; run it as root"
+    assert in_child(up) == "LabError: lab user: network namespaces need root; run it as root"
 
 
 @pytest.mark.parametrize("wrong", ["", "UP", "../x", "toolongname", "1a", "a b"])

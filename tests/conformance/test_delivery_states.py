@@ -147,7 +147,7 @@ def test_forbidden_state_ends_the_scope_of_its_frame(broker: RunningBroker, witn
 
 @pytest.mark.parametrize("name", STATES)
 def test_valid_state_ends_nothing(broker: RunningBroker, name: str) -> None:
-    """The same states without the change."""
+    """Valid states in the frames that the other cases change."""
     states = [composite(name), Described(Symbol(f"amqp:{name}:list"), VALID[name])]
     with connected(broker.port) as one:
         for number, state in enumerate(states):

@@ -92,7 +92,7 @@ def fields_of(name: str) -> list[tuple[str, str, bool]]:
 
 
 def scope_of(name: str, field: str) -> str:
-    """What an invalid field ends: the smallest endpoint that can still be named."""
+    """Return the scope that an invalid field ends: the smallest endpoint that can still be named."""
     if name in ("open", "begin", "end", "close"):
         return CONNECTION
     if name == "attach" and field not in ("name", "handle", "role"):
