@@ -236,13 +236,13 @@ class TransferSender:
         if queue.is_compared and not queue.lacking:
             self._digest(queue)
             return
-        batch = self._batch(queue)
+        # with the contents in memory, which may be dropped while others are read
+        batch = [(todo, self._content(todo)) for todo in self._batch(queue)]
         if not batch:
             return
-        contents = [self._content(todo) for todo in batch]  # it may be dropped while others are read
-        store, wanted = self._store, [todo.message_id for todo, held in zip(batch, contents, strict=True) if not held]
+        store, wanted = self._store, [todo.message_id for todo, content in batch if not content]
         if not wanted:
-            self._say(queue, batch, contents, {})
+            self._say(queue, batch, {})
             return
         self._reading = True
 
@@ -259,7 +259,7 @@ class TransferSender:
         def loaded(found: dict[int, bytes]) -> None:
             self._reading = False
             if queue in self._queues:
-                self._say(queue, batch, contents, found)
+                self._say(queue, batch, found)
 
         self._reader.ask(load, loaded)
 
@@ -351,18 +351,10 @@ class TransferSender:
         return None if entry is None or entry.content is None else entry.whole()
 
     def _say(
-        self,
-        queue: _Queue,
-        batch: list[StandingMessage],
-        contents: Sequence[bytes | None],
-        loaded: Mapping[int, bytes],
+        self, queue: _Queue, batch: Sequence[tuple[StandingMessage, bytes | None]], loaded: Mapping[int, bytes]
     ) -> None:
-        """Sends the messages of *batch* that were in memory (*contents*) or *loaded*, by ID."""
-        there = [
-            (todo, content)
-            for todo, held in zip(batch, contents, strict=True)
-            if (content := held or loaded.get(todo.message_id))
-        ]
+        """Sends the messages of *batch*: those whose content was in memory, and those *loaded*, by ID."""
+        there = [(todo, found) for todo, held in batch if (found := held or loaded.get(todo.message_id))]
         if not there:
             return
         self.brought += len(there)
