@@ -25,7 +25,7 @@ from .api.endpoint import ApiCall, Endpoint, Field, read_body, read_query
 from .api.openapi import PREFIX, description
 from .api.table import all_endpoints
 from .http.disconnect import until_disconnect
-from .http.guard import Guard, client_of, own_names
+from .http.guard import Guard, Refused, client_of, own_names
 from .session.errors import INTERNAL, INVALID, NOT_ALLOWED, NOT_FOUND, ApiError
 from .session.options import ConsoleOptions
 from .session.sessions import BrowserSession, Peer, Sessions
@@ -34,7 +34,8 @@ STATIC = Path(__file__).parent / "static"
 COOKIE = "cairnmq-session"
 PULSE_S = 10.0
 """The interval at which connections to the broker are kept open, and expired sessions ended."""
-THREADS = 16
+THREADS = 64
+"""Enough for 8 users that occupy all of theirs; a thread is started when it is needed."""
 MOST_DEPTH = 16
 """Levels of objects and arrays in a body."""
 LOGIN = {
@@ -52,6 +53,8 @@ class Console:
         self._threads = ThreadPoolExecutor(THREADS, "broker-client")
         self.sessions = Sessions(broker, options.session_idle_s, clock, self._threads)
         self._endpoints = all_endpoints(options, lambda session: not session.is_closed)
+        self._openapi = json_response(description(self._endpoints, LOGIN))
+        """A client without a login may ask for the description as often as it wants."""
 
     def app(self) -> ASGIApp:
         """Return the ASGI application."""
@@ -105,15 +108,9 @@ class Console:
         query = read_query(endpoint.query, request.query_params)
         body = read_body(endpoint.body, await _json(request)) if endpoint.body else {}
         call = ApiCall(session, path, query, body)
-        if endpoint.ends_with_client:
-            found = await until_disconnect(request, _in_turn(endpoint, call))
-        else:
-            found = await _in_turn(endpoint, call)
-        if isinstance(found, Response):
-            return found
-        if endpoint.status == 204:
-            return Response(status_code=204, headers=_NO_STORE)
-        return json_response(found, endpoint.status)
+        work = session.steps.run(lambda: _in_turn(endpoint, call))
+        found: Response = await (until_disconnect(request, work) if endpoint.ends_with_client else work)
+        return found
 
     def _session_of(self, request: Request, *, is_use: bool = True) -> BrowserSession:
         return self.sessions.find(request.cookies.get(COOKIE), is_use=is_use)
@@ -146,7 +143,7 @@ class Console:
         return response
 
     async def _description(self, request: Request) -> Response:
-        return json_response(description(self._endpoints, LOGIN))
+        return self._openapi
 
     def _described(self, session: BrowserSession) -> dict[str, Any]:
         options = self._options
@@ -165,9 +162,14 @@ class Console:
         await error_response(error)(scope, receive, send)
 
 
-async def _in_turn(endpoint: Endpoint, call: ApiCall) -> Any:
+async def _in_turn(endpoint: Endpoint, call: ApiCall) -> Response:
     async with call.session.room.turn():
-        return await endpoint.handle(call)
+        found = await endpoint.handle(call)
+    if isinstance(found, Response):
+        return found
+    if endpoint.status == 204:
+        return Response(status_code=204, headers=_NO_STORE)
+    return json_response(found, endpoint.status)
 
 
 def by_path(endpoints: Iterable[Endpoint]) -> dict[str, dict[str, Endpoint]]:
@@ -190,7 +192,13 @@ async def _report_failure(request: Request, error: Exception) -> Response:
     return error_response(ApiError(500, INTERNAL, "internal error; the log of the console has more"))
 
 
-_HANDLERS: Any = {405: _refuse_method, 500: _report_failure}
+async def _refuse_body(request: Request, refused: Refused) -> Response:
+    response = error_response(ApiError(refused.status, refused.condition, refused.text))
+    response.headers["connection"] = "close"
+    return response
+
+
+_HANDLERS: Any = {405: _refuse_method, 500: _report_failure, Refused: _refuse_body}
 
 
 async def _index(request: Request) -> Response:

@@ -7,16 +7,25 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import uvicorn
 
 from ..base.errors import CairnError, InvalidOption
 from .app import Console
+from .http.connections import Connections
 from .http.protocol import MOST_HEAD_BYTES, TimedProtocol
 from .session.options import ConsoleOptions
 
 ENDING_S = 2
 KEEP_ALIVE_S = 30
+ACCEPTED_AT_ONCE = 64
+"""Connections that one turn of the event loop accepts: so few that those of three turns have room.
+
+With uvicorn's 2,048, connections were ended for newer ones before their requests were read."""
+BACKLOG = 1024
+"""Connections that the kernel keeps until they are accepted."""
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -26,7 +35,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
         sock = socket.socket(family, kind, protocol)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
-        sock.listen(128)
+        sock.listen(BACKLOG)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         remedy = "choose another --http-port or --http-listen"
@@ -40,12 +49,23 @@ def url_of(host: str, sock: socket.socket, *, is_https: bool) -> str:
     return f"{'https' if is_https else 'http'}://{name}:{sock.getsockname()[1]}/"
 
 
+class _Server(uvicorn.Server):
+    """A server whose backlog in the kernel is longer than the number of connections that it accepts at once."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for sock in sockets or ():
+            sock.listen(BACKLOG)
+
+
 def serve(options: ConsoleOptions, sock: socket.socket, on_start: Callable[[uvicorn.Server], None]) -> None:
     """Serve on *sock* until the server ends. *on_start* receives the server before it starts. Raises `CairnError`."""
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # a warning is a line for each invalid request
+    protocol: Any = partial(TimedProtocol, Connections())
     config = uvicorn.Config(
         Console(options).app(),
-        http=TimedProtocol,
+        http=protocol,
+        backlog=ACCEPTED_AT_ONCE,
         ws="none",
         lifespan="on",
         log_config=None,
@@ -65,6 +85,6 @@ def serve(options: ConsoleOptions, sock: socket.socket, on_start: Callable[[uvic
         place = f"--tls-cert {options.tls_cert}, --tls-key {options.tls_key}"
         remedy = "give a PEM certificate and its key, unencrypted"
         raise InvalidOption(place, f"can't be used: {reason}", remedy) from error
-    server = uvicorn.Server(config)
+    server = _Server(config)
     on_start(server)
     server.run([sock])

@@ -4,9 +4,9 @@
 |---|---|---|
 | host | a `Host` that names neither this host nor an IP address: DNS rebinding | 421 |
 | origin | a change whose `Origin` or `Sec-Fetch-Site` is another site's | 403 |
-| body | more than `MOST_BODY_BYTES` | 413 |
+| body | more than `MOST_BODY_BYTES`; for a login, which needs no session, more than `MOST_SMALL_BYTES` | 413 |
 | body | not complete after `BODY_S` | 408 |
-| response | not read by the client for `SEND_S` | the connection is closed |
+| body | beyond its first `MOST_SMALL_BYTES`, if those of all requests have `MOST_SHARED_BYTES` | 503 |
 
 All responses have the headers of `HEADERS`. Paths of the API are passed on as they are encoded, so that a name may
 contain a slash.
@@ -25,9 +25,11 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 API = "/api/"
+LOGIN = "/api/v1/session"
 MOST_BODY_BYTES = 1 << 20
+MOST_SMALL_BYTES = 64 << 10
+MOST_SHARED_BYTES = 16 << 20
 BODY_S = 15.0
-SEND_S = 30.0
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
@@ -44,7 +46,9 @@ TLS_HEADERS = ((b"strict-transport-security", b"max-age=31536000"),)
 _SAFE = ("GET", "HEAD")
 
 
-class _Refused(Exception):
+class Refused(Exception):
+    """A request that is not answered by an endpoint."""
+
     def __init__(self, status: int, condition: str, text: str) -> None:
         self.status, self.condition, self.text = status, condition, text
 
@@ -56,12 +60,13 @@ class Guard:
         """*host_names*: names that browsers may use besides IP addresses."""
         self._app = app
         self._names = frozenset(name.lower() for name in host_names)
+        self._bodies = _Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        guarded = _Guarded(scope, receive, send)
+        guarded = _Guarded(scope, receive, send, self._bodies)
         try:
             headers = {key: value.decode("latin-1") for key, value in scope["headers"]}
             self._check_host(headers)
@@ -70,14 +75,16 @@ class Guard:
             if scope["path"].startswith(API):
                 scope = {**scope, "path": scope["raw_path"].decode("ascii")}
             await self._app(scope, guarded.receive, guarded.send)
-        except _Refused as refused:
+        except Refused as refused:
             await guarded.refuse(refused)
+        finally:
+            guarded.end()
 
     def _check_host(self, headers: dict[str | bytes, str]) -> None:
         name = host_of(headers.get(b"host", ""))
         if name.lower() not in self._names and not is_address(name):
             text = "the console is not served under this host name; see the option --http-host"
-            raise _Refused(421, "cairnmq:request-refused", text)
+            raise Refused(421, "cairnmq:request-refused", text)
 
     def _check_origin(self, method: str, headers: dict[str | bytes, str]) -> None:
         if method in _SAFE:
@@ -85,24 +92,31 @@ class Guard:
         origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site", "same-origin")
         is_other = origin is not None and _netloc(origin) != headers.get(b"host", "").lower()
         if is_other or site not in ("same-origin", "none"):
-            raise _Refused(403, "cairnmq:request-refused", "a page of another site may not change anything here")
+            raise Refused(403, "cairnmq:request-refused", "a page of another site may not change anything here")
+
+
+class _Bodies:
+    """The bytes of the bodies of requests that are being answered, without the first ones of each."""
+
+    def __init__(self) -> None:
+        self.shared_bytes = 0
 
 
 class _Guarded:
     """The two directions of one request."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._receive, self._send = receive, send
+    def __init__(self, scope: Scope, receive: Receive, send: Send, bodies: _Bodies) -> None:
+        self._receive, self._send, self._bodies = receive, send, bodies
+        self._most_bytes = MOST_SMALL_BYTES if scope["path"] == LOGIN else MOST_BODY_BYTES
         self._is_tls = scope["scheme"] == "https"
         self._body_bytes = 0
         self._is_complete = False
-        self._has_begun = False
         self._until_s = asyncio.get_running_loop().time() + BODY_S
 
     def check_length(self, headers: dict[str | bytes, str]) -> None:
         length = headers.get(b"content-length", "0")
-        if not length.isdecimal() or int(length) > MOST_BODY_BYTES:
-            raise _too_large()
+        if not length.isdecimal() or int(length) > self._most_bytes:
+            raise self._too_large()
 
     async def receive(self) -> Message:
         if self._is_complete:
@@ -111,34 +125,41 @@ class _Guarded:
             async with asyncio.timeout_at(self._until_s):
                 message = await self._receive()
         except TimeoutError:
-            raise _Refused(408, "cairnmq:request-refused", "the request is too slow") from None
+            raise Refused(408, "cairnmq:request-refused", "the request is too slow") from None
+        shared_bytes = self._shared_bytes
         self._body_bytes += len(message.get("body", b""))
+        self._bodies.shared_bytes += self._shared_bytes - shared_bytes
         self._is_complete = not message.get("more_body", False)
-        if self._body_bytes > MOST_BODY_BYTES:
-            raise _too_large()
+        if self._body_bytes > self._most_bytes:
+            raise self._too_large()
+        if self._shared_bytes and self._bodies.shared_bytes > MOST_SHARED_BYTES:
+            raise Refused(503, "amqp:resource-limit-exceeded", "too many large requests; try again later")
         return message
+
+    def end(self) -> None:
+        """Return the part of the request in the bytes of all requests."""
+        self._bodies.shared_bytes -= self._shared_bytes
+
+    @property
+    def _shared_bytes(self) -> int:
+        return max(0, self._body_bytes - MOST_SMALL_BYTES)
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._has_begun = True
             more = (*HEADERS, *(TLS_HEADERS if self._is_tls else ()))
             message = {**message, "headers": [*message.get("headers", ()), *more]}
-        async with asyncio.timeout(SEND_S):
-            await self._send(message)
+        await self._send(message)
 
-    async def refuse(self, refused: _Refused) -> None:
-        if self._has_begun:
-            raise TimeoutError(refused.text)
+    def _too_large(self) -> Refused:
+        return Refused(413, "amqp:resource-limit-exceeded", f"this request has at most {self._most_bytes >> 10} KiB")
+
+    async def refuse(self, refused: Refused) -> None:
         body = msgspec.json.encode({"error": {"condition": refused.condition, "text": refused.text}})
         headers = [
             (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), (b"connection", b"close"),
         ]  # fmt: skip
         await self.send({"type": "http.response.start", "status": refused.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
-
-
-def _too_large() -> _Refused:
-    return _Refused(413, "amqp:resource-limit-exceeded", f"a request has at most {MOST_BODY_BYTES >> 20} MiB")
 
 
 def _netloc(origin: str) -> str:

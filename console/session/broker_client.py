@@ -1,7 +1,7 @@
 """The connection of a session to the broker.
 
 A management request is answered before the next one is sent. The blocking client runs on threads of a bounded pool,
-one at a time for each connection, so that a browser occupies one thread at most for each of its connections.
+one at a time for each connection, and a few for each user, however many sessions it has.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class BrokerClient:
 
     def __init__(self, where: BrokerLogin, name: str, threads: ThreadPoolExecutor) -> None:
         self.login = where
+        self.of_user = asyncio.Semaphore()
+        """The threads that requests of the user may occupy; sessions of one user share it."""
         self._name = name
         self._threads = threads
         self._turn = asyncio.Lock()
@@ -107,7 +109,8 @@ class BrokerClient:
         async with self._turn:
             had_connection = self._management is not None
             try:
-                return await self._run(work, *arguments)
+                async with self.of_user:
+                    return await self._run(work, *arguments)
             except RequestRefused as error:
                 raise ApiError(400, INVALID, str(error)) from error
             except BrokerError as error:

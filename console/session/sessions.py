@@ -22,6 +22,7 @@ from .broker_client import BrokerClient
 from .errors import DENIED, FORGED, LIMIT, LOGIN_REQUIRED, UNAVAILABLE, ApiError
 from .login_throttle import LoginThrottle
 from .rooms import Room, TimeBudget
+from .steps import Steps
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,8 @@ MOST_SESSIONS_OF_USER = 16
 MOST_REQUESTS = 6
 """Requests of one session at a time: as many connections as browsers open to a host."""
 MOST_WAITING = 32
+MOST_THREADS_OF_USER = 4
+"""Threads that wait for responses to one user, and as many that wait for its moves of messages."""
 LIFETIME_S = 12 * 3600.0
 READ_SHARE, READ_BURST_S = 0.2, 1.0
 """The share of the time in which lists are read from the broker, for all sessions together, and the burst."""
@@ -67,6 +70,7 @@ class BrowserSession:
         """The open streams of events."""
         self.is_closed = False
         self.room = Room(MOST_REQUESTS, MOST_WAITING, _too_many_requests)
+        self.steps: Steps = caches.setdefault("steps", Steps())
 
     def check_csrf(self, given: str) -> None:
         if not hmac.compare_digest(given.encode(), self.csrf.encode()):
@@ -144,6 +148,8 @@ class Sessions:
         token = secrets.token_urlsafe(32)
         long = BrokerClient(where._replace(timeout_s=LONG_S), f"{name}-long", self._threads)
         caches = next((one.caches for one in self._by_digest.values() if one.user == user), {})
+        for kind, client in (("quick", quick), ("long", long)):
+            client.of_user = caches.setdefault(f"threads {kind}", asyncio.Semaphore(MOST_THREADS_OF_USER))
         session = BrowserSession(token, user, quick, long, self._clock(), caches, self.reads)
         self._by_digest[session.digest] = session
         return session, token

@@ -13,7 +13,7 @@ from http.client import HTTPConnection
 import pytest
 
 from cairnmq.console.history.readers import MOST_READERS, MOST_WAITING_OF_USER
-from cairnmq.console.http.protocol import MOST_CONNECTIONS
+from cairnmq.console.http.connections import MOST_CONNECTIONS
 from tests.conftest import Tell
 from tests.harness.console.browser import ApiClient, Reply, encoded
 from tests.harness.console.processes import descendants

@@ -9,6 +9,7 @@ import pytest
 from cairnmq.console.history.readers import HistoryReaders
 from cairnmq.console.session.errors import LIMIT, ApiError
 from cairnmq.console.session.rooms import Room, TimeBudget
+from cairnmq.console.session.steps import Steps
 
 
 def refusal() -> ApiError:
@@ -72,6 +73,43 @@ def test_questions_of_one_user_leave_a_reader_to_others() -> None:
         assert len(statuses) == 13, "each is answered"
         assert statuses.count(429) == 12 - 7, "one is read, and six wait"
         assert statuses[-1] != 429, "the other user was served"
+
+    asyncio.run(run())
+
+
+def test_user_with_many_requests_has_one_step_in_each_turn_of_the_loop() -> None:
+    async def run() -> None:
+        order: list[str] = []
+
+        async def request(user: str) -> str:
+            for _ in range(3):
+                order.append(user)
+                await asyncio.sleep(0)
+            return user
+
+        mallory, anna = Steps(), Steps()
+        many = [asyncio.create_task(mallory.run(lambda: request("mallory"))) for _ in range(50)]
+        one = asyncio.create_task(anna.run(lambda: request("anna")))
+        assert await one == "anna"
+        assert order.count("mallory") <= 8, "50 requests do not delay the three steps of another user"
+        many[-1].cancel()
+        found = await asyncio.gather(*many, return_exceptions=True)
+        assert isinstance(found[-1], asyncio.CancelledError)
+        assert found[:-1] == ["mallory"] * 49
+
+    asyncio.run(run())
+
+
+def test_step_that_fails_is_the_error_of_its_request() -> None:
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise refusal()
+
+    async def run() -> None:
+        steps = Steps()
+        for _ in range(2):
+            with pytest.raises(ApiError, match="too many"):
+                await steps.run(fail)
 
     asyncio.run(run())
 
