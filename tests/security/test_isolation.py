@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Tell
-from tests.harness.security import flood_attacks, management_attacks, quota_attacks, selector_attacks
+from tests.harness.security import flood_attacks, http_attacks, management_attacks, quota_attacks, selector_attacks
 from tests.harness.security.isolation import Case, assert_isolated, measure
 
 pytestmark = pytest.mark.quiet
-CASES = (*flood_attacks.CASES, *management_attacks.CASES, *quota_attacks.CASES, *selector_attacks.CASES)
+MODULES = (flood_attacks, http_attacks, management_attacks, quota_attacks, selector_attacks)
+CASES = tuple(case for module in MODULES for case in module.CASES)
 
 
 MEASUREMENTS = 3

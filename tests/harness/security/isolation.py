@@ -2,10 +2,11 @@
 
 `measure(case)` starts a broker process with the users `admin`, `victim` and `evil`, and measures twice for a few
 seconds: first beside processes that only burn CPU (the yardstick: an attacker on the same machine costs that anyway),
-then beside the attack. The victim does two things meanwhile:
+then beside the attack. The victim does this meanwhile:
 
 * The *ping*, again and again: log in with SCRAM, attach, send a durable message, receive and accept it, close.
 * The *producer*: an established connection that sends `PRODUCER_RATE` durable messages a second.
+* In a case with a console, a *page* of a session that exists already, between two pings.
 
 To add an attack:
 
@@ -29,6 +30,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from http.client import HTTPException
 from itertools import count
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -40,7 +42,9 @@ from cairnmq.amqp.codec.decode import read_items
 from cairnmq.amqp.codec.primitives import descriptor
 from cairnmq.base.accounts import users
 from cairnmq.base.accounts.credentials import make
-from tests.harness.process import BrokerProcess, broker
+from tests.harness.console.browser import ApiClient
+from tests.harness.console.processes import descendants
+from tests.harness.process import broker
 from tests.harness.security.wire import (
     CLOSE,
     DISPOSITION,
@@ -56,6 +60,7 @@ from tests.harness.security.wire import (
     uint,
 )  # fmt: skip
 
+CONSOLE = "cairnmq.console.beside"
 PASSWORDS = {name: f"the password of {name}" for name in ("admin", "victim", "evil")}
 PRODUCER_RATE = 200
 PRODUCER_EVERY_S = 0.02
@@ -72,6 +77,8 @@ scheduler (3 ms) are 36 ms that no broker can avoid, and the ratio to a median o
 waits instead of the broker's turns."""
 MOST_QUIET_S = 0.5
 """The median beside the attack, on a quiet machine."""
+MOST_BUSY_S = 10.0
+"""The median of a page of the console on any machine."""
 QUIET_SHARE = 0.1
 """The machine is quiet while processes that are not part of the measurement, and the hypervisor, take less of it."""
 LEAST_PRODUCER_SHARE = 0.5
@@ -104,6 +111,8 @@ class Address(NamedTuple):
     metrics_port: int
     tls_port: int = 0
     """0 unless the case uses TLS."""
+    http_port: int = 0
+    """Of the console; 0 unless the case uses HTTP."""
 
     def connect(self) -> Wire:
         wire = Wire(self.port)
@@ -135,6 +144,8 @@ class Case(NamedTuple):
     finding: str = ""
     tls: bool = False
     """The broker has a port for TLS, too."""
+    http: bool = False
+    """The broker has a console, whose memory counts, too."""
     burners: int = 0
     """Processes of the yardstick, if the attack starts programs of its own; 0 for one of each process of the attack."""
 
@@ -159,6 +170,9 @@ class Impact(NamedTuple):
     """Of the core."""
     longest_worker_turn_s: float
     failed_pings: int
+    console_s: float = 0.0
+    """The median of a page of the console beside the attack, for a session of the victim."""
+    failed_pages: int = 0
 
     def __str__(self) -> str:
         return (
@@ -168,12 +182,16 @@ class Impact(NamedTuple):
             f"RSS {self.memory_growth_bytes / (1 << 20):+6.1f} MiB, "
             f"longest turn: core {self.longest_turn_s * 1e3:4.0f} ms, "
             f"worker {self.longest_worker_turn_s * 1e3:4.0f} ms, failed {self.failed_pings}"
+            + (f", console {self.console_s * 1e3:4.0f} ms, failed {self.failed_pages}" if self.console_s else "")
         )
 
 
 def assert_isolated(impact: Impact) -> None:
     """The law: one client slows others down by a bounded factor, and costs bounded memory."""
     assert not impact.failed_pings, impact
+    assert not impact.failed_pages, impact
+    assert impact.console_s < MOST_QUIET_S or impact.foreign_share >= QUIET_SHARE, impact
+    assert impact.console_s < MOST_BUSY_S, impact
     assert impact.round_trip_ratio < SLOWER, impact
     assert impact.round_trip_s < MOST_QUIET_S or impact.foreign_share >= QUIET_SHARE, impact
     most_s = SLOWER * impact.worst_before_s + SLACK_S
@@ -194,18 +212,22 @@ def measure(case: Case, directory: Path) -> Impact:
         certificate = directory / "server.pem"
         trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(certificate))
         access = (*access, "--tls-port", "0", "--tls-cert", str(certificate))
+    if case.http:
+        access = (*access, "--http-port", "0")
     with ExitStack() as stack:
         running = stack.enter_context(broker(directory / "data", *access, *case.options))
         tls_port = int(running.wait_for(r"listening with TLS on .*:(\d+)")[1]) if case.tls else 0
-        at = Address(running.port, int(running.wait_for(r"metrics at .*:(\d+)/")[1]), tls_port)
-        victim = stack.enter_context(_producing(at, running))
+        http_port = int(running.wait_for(r"web console at .*:(\d+)/")[1]) if case.http else 0
+        at = Address(running.port, int(running.wait_for(r"metrics at .*:(\d+)/")[1]), tls_port, http_port)
+        product = [running.process.pid, *descendants(running.process.pid, CONSOLE)]
+        victim = stack.enter_context(_producing(at, product))
         for _ in range(2):
             ping(at)
         cores = max(1, (os.cpu_count() or 1) - 1)
         with _beside(_burn, at, case.burners or min(case.processes, cores)):
             before = victim.observe(at, case.seconds / 2)
         with _beside(case.attack, at, case.processes) as attackers:
-            machine = _Machine([os.getpid(), running.process.pid, *attackers])
+            machine = _Machine([os.getpid(), *product, *attackers])
             during = victim.observe(at, case.seconds)
             foreign_share = machine.foreign_share()
         afterwards_s, failed = _tried_ping(at)
@@ -223,6 +245,8 @@ def measure(case: Case, directory: Path) -> Impact:
             core_s,
             worker_s,
             during.failed + failed,
+            statistics.median(during.pages_s) if case.http else 0.0,
+            during.failed_pages,
         )
 
 
@@ -263,6 +287,16 @@ def _tried_ping(at: Address) -> tuple[float, bool]:
         return PATIENCE_S, True
 
 
+def _tried_page(visitor: ApiClient) -> tuple[float, bool]:
+    """How long a page of the console takes, `PATIENCE_S` if it fails, and whether it failed."""
+    begun_s = time.perf_counter()
+    try:
+        is_failed = visitor.api("GET", "/queues/victim.steady").status != 200
+    except (OSError, HTTPException):
+        is_failed = True
+    return PATIENCE_S if is_failed else time.perf_counter() - begun_s, is_failed
+
+
 class Observed(NamedTuple):
     """What the victim found in one phase."""
 
@@ -272,17 +306,22 @@ class Observed(NamedTuple):
     """Confirmed messages of the producer, per second."""
     least_bytes: int
     most_bytes: int
+    pages_s: list[float]
+    failed_pages: int
 
 
 class _Producer:
     """A connection that sends at a steady rate; also the sampler of the broker's memory."""
 
-    def __init__(self, at: Address, running: BrokerProcess) -> None:
-        self._pid = running.process.pid
+    def __init__(self, at: Address, product: list[int]) -> None:
+        self._product = product
         self._wire = at.log_in("victim")
         self._wire.say(attach("steady", 0, "victim.steady", sends=True))
         self._limit = self._sent = self.confirmed = 0
         self._over = False
+        self._visitor = ApiClient(at.http_port) if at.http_port else None
+        if self._visitor is not None:
+            assert self._visitor.login("victim", PASSWORDS["victim"]).status == 201
         self.sizes_bytes: list[int] = []
         self._threads = [threading.Thread(target=target, daemon=True) for target in (self._read, self._send)]
         for thread in self._threads:
@@ -290,10 +329,11 @@ class _Producer:
 
     def observe(self, at: Address, seconds: float) -> Observed:
         """Ping for so long, and at least `FEWEST_PINGS` times unless they take for ever."""
-        self.sizes_bytes = [_resident_bytes(self._pid)]
+        self.sizes_bytes = [_resident_bytes(self._product)]
         begun_s, confirmed = time.perf_counter(), self.confirmed
         pings_s: list[float] = []
-        failed = 0
+        pages_s: list[float] = []
+        failed = failed_pages = 0
         while True:
             passed_s = time.perf_counter() - begun_s
             if passed_s >= seconds and (len(pings_s) >= FEWEST_PINGS or passed_s > 4 * seconds):
@@ -301,8 +341,12 @@ class _Producer:
             took_s, is_failed = _tried_ping(at)
             pings_s.append(took_s)
             failed += is_failed
+            if self._visitor is not None:
+                took_s, is_failed = _tried_page(self._visitor)
+                pages_s.append(took_s)
+                failed_pages += is_failed
         rate = (self.confirmed - confirmed) / (time.perf_counter() - begun_s)
-        return Observed(pings_s, failed, rate, min(self.sizes_bytes), max(self.sizes_bytes))
+        return Observed(pings_s, failed, rate, min(self.sizes_bytes), max(self.sizes_bytes), pages_s, failed_pages)
 
     def stop(self) -> None:
         self._over = True
@@ -321,7 +365,7 @@ class _Producer:
                 if many > 0:
                     self._wire.say(*[transfer(self._sent + number, content) for number in range(many)])
                     self._sent += many
-                self.sizes_bytes.append(_resident_bytes(self._pid))
+                self.sizes_bytes.append(_resident_bytes(self._product))
                 due_s = max(due_s + PRODUCER_EVERY_S, time.perf_counter())
                 time.sleep(max(0.0, due_s - time.perf_counter()))
 
@@ -339,8 +383,8 @@ class _Producer:
 
 
 @contextmanager
-def _producing(at: Address, running: BrokerProcess) -> Iterator[_Producer]:
-    producer = _Producer(at, running)
+def _producing(at: Address, product: list[int]) -> Iterator[_Producer]:
+    producer = _Producer(at, product)
     try:
         yield producer
     finally:
@@ -350,9 +394,12 @@ def _producing(at: Address, running: BrokerProcess) -> Iterator[_Producer]:
 # ---- the broker -----------------------------------------------------------------------------------------------------
 
 
-def _resident_bytes(pid: int) -> int:
-    with open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def _resident_bytes(pids: list[int]) -> int:
+    found = 0
+    for pid in pids:
+        with open(f"/proc/{pid}/statm") as file:
+            found += int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return found
 
 
 def longest_turns_s(at: Address) -> tuple[float, float]:
@@ -381,14 +428,17 @@ class _Machine:
         return max(0, busy - own) / max(1, all_)
 
     def _ticks(self) -> tuple[int, int, int]:
-        """Clock ticks of all cores: all, those not idle (stolen ones included), and those of the own processes."""
+        """Clock ticks of all cores: all, those not idle (stolen ones included), and those of the own processes.
+
+        Ended children count as own, too: the readers of history of the console.
+        """
         with open("/proc/stat") as file:
             user, nice, system, idle, waits, irq, softirq, stolen = map(int, file.readline().split()[1:9])
         busy = user + nice + system + irq + softirq + stolen
         own = 0
         for pid in self._own:
             with open(f"/proc/{pid}/stat") as file:
-                own += sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+                own += sum(map(int, file.read().rpartition(")")[2].split()[11:15]))
         return busy + idle + waits, busy, own
 
 

@@ -42,10 +42,10 @@ class Evil:
             code, fields, _ = self.wire.next()
             count -= code == TRANSFER and not (len(fields) > 5 and fields[5] is True)
 
-    def fill(self, name: str, length: int = LENGTH, *, durable: bool = False) -> None:
+    def fill(self, name: str, length: int = LENGTH, *, durable: bool = False, body: bytes | None = None) -> None:
         handle, sent, confirmed = next(self._handles), 0, 0
         self.wire.attach(name, handle, name, sends=True)
-        content = bytes(Message(durable=durable).encode())
+        content = bytes(Message(durable=durable, body=body).encode())
         while confirmed < length:
             many = min(length, confirmed + UNCONFIRMED) - sent
             if many > 0:
