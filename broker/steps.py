@@ -36,7 +36,7 @@ class CoreSteps:
     def finish(self) -> None:
         """End a batch of actions: dispatch messages, and make records durable."""
         core = self._core
-        if core.memory.starved:
+        if core.memory.starved or core.memory.starved_selections:
             for relieved in core.memory.take_relieved():
                 core.schedule_dispatch(relieved)
         commits = core.commits

@@ -59,6 +59,9 @@ class FilteringConsumer(QueueBrowser, Protocol):
 
     unsettled: dict[Entry, None]
 
+    @property
+    def read_bytes(self) -> int: ...
+
     def look_again(self, entry: Entry) -> None:
         """Check a requeued message."""
 

@@ -44,6 +44,8 @@ class MemoryBudget:
         """The part of them that was sent ahead to clients that have not read it, by user (`sent_ahead`)."""
         self.starved: dict[CoreQueue, None] = {}
         """Queues that could not read ahead for lack of room; looked at again with each step."""
+        self.starved_selections: dict[CoreQueue, None] = {}
+        """Queues with consumers that could not read on to apply their selectors."""
 
     @property
     def share_bytes(self) -> int:
@@ -77,4 +79,7 @@ class MemoryBudget:
         relieved = [queue for queue in self.starved if queue.may_read()]
         for queue in relieved:
             del self.starved[queue]
-        return relieved
+        selections = [queue for queue in self.starved_selections if queue.may_select()]
+        for queue in selections:
+            del self.starved_selections[queue]
+        return relieved + selections

@@ -54,3 +54,6 @@ class CoreQueue(OwnedQueue, Dispatchable, Protocol):
 
     def may_read(self) -> bool:
         """Return whether the memory budget lets the queue read ahead."""
+
+    def may_select(self) -> bool:
+        """Return whether the memory budget lets consumers with selectors read on."""

@@ -37,6 +37,8 @@ TAKE_AT_ONCE = 256
 """The limit of messages that are dequeued at once."""
 MOST_LONG_BYTES = 16 << 20
 """The limit of long messages that are dequeued at once, as all of them is in memory then, except for the first."""
+MOST_IDLE_DRAIN_S = 1.0
+"""The time for which a drain waits for memory while its client settles nothing."""
 
 
 class ReceivingDriver(IdleDriver):
@@ -89,6 +91,8 @@ class Consumer(ReceivingDriver):
         self._timed: Entry | None = None
         """The delivery that is measured: one at a time."""
         self._timed_from_s = 0.0
+        self._waits_for_memory = False
+        """A drain waits for memory."""
         self._join()
 
     def _join(self) -> None:
@@ -146,8 +150,28 @@ class Consumer(ReceivingDriver):
         self._queue.dispatch()
 
     def dispatched(self) -> None:
-        if not self._queue.contents.order.is_reading_for(self):
+        if self._queue.contents.order.is_reading_for(self):
+            return
+        if self._queue.is_starved and self._state is DRAINING and self.room() > 0:
+            self._wait_for_memory()
+        else:
             self._handle(ConsumerEvent.DISPATCHED)
+
+    def _wait_for_memory(self) -> None:
+        """Let the drain wait until memory is released, unless the client does nothing that could release it."""
+        if not self._waits_for_memory:
+            self._waits_for_memory = True
+            self._core.scheduler.after(MOST_IDLE_DRAIN_S, self._end_wait, self._forwarded, len(self.unsettled))
+
+    def _end_wait(self, forwarded: int, unsettled: int) -> None:
+        """End the drain if the client has settled nothing, and was sent nothing, during the wait."""
+        self._waits_for_memory = False
+        if self._state is not DRAINING:
+            return
+        if (forwarded, unsettled) == (self._forwarded, len(self.unsettled)):
+            self._handle(ConsumerEvent.DISPATCHED)
+        else:
+            self._drain()
 
     def take(self, entries: list[Entry]) -> None:
         if self._presettled:

@@ -16,13 +16,14 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import Any
 
 from ...amqp.codec.filters import accepted, parse
 from ...amqp.ports import Forward, TerminalEnd
 from ...base.errors import CairnError
 from ..contents.ports import LinkErrors
 from ..kernel.context import CoreContext
-from ..kernel.loader import BEGINNING_BYTES, Loaded
+from ..kernel.loader import BATCH_BYTES, BEGINNING_BYTES, Loaded
 from ..messages.backlog import Page
 from ..messages.entry import Entry, HeldContent
 from ..queues.queue import Queue
@@ -30,7 +31,7 @@ from ..selector.compiler import Selector, selector
 from ..selector.properties import OverBudget
 from .browser import PAGE_MESSAGES, Browser
 from .consumer import Consumer
-from .consumer_states import ENDED, ConsumerEvent
+from .consumer_states import DRAINING, ENDED, ConsumerEvent
 from .context import LinkContext
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,8 @@ class SelectorFilter:
         self._selector = selector
         self._go_on = go_on
         self._read: dict[int, bytes | CairnError] = {}
+        self.read_bytes = 0
+        """The memory of beginnings that are read, or were read and not judged."""
         self.reading = False
 
     def wants(self, entry: Entry) -> bool:
@@ -71,6 +74,8 @@ class SelectorFilter:
             content = content.beginning(BEGINNING_BYTES)
         elif content is None:
             read = self._read.pop(entry.message_id)
+            if not self._read:
+                self._count(0)
             if isinstance(read, CairnError):
                 return False
             content = read
@@ -87,13 +92,27 @@ class SelectorFilter:
     def prepare(self, entries: Sequence[Entry]) -> None:
         """Load the missing contents of *entries*, the first of which is not ready."""
         ids = [entry.message_id for entry in entries if entry.content is None][:BEGINNINGS_AT_ONCE]
+        if self._core.memory.free_bytes < BEGINNINGS_AT_ONCE * BEGINNING_BYTES:
+            del ids[1:]
         self.reading = True
+        self._count(len(ids) * BEGINNING_BYTES)
         self._core.loader.load_beginnings(ids, lambda found: self._loaded(ids, found))
 
     def _loaded(self, ids: list[int], found: list[bytes | CairnError]) -> None:
         self.reading = False
-        self._read = dict(zip(ids, found, strict=True))
+        if self.read_bytes:
+            self._read = dict(zip(ids, found, strict=True))
         self._go_on()
+
+    def _count(self, size_bytes: int) -> None:
+        """Count *size_bytes* in the memory budget for beginnings from now on."""
+        self._core.memory.used_bytes += size_bytes - self.read_bytes
+        self.read_bytes = size_bytes
+
+    def close(self) -> None:
+        """Forget what was read; it is read again if it is still needed."""
+        self._read = {}
+        self._count(0)
 
 
 def refuse(terminal: LinkErrors, queue_name: str, entry: Entry, error: OverBudget) -> None:
@@ -125,6 +144,12 @@ class FilteredConsumer(Consumer):
         """The number of entries that may still be judged in this portion."""
         self._reading = False
         self._posted = False
+        self._is_starved = False
+        """Memory is missing to read on."""
+        self._page_first = 0
+        """The position of the first message of the last page that was read."""
+        self._page_bytes = 0
+        """The memory of that page, which is not on the queue, until all of it was judged."""
         super().__init__(links, terminal, queue, presettled=presettled, user=user)
 
     def _join(self) -> None:
@@ -134,6 +159,8 @@ class FilteredConsumer(Consumer):
 
     def _leave(self) -> None:
         self._waiting.clear()
+        self._count_page(0)
+        self._judge.close()
         if self in self._queue.selecting:
             self._queue.selecting.remove(self)
             self._queue.browsers.remove(self)
@@ -141,7 +168,12 @@ class FilteredConsumer(Consumer):
     def _drain(self) -> None:
         self.look()
 
+    @property
+    def read_bytes(self) -> int:
+        return self._page_bytes + self._judge.read_bytes
+
     def look_again(self, entry: Entry) -> None:
+        self._queue.memory.selection_changed()
         if self._waiting and entry < self._waiting[-1]:
             insort(self._waiting, entry)
         else:
@@ -155,19 +187,58 @@ class FilteredConsumer(Consumer):
         if self._state in ENDED or self._posted or self._busy() or (self._queue.is_paused and self._queue.depth):
             return
         self._left = JUDGE_AT_ONCE if self._core.background.has_time() else 0
+        self._is_starved = False
         taken: list[Entry] = []
         room = self.room()
         if room > 0:
             done = self._look_at_waiting(taken, room) and self._look_at_ready(taken, room) and self._look_at_backlog()
             if taken:
                 self.take(taken)
+            self._end_page()
+            if done:
+                self._judge.close()
             if not done and not self._left and self.room() > 0:
                 self._posted = True
                 self._core.background.put_off(self._look_on, self._user)
                 return
             if not done and self.room() > 0:
+                if self._is_starved and self._state is DRAINING:
+                    self._wait_for_memory()
                 return  # messages that are being read come first
+        else:
+            self._end_page()
         self._handle(ConsumerEvent.DISPATCHED)
+
+    def _end_page(self) -> None:
+        """Release the page if all of it was judged; drop it if there is no credit for more of it, and no need for it.
+
+        There is no need for it once others have read it, too, and no memory if consumers that select have too much.
+        """
+        if self._reading:
+            return
+        if not self._waiting:
+            self._count_page(0)
+        if self.read_bytes and self.room() <= 0:
+            contents = self._queue.contents
+            is_passed = not contents.backlog.count or contents.backlog.first > self._seen
+            if (self._page_bytes and is_passed) or not contents.memory.may_select():
+                self._drop_page(set(contents.returned))
+
+    def _drop_page(self, returned: set[Entry]) -> None:
+        """Forget the rest of the page, which is found on the queue again; *returned* messages are before that place."""
+        dropped = [entry for entry in self._waiting if entry.position >= self._page_first and entry not in returned]
+        if dropped:
+            self._waiting = deque(sorted({*self._waiting} - {*dropped}))
+            self._seen = min(self._seen, dropped[0].position - 1)
+        self._judge.close()
+        self._count_page(0)
+
+    def _count_page(self, size_bytes: int) -> None:
+        """Count *size_bytes* in the memory budget for the page from now on."""
+        if size_bytes < self._page_bytes:
+            self._queue.memory.selection_changed()
+        self._core.memory.used_bytes += size_bytes - self._page_bytes
+        self._page_bytes = size_bytes
 
     def _busy(self) -> bool:
         return self._reading or self._judge.reading
@@ -217,7 +288,13 @@ class FilteredConsumer(Consumer):
         page = self._queue.contents.backlog.page(self._seen, PAGE_MESSAGES)
         if not page.ids:
             return True
+        if not self._queue.memory.may_select():
+            self._is_starved = True
+            self._core.memory.starved_selections[self._queue] = None
+            return False
         self._reading = True
+        self._page_first = page.first
+        self._count_page(BATCH_BYTES)
         self._queue.contents.reader.load(page, lambda contents: self._read(page, contents))
         return False
 
@@ -239,10 +316,15 @@ class FilteredConsumer(Consumer):
     def _read(self, page: Page, contents: list[Loaded]) -> None:
         """Take over the entries of a page that was read, including those that moved into memory meanwhile."""
         self._reading = False
+        if self not in self._queue.selecting:
+            return
         entries, done = self._queue.contents.reader.entries_of(page, contents)
         if self._queue.contents.backlog.first <= page.first:
             self._waiting.extend(entries)
             self._seen = page.first + done - 1
+            self._count_page(sum([entry.held_bytes for entry in entries]))
+        else:
+            self._count_page(0)
         self.look()
 
 
@@ -305,3 +387,7 @@ class FilteredBrowser(Browser):
     def _look_later(self) -> None:
         self._posted = False
         self.look()
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        super().close(returned, lost, for_good)
+        self._judge.close()

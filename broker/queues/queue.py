@@ -98,11 +98,11 @@ class Queue:
         self.draining: dict[QueueConsumer, None] = {}
         """Consumers that drain and wait for messages that are being read."""
         self.consumers: list[QueueConsumer] = []
-        self.memory = QueueMemory(core.memory, self.consumers)
         self.browsers: list[QueueBrowser] = []
         """Browsers, and consumers that filter."""
         self.selecting: list[FilteringConsumer] = []
         """Consumers that filter."""
+        self.memory = QueueMemory(core.memory, self.consumers, self.selecting)
         self.detached_consumers: dict[UnsettledHolder, None] = {}
         """Closed consumers with messages that are not requeued yet."""
         self.producers: dict[Any, None] = {}
@@ -180,7 +180,16 @@ class Queue:
 
         Messages in memory behind the batch do not count, else they could keep it out forever."""
         memory = self.memory
-        return memory.has_room() or bool(self.draining) or memory.is_within_allowance(self.contents.backlog.held_bytes)
+        return memory.has_room() or memory.is_within_allowance(self.contents.backlog.held_bytes)
+
+    def may_select(self) -> bool:
+        """Return whether consumers with selectors may read on."""
+        return self.memory.may_select()
+
+    @property
+    def is_starved(self) -> bool:
+        """Return whether more messages are available as soon as memory is released."""
+        return self in self._core.memory.starved and not self.policy.paused
 
     def is_over_share(self, more_bytes: int) -> bool:
         """Return whether its transient messages, or all of its owner's, fill a share together with *more_bytes*."""

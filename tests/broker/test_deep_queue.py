@@ -90,15 +90,26 @@ class DeepQueue(RuleBasedStateMachine):
 
     @rule()
     def drain(self) -> None:
-        """Everything that waits comes, or the credit goes."""
-        before = len(self.consumer.drains)
+        """All waiting messages come, or as many as the memory has room for; the rest of the credit is returned."""
         self.limit += 10
+        spent = self.world.drain(self.consumer, self.limit)
+        self.look()
+        assert not (self.waiting and spent) or (self.out and not self.world.queue().may_read())
+
+    @rule()
+    def drain_and_settle(self) -> None:
+        """A client that settles while it drains gets all waiting messages, whatever the memory has room for."""
+        before = len(self.consumer.drains)
+        self.limit += 30
         self.world.do(self.consumer.driver.request, self.limit, True)
         self.world.read_all()
-        assert len(self.consumer.drains) == before + 1
-        spent = self.consumer.drains[-1]
         self.look()
-        assert not (self.waiting and spent)
+        while len(self.consumer.drains) == before:
+            number = min(self.out)
+            self.world.settle(self.consumer, self.out.pop(number), ACCEPTED)
+            self.world.read_all()
+            self.look()
+        assert not (self.waiting and self.consumer.drains[-1])
 
     @rule()
     def read(self) -> None:

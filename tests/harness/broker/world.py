@@ -27,6 +27,7 @@ from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.broker.broker import Broker
 from cairnmq.broker.contents import arrival_order, backlog_reader
 from cairnmq.broker.kernel import queue_memory
+from cairnmq.broker.links import consumer
 from cairnmq.broker.links import filtered_consumer as selecting
 from cairnmq.broker.messages import backlog
 from cairnmq.broker.queues.queue import Queue
@@ -55,9 +56,12 @@ def small_pages() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backlog, "CHUNK_MESSAGES", 7)
         patch.setattr(queue_memory, "ALLOWANCE_BYTES", 1500)
+        patch.setattr(queue_memory, "MOST_SELECTED_BYTES", 3000)
         patch.setattr(arrival_order, "BATCH_MESSAGES", 5)
         patch.setattr(backlog_reader, "BATCH_MESSAGES", 5)
         patch.setattr(selecting, "PAGE_MESSAGES", 4)
+        patch.setattr(selecting, "BATCH_BYTES", 1000)
+        patch.setattr(selecting, "BEGINNING_BYTES", 1000)
         patch.setattr(selecting, "JUDGE_AT_ONCE", 6)
         patch.setattr(selecting, "BEGINNINGS_AT_ONCE", 2)
         yield
@@ -281,6 +285,18 @@ class World:
             work, args = self.readings.popleft()
             work(*args)
             self.step()
+
+    def drain(self, terminal: FakeTerminal, limit: int) -> int:
+        """Drain, as a client that settles nothing; return the credit that it got back."""
+        before = len(terminal.drains)
+        self.do(terminal.driver.request, limit, True)
+        self.read_all()
+        if len(terminal.drains) == before:
+            assert not self.queue().may_read() or not self.queue().may_select(), "only memory is waited for"
+            self.advance(consumer.MOST_IDLE_DRAIN_S)
+            self.advance(consumer.MOST_IDLE_DRAIN_S)
+        assert len(terminal.drains) == before + 1
+        return terminal.drains[-1]
 
     def read_all(self) -> None:
         while self.readings:
