@@ -43,8 +43,34 @@ def test_a_queue_deeper_than_memory_is_in_order(start_broker: StartBroker, peer_
 def test_a_drain_brings_all_of_a_backlog(start_broker: StartBroker, peer_at: NewPeer, settled: bool) -> None:
     peer = peer_at(start_broker(memory_limit_bytes=0).port)
     peer.put(peer.sender("q"), range(6000))
-    taken = peer.drain(peer.receiver("q", settled=settled), 7000)
+    link = peer.receiver("q", settled=settled)
+    taken: list[Any] = []
+
+    def is_drained() -> bool:
+        is_over = not link.draining()
+        for one in peer.arrived(link):
+            taken.append(one)
+            if not settled:
+                one.accept()
+        return is_over
+
+    link.drain(7000)
+    peer.wait(is_drained, "the drain to be answered")
     assert [one.body for one in taken] == list(range(6000))
+
+
+def test_a_drain_ends_without_memory_if_its_client_settles_nothing(start_broker: StartBroker, peer_at: NewPeer) -> None:
+    """The messages that it got are the first ones, and the others follow once these are settled."""
+    peer = peer_at(start_broker(memory_limit_bytes=0).port)
+    peer.put(peer.sender("q"), range(20_000))
+    link = peer.receiver("q")
+    first = peer.drain(link, 30_000)
+    assert 0 < len(first) < 20_000
+    for one in first:
+        one.accept()
+    second = peer.drain(link, 30_000)
+    assert second
+    assert [one.body for one in first + second] == list(range(len(first) + len(second)))
 
 
 def test_a_backlog_survives_a_kill(start_process: StartProcess, peer_at: NewPeer) -> None:
