@@ -39,6 +39,7 @@ from .settings import BrokerSettings
 _AMQPS = "amqps://"
 _EXTRAS = {"delta": ("deltalake", "delta"), "iceberg": ("pyiceberg", "iceberg")}
 _LEAST_FRAME_BYTES, _MOST_FRAME_BYTES = 4 << 10, 64 << 10
+_NAME_ONE = "name an address of this machine"
 _FRAMES_IN_MEMORY = 1024
 
 
@@ -170,7 +171,9 @@ def admits_anonymous(host: str, said: int, has_names: bool) -> bool:
     try:
         socket.getaddrinfo(host, None)
     except (OSError, UnicodeError) as error:
-        raise CairnError(f"--listen {host}", "unknown host name", "name an address of this machine") from error
+        address, _, port = host.partition(":")
+        remedy = f"give the port as --listen {address} --port {port}" if port.isdecimal() else _NAME_ONE
+        raise CairnError(f"--listen {host}", "unknown host name", remedy) from error
     if not is_loopback(host) and said < 2:
         raise InvalidOption(
             f"--listen {host}",

@@ -209,10 +209,15 @@ def test_size_and_duration_that_are_invalid_are_one_line(
     assert done.stderr.startswith(f"cairnmq: {' '.join(arguments)}: {complaint}")
 
 
-def test_listen_address_that_does_not_exist_is_named(tmp_path: Path) -> None:  # usability 38
-    command = [CAIRNMQ, "broker", "--store-dir", str(tmp_path / "store"), "--listen", "no-such-host.invalid"]
+@pytest.mark.parametrize(
+    ("address", "remedy"),
+    [
+        ("no-such-host.invalid", "name an address of this machine"),
+        ("127.0.0.1:5673", "give the port as --listen 127.0.0.1 --port 5673"),
+    ],
+)
+def test_listen_address_that_does_not_exist_is_named(tmp_path: Path, address: str, remedy: str) -> None:  # usability 38
+    command = [CAIRNMQ, "broker", "--store-dir", str(tmp_path / "store"), "--listen", address]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 1
-    assert done.stderr == (
-        "cairnmq: --listen no-such-host.invalid: unknown host name; name an address of this machine\n"
-    )
+    assert done.stderr == f"cairnmq: --listen {address}: unknown host name; {remedy}\n"
