@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import socket
 import sys
 import threading
 
@@ -17,6 +16,7 @@ import uvicorn
 
 from ..base.errors import CairnError
 from ..base.private_files import tighten_umask
+from .http.listener import Listener
 from .server import serve
 from .session.options import ConsoleOptions
 
@@ -26,7 +26,7 @@ def main() -> None:
     tighten_umask()
     logging.basicConfig(format="%(message)s", level=logging.INFO)
     options = ConsoleOptions(**json.loads(sys.stdin.readline()))
-    sock = socket.socket(fileno=int(sys.argv[1]))
+    sock = Listener(int(sys.argv[1]))
     try:
         serve(options, sock, _end_with_broker)
     except CairnError as error:

@@ -15,6 +15,7 @@ import uvicorn
 from ..base.errors import CairnError, InvalidOption
 from .app import Console
 from .http.connections import Connections
+from .http.listener import Listener
 from .http.protocol import MOST_HEAD_BYTES, TimedProtocol
 from .session.options import ConsoleOptions
 
@@ -28,7 +29,7 @@ BACKLOG = 1024
 """Connections that the kernel keeps until they are accepted."""
 
 
-def listening_socket(host: str, port: int) -> socket.socket:
+def listening_socket(host: str, port: int) -> Listener:
     """Return a socket that listens on *host* and *port*. Raises `CairnError`."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -40,7 +41,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
         reason = getattr(error, "strerror", None) or str(error)
         remedy = "choose another --http-port or --http-listen"
         raise CairnError(f"web console on {host}:{port}", f"can't listen: {reason}", remedy) from error
-    return sock
+    return Listener(sock.detach())
 
 
 def url_of(host: str, sock: socket.socket, *, is_https: bool) -> str:
@@ -58,10 +59,10 @@ class _Server(uvicorn.Server):
             sock.listen(BACKLOG)
 
 
-def serve(options: ConsoleOptions, sock: socket.socket, on_start: Callable[[uvicorn.Server], None]) -> None:
+def serve(options: ConsoleOptions, sock: Listener, on_start: Callable[[uvicorn.Server], None]) -> None:
     """Serve on *sock* until the server ends. *on_start* receives the server before it starts. Raises `CairnError`."""
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # a warning is a line for each invalid request
-    protocol: Any = partial(TimedProtocol, Connections())
+    protocol: Any = partial(TimedProtocol, Connections(), sock)
     config = uvicorn.Config(
         Console(options).app(),
         http=protocol,

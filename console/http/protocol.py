@@ -17,6 +17,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .connections import Connections
+from .listener import Listener
 
 HEAD_S = 10.0
 """From the connection or from the first byte."""
@@ -33,12 +34,14 @@ class TimedProtocol(H11Protocol):
     _deadline: asyncio.TimerHandle | None = None
     _sending: asyncio.TimerHandle | None = None
 
-    def __init__(self, connections: Connections, *arguments: Any, **more: Any) -> None:
+    def __init__(self, connections: Connections, listener: Listener, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._places = connections
+        self._listener = listener
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self._listener.end_handshake(transport.get_extra_info("socket").fileno())
         if not self._places.admit(self):
             transport.abort()
             return

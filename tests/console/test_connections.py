@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from cairnmq.console.http.connections import MOST_CONNECTIONS, Connections
+from cairnmq.console.http.listener import MOST_HANDSHAKES, Listener
 from cairnmq.console.http.protocol import TimedProtocol
 from tests.conftest import Tell
 from tests.harness.console.browser import ApiClient
+from tests.harness.console.own_process import console_process
 from tests.harness.console.processes import descendants
 from tests.harness.console.served import Served
 from tests.harness.process import DEADLINE_S
@@ -90,9 +95,9 @@ def test_client_that_does_not_read_its_response_is_closed(version: str, pieces: 
             await send({"type": "http.response.body", "body": body, "more_body": left > 0})
 
     async def run(client: socket.socket) -> None:
-        protocol: Any = partial(Impatient, Connections(most_unsent_bytes=64 << 20))
+        listener = Listener(socket.create_server(("127.0.0.1", 0)).detach())
+        protocol: Any = partial(Impatient, Connections(most_unsent_bytes=64 << 20), listener)
         server = uvicorn.Server(uvicorn.Config(app, http=protocol, ws="none", lifespan="off", log_config=None))
-        listener = socket.create_server(("127.0.0.1", 0))
         serving = asyncio.create_task(server.serve([listener]))
         await asyncio.to_thread(client.connect, listener.getsockname())
         client.sendall(f"GET / HTTP/{version}\r\nHost: localhost\r\n\r\n".encode())
@@ -109,6 +114,26 @@ def test_client_that_does_not_read_its_response_is_closed(version: str, pieces: 
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         asyncio.run(run(client))
+
+
+def test_handshakes_of_tls_are_bounded(tmp_path: Path) -> None:
+    """Connections that never begin their handshake are not reported by the event loop; a new one is served."""
+    authority = trustme.CA()
+    certificate = tmp_path / "server.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
+    with ExitStack() as stack:
+        options = ("--url", "amqp://127.0.0.1:1", "--tls-cert", str(certificate))
+        port = stack.enter_context(console_process(*options))
+        [pid] = descendants(os.getpid(), "console\0--http-port")
+        for _ in range(MANY):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), DEADLINE_S))
+        context = ssl.create_default_context()
+        authority.configure_trust(context)
+        client = HTTPSConnection("127.0.0.1", port, timeout=DEADLINE_S, context=context)
+        client.request("GET", "/api/v1/openapi.json")
+        assert client.getresponse().status == 200
+        client.close()
+        assert len(os.listdir(f"/proc/{pid}/fd")) < MOST_HANDSHAKES + OTHER_FILES
 
 
 # ---- the console as a process
