@@ -57,7 +57,10 @@ class SelectorFilter:
     def __init__(
         self, core: CoreContext, selector: Selector, go_on: Callable[[], None], *, as_sent: bool = False
     ) -> None:
-        """*go_on* is called when something was read that was asked for; *as_sent*: deliveries do not count."""
+        """*go_on* is called when something was read that was asked for; *as_sent*: deliveries do not count.
+
+        A filter for messages as sent never ends, and reads one beginning at a time; it is not counted in the memory.
+        """
         self._as_sent = as_sent
         self._core = core
         self._selector = selector
@@ -106,7 +109,8 @@ class SelectorFilter:
 
     def _count(self, size_bytes: int) -> None:
         """Count *size_bytes* in the memory budget for beginnings from now on."""
-        self._core.memory.used_bytes += size_bytes - self.read_bytes
+        if not self._as_sent:
+            self._core.memory.used_bytes += size_bytes - self.read_bytes
         self.read_bytes = size_bytes
 
     def close(self) -> None:
@@ -161,6 +165,7 @@ class FilteredConsumer(Consumer):
         self._waiting.clear()
         self._count_page(0)
         self._judge.close()
+        self._queue.memory.selection_changed()
         if self in self._queue.selecting:
             self._queue.selecting.remove(self)
             self._queue.browsers.remove(self)

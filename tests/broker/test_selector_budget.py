@@ -214,6 +214,25 @@ def test_draining_subscriber_gets_what_is_still_to_be_judged(small_turn: None) -
     assert [taker.drains for taker in takers] == [[191], [192]]
 
 
+def test_subscription_that_ends_while_a_message_is_read_holds_no_memory(small_turn: None, policed: Policed) -> None:
+    def open_again() -> FakeTerminal:
+        return subscribe(policed, "number >= 5", durability=2, expiry="never")
+
+    open_again()
+    policed.send("amq.topic/news", "x" * 200_000, properties={"number": 7})
+    policed.restart()
+    policed.world.step()
+    policed.world.read_all()
+    again = open_again()
+    policed.world.do(again.driver.request, 10, False)
+    policed.world.read_one()  # its page
+    assert policed.world.readings, "its beginning is read for the selector"
+    policed.world.do(again.driver.close, (), False, True)
+    policed.world.read_all()
+    assert not any(queue.messages for queue in policed.world.broker.nodes.queues.values())
+    assert policed.world.broker.core.memory.used_bytes == 0
+
+
 def test_bindings_of_queues_may_have_few_patterns_together(policed: Policed) -> None:
     nodes = policed.world.broker.nodes
     policed.make("q")
