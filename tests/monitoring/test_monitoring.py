@@ -11,6 +11,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,8 @@ from proton.utils import BlockingConnection
 from cairnmq.broker_plugin.broker_exposition import BROKER_FAMILIES
 from cairnmq.broker_plugin.cluster_exposition import CLUSTER_FAMILIES
 from cairnmq.broker_plugin.exposition import FAMILIES, Family
-from tests.harness.process import DEADLINE_S, broker
+from cairnmq.store.journaled.retention_leases import Bookmark, write_bookmark
+from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 
 from .dashboards import DASHBOARDS, FOLDER, document, text_of
 
@@ -33,14 +35,8 @@ needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool of Debian
 needs_prometheus = pytest.mark.skipif(PROMETHEUS is None, reason="Debian's package prometheus is missing")
 _ALL: list[Family[Any]] = [*FAMILIES, *BROKER_FAMILIES, *CLUSTER_FAMILIES]
 KNOWN = {family.full_name for family in _ALL}
-WITHOUT_DATA = {
-    "cairnmq_checkpoint_age_seconds": "absent before the first checkpoint",
-    "cairnmq_journal_bookmark_behind_bytes": "there is no history reader",
-    "cairnmq_federated_queue_lag_seconds": "there is no federated queue",
-    "cairnmq_federated_queue_up": "there is no federated queue",
-    "cairnmq_downstream_behind_bytes": "there is no downstream",
-}
-"""Metrics of dashboards that a broker alone does not have."""
+WITHOUT_DATA = {"cairnmq_checkpoint_age_seconds": "absent before the first checkpoint"}
+"""Metrics of dashboards that a broker which has just started does not have."""
 QUERIES = [
     pytest.param(target["expr"], id=f"{dashboard.name}: {panel['title']} {target['refId']}")
     for dashboard in DASHBOARDS
@@ -96,23 +92,36 @@ def traffic(port: int) -> None:
     connection.close()
 
 
+def metrics_of(running: BrokerProcess) -> str:
+    return running.wait_for(r" metrics at (http://127\.0\.0\.1:\d+/metrics)$")[1]
+
+
+def federate(port: int) -> None:
+    """Have the broker copy the queue `waiting` of the hub."""
+    command = [CAIRNMQ, "ctl", "--url", f"amqp://127.0.0.1:{port}", "federated-queues", "create", "waiting", "hub"]
+    subprocess.run(command, check=True, timeout=DEADLINE_S)
+
+
 @pytest.fixture(scope="module")
 def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
     place: Path = tmp_path_factory.mktemp("monitored")
     options = ("--metrics-port", "0", "--cluster-name", "watched", "--cluster-size", "1", "--auto-create", "*")
-    with broker(place / "store", *options) as running:
-        metrics_url = running.wait_for(r" metrics at (http://127\.0\.0\.1:\d+/metrics)$")[1]
+    with ExitStack() as stack:
+        running = stack.enter_context(broker(place / "store", *options))
+        metrics_url = metrics_of(running)
         if PROMETHEUS is None:
             traffic(running.port)
             yield Monitored("", metrics_url)
             return
+        hub = f"amqp://127.0.0.1:{running.port}?name=hub"
+        copy = stack.enter_context(broker(place / "copy", "--metrics-port", "0", "--connect-to", hub))
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        target = metrics_url.removeprefix("http://").removesuffix("/metrics")
+        targets = [url.removeprefix("http://").removesuffix("/metrics") for url in (metrics_url, metrics_of(copy))]
         config = {
             "global": {"scrape_interval": "250ms", "evaluation_interval": "1s"},
             "rule_files": [str(RULES)],
-            "scrape_configs": [{"job_name": "cairnmq", "static_configs": [{"targets": [target]}]}],
+            "scrape_configs": [{"job_name": "cairnmq", "static_configs": [{"targets": targets}]}],
         }
         (place / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
         command = [
@@ -125,10 +134,16 @@ def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
         try:
             scraped(found, process, "count_over_time(up[1m]) >= 2")  # so that counters have a value before
             traffic(running.port)
+            federate(copy.port)
+            write_bookmark(str(place / "store"), Bookmark("reader", 0, 1 << 30))
+            scraped(found, process, "cairnmq_federated_queue_up == 1")
+            scraped(found, process, "cairnmq_federated_queue_lag_seconds < 60")
+            for name in ("downstream_behind", "journal_bookmark_behind"):
+                scraped(found, process, f"cairnmq_{name}_bytes")
             scraped(found, process, "cairnmq_delivery_seconds_count > 0")
             scraped(found, process, 'cairnmq_queue_messages{queue="waiting"} == 1')
             scraped(found, process, "increase(cairnmq_journal_records_total[1m]) > 0")
-            [latest] = scraped(found, process, "timestamp(up) and up == 1")
+            latest = scraped(found, process, "max(timestamp(up)) and count(up == 1) == 2")[0]
             yield found._replace(at_s=float(latest["value"][1]))
         finally:
             process.terminate()
