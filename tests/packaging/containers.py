@@ -21,27 +21,37 @@ mount -t proc proc /proc
 mount -t tmpfs tmpfs /sys/fs/cgroup
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mount -t tmpfs tmpfs /run
-mkdir -p /var/lib/containers
+mkdir -p /var/lib/containers /etc/cni/net.d
 mount --bind "$1" /var/lib/containers
+mount -t tmpfs tmpfs /etc/cni/net.d
 """
-"""crun refuses hosts that mount both versions of cgroups."""
+"""crun refuses hosts that mount both versions of cgroups. The definitions of networks are in /etc/cni/net.d."""
 PODMAN = ("podman", "--runtime", "crun", "--cgroup-manager", "cgroupfs", "--events-backend", "none")
 _MADE_BY_PODMAN = ("/etc/hosts", "/etc/resolv.conf")
-_DOCKER = f"""
-sudo() {{ "$@"; }}
-docker() {{
+_ENGINE = f"""#!/bin/sh
+verb=$1
+shift
+case $verb in
+build) set -- --format docker --isolation chroot --network host --ulimit nofile=1024:1024 \\
+    --build-arg BASE={BASE} {shlex.join(f"--env={name}={value}" for name, value in passed_on().items())} "$@" ;;
+run|create) set -- --log-driver k8s-file --cgroups disabled --ulimit nofile=1024:1024 \\
+    --ulimit nproc=4096:4096 "$@" ;;
+esac
+exec {shlex.join(PODMAN)} "$verb" "$@"
+"""
+"""Options for a host without cgroups of its own, and for the way to Debian's archive and the package index."""
+_DOCKER = """
+sudo() { "$@"; }
+docker() {
     verb=$1
     shift
     case $verb in
-    build) set -- --format docker --isolation chroot --network host --ulimit nofile=1024:1024 \\
-        --build-arg BASE={BASE} {shlex.join(f"--env={name}={value}" for name, value in passed_on().items())} "$@" ;;
-    run) set -- --log-driver k8s-file --network host --cgroups disabled --ulimit nofile=1024:1024 \\
-        --ulimit nproc=4096:4096 "$@" ;;
+    compose) podman-compose --podman-path "$ENGINE" --in-pod false "$@" ;;
+    run) "$ENGINE" run --network host "$@" ;;
+    *) "$ENGINE" "$verb" "$@" ;;
     esac
-    {shlex.join(PODMAN)} "$verb" "$@"
-}}
+}
 """
-"""Options for a host without cgroups of its own, and for the way to Debian's archive and the package index."""
 
 
 def reason_against_containers() -> str | None:
@@ -57,8 +67,11 @@ class Containers:
         """Raises `Unavailable`."""
         system = base("bookworm")
         self._sandbox = Sandbox(SANDBOXES, "containers")
+        self._engine = self._sandbox.place / "engine"
         try:
             self._start_engine(system)
+            self._engine.write_text(_ENGINE)
+            self._engine.chmod(0o700)
             context = self._sandbox.place / "configured"
             context.mkdir()
             (context / "Dockerfile").write_text(f"FROM {BARE}\nADD files.tar /\n")
@@ -90,18 +103,20 @@ class Containers:
     ) -> None:
         self._sandbox.close()
 
-    def run(self, script: str, place: Path = ROOT, *, online: bool = False) -> str:
+    def run(self, script: str, place: Path = ROOT, *, online: bool = False, programs: Path | None = None) -> str:
         """Run a shell script of the host in the directory *place*, in which `docker` is Podman; its output.
 
-        Unless *online*, it has a loopback interface of its own, and containers that it starts have the same.
+        *programs*: a directory with `podman-compose`. Unless *online*, the script has a loopback interface of its own,
+        and containers that it starts have the same.
         """
         words = [] if online else ["unshare", "--net"]
         begin = "true" if online else "ip link set lo up"
         text = "\n".join((_DOCKER, begin, f"cd {shlex.quote(str(place))}", script))
+        path = ":".join(str(one) for one in (Path(sys.executable).parent, programs) if one is not None)
         done = subprocess.run(
             self._sandbox.command(*words, "sh", "-ec", text), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, timeout=COMMAND_S,
-            env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            env={**os.environ, "ENGINE": str(self._engine), "PATH": f"{path}:{os.environ['PATH']}"},
         )  # fmt: skip
         assert done.returncode == 0, f"{script}\n{done.stdout[-6000:]}"
         return done.stdout
