@@ -10,9 +10,10 @@ Proton frees nothing by itself here: pointers of a link are dead once it is `clo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice, repeat
 
 from ..codec.transaction_types import TRANSACTIONAL
-from ..frames.frame_check import FrameCheck
+from ..frames.frame_check import FrameCheck, Half
 from ..frames.resume_transport import ReadAlong, TakenOutput
 from ..frames.txn_flow_transport import NamingFlows
 from ..links import credit as crediting
@@ -144,10 +145,6 @@ class Engine:
         self.digest_answer()  # all of it belongs to what the flow names
         self._named = None
 
-    def _acquire(self, link: Link, txn_id: bytes) -> None:
-        link.acquiring.append((txn_id, *self.credit_limit(link)))
-        self._touch(link)
-
     def _push(self, data: bytes | memoryview) -> None:
         size = len(data)
         pointer = ffi.from_buffer("char[]", data)
@@ -162,6 +159,54 @@ class Engine:
                 self.digest()
             elif self.endpoints.unfinished > _FEW_UNFINISHED and done < size:
                 self.digest()  # else the buffers of these messages would grow to the size of the read
+
+    def take_run(self, before: memoryview, data: memoryview, contents: list[bytes], half: Half, settled: bool) -> None:
+        """Push *before*, and transfers with whole messages on one link; take *contents*, which are these messages.
+
+        A message then costs three calls of proton; `digest` makes thirteen. All unusual messages are left to it.
+        """
+        is_ready, link = self._is_ready(before), half.link
+        self.pass_on(data)
+        is_short = self._limits.max_frame_bytes <= self._limits.max_message_bytes
+        if link is None or not (is_ready and is_short and self._take == self._transfer and all(contents)):
+            return
+        if link.is_paused or link.resuming is not None or lib.pn_link_queued(link.pn) != len(contents):
+            return
+        deliveries, pn, current, advance = [], link.pn, lib.pn_link_current, lib.pn_link_advance
+        for _ in contents:
+            deliveries.append(current(pn))
+            advance(pn)
+        all(map(lib.pn_collector_pop, repeat(self._collector, len(contents))))  # an event for each
+        link.inbox += zip(deliveries, contents, repeat(SETTLED if settled or link.presettled else 0))
+        self._touch(link)
+
+    def take_accepted(self, before: memoryview, data: memoryview, most: int) -> None:
+        """Push *before*, and a disposition that settles up to *most* outgoing deliveries as accepted.
+
+        Take these outcomes if they are those of the first deliveries of a link; otherwise leave them to `digest`.
+        """
+        is_ready = self._is_ready(before)
+        self.pass_on(data)
+        event = lib.pn_collector_peek(self._collector) if is_ready else NULL
+        delivery = lib.pn_event_delivery(event) if event else NULL
+        link = self.endpoints.links.get(lib.pn_delivery_link(delivery)) if delivery else None
+        if link is None or link.is_paused or len(link.unsettled) < most:
+            return
+        deliveries, tags = list(islice(link.unsettled, most)), list(islice(link.unsettled.values(), most))
+        if None in tags or not all(map(lib.pn_delivery_settled, deliveries)):
+            return
+        any(map(lib.pn_delivery_settle, deliveries))
+        all(map(lib.pn_collector_pop, repeat(self._collector, most)))
+        for delivery in deliveries:
+            del link.unsettled[delivery]
+        link.outcomes += [tuple.__new__(Outcome, (None, tag, ACCEPTED, False, False, None, b"")) for tag in tags]
+        self._touch(link)
+
+    def _is_ready(self, before: memoryview) -> bool:
+        """Push *before*, and digest it; return whether the next events will be only those of what is pushed next."""
+        self.pass_on(before)
+        self.digest()
+        return self.pass_on == self._push and not self.is_behind
 
     def push_end(self) -> None:
         """End the input: the peer sends nothing more."""
@@ -248,11 +293,8 @@ class Engine:
                 self._touch(early)
         collector, peek, pop = self._collector, lib.pn_collector_peek, lib.pn_collector_pop
         type_of, delivery_of, link_of = lib.pn_event_type, lib.pn_event_delivery, lib.pn_delivery_link
-        link_of_event = lib.pn_event_link
-        links, handlers = self.endpoints.links, self.endpoints.handlers
+        link_of_event, links, handlers = lib.pn_event_link, self.endpoints.links, self.endpoints.handlers
         self.is_behind = False
-        pn_link: Pointer = NULL
-        link: Link | None = None
         while True:
             event = peek(collector)
             if not event:
@@ -261,8 +303,7 @@ class Engine:
             if kind == _DELIVERY:
                 delivery = delivery_of(event)
                 owner = link_of(delivery)
-                if owner != pn_link:
-                    pn_link, link = owner, links.get(owner)
+                link = links.get(owner)
                 if link is not None and not link.is_paused:
                     if link.sender:
                         self._outcome(link, delivery)
@@ -284,7 +325,6 @@ class Engine:
                 handler = self._on_flow if kind == _FLOW else handlers.get(kind)
                 if handler is not None:
                     handler(event)
-                    pn_link = NULL
             pop(collector)
 
     def _is_known(self, link: Link | None) -> bool:
@@ -308,7 +348,8 @@ class Engine:
                 return
             self.endpoints.events.append(Event(EventKind.FLOW, link))
             if self._named is not None:
-                self._acquire(link, self._named)
+                link.acquiring.append((self._named, *self.credit_limit(link)))
+                self._touch(link)
         elif link is not None and link.routed is not None:
             self.endpoints.events.append(Event(EventKind.FLOW, link))
 

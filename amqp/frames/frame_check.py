@@ -39,7 +39,7 @@ from .frame_fields import (
     read,
 )
 from .repeated_transfers import RUN_FRAMES, Layout, layout_of, repeats, run
-from .usual_frames import NO_HANDLE, handle_of_flow, is_valid_disposition, limit_of_flow
+from .usual_frames import NO_HANDLE, accepted_by, flow_of
 
 _size_at = Struct(">I").unpack_from
 _HEADER_BYTES = 8
@@ -67,6 +67,8 @@ _IDS = slice(0, 2)
 """The fields of a transfer without which proton can't go on with the session."""
 _SECOND = 1
 _MOST_LAYOUTS = 64
+_LEAST_RUN = 3
+"""Fewer transfers, or accepted deliveries, are digested one by one."""
 _KEY = slice(4, 17)
 """Bytes that identify a layout: a frame's channel, and the beginning of its performative up to the handle."""
 
@@ -147,6 +149,12 @@ class Handler(Protocol):
     def digest(self) -> None:
         """Digest the pushed bytes."""
 
+    def take_run(self, before: memoryview, data: memoryview, contents: list[bytes], half: Half, settled: bool) -> None:
+        """Process the bytes *before*, then transfers of whole messages, which are *contents*."""
+
+    def take_accepted(self, before: memoryview, data: memoryview, most: int) -> None:
+        """Process the bytes *before*, then a disposition that settles up to *most* deliveries as accepted."""
+
     def violated(self, channel: Channel | None, violation: Violation) -> None:
         """End the link, session or connection in the scope of the violation."""
 
@@ -201,7 +209,7 @@ class FrameCheck:
         is_regular = True
         while at + _HEADER_BYTES <= end:
             if self._last is not None:
-                at, is_regular = self._repeated(data, at, end, self._last, is_regular)
+                at, given, is_regular = self._repeated(data, at, end, given, self._last, is_regular)
                 if at + _HEADER_BYTES > end:
                     break
             size = _size_at(data, at)[0]
@@ -219,8 +227,8 @@ class FrameCheck:
                 if not self._can_check_early(data, at, end):
                     break
                 self._skip_bytes, self._drops_rest, stop = stop - end, False, end
-            elif self._is_usual(data, at, stop):
-                at = stop
+            elif (passed := self._usual(data, at, stop, given)) is not None:
+                at, given = stop, passed
                 continue
             elif self._layouts:
                 self._last = self._layouts.get(bytes(data[at + 4 : at + 17]))
@@ -262,23 +270,30 @@ class FrameCheck:
         self._closing = True
         self._forget_layouts()
 
-    def _is_usual(self, data: memoryview, at: int, stop: int) -> bool:
-        """Return True for a valid flow or disposition of the usual form, which only proton has to process."""
+    def _usual(self, data: memoryview, at: int, stop: int, given: int) -> int | None:
+        """Return None unless the frame at *at* is a valid flow or disposition of the usual form, for proton alone.
+
+        Else return where the data begins that proton is to have: at *given*, or behind the frame if it has it now.
+        """
         code = data[at + _CODE_AT] if stop - at > _CODE_AT else 0
         if code not in (FLOW, DISPOSITION) or data[at + 4] != 2 or self._closing:
-            return False
+            return None
         channel = self._channels.get(int.from_bytes(data[at + 6 : at + 8]))
         if channel is None or channel.is_ended:
-            return False
+            return None
         if code == DISPOSITION:
-            return is_valid_disposition(data, at, stop)
-        handle = handle_of_flow(data, at, stop)
-        if handle is None or handle == NO_HANDLE:
-            return handle == NO_HANDLE
-        half = channel.handles.get(handle)
+            accepted = accepted_by(data, at, stop)
+            if accepted is None or accepted < _LEAST_RUN:
+                return None if accepted is None else given
+            self._handler.take_accepted(data[given:at], data[at:stop], accepted)
+            return stop
+        flow = flow_of(data, at, stop)
+        if flow is None or flow[0] == NO_HANDLE:
+            return None if flow is None else given
+        half = channel.handles.get(flow[0])
         if half is not None and half.limit is not None:
-            half.limit = limit_of_flow(data, at, stop)
-        return half is not None
+            half.limit = flow[1]
+        return None if half is None else given
 
     # ---- transfers that repeat ------------------------------------------------------------------------------------
 
@@ -295,15 +310,18 @@ class FrameCheck:
         size = data[at + 12] + 2 if code == 0xC0 else int.from_bytes(data[at + 12 : at + 16]) + 5
         return code in (0xC0, 0xD0) and size <= _MOST_PERFORMATIVE_BYTES and at + 11 + size <= end
 
-    def _repeated(self, data: memoryview, at: int, end: int, layout: Layout, is_regular: bool) -> tuple[int, bool]:
+    def _repeated(
+        self, data: memoryview, at: int, end: int, given: int, layout: Layout, is_regular: bool
+    ) -> tuple[int, int, bool]:
         """Pass the transfers at *at* that repeat *layout*: where the next other frame begins.
 
-        Also returns whether frames of one size are worth looking for.
+        Also returns where the data begins that proton does not have, and whether to look for frames of one size.
         """
         head, tag_head, tail, least_bytes, unpack = (
             layout.head, layout.tag_head, layout.tail, layout.end, layout.unpack,
         )  # fmt: skip
-        most_bytes, last = self._most_bytes, end - least_bytes
+        most_bytes, last, begin = self._most_bytes, end - least_bytes, at
+        contents: list[bytes] | None = [] if at + _LEAST_RUN * _size_at(data, at)[0] <= end else None
         while at <= last:
             size, its_head, its_tag_head, its_tail = unpack(data, at)
             stop = at + size
@@ -319,8 +337,16 @@ class FrameCheck:
                 count = run(data, at, (end - at) // size, size, layout)
                 is_regular = count >= RUN_FRAMES
                 stop = at + count * size
+                if contents is not None:
+                    raw = bytes(data[at:stop])
+                    contents += [raw[one - size + least_bytes : one] for one in range(size, len(raw) + 1, size)]
+            elif contents is not None:
+                contents.append(bytes(data[at + least_bytes : stop]))
             at = stop
-        return at, is_regular
+        if contents and len(contents) >= _LEAST_RUN:
+            self._handler.take_run(data[given:begin], data[begin:at], contents, layout.half, layout.is_settled)
+            given = at
+        return at, given, is_regular
 
     def _forget_layouts(self) -> None:
         self._layouts.clear()
@@ -498,7 +524,7 @@ class FrameCheck:
             half.refusal.replacement = _bare_transfer(frame, fields, is_first=is_first)
             raise half.refusal from error
         if is_first and not half.in_delivery and not is_aborted:
-            self._note_layout(frame, fields)
+            self._note_layout(frame, fields, half)
         return None
 
     def _check_transfer(self, fields: Performative, half: Half, *, is_first: bool) -> None:
@@ -520,9 +546,9 @@ class FrameCheck:
         if fields.number(_MODE) == _SECOND and not half.is_second and not fields.is_set(_SETTLED):
             raise Invalid("rcv-settle-mode is second on a link whose mode is first (2.7.5)")
 
-    def _note_layout(self, frame: bytes, fields: Performative) -> None:
+    def _note_layout(self, frame: bytes, fields: Performative, half: Half) -> None:
         """Compare the next transfers with this one, if delivery-id and delivery-tag are written in the usual way."""
-        layout = layout_of(frame, fields)
+        layout = layout_of(frame, fields, half)
         if layout is None:
             return
         self._last = layout

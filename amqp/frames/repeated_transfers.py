@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,8 @@ RUN_FRAMES = 40
 """Frames that a read must have room for before a run is compared at once: below that numpy takes longer."""
 _FIELDS = 4
 """Fields of a transfer that has a message-format."""
+_SETTLED = 4
+"""The place of this field."""
 _TAG_LENGTHS = {0xA0: 2, 0xB0: 5}
 """Encodings of delivery tags: bytes of type code and length."""
 
@@ -41,9 +43,12 @@ class Layout(NamedTuple):
     """Offset of the payload."""
     unpack: Callable[[memoryview, int], tuple[int, bytes, bytes, bytes]]
     """Returns the size, and what is compared, of the frame at an offset: without a copy of what was read."""
+    half: Any
+    """The half of the link that it was sent on, as `FrameCheck` knows it."""
+    is_settled: bool
 
 
-def layout_of(frame: bytes, fields: Performative) -> Layout | None:
+def layout_of(frame: bytes, fields: Performative, half: Any = None) -> Layout | None:
     """Return the layout of a transfer that was checked; None if delivery-id or delivery-tag have unusual encodings."""
     raw = fields.raw
     if len(raw) < _FIELDS or frame[4] != 2 or raw[1][0] == NULL or raw[2][0] not in _TAG_LENGTHS:
@@ -54,7 +59,7 @@ def layout_of(frame: bytes, fields: Performative) -> Layout | None:
     head, tag_head, tail = frame[4 : id_at + 1], raw[2][: _TAG_LENGTHS[raw[2][0]]], frame[tail_at : fields.end]
     sizes = len(head), len(raw[1]) - 1, len(tag_head), len(raw[2]) - len(tag_head), len(tail)
     unpack = Struct(">I{}s{}x{}s{}x{}s".format(*sizes)).unpack_from
-    return Layout(head, tag_at, tag_head, tail_at, tail, fields.end, unpack)
+    return Layout(head, tag_at, tag_head, tail_at, tail, fields.end, unpack, half, fields.is_set(_SETTLED))
 
 
 def repeats(data: memoryview, at: int, size: int, layout: Layout) -> bool:

@@ -72,7 +72,7 @@ class TakenOutput:
         Before the open of this side, there is no output but the AMQP header. Proton then forgets endpoints that wait
         to be opened if its output is asked for.
         """
-        if self._is_open():
+        if not lib.pn_connection_state(lib.pn_transport_connection(self._transport)) & LOCAL_UNINIT:
             self.take()
         self.frames = Outgoing(most_bytes)
 
@@ -112,10 +112,6 @@ class TakenOutput:
             self.frames.feed(data)
             self.ready.extend(self.frames.ready)
             self.frames.ready.clear()
-
-    def _is_open(self) -> bool:
-        connection = lib.pn_transport_connection(self._transport)
-        return not lib.pn_connection_state(connection) & LOCAL_UNINIT
 
     def _next(self) -> bytes:
         pending = lib.pn_transport_pending(self._transport)

@@ -31,41 +31,41 @@ def _pattern(code: int, mandatory: list[bytes], optional: list[bytes]) -> re.Pat
 
 _DISPOSITION = _pattern(DISPOSITION, [_BOOLEAN, _UINT], [_UINT, _BOOLEAN, _OUTCOME, _BOOLEAN])
 _FLOW = _pattern(FLOW, [_UINT + _NULL, _UINT, _UINT, _UINT], [_UINT, _UINT, _UINT, _UINT, _BOOLEAN, _BOOLEAN])
-_FIRST, _LAST, _HANDLE, _COUNT, _CREDIT, _DRAIN, _ECHO = 2, 3, 5, 6, 7, 9, 10
-"""Groups."""
 _TRUE = (b"\x41", b"\x56\x01")
+_ACCEPTED = b"\x00\x53\x24"
 NO_HANDLE = -1
 
 
-def is_valid_disposition(data: bytes | memoryview, at: int, stop: int) -> bool:
-    """Return True if the frame from *at* to *stop* is a usual disposition of an ascending range."""
+def accepted_by(data: bytes | memoryview, at: int, stop: int) -> int | None:
+    """Return how many deliveries the frame from *at* to *stop* settles as accepted, of those that this side sent.
+
+    0 for a disposition with another effect; None if the frame is no usual disposition of an ascending range.
+    """
     found = _DISPOSITION.match(data, at + _HEAD_BYTES, stop)
     if found is None or not _is_complete(data, at, stop, found):
-        return False
-    last = found.group(_LAST)
-    if not last or last == b"\x40":
-        return True
-    return (int.from_bytes(last[1:]) - int.from_bytes(found.group(_FIRST)[1:])) & 0xFFFFFFFF < 1 << 31
+        return None
+    role, first, last, settled, state = found.group(1, 2, 3, 4, 5)
+    count = 1
+    if last and last != b"\x40":
+        count += (int.from_bytes(last[1:]) - int.from_bytes(first[1:])) & 0xFFFFFFFF
+        if count > 1 << 31:
+            return None
+    return count if role in _TRUE and settled in _TRUE and state and state[:3] == _ACCEPTED else 0
 
 
-def handle_of_flow(data: bytes | memoryview, at: int, stop: int) -> int | None:
+def flow_of(data: bytes | memoryview, at: int, stop: int) -> tuple[int, int] | None:
     """Return the handle of a usual flow, `NO_HANDLE` if it is the session's; None for any other frame.
 
-    A flow with `echo` or `drain` is not usual: it may need an answer.
+    Also returns the delivery-count that ends its credit. A flow with `echo` or `drain` may need an answer: not usual.
     """
     found = _FLOW.match(data, at + _HEAD_BYTES, stop)
     if found is None or not _is_complete(data, at, stop, found):
         return None
-    if found.group(_ECHO) in _TRUE or found.group(_DRAIN) in _TRUE:
+    handle, *counts, drain, echo = found.group(5, 6, 7, 9, 10)
+    if echo in _TRUE or drain in _TRUE:
         return None
-    handle = found.group(_HANDLE)
-    return NO_HANDLE if not handle or handle == b"\x40" else int.from_bytes(handle[1:])
-
-
-def limit_of_flow(data: bytes | memoryview, at: int, stop: int) -> int:
-    """Return the delivery-count that ends the credit of a flow with a `handle_of_flow`."""
-    found = _FLOW.match(data, at + _HEAD_BYTES, stop)
-    return sum([int.from_bytes(raw[1:]) for raw in found.group(_COUNT, _CREDIT) if raw]) if found else 0
+    limit = sum([int.from_bytes(raw[1:]) for raw in counts if raw])
+    return NO_HANDLE if not handle or handle == b"\x40" else int.from_bytes(handle[1:]), limit
 
 
 def _is_complete(data: bytes | memoryview, at: int, stop: int, found: re.Match[bytes]) -> bool:

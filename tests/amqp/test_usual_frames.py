@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cairnmq.amqp.codec.primitives import Malformed
 from cairnmq.amqp.frames.frame_fields import DISPOSITION, FLOW, Invalid, check, read
-from cairnmq.amqp.frames.usual_frames import NO_HANDLE, handle_of_flow, is_valid_disposition, limit_of_flow
+from cairnmq.amqp.frames.usual_frames import NO_HANDLE, accepted_by, flow_of
 
 UINTS = st.sampled_from([b"\x43", b"\x52\x00", b"\x52\xff", b"\x70\x00\x00\x00\x07", b"\x70\xff\xff\xff\xff"])
 BOOLEANS = st.sampled_from([b"\x41", b"\x42", b"\x56\x00", b"\x56\x01"])
@@ -40,10 +40,11 @@ def test_accepted_frames_are_valid(frame: tuple[int, bytes], before: bytes, behi
     code, content = frame
     data, at, stop = before + content + behind, len(before), len(before) + len(content)
     if code == DISPOSITION:
-        handle, is_accepted = None, is_valid_disposition(data, at, stop)
+        flow, count = None, accepted_by(data, at, stop)
+        is_accepted = count is not None
     else:
-        handle = handle_of_flow(data, at, stop)
-        is_accepted = handle is not None
+        flow = flow_of(data, at, stop)
+        is_accepted = flow is not None
     if not is_accepted:
         return
     fields = read(content, 11)
@@ -51,11 +52,15 @@ def test_accepted_frames_are_valid(frame: tuple[int, bytes], before: bytes, behi
     if code == FLOW:
         assert not fields.is_set(8)
         assert not fields.is_set(9)
-        assert limit_of_flow(data, at, stop) == (fields.number(5) or 0) + (fields.number(6) or 0)
-        assert handle == (NO_HANDLE if fields.number(4) is None else fields.number(4))
+        limit = (fields.number(5) or 0) + (fields.number(6) or 0)
+        assert flow == (NO_HANDLE if fields.number(4) is None else fields.number(4), limit)
     else:
         last = fields.number(2)
-        assert last is None or (last - (fields.number(1) or 0)) & 0xFFFFFFFF < 1 << 31
+        first = fields.number(1) or 0
+        assert last is None or (last - first) & 0xFFFFFFFF < 1 << 31
+        is_accepted = len(fields.raw) > 4 and fields.raw[4][:3] == b"\x00\x53\x24"
+        is_final = fields.is_set(0) and fields.is_set(3) and is_accepted
+        assert count == (((first if last is None else last) - first & 0xFFFFFFFF) + 1 if is_final else 0)
 
 
 @given(frames())
@@ -68,10 +73,10 @@ def test_valid_frames_are_accepted(frame: tuple[int, bytes]) -> None:
     except (Invalid, Malformed, IndexError, TypeError):
         return
     if code == FLOW:
-        assert (handle_of_flow(content, 0, len(content)) is None) == (
+        assert (flow_of(content, 0, len(content)) is None) == (
             fields.is_set(8) or fields.is_set(9) or any(raw in (b"\x56\x02",) for raw in fields.raw)
         )
-    elif is_valid_disposition(content, 0, len(content)):
+    elif accepted_by(content, 0, len(content)) is not None:
         return
     else:
         last = fields.number(2)

@@ -1,0 +1,159 @@
+"""Transfers and acceptances that an engine takes a run at a time have the effect of the same frames one at a time."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from cairnmq.amqp.engine.engine import Engine
+from cairnmq.amqp.frames import performatives
+from cairnmq.amqp.links import terminus, transaction_state
+from cairnmq.amqp.links.credit import grant
+from cairnmq.amqp.links.events import EventKind, Limits
+from cairnmq.amqp.links.link import Link
+from cairnmq.amqp.links.values import MORE as MORE_FLAG
+from cairnmq.amqp.native.buffer_pool import Buckets
+from cairnmq.amqp.native.proton_ffi import lib
+from tests.harness.security import wire
+from tests.harness.security.wire import AMQP, FALSE, NULL, TRUE, attach, binary, frame, performative, string, uint
+
+MANY = uint(1 << 30)
+SENDERS, RECEIVERS = ("a", "b"), ("x", "y")
+STATES = {"accepted": b"\x00\x53\x24\x45", "released": b"\x00\x53\x26\x45", "rejected": b"\x00\x53\x25\x45"}
+ABORTED, MORE, EMPTY, SKIPPED, IN_A_TRANSACTION = "aborted", "more", "empty", "skipped", "in a transaction"
+ODD = [ABORTED, MORE, EMPTY, SKIPPED, IN_A_TRANSACTION]
+FORWARDED = 60
+Action = tuple[str, Any]
+
+
+class Side:
+    """An engine, and all that it has reported of its links."""
+
+    def __init__(self) -> None:
+        self.engine = Engine("broker", Limits(max_message_bytes=1 << 20), Buckets(1 << 24))
+        self.links: dict[str, Link] = {}
+        self.seen: dict[str, list[Any]] = {}
+        self.ends: list[tuple[EventKind, str]] = []
+        begin = performative(wire.BEGIN, NULL, uint(0), MANY, MANY)
+        self.say(AMQP, frame(performative(wire.OPEN, string("client"), NULL, uint(1 << 16))), frame(begin))
+        for number, name in enumerate((*SENDERS, *RECEIVERS)):
+            self.say(frame(attach(name, number, "q", sends=name in SENDERS)))
+        for name in SENDERS:
+            grant(self.links[name], 1000)
+        for number, name in enumerate(RECEIVERS, len(SENDERS)):
+            self.say(frame(performative(wire.FLOW, uint(0), MANY, uint(0), MANY, uint(number), uint(0), MANY)))
+            self.links[name].outbox.extend((f"{name}{count}", b"\x00\x53\x75\xa0\x01x") for count in range(FORWARDED))
+            self.engine.outgoing.pump(self.links[name])
+        self.write()
+
+    def say(self, *said: bytes) -> None:
+        """Push bytes, and take all that the engine reports of them."""
+        for data in said:
+            self.engine.push(data)
+        self.engine.digest()
+        events, self.engine.endpoints.events = self.engine.endpoints.events, []
+        for event in events:
+            if event.kind is EventKind.OPENED:
+                self.engine.endpoints.open()
+            elif event.kind is EventKind.ATTACHED:
+                assert event.link is not None
+                self.links[event.link.name], self.seen[event.link.name] = event.link, []
+                self.engine.endpoints.open_link(event.link, terminus.asked_for(event.link).address)
+            elif event.kind is not EventKind.BEGUN:
+                self.ends.append((event.kind, event.text))
+        for link in self.engine.touched:
+            link.touched = False
+            seen = self.seen[link.name]
+            for txn_id, run in transaction_state.runs(link, link.inbox) if link.runs else [(b"", link.inbox)]:
+                for _, data, flags in run:  # parts of a message may come together, or apart
+                    begun = seen.pop()[0] if seen and seen[-1][-1] == MORE_FLAG else b""
+                    seen.append((begun + data, txn_id, flags))
+            seen += [outcome[1:] for outcome in link.outcomes]
+            seen += [outcome[1:] for _, outcome in link.provisional]
+            for of in (link.inbox, link.outcomes, link.provisional):
+                of.clear()
+        self.engine.touched.clear()
+        self.write()
+
+    def write(self) -> None:
+        while output := self.engine.output():
+            self.engine.consumed(len(output))
+
+    def state(self) -> Any:
+        """Return all that the two sides of a comparison have in common."""
+        credit = {name: link.closed or lib.pn_link_credit(link.pn) for name, link in self.links.items()}
+        return self.seen, self.ends, credit, {name: link.unsent() for name, link in self.links.items()}
+
+
+@st.composite
+def transfers(draw: st.DrawFn) -> Action:
+    """Some messages on one link, perhaps with an odd one at the end."""
+    count, odd = draw(st.integers(1, 60)), draw(st.sampled_from([""] * 8 + ODD))
+    sizes = draw(st.sampled_from([[9] * count, [1 + number % 5 * 100 for number in range(count)]]))
+    return "transfers", (draw(st.integers(0, 1)), sizes, draw(st.booleans()), odd)
+
+
+@st.composite
+def dispositions(draw: st.DrawFn) -> Action:
+    """An outcome of the next deliveries that have none, or of a range that has gaps."""
+    state = draw(st.sampled_from(["accepted"] * 4 + ["released", "rejected"]))
+    skip, count, is_settled = draw(st.integers(0, 3)), draw(st.integers(1, 2 * FORWARDED)), draw(st.integers(0, 5)) > 0
+    return "disposition", (skip, count, state, is_settled)
+
+
+def frames_of(actions: list[Action], *, is_usual: bool = True) -> list[bytes]:
+    """Encode the actions as frames; unless *is_usual*, acceptances in a way that is always digested one by one."""
+    said: list[bytes] = []
+    number = outcome = 0
+    for kind, about in actions:
+        if kind == "disposition":
+            skip, count, state, is_settled = about
+            first, last = outcome + skip, outcome + skip + count - 1
+            if state == "accepted" and is_settled and is_usual:
+                said.append(bytes(performatives.disposition(first, last, True)))
+            else:
+                fields = TRUE, uint(first), uint(last), TRUE if is_settled else FALSE, STATES[state]
+                said.append(frame(performative(wire.DISPOSITION, *fields)))
+            outcome = last + 1
+            continue
+        handle, sizes, is_settled, odd = about
+        for place, size in enumerate(sizes):
+            name = odd if place == len(sizes) - 1 or odd == IN_A_TRANSACTION else ""
+            number += 1 + (name == SKIPPED)
+            more, aborted = TRUE if name == MORE else FALSE, TRUE if name == ABORTED else FALSE
+            state = b"\x00\x53\x34\xc0\x05\x01\xa0\x02no" if name == IN_A_TRANSACTION else NULL
+            head = [uint(handle), uint(number), binary(number.to_bytes(4)), uint(0), TRUE if is_settled else FALSE]
+            transfer = performative(wire.TRANSFER, *head, more, NULL, state, FALSE, aborted)
+            said.append(frame(transfer + (b"" if name == EMPTY else number.to_bytes(4) * size)))
+            if name == MORE:
+                said.append(frame(performative(wire.TRANSFER, uint(handle), NULL, NULL, NULL, head[4]) + b"end"))
+    return said
+
+
+@example([("transfers", (0, [9] * 5, False, odd)) for odd in (IN_A_TRANSACTION, "") * 2])
+@given(st.lists(st.one_of(transfers(), dispositions()), min_size=1, max_size=8))
+def test_runs_have_the_effect_of_single_frames(actions: list[Action]) -> None:
+    together, apart = Side(), Side()
+    together.say(b"".join(frames_of(actions)))
+    for one in frames_of(actions, is_usual=False):
+        apart.say(one)
+    assert together.state() == apart.state()
+
+
+def test_runs_are_not_digested_message_by_message() -> None:
+    side = Side()
+    said = frames_of([("transfers", (0, [9] * 200, False, "")), ("disposition", (0, FORWARDED, "accepted", True))])
+    entered: Counter[str] = Counter()
+    sys.setprofile(lambda frame, event, _: entered.update([frame.f_code.co_name]) if event == "call" else None)
+    try:
+        side.say(b"".join(said))
+    finally:
+        sys.setprofile(None)
+    assert len(side.seen["a"]) == 200
+    assert len(side.seen["x"]) == FORWARDED
+    assert entered["_transfer"] <= 2  # the first one is checked field by field
+    assert entered["_outcome"] == 0
