@@ -110,7 +110,7 @@ class SendQueue:
         make, put, advance, settle = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance, lib.pn_delivery_settle
         unsettled, presettled = link.unsettled, link.presettled
         part_bytes = self._part_bytes or self._learn_part_bytes()
-        tag_words, tag_ends = self._tag_words, self._tag_ends
+        its_tag, tag_words, tag_ends = self._tag[0], self._tag_words, self._tag_ends
         credit_left = False
         if link.sending is not None:
             credit_left = self._send_part(link, link.sending)
@@ -119,16 +119,16 @@ class SendQueue:
             credit -= 1
             tag, content = outbox.popleft()
             tag_words[3] = next(tag_ends)
-            delivery = make(pn, self._tag[0])
-            if type(content) is bytes and len(content) <= part_bytes:
-                put(pn, content, len(content))
+            delivery = make(pn, its_tag)
+            if type(content) is bytes and (size_bytes := len(content)) <= part_bytes:
+                put(pn, content, size_bytes)
                 advance(pn)
                 link.sent += 1
                 if presettled:
                     settle(delivery)
                 else:
                     unsettled[delivery] = tag
-                room -= len(content) + _HEAD_BYTES
+                room -= size_bytes + _HEAD_BYTES
                 continue
             if type(content) is AnnotatedMessage and self._send_parcel(link, delivery, tag, content):
                 room -= content.size_bytes + _HEAD_BYTES
