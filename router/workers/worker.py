@@ -270,8 +270,10 @@ class Worker:
                     size = held.sock.send(data)
                     data = terminal.sent(size)
                     written_bytes += size
-                    if written_bytes >= SHARE_BYTES and self._has_written(terminal, written_bytes):
-                        held.more = True
+                    if written_bytes >= SHARE_BYTES and (
+                        written_bytes >= WRITE_BYTES or (self.reader.is_crowded and terminal.takes_long())
+                    ):
+                        held.more = True  # it has written its share of this turn
                         break
             except (BlockingIOError, InterruptedError):
                 held.blocked = True
@@ -284,7 +286,3 @@ class Worker:
         is_limited = held.blocked or held.more or held.waiting or held.behind or terminal.holding or terminal.routing
         if is_limited or held.events != READ:
             self.sockets.update_events(held)
-
-    def _has_written(self, terminal: Conversation, written_bytes: int) -> bool:
-        """Return whether a connection has written its share of this turn."""
-        return written_bytes >= WRITE_BYTES or (self.reader.is_crowded and terminal.takes_long())

@@ -12,7 +12,6 @@ from ...base.disk.seam import Directory
 from ...base.errors import DiskError
 from ...base.histogram import HistogramValue
 from ...journal.write.journal import Journal
-from .retention_leases import Bookmarks
 from .store import JournalStore
 
 
@@ -89,6 +88,7 @@ def measure(store: JournalStore) -> JournalMetrics:
     written = meters.written
     user_bytes = written.record_bytes - written.moved_bytes - written.own_bytes
     durable_lsn, base_lsn = journal.writer.durable_lsn, journal.extent.base_lsn
+    bookmarks = () if store.bookmarks is None else store.bookmarks.known()
     live_bytes = store.state.pins.live_bytes
     used_bytes = len(journal.extent.slots) * journal.container_bytes
     checkpoint_lsn = 0 if checkpointing is None else checkpointing.end_lsn
@@ -119,7 +119,7 @@ def measure(store: JournalStore) -> JournalMetrics:
         archived_containers=0 if archiver is None else archiver.archive.archived,
         dropped_containers=pool.released if archiver is None else archiver.dropped,
         kept_containers=pool.limbo_count,
-        bookmarks=_behind(store.bookmarks, durable_lsn),
+        bookmarks=tuple([(bookmark.name, max(0, durable_lsn - bookmark.lsn)) for bookmark in bookmarks]),
         dropped_bookmarks=0 if store.bookmarks is None else store.bookmarks.dropped,
         write_amplification=1 + (written.moved_bytes / user_bytes if user_bytes else 0),
         emptied_slots=relocation.emptied,
@@ -135,11 +135,6 @@ def measure(store: JournalStore) -> JournalMetrics:
         disk_full="" if pool.full is None else pool.full.reason,
         disk_low="" if pool.low is None else pool.low.reason,
     )
-
-
-def _behind(bookmarks: Bookmarks | None, durable_lsn: int) -> tuple[tuple[str, int], ...]:
-    known = [] if bookmarks is None else bookmarks.known()
-    return tuple((bookmark.name, max(0, durable_lsn - bookmark.lsn)) for bookmark in known)
 
 
 def _log_bytes(journal: Journal, begin_lsn: int, end_lsn: int) -> int:
