@@ -178,14 +178,11 @@ class Consumer(ReceivingDriver):
             self._take_for_good(entries)
             return
         store = self._core.store
-        unsettled = self.unsettled
-        messages: list[Forward] = []
-        for entry in entries:
-            unsettled[entry] = None
-            content = entry.content
-            if content is None or entry.previously_delivered:
-                content = entry.outgoing(store)
-            messages.append((entry, content))
+        self.unsettled.update(dict.fromkeys(entries))
+        messages: list[Forward] = [
+            (entry, entry.outgoing(store) if entry.content is None or entry.previously_delivered else entry.content)
+            for entry in entries
+        ]
         if self._core.acquisitions is not None:
             self._note(entries)
         if self._timed is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import count, repeat
 from typing import Any
 
 from ..contents.contents import OrderFactory, QueueContents
@@ -296,17 +296,17 @@ class Queue:
 
         *timed*: some may have times.
         """
-        positions = self.positions
         if not self.queue_id:
             ids = ()
+        if not timed and len(ids) in (0, len(kept)):
+            return [
+                Entry(message_id, position, content, len(content) + ENTRY_BYTES)
+                for (content, _), message_id, position in zip(kept, ids or repeat(0), self.positions, strict=False)
+            ]
         entries: list[Entry] = []
-        if len(ids) == len(kept) and not timed:
-            for (content, _), message_id in zip(kept, ids, strict=True):
-                entries.append(Entry(message_id, next(positions), content, len(content) + ENTRY_BYTES))
-            return entries
         fresh = iter(ids)
         for content, stored in kept:
-            message_id, position = next(fresh) if stored and ids else 0, next(positions)
+            message_id, position = next(fresh) if stored and ids else 0, next(self.positions)
             times = times_of(content, self.policy.message_ttl_ms) if timed else None
             if times is None:
                 entries.append(Entry(message_id, position, content, len(content) + ENTRY_BYTES))
