@@ -215,7 +215,7 @@ class RunningBroker:
         """Read users, access rules and certificates again. Raises `CairnError`; nothing changes then."""
 
         def recorded(found: Reloaded) -> None:
-            self._audit.changed(audit.Change("", audit.SIGNAL, *_RELOAD, audit.DONE, OK, gone=found.closed))
+            self._audit.changed(audit.Change("", audit.SIGNAL, *_RELOAD, audit.DONE, OK, closed=found.closed))
 
         try:
             self._read_again(recorded)

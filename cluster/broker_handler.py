@@ -19,7 +19,7 @@ from ..broker.messages.entry import ARRIVAL_MASK, Entry
 from ..broker.nodes.replication_port import Gathered, Kept, Report, Then, Work
 from ..broker.queues.ends import SourceQueue, TargetQueue
 from ..broker.queues.queue import Queue
-from ..store.contract.dequeue_reason import Why
+from ..store.contract.dequeue_reason import DequeueReason
 from .kernel import events
 from .kernel.events import DequeueEvent, EnqueueEvent, MoveEvent, ReleaseEvent, TransactionEvent
 from .kernel.local_messages import NOTHING, LocalEvent
@@ -113,8 +113,8 @@ class BrokerHandler:
             else:
                 self.member.flow.multicast(local, sum([len(content) for content, _ in batch]))
 
-    def take(self, queue: SourceQueue, entries: Sequence[Entry], why: Why, then: Then) -> None:
-        event = DequeueEvent(why, queue.name, tuple([entry.position & ARRIVAL_MASK for entry in entries]))
+    def take(self, queue: SourceQueue, entries: Sequence[Entry], reason: DequeueReason, then: Then) -> None:
+        event = DequeueEvent(reason, queue.name, tuple([entry.position & ARRIVAL_MASK for entry in entries]))
         local = LocalEvent(then, queue=queue, entries=entries, event=event)
         self.member.broadcaster.send(_DEQUEUE if self.member.state.is_alone else events.dequeue(*event), local)
 
@@ -126,11 +126,12 @@ class BrokerHandler:
         self.member.broadcaster.send(events.release(queue.name, positions, [*map(bool, failed)]), local)
 
     def move(
-        self, queue: SourceQueue, entry: Entry, targets: Sequence[TargetQueue], content: bytes, why: Why, then: Then,
+        self, queue: SourceQueue, entry: Entry, targets: Sequence[TargetQueue], content: bytes, reason: DequeueReason,
+        then: Then,
         refused: Then,
     ) -> None:  # fmt: skip
         names = [target.name for target in targets]
-        event = MoveEvent(why, queue.name, entry.position & ARRIVAL_MASK, names, (content, entry.message_id > 0))
+        event = MoveEvent(reason, queue.name, entry.position & ARRIVAL_MASK, names, (content, entry.message_id > 0))
         self.member.broadcaster.send(
             events.move(*event), LocalEvent(then, refused, queue=queue, entries=(entry,), event=event)
         )
@@ -141,12 +142,12 @@ class BrokerHandler:
         for queues, kept in work.puts:
             parts.append(EnqueueEvent([queue.name for queue in queues], kept.messages, kept.timed))
             locals_.append(NOTHING)
-        for queue, entries, why in work.takes:
-            parts.append(DequeueEvent(why, queue.name, tuple([entry.position & ARRIVAL_MASK for entry in entries])))
+        for queue, entries, reason in work.takes:
+            parts.append(DequeueEvent(reason, queue.name, tuple([entry.position & ARRIVAL_MASK for entry in entries])))
             locals_.append(LocalEvent(NOTHING.then, queue=queue, entries=entries))
-        for queue, entry, targets, message, why in work.moves:
+        for queue, entry, targets, message, reason in work.moves:
             names = [target.name for target in targets]
-            parts.append(MoveEvent(why, queue.name, entry.position & ARRIVAL_MASK, names, message))
+            parts.append(MoveEvent(reason, queue.name, entry.position & ARRIVAL_MASK, names, message))
             locals_.append(LocalEvent(NOTHING.then, queue=queue, entries=(entry,)))
         local = LocalEvent(then, refused, event=TransactionEvent(parts), parts=locals_, heard=heard)
         if self.member.state.is_alone:

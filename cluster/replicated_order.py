@@ -10,7 +10,7 @@ from ..base.callbacks import ignore
 from ..broker.messages.entry import Entry
 from ..broker.nodes.replication_port import Cluster
 from ..broker.queues.ends import SourceQueue
-from ..store.contract.dequeue_reason import Why
+from ..store.contract.dequeue_reason import DequeueReason
 
 
 class ReplicatedReturns:
@@ -52,26 +52,26 @@ class ReplicatedOrder:
         self._returns = returns
         self._cluster = returns.cluster
 
-    def take(self, entries: Sequence[Entry], why: Why, then: Callable[..., None], *args: Any) -> None:
+    def take(self, entries: Sequence[Entry], reason: DequeueReason, then: Callable[..., None], *args: Any) -> None:
         if entries:
-            self._cluster.take(self._queue, entries, why, partial(then, *args))
+            self._cluster.take(self._queue, entries, reason, partial(then, *args))
         else:
             self._cluster.when_answered(partial(then, *args))
 
-    def drop(self, entries: Sequence[Entry], why: Why, then: Callable[[], None]) -> None:
-        self._cluster.take(self._queue, entries, why, then)
+    def drop(self, entries: Sequence[Entry], reason: DequeueReason, then: Callable[[], None]) -> None:
+        self._cluster.take(self._queue, entries, reason, then)
 
-    def drop_free(self, entries: Sequence[Entry], why: Why, take_out: Callable[[Entry], bool]) -> None:
+    def drop_free(self, entries: Sequence[Entry], reason: DequeueReason, take_out: Callable[[Entry], bool]) -> None:
         out = [entry for entry in entries if not entry.is_dequeued and take_out(entry)]
         if out:
-            self._cluster.take(self._queue, out, why, ignore)
+            self._cluster.take(self._queue, out, reason, ignore)
 
-    def drop_returned(self, entry: Entry, why: Why) -> bool:
+    def drop_returned(self, entry: Entry, reason: DequeueReason) -> bool:
         return False
 
-    def dead_letter(self, entry: Entry, why: Why, then: Callable[[int], None]) -> None:
+    def dead_letter(self, entry: Entry, reason: DequeueReason, then: Callable[[int], None]) -> None:
         self._queue.contents.delayed[entry] = None
-        self._cluster.take(self._queue, [entry], why, lambda: then(0))
+        self._cluster.take(self._queue, [entry], reason, lambda: then(0))
 
     def still_has(self, entry: Entry) -> bool:
         return True  # purged messages are marked as gone

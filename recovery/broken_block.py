@@ -19,7 +19,7 @@ from crc32c import crc32c
 from ..base.disk.seam import SECTOR_BYTES
 from ..journal.format.block import BLOCK_HEAD_BYTES, CRC, MAX_RECORDS, BadBlock, BlockHead, padded, peek
 from ..journal.format.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordHead, RecordType, heads_of
-from ..store.contract.dequeue_reason import WHY_BITS
+from ..store.contract.dequeue_reason import REASON_BITS
 from .salvageable import block_places
 
 _TYPES = frozenset(map(int, RecordType))
@@ -126,7 +126,7 @@ def says_twice(lsn: int, row: RecordHead, number: int) -> bool:
         return row.flags == Flag.ENQUEUE and row.message_id == lsn and row.size > 0 and not (row.undo_prev or row.extra)
     return (
         row.type == RecordType.DEQUEUE
-        and row.flags & ~WHY_BITS == Flag.DELETE
+        and row.flags & ~REASON_BITS == Flag.DELETE
         and row.message_id == row.undo_prev == row.extra > 0
         and not row.size
     )

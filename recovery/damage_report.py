@@ -34,7 +34,7 @@ def explained(error: CorruptJournal, directory: Directory, queue_names: Mapping[
     is_missing = "" in hit[:2]  # before a missing container is mostly the unused rest of another
     place = directory.path if not hit or is_missing else f"{directory.path}/{hit[0]}"
     told = [error.reason, *sentences(found, queue_names)]
-    told += [f"the head of {finding.place} can't be read ({finding.why})" for finding in found.head_findings()[:_TOLD]]
+    told += [f"the head of {one.place} can't be read ({one.reason})" for one in found.head_findings()[:_TOLD]]
     told += [remark for remark in found.remarks() if container.SUFFIX in remark][:_TOLD]
     told += _suspects(found)
     return _with(error, place, "; ".join(told))
@@ -71,7 +71,7 @@ def sentences(found: Survey, queue_names: Mapping[int, str]) -> list[str]:
 
 def _gaps(found: Survey) -> str:
     named = [
-        f"LSN {gap.finding.first_lsn} to {gap.finding.end_lsn} ({gap.finding.place or gap.finding.why})"
+        f"LSN {gap.finding.first_lsn} to {gap.finding.end_lsn} ({gap.finding.place or gap.finding.reason})"
         for gap in found.gaps[:_TOLD]
     ]
     more = [f"{len(found.gaps) - _TOLD} more"] if len(found.gaps) > _TOLD else []

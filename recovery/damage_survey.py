@@ -61,7 +61,7 @@ class LostMessage(NamedTuple):
 
     message_id: int
     queue_ids: tuple[int, ...]
-    why: str
+    reason: str
     certain: bool
     """True if the message was certainly not dequeued before."""
 
@@ -134,7 +134,7 @@ class Survey:
             replay.apply()
             if found.torn and self.has_mark:
                 name = self.file_name(found.first_lsn // self.mark.container_bytes)
-                self.findings.append(Finding("torn", found.first_lsn, found.end_lsn, name, found.why))
+                self.findings.append(Finding("torn", found.first_lsn, found.end_lsn, name, found.reason))
                 break
             for gap in self._gaps(found, last_lsn):
                 self.gaps.append(gap)
@@ -161,16 +161,16 @@ class Survey:
         """Yield a gap for each slot that the damage lies in."""
         size = self.mark.container_bytes
         first = damage.first_lsn
-        why = damage.why
+        reason = damage.reason
         while first < damage.end_lsn:
             slot = first // size
             end = min(damage.end_lsn, (slot + 1) * size)
             is_rest = end == (slot + 1) * size and slot == last_lsn // size and self._is_last_of(slot, last_lsn)
             if self.reader.holds(slot) and not is_rest and end > slot * size + DATA_OFFSET:  # else it holds no block
                 name = self.file_name(slot)
-                why = why if name else "no container holds it"
-                yield Gap(Finding("torn" if damage.torn else "corrupt", first, end, name, why), [(first, end)])
-            first, why = end, "no whole block in it"
+                reason = reason if name else "no container holds it"
+                yield Gap(Finding("torn" if damage.torn else "corrupt", first, end, name, reason), [(first, end)])
+            first, reason = end, "no whole block in it"
 
     def _is_last_of(self, slot: int, lsn: int) -> bool:
         """Return whether the next container, or a hole, names the block at *lsn* as the last one before it."""
@@ -226,7 +226,7 @@ class Survey:
         reconcile(self.state, dict.fromkeys(self.reader.slots, 0))
         if doubt_end:
             self._judge_undequeued(doubt_end)
-        self.doubtful = {message_id: why for message_id, why in self.doubtful.items() if message_id in self.state}
+        self.doubtful = {message_id: reason for message_id, reason in self.doubtful.items() if message_id in self.state}
 
     def _judge_spoilt(self) -> None:
         """Messages with a payload that does not match its checksum are lost."""
@@ -245,19 +245,19 @@ class Survey:
                 seen = max((lsn for lsn, _ in odd.records()), default=message_id)
                 slot = message_id // self.mark.container_bytes
                 gone = not odd.start and not self.reader.holds(slot)  # deleted, or copied into a gap
-                why = "not all of its records can be read"
-                self._lose(message_id, odd, why, seen >= doubt_end and not gone)
+                reason = "not all of its records can be read"
+                self._lose(message_id, odd, reason, seen >= doubt_end and not gone)
             elif not odd.queues:
                 self.unplaced[message_id] = odd
 
     def _judge_undequeued(self, doubt_end: int) -> None:
         """Mark messages from before *doubt_end* as doubtful: an unreadable range may contain their dequeue."""
-        why = f"its dequeue may have stood in what can't be read, up to LSN {doubt_end}"
+        reason = f"its dequeue may have stood in what can't be read, up to LSN {doubt_end}"
         for message_id, odd in self._messages():
             place = self.state.place_of(message_id)
             seen = place if odd is None else max((lsn for lsn, _ in odd.records()), default=0)
             if seen < doubt_end and message_id not in self.lost and message_id not in self.unplaced:
-                self.doubtful.setdefault(message_id, why)
+                self.doubtful.setdefault(message_id, reason)
 
     def _messages(self) -> Iterator[tuple[int, DetailedMessage | None]]:
         for page in self.state.pages.values():
@@ -265,10 +265,10 @@ class Survey:
                 yield message_id, None
         yield from self.state.detailed.items()
 
-    def _lose(self, message_id: int, odd: DetailedMessage | None, why: str, certain: bool) -> None:
+    def _lose(self, message_id: int, odd: DetailedMessage | None, reason: str, certain: bool) -> None:
         queue_id = self.state.queue_of(message_id)
         queues = (queue_id,) if queue_id is not None else tuple(odd.queues) if odd is not None else ()
-        self.lost.setdefault(message_id, LostMessage(message_id, queues, why, certain))
+        self.lost.setdefault(message_id, LostMessage(message_id, queues, reason, certain))
 
 
 def survey(

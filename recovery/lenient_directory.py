@@ -172,8 +172,8 @@ class LenientDirectory(ReadOnlyDirectory):
 
     def _mended(self, file: File, name: str, number: int) -> File:
         wanted = self._mark.container_bytes
-        sector, why = try_head(file, name)
-        if not why:
+        sector, reason = try_head(file, name)
+        if not reason:
             head = container.decode_head(sector, name)
             if head.log_uuid != self._mark.log_uuid:
                 return file
@@ -198,7 +198,8 @@ class LenientDirectory(ReadOnlyDirectory):
             # of incarnation 0, so that a container with a head of its own goes before: this may be half a copy of it
             head = ContainerHead(0, self._mark.log_uuid, wanted, number, slot_lsn, 0, 0, 0)
             self._heads[name] = container.encode_head(head)
-            self.findings[slot_lsn] = head_finding(name, slot_lsn, why, max(found.durable_lsn, self._mark.durable_lsn))
+            durable_lsn = max(found.durable_lsn, self._mark.durable_lsn)
+            self.findings[slot_lsn] = head_finding(name, slot_lsn, reason, durable_lsn)
         return ShownFile(name, self._heads[name], file, wanted)
 
     def _is_missed(self, head: ContainerHead) -> bool:

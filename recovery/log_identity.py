@@ -36,19 +36,19 @@ class Identity(NamedTuple):
 
 def identify(directory: Directory, store_uuid: UUID | None = None) -> Identity:
     """Identify the log in *directory*; *store_uuid* is its UUID in SQL. Raises `NoLog` if nothing identifies it."""
-    found, why = _mark(directory)
+    found, fault = _mark(directory)
     heads = _heads(directory)
     if found is not None:
         if not heads or any(uuid == found.log_uuid for uuid, _ in heads):
             return Identity(found, None, _doubt(directory))
-        why = f"it is of log {found.log_uuid}, of which there is no container"
+        fault = f"it is of log {found.log_uuid}, of which there is no container"
     if not heads:
         heads = _told(directory)
     if not heads:
-        reason = f"no journal: {mark.NAME}: {why}; and no container has a readable header"
+        reason = f"no journal: {mark.NAME}: {fault}; and no container has a readable header"
         raise NoLog(directory.path, reason, "name another directory, or restore a backup")
     (uuid, size), _ = max(heads.items(), key=lambda item: (item[0][0] == store_uuid, item[1]))
-    finding = Finding("corrupt", 0, 0, mark.NAME, why)
+    finding = Finding("corrupt", 0, 0, mark.NAME, fault)
     return Identity(Mark(False, 0, uuid, size, 1, 0, 0, 0), finding)
 
 
@@ -65,8 +65,8 @@ def _mark(directory: Directory) -> tuple[Mark | None, str]:
 def _doubt(directory: Directory) -> Finding | None:
     if all(mark.read_places(directory)):
         return None
-    why = "one of its two copies is damaged; if it was the newer one, the end of the log is unknown"
-    return Finding("corrupt", 0, 0, mark.NAME, why)
+    fault = "one of its two copies is damaged; if it was the newer one, the end of the log is unknown"
+    return Finding("corrupt", 0, 0, mark.NAME, fault)
 
 
 def _containers(directory: Directory) -> Iterator[tuple[str, File]]:

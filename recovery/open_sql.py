@@ -120,8 +120,8 @@ def _begin_life(databases: Databases) -> tuple[int, int]:
             sql.execute(update(schema.progress).values(life=row.life + 1))
             return row.next_lsn, row.life + 1
         if sql.scalar(select(schema.store.c.formatted)):
-            why = "it is the wiring of a store that has a journal"
-            raise ForeignStore(databases.writing.place, why, "use --store journal, or name another --catalog")
+            reason = "it is the wiring of a store that has a journal"
+            raise ForeignStore(databases.writing.place, reason, "use --store journal, or name another --catalog")
         sql.execute(insert(schema.progress).values(next_lsn=1, life=1))
         return 1, 1
 

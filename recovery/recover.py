@@ -189,8 +189,8 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
     Whether it was new, and the container size of the journal.
     """
     if is_formatted(directory) and not wiring.is_identified():
-        why = "it has no store ID, but there is a journal"
-        raise ForeignStore(wiring.place, why, wiring.remedy)
+        reason = "it has no store ID, but there is a journal"
+        raise ForeignStore(wiring.place, reason, wiring.remedy)
     uuid, formatted = wiring.identify(uuid4())
     if is_formatted(directory):
         mark = read_mark(directory)

@@ -38,7 +38,7 @@ class RecoveryReport:
             f"in {self.seconds:.2f} s (LSN {log.base_lsn} to {log.end_lsn}; {how})"
         ]
         if log.torn is not None:
-            found.append(f"cut a torn tail at LSN {log.torn.first_lsn}: {log.torn.why}; nothing confirmed was lost")
+            found.append(f"cut a torn tail at LSN {log.torn.first_lsn}: {log.torn.reason}; nothing confirmed was lost")
         if log.rewritten_bytes:
             found.append(f"copied anew {counted(log.rewritten_bytes, 'byte')} that no claim proved to be on the disk")
         return found + told(self.discarded, self.expunged, self.homeless) + log.remarks

@@ -32,18 +32,18 @@ class Finding:
     end_lsn: int
     place: str
     """The name of the file; empty if no file is affected."""
-    why: str
+    reason: str
 
     def sentence(self) -> str:
         size = self.end_lsn - self.first_lsn
         where = self.place or "no container"
         lost = f"{counted(size, 'byte')} up to LSN {self.end_lsn}: " if size else ""
-        return f"{where}: {lost}{self.why}"
+        return f"{where}: {lost}{self.reason}"
 
     def fields(self) -> dict[str, object]:
         return {
             "kind": self.kind, "first_lsn": self.first_lsn, "end_lsn": self.end_lsn,
-            "size_bytes": self.end_lsn - self.first_lsn, "file": self.place or None, "why": self.why,
+            "size_bytes": self.end_lsn - self.first_lsn, "file": self.place or None, "reason": self.reason,
         }  # fmt: skip
 
 
@@ -96,9 +96,9 @@ def try_head(file: File, place: str) -> tuple[bytes, str]:
     return sector, ""
 
 
-def head_finding(name: str, slot_lsn: int, why: str, claim_lsn: int) -> Finding:
+def head_finding(name: str, slot_lsn: int, reason: str, claim_lsn: int) -> Finding:
     """Return the finding for an unreadable container head: corrupt if *claim_lsn* lies above its slot, else torn."""
-    return Finding("corrupt" if claim_lsn > slot_lsn else "torn", slot_lsn, slot_lsn + DATA_OFFSET, name, why)
+    return Finding("corrupt" if claim_lsn > slot_lsn else "torn", slot_lsn, slot_lsn + DATA_OFFSET, name, reason)
 
 
 def log_id_of(log_uuid: UUID) -> int:

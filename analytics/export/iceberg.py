@@ -106,8 +106,8 @@ class IcebergSink:
         said = " ".join(str(error).split())[:300]
         if "database or disk is full" in said:
             return DiskError(self._path, "no space left", "free some space or raise the quota")
-        why = f"Iceberg: {type(error).__name__}: {said}"
-        return CairnError(self._path, why, "nothing was added; fix the cause and try again")
+        reason = f"Iceberg: {type(error).__name__}: {said}"
+        return CairnError(self._path, reason, "nothing was added; fix the cause and try again")
 
 
 def _gathered(rows: Rows, schema: pa.Schema) -> Iterator[pa.Table]:

@@ -203,8 +203,8 @@ class SidecarSource:
     def rows(self, part: ExportPart, columns: tuple[str, ...], names: Mapping[int, str]) -> Iterator[pa.RecordBatch]:
         for sidecar in {unit.of.path: unit.of for unit in part.units}.values():
             if not is_whole(sidecar):
-                why = "its checksum does not match: it is damaged"
-                raise CairnError(sidecar.path, why, "remove it, and export the store or the archive")
+                reason = "its checksum does not match: it is damaged"
+                raise CairnError(sidecar.path, reason, "remove it, and export the store or the archive")
             self._refuse_damage(sidecar, part)
             yield from _rows_of(sidecar, part, columns, names)
 
@@ -212,8 +212,8 @@ class SidecarSource:
         wanted = {unit.first_lsn - unit.first_lsn % self.container_bytes for unit in part.units}
         for one in sidecar.summaries:
             if one.damaged_blocks and one.container in wanted and not self._skip_damaged:
-                why = f"of the container at LSN {one.container} {one.damaged_blocks} stretches could not be read"
-                raise CorruptJournal(sidecar.path, why, _REMEDY, one.container, one.container + self.container_bytes)
+                reason = f"of the container at LSN {one.container} {one.damaged_blocks} stretches could not be read"
+                raise CorruptJournal(sidecar.path, reason, _REMEDY, one.container, one.container + self.container_bytes)
 
 
 def _rows_of(

@@ -81,8 +81,8 @@ class Target:
             ("container size", found.container_bytes, wanted.container_bytes),
         ):  # fmt: skip
             if is_so != asked:
-                why = f"an export with another choice ({name}: {_told(is_so)}, not {_told(asked)})"
-                raise ForeignStore(self.path, why, f"leave that out, or {_ANOTHER}")
+                reason = f"an export with another choice ({name}: {_told(is_so)}, not {_told(asked)})"
+                raise ForeignStore(self.path, reason, f"leave that out, or {_ANOTHER}")
 
     def close(self) -> None:
         os.close(self._lock_fd)
@@ -93,8 +93,8 @@ def check_fits(path: str, kind: str) -> None:
     whole = os.path.abspath(path)
     unfit = next((one for one in whole if one in _UNFIT.get(kind, "")), None)
     if unfit is not None:
-        why = f"the library for {kind} can't have {unfit!r} in the path of a table"
-        raise CairnError(whole, why, f"{_ANOTHER}, or export --format parquet")
+        reason = f"the library for {kind} can't have {unfit!r} in the path of a table"
+        raise CairnError(whole, reason, f"{_ANOTHER}, or export --format parquet")
 
 
 def _told(value: object) -> str:
@@ -114,9 +114,9 @@ def _identity(path: str) -> ExportIdentity | None:
         raise unreadable(path, str(error)) from error
 
 
-def unreadable(path: str, why: str) -> CairnError:
+def unreadable(path: str, reason: str) -> CairnError:
     """The error for a progress file that can't be read."""
-    return CairnError(path, f"can't be read: {why}", "restore it, or export into another directory")
+    return CairnError(path, f"can't be read: {reason}", "restore it, or export into another directory")
 
 
 def read_json(path: str) -> dict[str, Any] | None:

@@ -22,12 +22,12 @@ def trace_join(spark: SparkSession, views: Views) -> DataFrame:
     message_id   the ID in the log of the producer: the AMQP message-id
     sent         number of occurrences in the log of the producer
     arrived      number of messages in the journal with the ID
-    status       never arrived, queued, in doubt, open, staged, gone: of several the first of these
+    status       never arrived, queued, in doubt, open, staged, removed: of several the first of these
     queues       the queues of the messages; for deleted ones their last queues
     message_ids  in the journal
     first_time   when the first arrived
     end_time     time of the last deletion
-    end_reasons, whys   of the deleted messages
+    end_reasons, dequeue_reasons   of the deleted messages
 
     The log is a file of CSV with a line of names, or of JSON objects, one per line (.json, .jsonl, .ndjson), with
     message_id, message-id, amqp_message_id or id. Lines without an ID are ignored; other fields do not matter. A
@@ -35,7 +35,7 @@ def trace_join(spark: SparkSession, views: Views) -> DataFrame:
     """
     log = _producer_log(spark, views.asked)
     found = views.view(
-        "messages", columns="message_id,time,state,places,end_time,end_reason,why,amqp_message_id",
+        "messages", columns="message_id,time,state,places,end_time,end_reason,dequeue_reason,amqp_message_id",
         maxPartitionBytes="1g",
     )  # fmt: skip
     return spark.sql(
@@ -52,8 +52,9 @@ def trace_join(spark: SparkSession, views: Views) -> DataFrame:
                coalesce(min_by(state, rank), 'never arrived') as status,
                array_sort(array_distinct(flatten(collect_list(on_queues)))) as queues,
                sort_array(collect_list(t.message_id)) as message_ids, min(time) as first_time,
-               max(if(state = 'gone', end_time, null)) as end_time, sort_array(collect_set(end_reason)) as end_reasons,
-               sort_array(collect_set(why)) as whys
+               max(if(state = 'removed', end_time, null)) as end_time,
+               sort_array(collect_set(end_reason)) as end_reasons,
+               sort_array(collect_set(dequeue_reason)) as dequeue_reasons
         from sent left join there t on t.amqp_message_id = key
         group by key order by arrived > 0, key
         """,
@@ -80,8 +81,8 @@ def _producer_log(spark: SparkSession, asked: ViewsRequest) -> DataFrame:
                 literal(path), schema=columns or "none string", header=True, escape='"', multiLine=True
             )
     except (PySparkException, Py4JError) as error:
-        why = "not every line of it is a JSON object" if is_json else "it can't be read as CSV"
-        raise CairnError(path, why, "write CSV with a line of names, or JSON lines") from error
+        reason = "not every line of it is a JSON object" if is_json else "it can't be read as CSV"
+        raise CairnError(path, reason, "write CSV with a line of names, or JSON lines") from error
     for key in _KEYS:
         if key in names:
             return frame.selectExpr(f"`{key if is_json else names.index(key)}` as key")

@@ -58,7 +58,7 @@ def need_master(master: str) -> None:
     """
     if not master.startswith("spark://"):
         return
-    why = ""
+    reason = ""
     for place in master.removeprefix("spark://").split(","):
         host, _, port = place.rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
@@ -66,10 +66,10 @@ def need_master(master: str) -> None:
         try:
             socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
         except OSError as error:
-            why = f"{host}:{port} can't be reached ({error.strerror or error})"
+            reason = f"{host}:{port} can't be reached ({error.strerror or error})"
         else:
             return
-    raise CairnError(f"--master {master}", why, "see that a Spark master runs there, and that this port is its own")
+    raise CairnError(f"--master {master}", reason, "see that a Spark master runs there, and that this port is its own")
 
 
 def started(start: Callable[[], SparkSession], master: str) -> SparkSession:

@@ -1,4 +1,4 @@
-"""Jobs about how things went: transactions, why messages left, what came twice."""
+"""Jobs about outcomes: transactions, the reasons of departures, duplicates."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def duplicates(spark: SparkSession, views: Views) -> DataFrame:
     """
     found = views.view(
         "messages",
-        columns="message_id,time,txn_id,queue,queue_id,end_time,why,amqp_message_id,payload",
+        columns="message_id,time,txn_id,queue,queue_id,end_time,dequeue_reason,amqp_message_id,payload",
         maxPartitionBytes="256m",
     )
     return spark.sql(
@@ -109,7 +109,7 @@ def duplicates(spark: SparkSession, views: Views) -> DataFrame:
         those as (select n.* from named n left semi join several s on n.amqp_message_id = s.amqp_message_id),
         originals as (
             select distinct amqp_message_id, end_time from those
-            where why in ('rejected', 'delivery-limit', 'expired', 'moved')
+            where dequeue_reason in ('rejected', 'delivery-limit', 'expired', 'moved')
         ),
         sent as (
             select n.* from those n
@@ -136,10 +136,11 @@ def redeliveries(spark: SparkSession, views: Views) -> DataFrame:
     return spark.sql(
         """
         select place.queue_id, any_value(place.queue, true) as queue, count(*) as messages,
-               count_if(recoveries > 0) as over_recoveries, count_if(place.why = 'delivery-limit') as failed_too_often
+               count_if(recoveries > 0) as over_recoveries,
+               count_if(place.dequeue_reason = 'delivery-limit') as failed_too_often
         from {places} place group by place.queue_id order by place.queue_id
         """,
-        places=views.places("queue_id,queue,recoveries,why"),
+        places=views.places("queue_id,queue,recoveries,dequeue_reason"),
     )
 
 
@@ -148,7 +149,7 @@ def expiry(spark: SparkSession, views: Views) -> DataFrame:
 
     queue_id, queue
     hour
-    why        rejected, delivery-limit, expired, moved, overflow, replaced; not recorded; or queue deleted, purged
+    reason     rejected, delivery-limit, expired, moved, overflow, replaced; not recorded; or queue deleted, purged
     messages, bytes
     to_queues  where the commit that took them off put new messages: dead letters, expired and moved messages; without
                what left the log
@@ -157,9 +158,9 @@ def expiry(spark: SparkSession, views: Views) -> DataFrame:
         """
         with departed as (
             select place.queue_id, place.queue, date_trunc('hour', place.end_time) as hour, size, place.end_lsn,
-                   if(place.end = 'dequeued', coalesce(place.why, 'not recorded'), place.end) as why
+                   if(place.end = 'dequeued', coalesce(place.dequeue_reason, 'not recorded'), place.end) as reason
             from {places} place where place.end_time is not null
-              and not (place.end = 'dequeued' and place.why <=> 'accepted')
+              and not (place.end = 'dequeued' and place.dequeue_reason <=> 'accepted')
         ),
         by_commit as (
             select r.lsn as end_lsn, p.queue as to_queue
@@ -169,12 +170,12 @@ def expiry(spark: SparkSession, views: Views) -> DataFrame:
             select d.*, b.to_queues from departed d left join (
                 select end_lsn, sort_array(collect_set(to_queue)) as to_queues
                 from by_commit group by end_lsn
-            ) b on d.end_lsn = b.end_lsn and d.why in ('rejected', 'delivery-limit', 'expired', 'moved')
+            ) b on d.end_lsn = b.end_lsn and d.dequeue_reason in ('rejected', 'delivery-limit', 'expired', 'moved')
         )
-        select queue_id, any_value(queue, true) as queue, hour, why, count(*) as messages, sum(size) as bytes,
+        select queue_id, any_value(queue, true) as queue, hour, reason, count(*) as messages, sum(size) as bytes,
                sort_array(array_distinct(flatten(collect_set(to_queues)))) as to_queues
-        from letters group by queue_id, hour, why order by queue_id, hour, why
+        from letters group by queue_id, hour, reason order by queue_id, hour, reason
         """,
-        places=views.places("txn_id,queue_id,queue,size,end_lsn,end_time,end,why"),
+        places=views.places("txn_id,queue_id,queue,size,end_lsn,end_time,end,dequeue_reason"),
         records=views.records("lsn,txn_id", "dequeue"),
     )  # fmt: skip

@@ -312,11 +312,11 @@ def transactions(rows: Rows) -> Any:
 
 
 def expiry(rows: Rows) -> Any:
-    def of(why: str) -> Callable[[dict[str, Any]], float]:
-        return lambda row: row["messages"] if row["why"] == why else 0
+    def of(reason: str) -> Callable[[dict[str, Any]], float]:
+        return lambda row: row["messages"] if row["reason"] == reason else 0
 
-    whys = sorted({row["why"] for row in rows})
-    return _stacked(rows, "hour", [(escape(why), of(why)) for why in whys], "messages")
+    reasons = sorted({row["reason"] for row in rows})
+    return _stacked(rows, "hour", [(escape(one), of(one)) for one in reasons], "messages")
 
 
 def fan_out(rows: Rows) -> Any:

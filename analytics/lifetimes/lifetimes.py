@@ -317,7 +317,7 @@ def _dequeued_of_several(places: Places, dequeues: RecordTables) -> tuple[Longs,
     return found, times, flags
 
 
-STATES = ("staged", "in doubt", FATES[OPEN], "queued", "gone")
+STATES = ("staged", "in doubt", FATES[OPEN], "queued", "removed")
 REASONS = (None, "discarded", "consumed", "queue deleted", "purged", "forgotten", FATES[ROLLED_BACK])
 """The reasons for which a message ended, by number."""
 _STAGED, _IN_DOUBT, _OPEN, _QUEUED, _GONE = range(5)

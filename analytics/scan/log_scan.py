@@ -39,7 +39,7 @@ def scan_piece(log: Log, piece: LogPiece, how: ScanOptions, scanner: Scanner) ->
             for found in scanner.scan(piece, at):
                 if isinstance(found, Damaged) and not how.permissive:
                     raise CorruptJournal(
-                        found.path, f"LSN {found.first_lsn} to {found.end_lsn} can't be read ({found.why})",
+                        found.path, f"LSN {found.first_lsn} to {found.end_lsn} can't be read ({found.reason})",
                         "read it with mode=PERMISSIVE to leave that out; `cairnmq dump` shows the readable part",
                         found.first_lsn, found.end_lsn,
                     )  # fmt: skip

@@ -59,7 +59,7 @@ class Damaged:
     path: str
     first_lsn: int
     end_lsn: int
-    why: str
+    reason: str
 
 
 class Window:
@@ -347,7 +347,7 @@ class _Scan:
         try:
             peek(memoryview(data.data)[self._at - lsn :], self._at, self._scanner.log_id)
         except BadBlock as error:
-            return error.why
+            return error.reason
         return "its block exceeds the durable end of the log"
 
     def _proven(self, window: Window, found: _Candidates, begin: int, end: int) -> int:

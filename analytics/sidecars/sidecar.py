@@ -42,7 +42,7 @@ HELD = "_held"
 finds it there for a while after it became part of a longer one."""
 _FORMAT = 2
 _KEY = b"cairnmq.sidecar"
-_DICTIONARY = ["type", "why"]
+_DICTIONARY = ["type", "dequeue_reason"]
 _DELTA = [field.name for field in SCHEMA if field.type in (pa.int64(), pa.int32()) or field.name == "time"]
 _GROUP_ROWS = 1 << 20
 

@@ -242,9 +242,9 @@ def _check_view(view: str, found: Mapping[str, str]) -> None:
             if name in found:
                 raise CairnError(f"option {name}", f"the view {view} has no records to choose from", "leave it out")
     for name, criterion in _CRITERIA.items():
-        why = refusal(view, criterion) if name in found else None
-        if why is not None:
-            raise CairnError(f"option {name}", *why)
+        reason = refusal(view, criterion) if name in found else None
+        if reason is not None:
+            raise CairnError(f"option {name}", *reason)
     for name in ("includePayload", "includeAmqp"):
         if view not in ("records", "messages") and found.get(name, "false").lower() == "true":
             remedy = "leave it out, or use the view records or messages"

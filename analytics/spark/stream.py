@@ -9,7 +9,7 @@ With `startingOffsets=earliest` the offset also has `"since": N`, the start of t
 records before it have not been seen, and are shown; all others are left out, unless `copies` includes them.
 
 Containers after that LSN that the log had reclaimed when the stream began are no data loss, as in Kafka. The offset
-lists them as `"gone": [[first, end], ...]`, and the end of the log at that time as `"began": N`. They count as not
+lists them as `"reclaimed": [[first, end], ...]`, and the end of the log at that time as `"began": N`. They count as not
 seen, and are never read, even if a file still holds them, so that a batch is always the same. Both are dropped once
 everything below `began` was read, which includes all copies from these containers.
 """
@@ -35,7 +35,7 @@ from .workers import settle
 
 _ALL = 1 << 63
 OLD_OFFSET = "a stream that an earlier version of CairnMQ began needs a new checkpointLocation"
-"""Offsets of earlier versions have no `gone`: what was reclaimed before they began counts as data loss."""
+"""Offsets of earlier versions have no `reclaimed`: what was reclaimed before they began counts as data loss."""
 Offset = dict[str, Any]
 
 
@@ -83,7 +83,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = [(gap.first_lsn, gap.end_lsn) for gap in log.missing(lsn, log.durable_lsn) if gap.is_reclaimed]
         return {
             "lsn": lsn, **({"since": lsn} if begin == "earliest" and lsn else {}),
-            **({"gone": [*map(list, gone)], "began": log.durable_lsn} if is_earliest and gone else {}),
+            **({"reclaimed": [*map(list, gone)], "began": log.durable_lsn} if is_earliest and gone else {}),
         }  # fmt: skip
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
@@ -96,7 +96,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = lsn + limit.max_bytes
             end -= end % size if end // size > lsn // size else 0  # whole containers, if there is one
         if lsn >= int(start.get("began", 0)):
-            start = {name: value for name, value in start.items() if name not in ("gone", "began")}
+            start = {name: value for name, value in start.items() if name not in ("reclaimed", "began")}
         return {**start, "lsn": max(end, lsn)}
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -154,10 +154,10 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _gone(offset: Offset) -> Ranges:
     """The range that had been reclaimed when the query began."""
     try:
-        return Ranges.of(offset.get("gone", ()))
+        return Ranges.of(offset.get("reclaimed", ()))
     except (TypeError, ValueError) as error:
         remedy = "start again with another checkpointLocation"
-        raise CairnError(f"offset {offset!r}", "its field gone is not a list of ranges of LSNs", remedy) from error
+        raise CairnError(f"offset {offset!r}", "its field reclaimed is not a list of ranges of LSNs", remedy) from error
 
 
 def _lsn_of(offset: Offset) -> int:

@@ -72,10 +72,10 @@ def planned(options: Options) -> Plan | None:
     must = options.use_sidecar == "true"
     if options.use_sidecar == "false":
         return None
-    why = _why_not(options)
-    if why:
+    reason = _why_not(options)
+    if reason:
         if must:
-            raise CairnError("option useSidecar=true", f"{why}, and sidecars have heads only", "leave it out")
+            raise CairnError("option useSidecar=true", f"{reason}, and sidecars have heads only", "leave it out")
         return None
     if not os.path.isdir(options.path):
         return None  # the source reports it, or the path exists where that runs

@@ -7,7 +7,7 @@ block           int64             the LSN of its block
 incarnation     int32             how many times the log had been opened for writing
 type            string            as in docs/reference/format.md: start, chunk, delete, enqueue, dequeue, tx-start, ...
 flags           int32             1 enqueue, 2 delete, 4 more, 8 moved, 16 prepared
-why             string            the dequeue reason: accepted, rejected, expired, ...; null if it was not recorded
+dequeue_reason  string            the dequeue reason: accepted, rejected, expired, ...; null if it was not recorded
 moved           bool              it was copied forward by compaction; an equal record existed before
 message_id      int64             the LSN of the message's first record
 txn_id          int64             the LSN of the transaction's first record
@@ -37,7 +37,7 @@ import pyarrow as pa
 
 from ...base.errors import CairnError
 from ...journal.format.record import TABLE, Flag, RecordType, type_name
-from ...store.contract.dequeue_reason import Why
+from ...store.contract.dequeue_reason import DequeueReason
 from ...store.contract.layout import unnamed_queue
 from ..scan.files import Log, LogPiece
 from ..scan.log_scan import ScanOptions, scan_piece, scanner_of
@@ -47,7 +47,7 @@ from ..scan.selection import Selection
 TIME = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema([
     ("lsn", pa.int64()), ("container", pa.int64()), ("block", pa.int64()), ("incarnation", pa.int32()),
-    ("type", pa.string()), ("flags", pa.int32()), ("why", pa.string()), ("moved", pa.bool_()),
+    ("type", pa.string()), ("flags", pa.int32()), ("dequeue_reason", pa.string()), ("moved", pa.bool_()),
     ("message_id", pa.int64()), ("txn_id", pa.int64()), ("queue_id", pa.int64()), ("queue", pa.string()),
     ("time", TIME), ("size", pa.int32()), ("undo_prev", pa.int64()), ("extra", pa.int64()), ("crc_ok", pa.bool_()),
     ("damaged_blocks", pa.int32()), ("payload", pa.binary()),
@@ -64,7 +64,8 @@ _ROOM_ROWS = 8 << 10
 _ROOM_BYTES = 1 << 20
 """The first batch has room for so many rows and bytes of payloads at first; it doubles, and stays."""
 _OF_HEAD = {
-    "type": "type", "flags": "flags", "why": "flags", "moved": "flags", "message_id": "message_id", "txn_id": "txn_id",
+    "type": "type", "flags": "flags", "dequeue_reason": "flags", "moved": "flags", "message_id": "message_id",
+    "txn_id": "txn_id",
     "queue_id": "queue_id", "queue": "queue_id", "time": "time_us", "size": "size", "undo_prev": "undo_prev",
     "extra": "extra",
 }  # fmt: skip
@@ -157,7 +158,7 @@ class _Batch:
         self._reading = reading
         self._schema = schema_of(reading.columns)
         of_head = {_OF_HEAD[name] for name in reading.columns if name in _OF_HEAD}
-        if "why" in reading.columns:
+        if "dequeue_reason" in reading.columns:
             of_head.add("type")
         self._of_head: dict[str, np.dtype[Any]] = {name: TABLE[name] for name in sorted(of_head)}
         beside = {name: kind for name, kind in _BESIDE.items() if name in reading.columns}
@@ -267,8 +268,8 @@ class _Batch:
             )
         if name == "crc_ok":
             return pa.nulls(self._rows, pa.bool_()) if not self._reading.verify else pa.array(np.ones(self._rows, bool))
-        if name == "why":
-            return whys(np.where(gathered["type"] == RecordType.DEQUEUE, gathered["flags"], 0))
+        if name == "dequeue_reason":
+            return reasons_of(np.where(gathered["type"] == RecordType.DEQUEUE, gathered["flags"], 0))
         values = gathered[_OF_HEAD.get(name, name)]
         make = _MAKE.get(name)
         if make is not None:
@@ -310,12 +311,12 @@ def names_of_types(values: Array) -> pa.Array:
     return _TYPE_NAMES.take(pa.array(values))
 
 
-def whys(flags: Array) -> pa.Array:
+def reasons_of(flags: Array) -> pa.Array:
     """The dequeue reasons in the flags of Dequeue records; null for none."""
     return _WHYS.take(pa.array(flags.astype(np.int64) >> 5 & 7))
 
 
-_WHYS = pa.array([why.words if why else None for why in Why], pa.string())
+_WHYS = pa.array([reason.words if reason else None for reason in DequeueReason], pa.string())
 
 
 def times(values: Array) -> pa.Array:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...journal.format.record import HEAD_BYTES, Flag, RecordType
-from ...store.contract.dequeue_reason import WHY_BITS, Why
+from ...store.contract.dequeue_reason import REASON_BITS, DequeueReason
 from ...store.contract.layout import unnamed_queue
 from ..lifetimes.lifetimes import FORGOTTEN, HOW, NEVER, REASONS, STATES, Lifetimes, Places, states_of
 from ..lifetimes.outcomes import FATES, outcomes_of
@@ -22,11 +22,11 @@ from ..scan.files import Log, LogPiece
 from ..scan.log_scan import scan_piece, scanner_of
 from ..scan.number_sets import Longs, first_of_each, is_in, unique
 from ..scan.scanner import Damaged, Scanner, no_payloads
-from .records import TIME, ReadOptions, whys
+from .records import TIME, ReadOptions, reasons_of
 
 PLACE = pa.struct([
     ("queue_id", pa.int64()), ("queue", pa.string()), ("position", pa.int64()), ("time", TIME),
-    ("end_lsn", pa.int64()), ("end_time", TIME), ("end", pa.string()), ("why", pa.string()),
+    ("end_lsn", pa.int64()), ("end_time", TIME), ("end", pa.string()), ("dequeue_reason", pa.string()),
 ])  # fmt: skip
 """The stay of a message on a queue, and its start. `end` is the reason of its end, null before it; `end_lsn` and
 `end_time` are also null if the log no longer has them."""
@@ -34,7 +34,7 @@ MESSAGES = pa.schema([
     ("message_id", pa.int64()), ("time", TIME), ("size", pa.int64()), ("pieces", pa.int32()),
     ("complete", pa.bool_()), ("start_lsn", pa.int64()), ("txn_id", pa.int64()), ("queue_id", pa.int64()),
     ("queue", pa.string()), ("places", pa.list_(PLACE)), ("recoveries", pa.int32()), ("state", pa.string()),
-    ("end_lsn", pa.int64()), ("end_time", TIME), ("end_reason", pa.string()), ("why", pa.string()),
+    ("end_lsn", pa.int64()), ("end_time", TIME), ("end_reason", pa.string()), ("dequeue_reason", pa.string()),
 ])  # fmt: skip
 """One row per message of which the log has a Start record.
 
@@ -43,11 +43,11 @@ start_lsn    where its content stands now
 queue        the first queue it was put on; `places` has all
 recoveries   how often the log was opened while it lived: each time it was offered again with a raised delivery-count
 state        queued, staged (on no queue yet), in doubt (a prepared transaction will enqueue it), open (its transaction
-             is not decided yet), gone
+             is not decided yet), removed
 end_reason   consumed, discarded (never on a queue), queue deleted, purged, rolled back; forgotten, if the log keeps
              only that it is over
-why          of one that was consumed: accepted, rejected, delivery-limit, expired, moved, overflow, replaced; null if
-             it was not recorded
+dequeue_reason  of one that was consumed: accepted, rejected, delivery-limit, expired, moved, overflow, replaced; null
+             if it was not recorded
 """
 PLACES = pa.schema([
     ("message_id", pa.int64()), ("size", pa.int64()), ("txn_id", pa.int64()), *PLACE, ("recoveries", pa.int32()),
@@ -134,7 +134,7 @@ def messages(
         "end_lsn": lambda: nullable(end_lsn, ~has_end),
         "end_time": lambda: _times(end_us, ~has_end),
         "end_reason": lambda: _REASONS.take(pa.array(reason)),
-        "why": lambda: whys(flags),
+        "dequeue_reason": lambda: reasons_of(flags),
     }  # fmt: skip
     return _table(make, MESSAGES, columns)
 
@@ -159,7 +159,7 @@ def places(lifetimes: Lifetimes, names: Mapping[int, str], columns: Sequence[str
         "end_lsn": lambda: nullable(of.end_lsn, unknown),
         "end_time": lambda: _times(of.end_us, unknown),
         "end": lambda: _HOW.take(pa.array(of.how)),
-        "why": lambda: whys(of.flags),
+        "dequeue_reason": lambda: reasons_of(of.flags),
         "recoveries": lambda: pa.array(recoveries()[whose], pa.int32()),
     }  # fmt: skip
     return _table(make, PLACES, columns)
@@ -188,7 +188,7 @@ def _stays(places: Places, names: Mapping[int, str]) -> pa.Array:
     arrays = [
         pa.array(places.queue_id), _names_at(places.queue_id, names), pa.array(places.position),
         pa.array(places.time_us).view(TIME), nullable(places.end_lsn, unknown), _times(places.end_us, unknown),
-        _HOW.take(pa.array(places.how)), whys(places.flags),
+        _HOW.take(pa.array(places.how)), reasons_of(places.flags),
     ]  # fmt: skip
     return pa.StructArray.from_arrays(arrays, fields=list(PLACE))
 
@@ -243,7 +243,10 @@ def transactions(facts: RecordTables, as_of: int = NEVER, names: Mapping[int, st
     return pa.Table.from_arrays(arrays, schema=TRANSACTIONS)
 
 
-_MOVING = [int(why) for why in (Why.REJECTED, Why.DELIVERY_LIMIT, Why.EXPIRED, Why.MOVED)]
+_MOVING = [
+    int(one)
+    for one in (DequeueReason.REJECTED, DequeueReason.DELIVERY_LIMIT, DequeueReason.EXPIRED, DequeueReason.MOVED)
+]
 """Dequeue reasons with which the broker puts a copy elsewhere in the same transaction."""
 
 
@@ -258,7 +261,7 @@ def _copies(of: RecordTables, ids: Longs, names: Mapping[int, str]) -> npt.NDArr
     of = of.where(~np.isin(of.queue_id, own))
     put = of.txn_id[(of.type == RecordType.START) & of.has(Flag.ENQUEUE) | (of.type == RecordType.ENQUEUE)]
     taken = of.of_type(RecordType.DEQUEUE)
-    is_moving = np.isin(taken.flags & WHY_BITS, _MOVING)
+    is_moving = np.isin(taken.flags & REASON_BITS, _MOVING)
     moving, other = unique(taken.txn_id[is_moving]), unique(taken.txn_id[~is_moving])
     found: npt.NDArray[np.bool_] = is_in(ids, moving) & is_in(ids, unique(put)) & ~is_in(ids, other)
     return found | is_in(ids, unique(federated))

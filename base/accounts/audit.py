@@ -79,7 +79,7 @@ class LoginFailure(NamedTuple):
     """The SASL mechanism that it chose; empty for none."""
     reason: str
     """The reason for the failure, an element of `REASONS`."""
-    why: str
+    detail: str
     """The reason as a sentence, for the log only."""
 
 
@@ -106,11 +106,11 @@ class Change(NamedTuple):
     name: str
     outcome: str
     status: int
-    why: str = ""
+    reason: str = ""
     """The reason why the change was rejected; empty if it succeeded."""
     messages: int | None = None
     """The number of messages that the change purged, deleted or moved; None if it does not concern messages."""
-    gone: int | None = None
+    closed: int | None = None
     """The number of connections and links that the change closed; None if it can close none."""
     container: str = ""
     """The AMQP container ID of the client; that of the web console contains the address of the browser."""
@@ -145,10 +145,10 @@ class Audit:
             "user": _short(failure.user),
             "mechanism": _short(failure.mechanism) or NO_MECHANISM,
             "reason": failure.reason,
-            "why": _short(failure.why),
+            "detail": _short(failure.detail),
         }
         who = f" of user {about['user']!r}" if failure.user else ""
-        text = f"{failure.address}: login{who} failed ({printable(about['mechanism'])}): {printable(about['why'])}"
+        text = f"{failure.address}: login{who} failed ({printable(about['mechanism'])}): {printable(about['detail'])}"
         level = logging.INFO if failure.reason == PROTOCOL else logging.WARNING
         self._record(LOGIN_FAILED, level, text, about)
 
@@ -178,10 +178,10 @@ class Audit:
             "outcome": change.outcome,
             "status": change.status,
         }
-        counts = {"messages": change.messages, "gone": change.gone}
+        counts = {"messages": change.messages, "closed": change.closed}
         about |= {name: value for name, value in counts.items() if value is not None}
-        if change.why:
-            about["why"] = _short(change.why)
+        if change.reason:
+            about["reason"] = _short(change.reason)
         who = f"user {change.user!r}" if change.user else "an anonymous client"
         if change.address == SIGNAL:
             who = "the operator"
@@ -190,8 +190,8 @@ class Audit:
             f"by {who}: {change.outcome}"
         )
         text += "".join(f", {label} {value}" for label, value in _counted(change))
-        if change.why:
-            text += f" ({printable(about['why'])})"
+        if change.reason:
+            text += f" ({printable(about['reason'])})"
         if change.outcome == DONE:
             self._record(CHANGE, logging.INFO, text, about)
         else:
@@ -268,7 +268,7 @@ def _report(event: str, count: int) -> None:
 
 
 def _counted(change: Change) -> list[tuple[str, int]]:
-    found = (("messages", change.messages), ("connections and links closed", change.gone))
+    found = (("messages", change.messages), ("connections and links closed", change.closed))
     return [(label, value) for label, value in found if value is not None]
 
 

@@ -117,9 +117,9 @@ def parse(data: bytes, path: str) -> Users:
 def account(line: str) -> tuple[str, Credentials]:
     """Return the name and the credentials of a line. Raises `ValueError`."""
     name, _, secret = line.partition(":")
-    why = why_no_name(name)
-    if why:
-        raise ValueError(why)
+    reason = why_no_name(name)
+    if reason:
+        raise ValueError(reason)
     parts = secret.split("$")
     counted, keys = (parts[1].split(":"), parts[2].split(":")) if len(parts) == 3 else ([], [])
     if parts[0] != _HASH or len(counted) != 2 or len(keys) != 2:

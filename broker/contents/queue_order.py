@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ...store.contract.dequeue_reason import Why
+from ...store.contract.dequeue_reason import DequeueReason
 from ..messages.entry import Entry
 
 
@@ -31,19 +31,19 @@ class QueueOrder(Protocol):
     def limits_events(self) -> bool:
         """Return whether changes that are under way are limited in number elsewhere."""
 
-    def take(self, entries: Sequence[Entry], why: Why, then: Callable[..., None], *args: Any) -> None:
+    def take(self, entries: Sequence[Entry], reason: DequeueReason, then: Callable[..., None], *args: Any) -> None:
         """Dequeue messages, and call *then* when that is durable and safe."""
 
-    def drop(self, entries: Sequence[Entry], why: Why, then: Callable[[], None]) -> None:
+    def drop(self, entries: Sequence[Entry], reason: DequeueReason, then: Callable[[], None]) -> None:
         """Dequeue messages that the queue has no place for, and do *then* when they are counted out."""
 
-    def drop_free(self, entries: Sequence[Entry], why: Why, take_out: Callable[[Entry], bool]) -> None:
+    def drop_free(self, entries: Sequence[Entry], reason: DequeueReason, take_out: Callable[[Entry], bool]) -> None:
         """Dequeue those of *entries* that no consumer has; *take_out* removes one from the queue, if it is on it."""
 
-    def drop_returned(self, entry: Entry, why: Why) -> bool:
+    def drop_returned(self, entry: Entry, reason: DequeueReason) -> bool:
         """Dequeue a requeued message, if that can be decided at once; return whether it is dequeued."""
 
-    def dead_letter(self, entry: Entry, why: Why, then: Callable[[int], None]) -> None:
+    def dead_letter(self, entry: Entry, reason: DequeueReason, then: Callable[[int], None]) -> None:
         """Dequeue a message that has no target; *then* gets the LSN to wait for before that is reported."""
 
     def still_has(self, entry: Entry) -> bool:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from ...amqp.codec import header, sections
 from ...amqp.codec.primitives import Malformed
 from ...base.errors import CairnError
-from ...store.contract.dequeue_reason import Why
+from ...store.contract.dequeue_reason import DequeueReason
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..messages.backlog import Page
 from ..messages.entry import ARRIVAL_BITS, ARRIVAL_MASK, Entry, HeldContent
@@ -164,7 +164,7 @@ class SortedOrder:
         if not self._stale or not self._queue.is_owner:
             return
         stale, self._stale = self._stale, {}
-        self._queue.order.drop_free([*stale], Why.REPLACED, self._take_away)
+        self._queue.order.drop_free([*stale], DequeueReason.REPLACED, self._take_away)
 
     def now_decides(self) -> None:
         self._drop_stale()
@@ -187,7 +187,7 @@ class SortedOrder:
             self._classify(entry)  # it was dequeued before it was shown here
         value = self._value_of.get(entry)
         is_stale = value is not None and self._values.get(value) is not entry
-        if is_stale and self._queue.order.drop_returned(entry, Why.REPLACED):
+        if is_stale and self._queue.order.drop_returned(entry, DequeueReason.REPLACED):
             return
         self._contents.watch(entry)
         heappush(self._contents.returned, entry)

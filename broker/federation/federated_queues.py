@@ -58,7 +58,7 @@ class FederatedQueue:
         self.follower = str(said["follower"])
         """The name of this copy at the upstream."""
         self.state = WAITING
-        self.why = ""
+        self.reason = ""
         """The reason why the link is not up, or was not up before."""
         self.channel: AttachedEnd | None = None
         self.wait_s = FIRST_WAIT_S
@@ -73,13 +73,13 @@ class FederatedQueue:
         """Return whether *event* counts in this state."""
         return (self.state, event) in TABLE
 
-    def handle(self, event: FederationEvent, why: str | None = None) -> FederationAction | None:
-        """Change the state; return the action, or None if *event* is ignored. *why*: a reason to show from now on."""
+    def handle(self, event: FederationEvent, reason: str | None = None) -> FederationAction | None:
+        """Change the state; return the action, or None if *event* is ignored. *reason*: shown from now on."""
         if not self.heeds(event):
             return None
         self.state, action = TABLE[self.state, event]
-        if why is not None:
-            self.why = why
+        if reason is not None:
+            self.reason = reason
         return action
 
     def lag_s(self, now_us: int) -> float:
@@ -232,18 +232,18 @@ class FederatedQueues:
         federated = self._by_channel.get(channel)
         if federated is not None and federated.channel is channel:
             error = channel.error
-            why = "the source ended it" if error is None else f"{error.condition}: {error.description}"
-            self._end_link(federated, why)
+            reason = "the source ended it" if error is None else f"{error.condition}: {error.description}"
+            self._end_link(federated, reason)
             self._try_later(federated)
 
-    def _end_link(self, federated: FederatedQueue, why: str) -> None:
-        if self._handle(federated, FederationEvent.LINK_ENDED, why):
+    def _end_link(self, federated: FederatedQueue, reason: str) -> None:
+        if self._handle(federated, FederationEvent.LINK_ENDED, reason):
             about = {"event": "federation.down", "queue": federated.name}
-            log.warning("queue %s: %s", federated.name, why, extra=about)
+            log.warning("queue %s: %s", federated.name, reason, extra=about)
 
-    def _handle(self, federated: FederatedQueue, event: FederationEvent, why: str | None = None) -> bool:
+    def _handle(self, federated: FederatedQueue, event: FederationEvent, reason: str | None = None) -> bool:
         """Change the state, and do the action; return False if *event* is ignored."""
-        action = federated.handle(event, why)
+        action = federated.handle(event, reason)
         if action in (FederationAction.DETACH, FederationAction.LEAVE):
             channel, federated.channel = federated.channel, None
             if channel is not None:
@@ -326,8 +326,8 @@ class FederatedQueues:
     def _check_alone(self, name: str) -> None:
         """Raises `StoreError` if other brokers would have to have that queue, too."""
         if not self._members.is_alone:
-            why = "the brokers of a cluster can't follow another site yet"
-            raise StoreError(f"queue {name!r}", why, "follow with a broker of its own, or with a cluster of one")
+            reason = "the brokers of a cluster can't follow another site yet"
+            raise StoreError(f"queue {name!r}", reason, "follow with a broker of its own, or with a cluster of one")
 
     def resynchronize(self, federated: FederatedQueue, done: Done) -> None:
         """Drop the copy, and request everything that the source has now."""
@@ -342,7 +342,7 @@ class FederatedQueues:
         """Make the copy an ordinary queue, which follows nothing; all its messages count as delivered."""
         copy = federated.copy
         if not federated.heeds(FederationEvent.PROMOTE):
-            done(StoreError(f"queue {federated.name!r}", f"it is {federated.state}", federated.why or "wait"))
+            done(StoreError(f"queue {federated.name!r}", f"it is {federated.state}", federated.reason or "wait"))
             return
         try:
             self._check_alone(federated.name)
@@ -350,8 +350,8 @@ class FederatedQueues:
             done(error)
             return
         if not copy.is_whole and not force:
-            why = "it does not have all messages of its source"
-            done(StoreError(f"queue {federated.name!r}", why, "wait until it is complete, or promote it with --force"))
+            reason = "it does not have all messages of its source"
+            done(StoreError(f"queue {federated.name!r}", reason, "wait until it is complete, or promote with --force"))
             return
         self._handle(federated, FederationEvent.PROMOTE)
         row = replace(federated.row, arguments=federated.arguments)

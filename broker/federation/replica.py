@@ -18,7 +18,7 @@ from typing import Any
 
 from ...base.clock import Clock
 from ...base.errors import CairnError, StoreError
-from ...store.contract.dequeue_reason import Why
+from ...store.contract.dequeue_reason import DequeueReason
 from ...store.contract.interface import MessageStore
 from .wire_format import BETWEEN, COMPLETE, BadStep, Event, Head, Keep, Line, Piece, Purge, Put, PutPieces, Take
 
@@ -73,8 +73,8 @@ class DownstreamReplica:
             source_of.update({own: (source, note_id) for source, own in note["had"]})
         last = [own for own in ids if own not in source_of]
         if len(last) != len(put):
-            why = f"{len(last)} of its messages are unknown, its last progress record has {len(put)}"
-            raise CairnError(f"the copy {self.name!r}", why, _REMEDY)
+            reason = f"{len(last)} of its messages are unknown, its last progress record has {len(put)}"
+            raise CairnError(f"the copy {self.name!r}", reason, _REMEDY)
         self._new = dict(zip(put, last, strict=True))
         unnoted = dict(zip(last, put, strict=True))
         for own in ids:
@@ -159,7 +159,7 @@ class DownstreamReplica:
 
     def _do(self, events: Sequence[Event], head: Head) -> int:
         puts: dict[int, bytes | None] = {}
-        takes: dict[int, Why] = {}
+        takes: dict[int, DequeueReason] = {}
         for event in events:
             if isinstance(event, Put | PutPieces):
                 if event.message_id not in self.ids or event.message_id in takes:
@@ -167,18 +167,18 @@ class DownstreamReplica:
             elif isinstance(event, Take):
                 for source in event.message_ids:
                     if puts.pop(source, self) is self and source in self.ids:
-                        takes[source] = event.why
+                        takes[source] = event.reason
             elif isinstance(event, Purge):
                 kept = set(event.kept)
                 puts = {source: content for source, content in puts.items() if source in kept}
-                takes |= {source: Why.NOT_RECORDED for source in self.ids if source not in kept}
+                takes |= {source: DequeueReason.NOT_RECORDED for source in self.ids if source not in kept}
             elif isinstance(event, Keep):
-                takes |= dict.fromkeys(_others(self.ids, event), Why.NOT_RECORDED)
+                takes |= dict.fromkeys(_others(self.ids, event), DequeueReason.NOT_RECORDED)
                 for source in _others(puts, event):
                     del puts[source]
         return self._write(puts, takes, head)
 
-    def _write(self, puts: dict[int, bytes | None], takes: dict[int, Why], head: Head) -> int:
+    def _write(self, puts: dict[int, bytes | None], takes: dict[int, DequeueReason], head: Head) -> int:
         store, now_us = self._store, self._clock.wall_us()
         had = {source: own for source, own in self._new.items() if source not in takes}
         fewer = Counter([self._note_of[source] for source in takes if source in self._note_of])
@@ -187,8 +187,8 @@ class DownstreamReplica:
             needless.append(last)
         transaction = store.transactions.begin(now_us)
         try:
-            for source, why in takes.items():
-                transaction.dequeue(self.ids[source], self.queue_id, now_us, why)
+            for source, reason in takes.items():
+                transaction.dequeue(self.ids[source], self.queue_id, now_us, reason)
             for source, content in puts.items():
                 if content is None:
                     transaction.enqueue(self._staged[source], self.queue_id, now_us)

@@ -205,7 +205,7 @@ def _said(event: queue_history.Change) -> Put | Take | Purge:
     if isinstance(event, queue_history.EnqueueChange):
         return Put(event.message_id, event.content)
     if isinstance(event, queue_history.DequeueChange):
-        return Take(event.why, event.message_ids)
+        return Take(event.reason, event.message_ids)
     return Purge(event.kept)
 
 

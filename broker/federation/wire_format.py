@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 from ...amqp.codec.primitives import Malformed, descriptor, read
 from ...base.errors import CairnError
-from ...store.contract.dequeue_reason import Why
+from ...store.contract.dequeue_reason import DequeueReason
 
 VERSION = 1
 END, COMPLETE, TIME, BETWEEN = 1, 2, 4, 8
@@ -55,8 +55,8 @@ _DATA = 0x75
 class BadStep(CairnError):
     """The bytes are no such message."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__("a step of a followed queue", why, "see that both brokers run the same version")
+    def __init__(self, reason: str) -> None:
+        super().__init__("a step of a followed queue", reason, "see that both brokers run the same version")
 
 
 class Head(NamedTuple):
@@ -83,7 +83,7 @@ class PutPieces(NamedTuple):
 
 
 class Take(NamedTuple):
-    why: Why
+    reason: DequeueReason
     message_ids: Sequence[int]
 
 
@@ -113,7 +113,7 @@ def encode(event: Event) -> bytes:
     if isinstance(event, PutPieces):
         return _ID.pack(_PUT_PIECES, event.message_id)
     if isinstance(event, Take):
-        return _TAKEN.pack(_TAKE, event.why, len(event.message_ids)) + array("Q", event.message_ids).tobytes()
+        return _TAKEN.pack(_TAKE, event.reason, len(event.message_ids)) + array("Q", event.message_ids).tobytes()
     if isinstance(event, Line):
         return _NAMED.pack(_LINE, len(event.text.encode())) + event.text.encode()
     if isinstance(event, Keep):
@@ -156,9 +156,9 @@ def _events(body: bytes) -> Iterator[Event]:
             yield PutPieces(_ID.unpack_from(body, at)[1])
             at += _ID.size
         elif kind == _TAKE:
-            _, why, count = _TAKEN.unpack_from(body, at)
+            _, reason, count = _TAKEN.unpack_from(body, at)
             at += _TAKEN.size + 8 * count
-            yield Take(Why(why), _ids(body, at - 8 * count, count))
+            yield Take(DequeueReason(reason), _ids(body, at - 8 * count, count))
         elif kind == _PURGE:
             _, count = _KEPT.unpack_from(body, at)
             at += _KEPT.size + 8 * count

@@ -11,7 +11,7 @@ from typing import Any
 from ...amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED
 from ...amqp.ports import NOT_ACQUIRED, Delivery, Forward, Outcome, TerminalEnd
 from ...base.errors import CairnError
-from ...store.contract.dequeue_reason import Why
+from ...store.contract.dequeue_reason import DequeueReason
 from ..kernel.context import CoreContext
 from ..kernel.idle_driver import IdleDriver
 from ..kernel.memory_budget import ENTRY_BYTES
@@ -278,7 +278,7 @@ class Consumer(ReceivingDriver):
         messages = present
         entries = [entry for entry, _ in messages]
         self._let_go()
-        self._queue.order.take(entries, Why.ACCEPTED, self._taken, messages)
+        self._queue.order.take(entries, DequeueReason.ACCEPTED, self._taken, messages)
 
     def _taken(self, messages: list[Forward]) -> None:
         self.terminal.forward(messages)
@@ -334,7 +334,7 @@ class Consumer(ReceivingDriver):
             delivery_s.total += took_s
             self._timed = None
         if done:
-            queue.order.take(done, Why.ACCEPTED, self.terminal.settle, settle)
+            queue.order.take(done, DequeueReason.ACCEPTED, self.terminal.settle, settle)
         elif settle:
             queue.order.answer(self.terminal.settle, settle)
         if back and (settle := self.take_back(back)):

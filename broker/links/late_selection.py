@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from ...base.callbacks import ignore
-from ...store.contract.dequeue_reason import Why
+from ...store.contract.dequeue_reason import DequeueReason
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
 from ..selector.compiler import selector
@@ -110,7 +110,7 @@ class LateSelection:
             return None
 
     def _drop(self, entries: list[Entry]) -> None:
-        self._queue.order.drop(entries, Why.NOT_RECORDED, ignore)
+        self._queue.order.drop(entries, DequeueReason.NOT_RECORDED, ignore)
 
     def _go_on(self) -> None:
         self._is_put_off = False

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from ...store.contract.dequeue_reason import Why
+    from ...store.contract.dequeue_reason import DequeueReason
     from ..contents.policy import Policy
     from ..messages.entry import Entry
     from ..queues.ends import SourceQueue, TargetQueue
@@ -41,14 +41,14 @@ class Moved(NamedTuple):
     targets: Sequence[TargetQueue]
     message: tuple[bytes, bool]
     """The content, and whether it is durable, as in `Kept`."""
-    why: Why
+    reason: DequeueReason
 
 
 class Work(NamedTuple):
     """The work of a client's transaction on replicated queues."""
 
     puts: Sequence[tuple[Sequence[TargetQueue], Kept]]
-    takes: Sequence[tuple[SourceQueue, Sequence[Entry], Why]]
+    takes: Sequence[tuple[SourceQueue, Sequence[Entry], DequeueReason]]
     moves: Sequence[Moved]
 
 
@@ -125,19 +125,20 @@ class Cluster(Members, Protocol):
     def gone(self, queue: SourceQueue) -> None:
         """Note that a replicated queue was deleted."""
 
-    def take(self, queue: SourceQueue, entries: Sequence[Entry], why: Why, then: Then) -> None:
+    def take(self, queue: SourceQueue, entries: Sequence[Entry], reason: DequeueReason, then: Then) -> None:
         """Dequeue messages, which consumers of one member have, or of none."""
 
     def give_back(self, queue: SourceQueue, entries: Sequence[tuple[Entry, bool]], then: Then) -> None:
         """Requeue messages, each with whether its delivery failed."""
 
     def move(
-        self, queue: SourceQueue, entry: Entry, targets: Sequence[TargetQueue], content: bytes, why: Why, then: Then,
+        self, queue: SourceQueue, entry: Entry, targets: Sequence[TargetQueue], content: bytes, reason: DequeueReason,
+        then: Then,
         refused: Then,
     ) -> None:  # fmt: skip
         """Move a message from a queue to others, with that content there, in one transaction.
 
-        *refused*: none of the targets of an operator's move (*why*) exists when the event is applied, and the message
+        *refused*: no target of an operator's move (*reason*) exists when the event is applied, and the message
         was requeued.
         """
 

@@ -53,7 +53,7 @@ class AutoLink:
         self.kept = kept
         """True if management created the auto-link."""
         self.state = WAITING
-        self.why = ""
+        self.reason = ""
         """The reason why the auto-link is not up, or was not up before."""
         self.channel: AttachedEnd | None = None
         self.wait_s = FIRST_WAIT_S
@@ -130,7 +130,7 @@ class AutoLinks:
             End(TARGET, link.external if sends else link.address),
             snd_settle_mode=UNSETTLED,
         )
-        link.state, link.why = ATTACHING, ""
+        link.state, link.reason = ATTACHING, ""
 
         def answered(found: Attach) -> None:
             if link.channel is channel and (found.target if sends else found.source).kind != ABSENT:
@@ -143,8 +143,8 @@ class AutoLinks:
 
     def _join(self, link: AutoLink, channel: AttachedEnd, connection: OutwardEnd) -> None:
         """Start dispatching, since the other container has opened the link."""
-        if why := self._members.why_not_serving():
-            self._fail(link, channel, why)
+        if reason := self._members.why_not_serving():
+            self._fail(link, channel, reason)
             return
 
         def found(place: AddressTarget | Exception) -> None:
@@ -167,9 +167,9 @@ class AutoLinks:
 
         self._resolver.find_for_itself(link.address, found)
 
-    def _fail(self, link: AutoLink, channel: TerminalEnd, why: str) -> None:
-        link.why = why
-        channel.failure("amqp:not-found", why)
+    def _fail(self, link: AutoLink, channel: TerminalEnd, reason: str) -> None:
+        link.reason = reason
+        channel.failure("amqp:not-found", reason)
 
     def _ask_again(self, channel: AttachedEnd, credit: int) -> None:
         if channel in self._by_channel:
@@ -180,18 +180,18 @@ class AutoLinks:
         link = self._by_channel.pop(channel, None)
         if link is None or link.channel is not channel:
             return
-        self._is_over(link, link.why or _why(channel.error) or "the other container ended it")
+        self._is_over(link, link.reason or _why(channel.error) or "the other container ended it")
         self._core.scheduler.after(link.wait_s, self._try, link)
         link.wait_s = min(2 * link.wait_s, LONGEST_WAIT_S)
 
-    def _is_over(self, link: AutoLink, why: str) -> None:
+    def _is_over(self, link: AutoLink, reason: str) -> None:
         if link.channel is None:
             return
         if link.state == UP:
             link.wait_s = FIRST_WAIT_S
         self._by_channel.pop(link.channel, None)
-        link.channel, link.state, link.why = None, WAITING, why
-        log.warning("auto-link %s: %s", link.name, why, extra={"event": "auto-link.down"})
+        link.channel, link.state, link.reason = None, WAITING, reason
+        log.warning("auto-link %s: %s", link.name, reason, extra={"event": "auto-link.down"})
 
     def _try(self, link: AutoLink) -> None:
         connector = self._connectors.by_name.get(link.connector)

@@ -67,7 +67,7 @@ class Connector:
         """Connections so far."""
         self.failures = 0
         """The number of failed attempts, and of broken connections."""
-        self.why = ""
+        self.reason = ""
         """The reason of the last failure."""
 
     @property
@@ -157,16 +157,16 @@ class Connectors:
         for user in self.users:
             user.came(connector, connection)
 
-    def disconnected(self, name: str, connection: object, why: str) -> None:
+    def disconnected(self, name: str, connection: object, reason: str) -> None:
         """Handle that a connector has lost its connection, or failed to open one."""
         connector = self.by_name.get(name)
         if connector is None or (connector.connection is not None and connector.connection is not connection):
             return
         connector.failures += 1
-        level = logging.WARNING if connector.state is not WAITING or connector.why != why else logging.DEBUG
-        connector.why = why
+        level = logging.WARNING if connector.state is not WAITING or connector.reason != reason else logging.DEBUG
+        connector.reason = reason
         text = "connector %s: no connection to %s: %s"
-        log.log(level, text, name, connector.target.place, why, extra={"event": "connector.down"})
+        log.log(level, text, name, connector.target.place, reason, extra={"event": "connector.down"})
         if connector.connection is not None:
             self._lose(connector)
         self._is_now(connector, WAITING)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ...amqp.ports import TerminalEnd
-from ...store.contract.dequeue_reason import Why
+from ...store.contract.dequeue_reason import DequeueReason
 from ..contents.contents import QueueContents
 from ..contents.internal_queues import InternalQueues
 from ..contents.policy import Policy
@@ -121,8 +121,8 @@ class QueueLimits:
 
         *content*: the message or its beginning; *staged*: the messages that its transaction will enqueue here, too.
         """
-        if why := self.too_long(size_bytes):
-            return why
+        if reason := self.too_long(size_bytes):
+            return reason
         is_known = self.duplicates is not None and self.duplicates.knows(content)
         if is_known:  # also if it is full: it was accepted; in a cluster all members check again when it is delivered
             return "" if self.is_shared else None
@@ -187,7 +187,7 @@ class QueueLimits:
             self._leaving_bytes -= size
             self.shown()
 
-        self._queue.order.drop(out, Why.OVERFLOW, gone)
+        self._queue.order.drop(out, DequeueReason.OVERFLOW, gone)
 
     def comes(self, messages: int, size_bytes: int) -> None:
         """Count messages that this member sent to the cluster to be enqueued here, until `came`."""

@@ -24,7 +24,7 @@ from ..nodes.resolver import Resolver
 from ..nodes.targets import AddressTarget, ExchangeTarget
 from ..queues.ends import SourceQueue, TargetQueue
 from ..queues.queue import Queue
-from .moves import WHY, Move, Moves, shown
+from .moves import REASONS, Move, Moves, shown
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ class Returns:
         if entry.is_dequeued or queue.is_deleted:
             then(0)
         else:
-            queue.order.dead_letter(entry, WHY[reason], then)
+            queue.order.dead_letter(entry, REASONS[reason], then)
 
     def _find(
         self, queue: SourceQueue, entry: Entry, reason: str, then: Then, address: str, content: bytes | CairnError

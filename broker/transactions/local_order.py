@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...base.callbacks import ignore
-from ...store.contract.dequeue_reason import Why
+from ...store.contract.dequeue_reason import DequeueReason
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
 from ..queues.ends import SourceQueue
@@ -30,35 +30,35 @@ class LocalOrder:
         self._returns = returns
         self._purges = purges
 
-    def take(self, entries: Sequence[Entry], why: Why, then: Callable[..., None], *args: Any) -> None:
+    def take(self, entries: Sequence[Entry], reason: DequeueReason, then: Callable[..., None], *args: Any) -> None:
         core, queue = self._core, self._queue
         stored = [entry.message_id for entry in entries if entry.message_id]
-        lsns = core.store.dequeue_all(stored, queue.queue_id, core.clock.wall_us(), why)
+        lsns = core.store.dequeue_all(stored, queue.queue_id, core.clock.wall_us(), reason)
         queue.count_dequeued(entries)
         core.commits.when_durable(lsns[-1] if lsns else 0, then, *args)
 
-    def drop(self, entries: Sequence[Entry], why: Why, then: Callable[[], None]) -> None:
+    def drop(self, entries: Sequence[Entry], reason: DequeueReason, then: Callable[[], None]) -> None:
         self._queue.count_dequeued(entries)
         stored = [entry.message_id for entry in entries if entry.message_id]
         if stored:
-            self._core.store.dequeue_all(stored, self._queue.queue_id, self._core.clock.wall_us(), why)
+            self._core.store.dequeue_all(stored, self._queue.queue_id, self._core.clock.wall_us(), reason)
         then()
 
-    def drop_free(self, entries: Sequence[Entry], why: Why, take_out: Callable[[Entry], bool]) -> None:
+    def drop_free(self, entries: Sequence[Entry], reason: DequeueReason, take_out: Callable[[Entry], bool]) -> None:
         out = [entry for entry in entries if not (entry.is_dequeued or self._queue.is_held(entry))]
         if out:
-            self.drop(out, why, ignore)
+            self.drop(out, reason, ignore)
 
-    def drop_returned(self, entry: Entry, why: Why) -> bool:
-        self.drop([entry], why, ignore)
+    def drop_returned(self, entry: Entry, reason: DequeueReason) -> bool:
+        self.drop([entry], reason, ignore)
         return True
 
-    def dead_letter(self, entry: Entry, why: Why, then: Callable[[int], None]) -> None:
+    def dead_letter(self, entry: Entry, reason: DequeueReason, then: Callable[[int], None]) -> None:
         core, queue = self._core, self._queue
         queue.count_dequeued([entry])
         lsn = 0
         if entry.message_id:
-            lsn = core.store.dequeue(entry.message_id, queue.queue_id, core.clock.wall_us(), why)
+            lsn = core.store.dequeue(entry.message_id, queue.queue_id, core.clock.wall_us(), reason)
         then(lsn)
 
     def still_has(self, entry: Entry) -> bool:

@@ -14,7 +14,7 @@ from ...amqp.codec import header, sections
 from ...amqp.codec.primitives import Malformed
 from ...base.callbacks import ignore
 from ...base.errors import CairnError
-from ...store.contract.dequeue_reason import Why
+from ...store.contract.dequeue_reason import DequeueReason
 from ..kernel.commit_queue import Shown
 from ..kernel.context import CoreContext
 from ..messages import death_history
@@ -23,7 +23,10 @@ from ..messages.entry import Entry
 from ..messages.message_times import DELIVERY_DELAY, DELIVERY_TIME, ENQUEUED, carried
 from ..queues.ends import SourceQueue, TargetQueue
 
-WHY = {REJECTION: Why.REJECTED, TOO_OFTEN: Why.DELIVERY_LIMIT, EXPIRY: Why.EXPIRED, "": Why.MOVED}
+REASONS = {
+    REJECTION: DequeueReason.REJECTED, TOO_OFTEN: DequeueReason.DELIVERY_LIMIT, EXPIRY: DequeueReason.EXPIRED,
+    "": DequeueReason.MOVED,
+}  # fmt: skip
 """The journal's dequeue reason for each reason to move a message away."""
 
 
@@ -33,7 +36,7 @@ class Move(NamedTuple):
     queue: SourceQueue
     entry: Entry
     reason: str
-    """A key of `WHY`."""
+    """A key of `REASONS`."""
     targets: list[TargetQueue]
     content: bytes
 
@@ -68,7 +71,7 @@ class LocalMoves:
         if entry.message_id:
             transaction = self._core.store.transactions.begin(now_us)
             try:
-                transaction.dequeue(entry.message_id, queue.queue_id, now_us, WHY[reason])
+                transaction.dequeue(entry.message_id, queue.queue_id, now_us, REASONS[reason])
                 for target in lasting:
                     transaction.put(target.queue_id, content, now_us)
                 lsn = transaction.commit(now_us)
@@ -88,7 +91,7 @@ def take_off(core: CoreContext, queue: SourceQueue, entry: Entry, reason: str) -
     queue.count_dequeued([entry])
     if not entry.message_id:
         return 0
-    return core.store.dequeue(entry.message_id, queue.queue_id, core.clock.wall_us(), WHY[reason])
+    return core.store.dequeue(entry.message_id, queue.queue_id, core.clock.wall_us(), REASONS[reason])
 
 
 def placed(targets: Sequence[TargetQueue], ids: Mapping[TargetQueue, int], content: bytes) -> Shown:

@@ -19,14 +19,14 @@ from ...amqp.codec.primitives import Malformed
 from ...amqp.native.proton_ffi import ACCEPTED, REJECTED
 from ...amqp.ports import Fragment, Outcome
 from ...base.errors import StoreError
-from ...store.contract.dequeue_reason import Why
+from ...store.contract.dequeue_reason import DequeueReason
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..messages.entry import Entry
 from ..messages.message_times import may_have_times, stamped, times_of
 from ..nodes.replication_port import Kept, Moved, Work
 from ..queues.ends import SourceQueue, TargetQueue, own, shared
 from .context import Claimant, TransactionContext
-from .moves import WHY
+from .moves import REASONS
 from .staging import StagingArea
 from .taken_messages import Taken, TakenMessages
 from .work import LocalWork
@@ -112,7 +112,7 @@ class ReplicatedWork:
             for target in others:
                 self._staging.hold(target, content, len(content), times_of(content, target.policy.message_ttl_ms))
             if self._owner.failure is None:
-                self._moves.append(Moved(taken.queue, taken.entry, ordered, message, WHY[taken.why_moved()]))
+                self._moves.append(Moved(taken.queue, taken.entry, ordered, message, REASONS[taken.why_moved()]))
                 taken.is_off = True
         self._staging.count()
 
@@ -154,12 +154,12 @@ class ReplicatedWork:
             for (queues, timed), alike in groupby(self._puts, itemgetter(0))
         ]
         moved = {move.entry for move in self._moves}
-        takes: dict[tuple[SourceQueue, Why], list[Entry]] = {}
+        takes: dict[tuple[SourceQueue, DequeueReason], list[Entry]] = {}
         for taken in self._taken.by_entry.values():
             if taken.is_off and shared([taken.queue]) and taken.entry not in moved:
-                why = Why.ACCEPTED if taken.state == ACCEPTED else Why.REJECTED
-                takes.setdefault((taken.queue, why), []).append(taken.entry)
-        return Work(puts, [(queue, entries, why) for (queue, why), entries in takes.items()], self._moves)
+                reason = DequeueReason.ACCEPTED if taken.state == ACCEPTED else DequeueReason.REJECTED
+                takes.setdefault((taken.queue, reason), []).append(taken.entry)
+        return Work(puts, [(queue, entries, reason) for (queue, reason), entries in takes.items()], self._moves)
 
     def drop(self) -> None:
         self._puts, self._moves = [], []

@@ -9,7 +9,7 @@ from ..kernel.commit_queue import Shown
 from ..kernel.context import CoreContext
 from ..nodes.replication_port import Cluster, Kept
 from ..queues.ends import TargetQueue, own, shared
-from .moves import WHY, LocalMoves, Move, placed, shown, take_off
+from .moves import REASONS, LocalMoves, Move, placed, shown, take_off
 
 
 class ReplicatedMoves:
@@ -38,7 +38,7 @@ class ReplicatedMoves:
 
             def kept() -> None:
                 queue.locked.pop(entry, None)
-                cluster.move(queue, entry, ordered, content, WHY[reason], then, refused)
+                cluster.move(queue, entry, ordered, content, REASONS[reason], then, refused)
 
             self._core.commits.show(lsn, kept_here, kept)
             return

@@ -14,7 +14,7 @@ from ...amqp.codec.primitives import Malformed
 from ...amqp.codec.sections import envelope
 from ...amqp.ports import Content, Fragment
 from ...base.errors import CairnError, DiskError, StoreError
-from ...store.contract.dequeue_reason import Why
+from ...store.contract.dequeue_reason import DequeueReason
 from ...store.contract.transaction import MAX_HELD_BYTES, StoreTransaction
 from ..kernel.commit_queue import Shown
 from ..kernel.memory_budget import ENTRY_BYTES, NO_MEMORY
@@ -218,9 +218,9 @@ class StagingArea:
         times = times_of(beginning, queue.policy.message_ttl_ms)
         self.posts.append(Post(queue, None, 0, times, beginning if queue.policy.looks_inside else b""))
 
-    def dequeue(self, message_ids: list[int], queue_id: int, why: Why) -> None:
+    def dequeue(self, message_ids: list[int], queue_id: int, reason: DequeueReason) -> None:
         """Have the store dequeue messages with the commit."""
-        self.do(partial(_dequeue, message_ids, queue_id, why))
+        self.do(partial(_dequeue, message_ids, queue_id, reason))
 
     def do(self, operation: Callable[[StoreTransaction, int], None]) -> None:
         """Add an operation to the store's part, unless the transaction has failed; it fails if the store refuses it."""
@@ -305,5 +305,5 @@ def _stored_on(queue: TargetQueue, content: bytes, *, timed: bool) -> Post:
     return Post(queue, None, 0, times, envelope(content) if queue.policy.looks_inside else b"")
 
 
-def _dequeue(ids: list[int], queue_id: int, why: Why, inner: StoreTransaction, now_us: int) -> None:
-    inner.dequeue_all(ids, queue_id, now_us, why)
+def _dequeue(ids: list[int], queue_id: int, reason: DequeueReason, inner: StoreTransaction, now_us: int) -> None:
+    inner.dequeue_all(ids, queue_id, now_us, reason)

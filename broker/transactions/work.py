@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from ...amqp.native.proton_ffi import ACCEPTED, REJECTED
 from ...amqp.ports import Fragment, Outcome
-from ...store.contract.dequeue_reason import Why
+from ...store.contract.dequeue_reason import DequeueReason
 from ..queues.ends import SourceQueue, TargetQueue
 from .context import Claimant, TransactionContext
-from .moves import WHY
+from .moves import REASONS
 from .staging import StagingArea
 from .taken_messages import Taken, TakenMessages, is_off
 
@@ -33,16 +33,16 @@ class LocalWork:
     def take_off(self, queue: SourceQueue, outcomes: Sequence[Outcome]) -> None:
         """Dequeue messages from *queue*, as far as they leave it permanently."""
         off = [one for one in outcomes if one.tag.message_id and is_off(queue, one.state)]
-        for state, why in ((ACCEPTED, Why.ACCEPTED), (REJECTED, Why.REJECTED)):
+        for state, reason in ((ACCEPTED, DequeueReason.ACCEPTED), (REJECTED, DequeueReason.REJECTED)):
             ids = [one.tag.message_id for one in off if one.state == state]
             if ids and self._owner.failure is None:
-                self._staging.dequeue(ids, queue.queue_id, why)
+                self._staging.dequeue(ids, queue.queue_id, reason)
 
     def move(self, taken: Taken, targets: Sequence[TargetQueue], content: bytes) -> None:
         """Move a message to *targets*, with *content* there."""
         message_id = taken.entry.message_id
         if message_id:
-            self._staging.dequeue([message_id], taken.queue.queue_id, WHY[taken.why_moved()])
+            self._staging.dequeue([message_id], taken.queue.queue_id, REASONS[taken.why_moved()])
         self._staging.move(targets, content, is_stored=message_id > 0)
         if self._owner.failure is None:
             taken.is_off = True

@@ -84,5 +84,5 @@ def _tell(done: Any, seconds: float, output_format: str) -> None:
         f"{seconds:.1f} s; {done.kind} in {done.path} contains the log up to LSN {done.end_lsn}"
     )
     for gap in done.missing:
-        why = "reclaimed before" if gap.is_reclaimed else "lost: no container holds it"
-        out.print(f"missing: LSN {gap.first_lsn} to {gap.end_lsn}, {why}")
+        reason = "reclaimed before" if gap.is_reclaimed else "lost: no container holds it"
+        out.print(f"missing: LSN {gap.first_lsn} to {gap.end_lsn}, {reason}")

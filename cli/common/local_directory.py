@@ -34,8 +34,8 @@ class LocalDirectory(click.Path):
         full = os.path.abspath(text)
         obstacle = _obstacle(os.path.dirname(full) if self.file_okay else full)
         if obstacle is not None:
-            why = f"Directory {text!r} cannot exist: {obstacle!r} is not a directory; name another one."
-            self.fail(why, param, ctx)
+            reason = f"Directory {text!r} cannot exist: {obstacle!r} is not a directory; name another one."
+            self.fail(reason, param, ctx)
         return path
 
 

@@ -68,7 +68,7 @@ def tell_sent(
         "accepted": sent.accepted, "outcomes": dict(sent.outcomes), "bytes": sent.sent_bytes,
         "seconds": round(sent.seconds, 3), "per_second": round(rate, 1), "latency_ms": percentiles,
         "late_seconds": round(sent.late_s, 3), "complete": sent.is_complete, "failure": sent.failure or None,
-        "next": sent.next_token, "refused": [{"at": at, "why": why} for at, why in sent.refused], **more,
+        "next": sent.next_token, "refused": [{"at": at, "reason": reason} for at, reason in sent.refused], **more,
     }  # fmt: skip
     if not tell_result("sent", fields, output_format):
         out = long_line_console()
@@ -80,8 +80,8 @@ def tell_sent(
             out.print(f"confirmed after, in ms: {shares}")
         if sent.late_s >= 0.1:
             out.print(f"at most {sent.late_s:.1f} s behind the times that were asked for")
-        for at, why in sent.refused:
-            out.print(f"{at}: {printable(why)}")
+        for at, reason in sent.refused:
+            out.print(f"{at}: {printable(reason)}")
     if sent.failure:
         raise IncompleteResult("sending", f"{sent.failure}; accepted: {counted(sent.accepted, 'message')}", go_on)
     if not sent.is_complete:

@@ -17,7 +17,7 @@ from ..common.csv_rows import print_csv
 from ..common.output import long_line_console, print_line
 
 _MESSAGE = ("queue", "queue_id", *QueuedMessage._fields)
-_CHANGE = ("queue", "message_id", "came", *Transition._fields)
+_CHANGE = ("queue", "message_id", "change", *Transition._fields)
 
 
 class SelectedQueues(NamedTuple):
@@ -126,9 +126,9 @@ def _print_changes(
 def _moved(found: SelectedQueues, queue_id: int, change: QueueChange) -> Iterator[dict[str, object]]:
     """Yield the messages that were added or removed."""
     name = found.past.name_of(queue_id)
-    for came, some in ((True, change.came), (False, change.went)):
+    for kind, some in (("added", change.came), ("removed", change.went)):
         for message_id, at in some.items():
-            yield {"queue": name, "message_id": message_id, "came": came, **at._asdict()}
+            yield {"queue": name, "message_id": message_id, "change": kind, **at._asdict()}
 
 
 def _show_changes(
@@ -145,15 +145,15 @@ def _show_changes(
     for queue_id, change in changes.items():
         if not count or not (change.went or change.came):
             continue
-        table = Table("", "message", "at LSN", "when", "why", title=printable(found.past.name_of(queue_id)))
+        table = Table("", "message", "at LSN", "when", "reason", title=printable(found.past.name_of(queue_id)))
         for sign, some in (("-", change.went), ("+", change.came)):
             for message_id, at in list(some.items())[:count]:
                 when = time_words(at.time_us) if at.time_us else ""
-                table.add_row(sign, str(message_id), str(at.lsn or ""), when, at.why)
+                table.add_row(sign, str(message_id), str(at.lsn or ""), when, at.reason)
         out.print(table)
         if (left := max(0, len(change.went) - count) + max(0, len(change.came) - count)) > 0:
             out.print(f"and {left} more")
 
 
 def _counts(change: QueueChange) -> dict[str, int]:
-    return {"came": len(change.came), "went": len(change.went), "passed": change.passed}
+    return {"added": len(change.came), "removed": len(change.went), "passed": change.passed}

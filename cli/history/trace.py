@@ -172,7 +172,7 @@ def _show_json(one: _Traced, with_store: bool) -> None:
             "on": {str(key): sorted(map(one.past.name_of, queues)) for key, queues in one.life.on.items()},
             "missing": one.life.missing,
             "acquisitions_not_written": one.life.unwritten,
-            "damage": [[damage.first_lsn, damage.end_lsn, damage.why] for damage in one.life.damage],
+            "damage": [[damage.first_lsn, damage.end_lsn, damage.reason] for damage in one.life.damage],
         }
     })  # fmt: skip
     for event in one.life.events:
@@ -206,7 +206,7 @@ def _show(one: _Traced, with_store: bool) -> None:
     for first, end in one.life.missing:
         out.print(f"LSN {first} to {end} is not kept: the history there is unknown")
     for damage in one.life.damage:
-        out.print(f"LSN {damage.first_lsn} to {damage.end_lsn} can't be read: {damage.why}")
+        out.print(f"LSN {damage.first_lsn} to {damage.end_lsn} can't be read: {damage.reason}")
     for first, end in one.life.unwritten:
         out.print(f"LSN {first} to {end}: acquisitions were not written down, or not all; the broker does that with "
                   "--journal-acquisitions")  # fmt: skip

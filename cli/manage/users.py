@@ -53,9 +53,9 @@ def add(name: str, path: str, iterations: int) -> None:
     Example:
       cairnmq users add anna --users-file ./users
     """
-    why = users_file.why_no_name(name)
-    if why:
-        raise InvalidOption(f"user {name!r}", why, "choose another name")
+    reason = users_file.why_no_name(name)
+    if reason:
+        raise InvalidOption(f"user {name!r}", reason, "choose another name")
     if os.path.lexists(path):  # before a password is asked for
         _unknown(_read(path).accounts, name, path)
     kept = _new_password(name, iterations)

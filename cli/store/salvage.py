@@ -22,9 +22,9 @@ from ..options.confirmation import destructive, require_confirmation
 from ..options.connect import connect_options
 from ..options.subjects import TARGET, GroupedCommand, option
 
-_LOST = ("message_id", "queues", "certain", "why")
+_LOST = ("message_id", "queues", "certain", "reason")
 """The columns of the lost messages."""
-_DAMAGE = ("kind", "file", "first_lsn", "end_lsn", "why")
+_DAMAGE = ("kind", "file", "first_lsn", "end_lsn", "reason")
 """The columns of a dry run."""
 
 
@@ -70,7 +70,7 @@ def salvage(
             report = salvage_in_place(store, SystemClock(), bar.show)
     if isinstance(report, dict):  # of an earlier run, which is completed now
         print_json(report)
-        return 0 if report["whole"] else LOST_STATUS
+        return 0 if report["complete"] else LOST_STATUS
     with output(lambda: report.exit_status):
         if not print_rows(report.lost_fields(), _LOST, output_format, report.fields()):
             _print(report)
@@ -111,7 +111,7 @@ def _print_findings(report: SalvageReport) -> None:
             gap = gaps.get(finding)
             lsns = f"{finding.first_lsn} to {finding.end_lsn}" if finding.end_lsn else ""
             unknown = f"at most {gap.unknown_records}" if gap is not None and gap.unknown else ""
-            table.add_row(finding.place or "none", lsns, printable(f"{finding.kind}: {finding.why}"), unknown)
+            table.add_row(finding.place or "none", lsns, printable(f"{finding.kind}: {finding.reason}"), unknown)
         out.print(table)
     for remark in report.remarks:
         out.print(printable(remark))

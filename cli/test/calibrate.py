@@ -61,7 +61,7 @@ def _show(found: Calibration) -> None:
                 "containers are always such")  # fmt: skip
     for warning in found.warnings:
         shown.print(f"warning: {warning}")
-    for option, why in found.suggestions:
-        shown.print(f"cairnmq broker {option}: {why}")
+    for option, reason in found.suggestions:
+        shown.print(f"cairnmq broker {option}: {reason}")
     if not found.suggestions and not found.warnings:
         shown.print("the defaults suit this disk")

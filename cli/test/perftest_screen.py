@@ -166,8 +166,8 @@ def put(printing: Callable[[], None]) -> None:
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the very end
         if not isinstance(error, BrokenPipeError):
-            why = f"the result can't be written: {error.strerror}"
-            raise DiskError("standard output", why, "free space") from error
+            reason = f"the result can't be written: {error.strerror}"
+            raise DiskError("standard output", reason, "free space") from error
 
 
 def check_writable(option: str, path: str) -> None:

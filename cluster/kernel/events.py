@@ -5,9 +5,9 @@ All begin with their kind, one byte; numbers are little-endian. A name is a u16 
 | kind | event | then |
 |---|---|---|
 | 1 | enqueue (and create) | flags u8: 1 timed; queues u16, messages u32; names; sizes u32, bit 31: lasts; contents |
-| 2 | dequeue (accept, expiry, overflow) | why u8; name; count u32; positions u64 |
+| 2 | dequeue (accept, expiry, overflow) | reason u8; name; count u32; positions u64 |
 | 3 | release | name; count u32; positions u64; count bytes: 1 if its delivery failed |
-| 4 | move (reject, dead-letter, expiry) | why u8; name; position u64; targets u16; their names; lasts u8; content |
+| 4 | move (reject, dead-letter, expiry) | reason u8; name; position u64; targets u16; their names; lasts u8; content |
 | 5 | ack | for each sender node u32, pid u32, incarnation u64, number u64: durable batches up to that number |
 | 6 | control | JSON: all infrequent events |
 | 7 | part | of a longer event: flags u8, 1 first, 2 last; bytes |
@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
 from ...base.errors import CairnError
-from ...store.contract.dequeue_reason import Why
+from ...store.contract.dequeue_reason import DequeueReason
 from ..group.group import MAX_PAYLOAD_BYTES
 from ..group.member_id import MemberId
 from .control_messages import flaw
@@ -53,8 +53,8 @@ Message = tuple[bytes, bool]
 class BadEvent(CairnError):
     """The bytes are not a valid event."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__("cluster event", why, "check that all members run the same version")
+    def __init__(self, reason: str) -> None:
+        super().__init__("cluster event", reason, "check that all members run the same version")
 
 
 class EnqueueEvent(NamedTuple):
@@ -64,7 +64,7 @@ class EnqueueEvent(NamedTuple):
 
 
 class DequeueEvent(NamedTuple):
-    why: Why
+    reason: DequeueReason
     name: str
     positions: tuple[int, ...]
 
@@ -76,7 +76,7 @@ class ReleaseEvent(NamedTuple):
 
 
 class MoveEvent(NamedTuple):
-    why: Why
+    reason: DequeueReason
     name: str
     position: int
     targets: list[str]
@@ -139,9 +139,9 @@ def enqueue(names: Sequence[str], messages: Sequence[Message], timed: bool) -> b
     return b"".join([head, *map(_name, names), struct.pack(f"<{len(sizes)}I", *sizes), *contents])
 
 
-def dequeue(why: Why, name: str, positions: Sequence[int]) -> bytes:
+def dequeue(reason: DequeueReason, name: str, positions: Sequence[int]) -> bytes:
     count = len(positions)
-    return b"".join([bytes([DEQUEUE, why]), _name(name), struct.pack(f"<I{count}Q", count, *positions)])
+    return b"".join([bytes([DEQUEUE, reason]), _name(name), struct.pack(f"<I{count}Q", count, *positions)])
 
 
 def release(name: str, positions: Sequence[int], failed: Sequence[bool]) -> bytes:
@@ -149,10 +149,10 @@ def release(name: str, positions: Sequence[int], failed: Sequence[bool]) -> byte
     return b"".join([bytes([RELEASE]), _name(name), struct.pack(f"<I{count}Q", count, *positions), bytes(failed)])
 
 
-def move(why: Why, name: str, position: int, targets: Sequence[str], message: Message) -> bytes:
+def move(reason: DequeueReason, name: str, position: int, targets: Sequence[str], message: Message) -> bytes:
     content, lasts = message
     head = struct.pack("<QH", position, len(targets))
-    return b"".join([bytes([MOVE, why]), _name(name), head, *map(_name, targets), bytes([lasts]), content])
+    return b"".join([bytes([MOVE, reason]), _name(name), head, *map(_name, targets), bytes([lasts]), content])
 
 
 def ack(numbers: Mapping[MemberId, int]) -> bytes:
@@ -227,13 +227,13 @@ def _decode(data: bytes) -> Event:
         _check(end + (count if kind == RELEASE else 0) == len(data))
         positions = struct.unpack_from(f"<{count}Q", data, at + 4)
         if kind == DEQUEUE:
-            return DequeueEvent(Why(data[1]), name, positions)
+            return DequeueEvent(DequeueReason(data[1]), name, positions)
         return ReleaseEvent(name, positions, data[end:])
     if kind == MOVE:
         (name,), at = _names(data, 2, 1)
         position, count = struct.unpack_from("<QH", data, at)
         targets, at = _names(data, at + 10, count)
-        return MoveEvent(Why(data[1]), name, position, targets, (_content(data[at + 1 :]), bool(data[at])))
+        return MoveEvent(DequeueReason(data[1]), name, position, targets, (_content(data[at + 1 :]), bool(data[at])))
     if kind == CONTROL:
         about = json.loads(data[1:])
         if wrong := flaw(about):

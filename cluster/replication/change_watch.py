@@ -15,7 +15,7 @@ from functools import partial
 
 from ...base.clock import Clock
 from ...broker.messages.entry import ARRIVAL_MASK, Entry
-from ...store.contract.dequeue_reason import Why
+from ...store.contract.dequeue_reason import DequeueReason
 from ..kernel.commit_tracker import CommitTracker
 
 MOST_NOTED = 1 << 17
@@ -33,7 +33,7 @@ class WatchedChange:
     time_us: int
     puts: list[tuple[int, int]] = field(default_factory=list)
     """Positions and IDs in order, of durable messages only, as in the other fields."""
-    takes: list[tuple[Why, list[int]]] = field(default_factory=list)
+    takes: list[tuple[DequeueReason, list[int]]] = field(default_factory=list)
     purged: int = 0
     """The position up to which a purge removed all messages; 0 if none did,"""
     kept: Ranges = field(default_factory=list)
@@ -61,10 +61,10 @@ class ChangeWatch:
         if found and (unit := self._unit(len(found))) is not None:
             unit.puts += found
 
-    def note_dequeued(self, entries: Iterable[Entry], why: Why) -> None:
+    def note_dequeued(self, entries: Iterable[Entry], reason: DequeueReason) -> None:
         found = [entry.position & ARRIVAL_MASK for entry in entries if entry.message_id]
         if found and (unit := self._unit(len(found))) is not None:
-            unit.takes.append((why, found))
+            unit.takes.append((reason, found))
 
     def purged(self, last: int, kept: Iterable[int]) -> None:
         if (unit := self._unit(1)) is not None:

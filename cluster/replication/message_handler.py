@@ -23,7 +23,7 @@ from ...broker.links.partial_message import PIECE_BYTES
 from ...broker.messages.entry import ARRIVAL_MASK, Entry
 from ...broker.messages.message_times import TimedEntry
 from ...broker.transactions.dead_letters import Returns
-from ...store.contract.dequeue_reason import Why
+from ...store.contract.dequeue_reason import NOT_RECORDED, DequeueReason
 from ...store.contract.interface import MessageStore
 from ..group.member_id import MemberId
 from ..kernel.commit_tracker import CommitTracker
@@ -171,25 +171,25 @@ class MessageHandler:
     def dequeue(self, sender: MemberId, event: DequeueEvent, local: LocalEvent | None) -> None:
         replica = self._owners.replicas.get(event.name)
         if replica is not None:
-            self.drop(replica, self.valid(replica, sender, event.positions, local), event.why)
+            self.drop(replica, self.valid(replica, sender, event.positions, local), event.reason)
 
-    def drop(self, replica: Replica, entries: Sequence[Entry], why: Why = Why.NOT_RECORDED) -> None:
+    def drop(self, replica: Replica, entries: Sequence[Entry], reason: DequeueReason = NOT_RECORDED) -> None:
         """Removes *entries* from a queue."""
         if not entries:
             return
         queue = replica.queue
         stored = [entry.message_id for entry in entries if entry.message_id]
         if stored:
-            self._store.dequeue_all(stored, queue.queue_id, self._clock.wall_us(), why)
+            self._store.dequeue_all(stored, queue.queue_id, self._clock.wall_us(), reason)
         for entry in entries:
             queue.contents.delayed.pop(entry, None)
-        replica.count_dequeued(entries, why)
+        replica.count_dequeued(entries, reason)
         self._touch(queue)
 
     def begin_again(self, replica: Replica) -> list[Entry]:
         """Removes all messages that a transfer brought, since it restarts; returns them. The store keeps them."""
         entries = replica.begin_again()
-        replica.count_dequeued(entries, Why.NOT_RECORDED)
+        replica.count_dequeued(entries, NOT_RECORDED)
         self._touch(replica.queue)
         return entries
 
@@ -231,7 +231,7 @@ class MessageHandler:
             return True
         targets = [name for name in event.targets if name in self._owners.replicas]
         has = self.has(replica, sender, event.position)
-        if has and event.targets and not targets and event.why is Why.MOVED:
+        if has and event.targets and not targets and event.reason is DequeueReason.MOVED:
             self.release(sender, ReleaseEvent(event.name, (event.position,), bytes(1)), local)
             return False
         is_there = has and replica.is_to_come(event.position)
@@ -245,14 +245,14 @@ class MessageHandler:
         if transaction is not None:
             for entry in entries:
                 if entry.message_id:
-                    transaction.dequeue(entry.message_id, replica.queue.queue_id, now_us, event.why)
+                    transaction.dequeue(entry.message_id, replica.queue.queue_id, now_us, event.reason)
             for name in targets:
                 transaction.put(self._owners.replicas[name].queue.queue_id, content, now_us)
             transaction.commit(now_us)
             ids = dict(zip(targets, transaction.message_ids, strict=True))
         for entry in entries:
             replica.queue.contents.delayed.pop(entry, None)
-        replica.count_dequeued(entries, event.why)
+        replica.count_dequeued(entries, event.reason)
         for name in targets:
             target = self._owners.replicas[name]
             self.add(target, place, target.queue.new_entries([event.message], [ids[name]] if name in ids else (), True))

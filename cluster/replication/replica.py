@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from ...broker.messages.entry import ARRIVAL_MASK, Entry
 from ...broker.queues.queue import Queue
-from ...store.contract.dequeue_reason import Why
+from ...store.contract.dequeue_reason import DequeueReason
 from ..group.member_id import MemberId
 from .change_watch import ChangeWatch
 
@@ -113,11 +113,11 @@ class Replica:
         for watch in self.watches:
             watch.note_enqueued(entries)
 
-    def count_dequeued(self, entries: Sequence[Entry], why: Why) -> None:
+    def count_dequeued(self, entries: Sequence[Entry], reason: DequeueReason) -> None:
         """Counts dequeued *entries*."""
         self.queue.count_dequeued(entries)
         for watch in self.watches:
-            watch.note_dequeued(entries, why)
+            watch.note_dequeued(entries, reason)
 
     def knows(self, content: bytes) -> bool:
         """Returns whether a message with that message-id has been on the queue."""

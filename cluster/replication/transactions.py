@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ...base.clock import Clock
 from ...broker.links.partial_message import PIECE_BYTES
 from ...broker.messages.entry import Entry
-from ...store.contract.dequeue_reason import Why
+from ...store.contract.dequeue_reason import DequeueReason
 from ...store.contract.interface import MessageStore
 from ...store.contract.transaction import StoreTransaction
 from ..group.member_id import MemberId
@@ -38,7 +38,7 @@ class _Off(NamedTuple):
 
     replica: Replica
     entries: Sequence[Entry]
-    why: Why
+    reason: DequeueReason
 
 
 class TransactionHandler:
@@ -64,15 +64,15 @@ class TransactionHandler:
                 continue
             replica = self._owners.replicas[part.name]
             positions = part.positions if isinstance(part, DequeueEvent) else (part.position,)
-            offs.append(_Off(replica, self._messages.valid(replica, sender, positions, own), part.why))
+            offs.append(_Off(replica, self._messages.valid(replica, sender, positions, own), part.reason))
             if isinstance(part, MoveEvent):
                 puts.append(_Put(self._replicas(part.targets), (part.message,), True))
         ids = self._store_all(puts, offs)
-        for replica, entries, why in offs:
+        for replica, entries, reason in offs:
             for entry in entries:
                 replica.queue.contents.delayed.pop(entry, None)
                 replica.queue.locked.pop(entry, None)
-            replica.count_dequeued(entries, why)
+            replica.count_dequeued(entries, reason)
             self._touch(replica.queue)
         for targets, messages, timed in puts:
             found = [[next(ids) for _ in targets] for _, lasts in messages if lasts]
@@ -108,9 +108,9 @@ class TransactionHandler:
         """Stores all parts in one transaction; returns the IDs of new messages, by message and queue."""
         now_us = self._clock.wall_us()
         inner = self._store.transactions.begin(now_us)
-        for replica, entries, why in offs:
+        for replica, entries, reason in offs:
             stored = [entry.message_id for entry in entries if entry.message_id]
-            inner.dequeue_all(stored, replica.queue.queue_id, now_us, why)
+            inner.dequeue_all(stored, replica.queue.queue_id, now_us, reason)
         for targets, messages, _ in puts:
             queue_ids = [target.queue.queue_id for target in targets]
             contents = [content for content, lasts in messages if lasts]

@@ -25,7 +25,7 @@ async def denial(session: BrowserSession, operation: str, name: str) -> str:
         return text
     found: Any = await session.quick.ask("ACCESS", "broker", "broker", {"on": name})
     rows = {row["operation"]: row for row in found["operations"]}
-    text = str(rows[operation]["why"])
+    text = str(rows[operation]["reason"])
     if len(known) > 256:
         known.clear()
     known[operation, name] = now_s, text

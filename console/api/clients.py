@@ -78,7 +78,7 @@ async def read_access(call: ApiCall) -> Any:
     found = plain(await call.session.quick.ask("ACCESS", "broker", "broker", asked))
     may = [
         {
-            "action": row["operation"], "resource": found["on"], "allowed": row["allowed"], "why": row["why"],
+            "action": row["operation"], "resource": found["on"], "allowed": row["allowed"], "reason": row["reason"],
             "rule": None,
         }
         for row in found["operations"]

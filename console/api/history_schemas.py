@@ -49,7 +49,7 @@ DIFFERENCE = _object({
     "items": _list({
         "change": {"enum": ["added", "removed"]},
         **_MESSAGE,
-        "why": {"type": "string", "description": "How it arrived or left."},
+        "reason": {"type": "string", "description": "How it arrived or left."},
     }),
     "remarks": _REMARKS,
 })  # fmt: skip

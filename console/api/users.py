@@ -69,8 +69,8 @@ async def _accounts(session: BrowserSession) -> list[str]:
 
 async def create_user(call: ApiCall) -> Any:
     name = call.body["name"]
-    if why := why_no_name(name):
-        raise ApiError(400, INVALID, f"name: {why}", field="name")
+    if reason := why_no_name(name):
+        raise ApiError(400, INVALID, f"name: {reason}", field="name")
     try:
         await _change(call, "CREATE", name, await _verified(call.body["password"]))
     except ApiError as error:
@@ -89,7 +89,7 @@ async def change_password(call: ApiCall) -> None:
 async def remove_user(call: ApiCall) -> Any:
     found = await _change(call, "DELETE", call.name)
     forget_rows(call.session, "connection", "link")
-    return {"closed": (found or {}).get("gone", 0)}
+    return {"closed": (found or {}).get("closed", 0)}
 
 
 async def _verified(password: str) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def _words(key: str, value: Any) -> str:
     """Return a detail of an event as text."""
     if key == "bytes":
         return f"{value} bytes"
-    if key == "gone":
+    if key == "removed":
         return "from the last queue"
     return f"{key.replace('_', ' ')} {value}"
 

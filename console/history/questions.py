@@ -88,7 +88,8 @@ def changes(asked: Asked) -> Any:
                 for message_id, move in list(moves.items())[: max(0, MOST_MESSAGES - len(items))]:
                     items.append({
                         "change": kind, "id": message_id, "queue": name, "lsn": move.lsn, "time": ms_of(move.time_us),
-                        "why": move.why, "size": _size(view, message_id), "message_id": _amqp_id(view, message_id),
+                        "reason": move.reason, "size": _size(view, message_id),
+                        "message_id": _amqp_id(view, message_id),
                     })  # fmt: skip
         found = {"from": first.lsn, "to": second.lsn, "queues": queues, "items": items, "remarks": past.told()}
         for view in views:

@@ -187,15 +187,15 @@ class Archive:
         """Remove the oldest containers until *more_bytes* fit into the limits."""
         while self._lsns:
             if self._is_full(more_bytes):
-                why = "the archive has its size"
+                reason = "the archive has its size"
             elif self.limits.max_age_s is not None and self._age_s() > self.limits.max_age_s:
-                why = "its last record is too old"
+                reason = "its last record is too old"
             else:
                 return
             name = archive_name(self._lsns[0], self._log_uuid)
             if _is_there(self.directory, name):  # else an operator was faster
                 self.directory.unlink(name)
-            log.debug("%s/%s removed: %s", self.directory.path, name, why)
+            log.debug("%s/%s removed: %s", self.directory.path, name, reason)
             del self._lsns[0]
             self.removed += 1
 

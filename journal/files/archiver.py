@@ -131,11 +131,11 @@ class Archiver:
                 self._tell()
             self._bell.wait(SAY_AGAIN_S if self._untold else LOOK_S)
 
-    def _drop(self, left: Left, why: str) -> None:
+    def _drop(self, left: Left, reason: str) -> None:
         with self._lock:
             self.dropped += 1
             self._untold.append(left.slot)
-            self._why = why
+            self._why = reason
         if self._is_time_to_tell():
             self._tell()
         self._done(left)

@@ -202,8 +202,8 @@ class ContainerPool:
         if self.low is None:
             lacking_bytes = (wanted - self.spare) * self.container_bytes
             if self.directory.free_bytes() - lacking_bytes < room.low_water(self.container_bytes):
-                why = f"no space left for {lacking_bytes} bytes at once"
-                return DiskFull(self.directory.path, why, "free some space, or send less at a time, to fewer queues")
+                reason = f"no space left for {lacking_bytes} bytes at once"
+                return DiskFull(self.directory.path, reason, "free some space, or send less at a time, to fewer queues")
         while self.spare < wanted and not self.is_full:
             self._add()
         return self.full or self.low

@@ -91,7 +91,7 @@ class DurableReads:
                 yield found
                 lsn = found.end_lsn
         except BadBlock as error:
-            raise JournalError(f"LSN {lsn}", error.why, SEE_DUMP) from error
+            raise JournalError(f"LSN {lsn}", error.reason, SEE_DUMP) from error
         finally:
             window.file.close()
 

@@ -67,7 +67,7 @@ def _read_head(file: File, lsn: int, container_bytes: int, log_id: int) -> tuple
     try:
         block = peek(memoryview(file.read_at(offset - before, BLOCK_HEAD_BYTES)), lsn - before, log_id)
     except BadBlock as error:
-        raise JournalError(place, f"no record begins there: {error.why}", SEE_DUMP) from error
+        raise JournalError(place, f"no record begins there: {error.reason}", SEE_DUMP) from error
     if head.number >= block.records or head.size > MAX_PAYLOAD_BYTES:
         raise JournalError(place, "no record begins there", SEE_DUMP)
     return head, offset - before + BLOCK_HEAD_BYTES + HEAD_BYTES * block.records
@@ -103,7 +103,7 @@ def _heads_around(window: ReadWindow, lsn: int, container_bytes: int, log_id: in
         head = peek(window.at(offset - before, BLOCK_HEAD_BYTES), lsn - before, log_id)
         block = whole(head, window.at(offset - before, head.size_bytes))
     except BadBlock as error:
-        raise JournalError(f"LSN {lsn}", error.why, SEE_DUMP) from error
+        raise JournalError(f"LSN {lsn}", error.reason, SEE_DUMP) from error
     return block.record_lsn(0), block.heads()
 
 

@@ -62,10 +62,10 @@ class BlockHead(NamedTuple):
 class BadBlock(Exception):
     """The bytes at *lsn* are not one complete block of this log."""
 
-    def __init__(self, lsn: int, why: str) -> None:
-        super().__init__(f"no block at LSN {lsn}: {why}")
+    def __init__(self, lsn: int, reason: str) -> None:
+        super().__init__(f"no block at LSN {lsn}: {reason}")
         self.lsn = lsn
-        self.why = why
+        self.reason = reason
 
 
 class Block(NamedTuple):

@@ -39,7 +39,7 @@ class Damage:
 
     first_lsn: int
     end_lsn: int
-    why: str
+    reason: str
     torn: bool
     """True if no claim proves that these bytes were ever on the disk."""
 
@@ -352,11 +352,11 @@ class LogReader:
                 break
         torn = claim <= lsn
         self.durable_lsn = max(self.durable_lsn, claim)
-        why = found.why if isinstance(found, BadBlock) else f"its block follows the one at LSN {found.head.prev_lsn}"
+        reason = found.reason if isinstance(found, BadBlock) else f"its block follows that at LSN {found.head.prev_lsn}"
         if not next_lsn and torn:
             begun = self._looks_begun(lsn)
-            return Damage(lsn, lsn + SECTOR_BYTES, why, True) if begun else None
-        return Damage(lsn, next_lsn or claim, why, torn)
+            return Damage(lsn, lsn + SECTOR_BYTES, reason, True) if begun else None
+        return Damage(lsn, next_lsn or claim, reason, torn)
 
     def _looks_begun(self, lsn: int) -> bool:
         try:

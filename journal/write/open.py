@@ -327,7 +327,7 @@ def _unreadable(error: DiskError) -> DiskError:
 def _corrupt(directory: Directory, damage: Damage) -> CorruptJournal:
     return CorruptJournal(
         directory.path,
-        f"LSN {damage.first_lsn} to {damage.end_lsn} was durable and can't be read ({damage.why})",
+        f"LSN {damage.first_lsn} to {damage.end_lsn} was durable and can't be read ({damage.reason})",
         "nothing was changed; `cairnmq dump` shows what is whole; restore the files from a backup",
         damage.first_lsn,
         damage.end_lsn,

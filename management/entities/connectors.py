@@ -39,7 +39,7 @@ class ConnectorType(Named):
                        lambda c: c.connection.container if c.connection else ""),
                 number("opened", "Connections opened so far.", lambda c: c.opened),
                 number("failures", "Failed attempts and broken connections.", lambda c: c.failures),
-                string("why", "The reason of the last failure.", lambda c: c.why),
+                string("reason", "The reason of the last failure.", lambda c: c.reason),
                 number("links", "Client links routed over the connection.",
                        lambda c: sum(one.connector == c.name for one in link_routes.pairs)),
                 boolean("kept", "Whether it was created by management and survives a restart.", lambda c: c.kept),
@@ -129,7 +129,7 @@ class AutoLinkType(Named):
                 string("connector", "The connector; it may be created later.", lambda a: a.connector),
                 string("external", "The address at the other container; by default the same.", lambda a: a.external),
                 string("state", "`waiting`, `attaching` or `up`.", lambda a: a.state),
-                string("why", "The last reason for a state other than `up`.", lambda a: a.why),
+                string("reason", "The last reason for a state other than `up`.", lambda a: a.reason),
                 boolean("kept", "Whether it was created by management and survives a restart.", lambda a: a.kept),
             ),
             (

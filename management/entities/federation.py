@@ -29,7 +29,7 @@ class FederatedQueueType(Named):
                 string("connector", "The connector; it may be created later.", lambda f: f.connector),
                 string("source", "The upstream queue.", lambda f: f.source),
                 string("state", "`waiting`, `attaching`, `up`, `broken`, or `ending`.", lambda f: f.state),
-                string("why", "The last reason for a state other than `up`.", lambda f: f.why),
+                string("reason", "The last reason for a state other than `up`.", lambda f: f.reason),
                 boolean("complete", "Whether the copy equals the upstream queue at a point in time: false "
                           "until the initial copy is complete.", lambda f: f.copy.is_whole),
                 number("messages", "Messages on the queue.", lambda f: len(f.copy.ids)),

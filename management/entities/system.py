@@ -57,8 +57,8 @@ class BrokerType(One):
         self._reload = reload
         meaning = (
             "Reads users, access rules, certificates and revocation lists again, and closes connections and links that "
-            "are no longer allowed; `gone` is the number of both. `restart-needed` lists changed options that are used "
-            "from the next start on. If a file is invalid, nothing changes."
+            "are no longer allowed; `closed` is the number of both. `restart-needed` lists changed options that take "
+            "effect at the next start. If a file is invalid, nothing changes."
         )
         begun_us = core.clock.wall_us()
         begun_s = core.clock.monotonic_s()
@@ -80,8 +80,8 @@ class BrokerType(One):
             (
                 Operation(
                     "ACCESS", ("user", "on"),
-                    "Returns the `operations` of the access rules, each with `allowed` and the reason `why` not: of "
-                    "the caller, or of another `user`, which requires the right to manage the broker. `on` is a name; "
+                    "Returns the `operations` of the access rules, each with `allowed` and the `reason` of a denial, "
+                    "for the caller, or another `user`, which requires the right to manage the broker. `on` is a name; "
                     "by default, an operation is allowed if it is on every name.",
                     self._access,
                 ),
@@ -98,7 +98,7 @@ class BrokerType(One):
             call.check(MANAGE, "")
         is_pattern = "on" not in asked
         denials = {name: call.why_not_of(user, name, on, pattern=is_pattern) for name in OPERATIONS}
-        rows = [{"operation": name, "allowed": not why, "why": why} for name, why in denials.items()]
+        rows = [{"operation": name, "allowed": not reason, "reason": reason} for name, reason in denials.items()]
         call.answer({"user": user, "on": on, "operations": rows})
 
     def _do_reload(self, call: Call) -> None:
@@ -110,7 +110,7 @@ class BrokerType(One):
                 call.failed(found)
             else:
                 call.closed = found.closed
-                call.answer({"gone": found.closed, "restart-needed": list(found.restart_needed)})
+                call.answer({"closed": found.closed, "restart-needed": list(found.restart_needed)})
 
         assert self._reload is not None
         self._reload(done)

@@ -96,7 +96,7 @@ class UserType(Named):
                 partial(self._update, accounts),
             ),
             Operation(
-                "DELETE", (), "Removes an account other than the caller's, and closes its connections; `gone` is the "
+                "DELETE", (), "Removes an account other than the caller's, and closes its connections; `closed` is the "
                 "number of closed connections and links.",
                 partial(self._delete, accounts),
             ),
@@ -142,7 +142,7 @@ class UserType(Named):
             if isinstance(found, Exception):
                 raise Refusal(CONFLICT, f"the account was removed, but its connections are open: {found}")
             call.closed = found.closed
-            call.answer({"gone": found.closed})
+            call.answer({"closed": found.closed})
 
         def done(error: Exception | None) -> None:
             if error is not None or self._reload is None:

@@ -23,7 +23,7 @@ from ...broker.nodes.resolver import Resolver
 from ...broker.nodes.targets import AddressTarget
 from ...broker.queues.queue import Queue
 from ...broker.transactions.dead_letters import Returns
-from ...store.contract.dequeue_reason import Why
+from ...store.contract.dequeue_reason import DequeueReason
 from ..protocol.call import Call
 from ..protocol.entity import Operation, Type
 from ..protocol.request import BAD_REQUEST, CONFLICT, FORBIDDEN, NOT_FOUND, Refusal, flag, number, only, shown, text
@@ -131,8 +131,8 @@ def _check_selection(queue: Queue) -> None:
     if queue.name.startswith("$"):
         raise Refusal(BAD_REQUEST, f"{shown(queue.name)} is the broker's own; use another queue")
     if queue.order.finds_by_position:
-        why = f"messages of the replicated queue {shown(queue.name)} can't be selected; use MOVE with a count"
-        raise Refusal(CONFLICT, why)
+        reason = f"messages of the replicated queue {shown(queue.name)} can't be selected; use MOVE with a count"
+        raise Refusal(CONFLICT, reason)
 
 
 class _Mover:
@@ -257,7 +257,7 @@ class _Mover:
         self._done()
         self._moved += 1
         self._removing += 1
-        self._queue.order.take([entry], Why.NOT_RECORDED, self._removed)
+        self._queue.order.take([entry], DequeueReason.NOT_RECORDED, self._removed)
 
     def _removed(self) -> None:
         self._removing -= 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class Why(IntEnum):
+class DequeueReason(IntEnum):
     """The dequeue reason, in its position in the flags."""
 
     NOT_RECORDED = 0
@@ -34,9 +34,10 @@ class Why(IntEnum):
         return self.name.lower().replace("_", "-")
 
 
-WHY_BITS = 7 << 5
+NOT_RECORDED = DequeueReason.NOT_RECORDED
+REASON_BITS = 7 << 5
 
 
-def why_of(flags: int) -> Why:
+def reason_of(flags: int) -> DequeueReason:
     """Return the dequeue reason in the flags of a DEQUEUE record."""
-    return Why(flags & WHY_BITS)
+    return DequeueReason(flags & REASON_BITS)

@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 from ...base.errors import CairnError
-from .dequeue_reason import Why
+from .dequeue_reason import NOT_RECORDED, DequeueReason
 from .transaction import Transactions
 from .wiring_rows import Arguments, BindingRow, ConfigRow, ExchangeRow, QueueRow
 
@@ -128,14 +128,14 @@ class MessageStore(Protocol):
     def enqueue(self, message_id: int, queue_id: int, time_us: int) -> int:
         """Put a complete staged message on a queue; the LSN to wait for."""
 
-    def dequeue(self, message_id: int, queue_id: int, time_us: int, why: Why = Why.NOT_RECORDED) -> int:
+    def dequeue(self, message_id: int, queue_id: int, time_us: int, reason: DequeueReason = NOT_RECORDED) -> int:
         """Dequeue a message, and delete it if this was its last queue; return the LSN to wait for.
 
-        *why* is for readers of the history; a store without a history may ignore it.
+        *reason* is for readers of the history; a store without a history may ignore it.
         """
 
     def dequeue_all(
-        self, message_ids: Sequence[int], queue_id: int, time_us: int, why: Why = Why.NOT_RECORDED
+        self, message_ids: Sequence[int], queue_id: int, time_us: int, reason: DequeueReason = NOT_RECORDED
     ) -> list[int]:
         """Dequeue a batch, cheaper than `dequeue`; the LSNs, ascending. Those before one that raises are dequeued."""
 

@@ -42,5 +42,5 @@ def find_kind(name: str) -> OpenStore:
     try:
         return cast(OpenStore, known[name].load())
     except (ImportError, AttributeError) as error:
-        why = f"it can't be loaded from {known[name].value} ({error})"
-        raise InvalidOption(f"--store {name}", why, "install the package that it comes from again") from error
+        reason = f"it can't be loaded from {known[name].value} ({error})"
+        raise InvalidOption(f"--store {name}", reason, "install the package that it comes from again") from error

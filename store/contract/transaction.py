@@ -18,7 +18,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from ...base.errors import BadXid, MessageLocked, StoreError, TransactionEnded, TransactionTimedOut, UnknownTransaction
-from .dequeue_reason import Why
+from .dequeue_reason import NOT_RECORDED, DequeueReason
 
 MAX_XID_BYTES = 1024
 """Room for an xid (checklist E35)."""
@@ -59,7 +59,7 @@ class Dequeue(NamedTuple):
 
     message_id: int
     queue_id: int
-    why: Why = Why.NOT_RECORDED
+    reason: DequeueReason = NOT_RECORDED
 
 
 Operation = Put | Enqueue | Dequeue
@@ -174,7 +174,7 @@ class StoreTransaction:
         self._owner.locks.enqueue(self, message_id, queue_id)
         self.operations.append(Enqueue(message_id, queue_id))
 
-    def dequeue(self, message_id: int, queue_id: int, time_us: int, why: Why = Why.NOT_RECORDED) -> None:
+    def dequeue(self, message_id: int, queue_id: int, time_us: int, reason: DequeueReason = NOT_RECORDED) -> None:
         """Take a message off a queue, and delete it with the last one.
 
         Raises `StoreError` if it is not on that queue, `MessageLocked` if a transaction takes it off already.
@@ -182,10 +182,10 @@ class StoreTransaction:
         self._look(time_us)
         self._owner.store.check_dequeue(message_id, queue_id)
         self._owner.locks.dequeue(self, message_id, queue_id)
-        self.operations.append(Dequeue(message_id, queue_id, why))
+        self.operations.append(Dequeue(message_id, queue_id, reason))
 
     def dequeue_all(
-        self, message_ids: Iterable[int], queue_id: int, time_us: int, why: Why = Why.NOT_RECORDED
+        self, message_ids: Iterable[int], queue_id: int, time_us: int, reason: DequeueReason = NOT_RECORDED
     ) -> None:
         """Dequeue a batch in the transaction. Messages before one that raises are part of it."""
         self._look(time_us)
@@ -193,7 +193,7 @@ class StoreTransaction:
         for message_id in message_ids:
             check(message_id, queue_id)
             lock(self, message_id, queue_id)
-            self.operations.append(Dequeue(message_id, queue_id, why))
+            self.operations.append(Dequeue(message_id, queue_id, reason))
 
     def commit(self, time_us: int) -> int:
         """Apply all operations; return the LSN that must be durable before the outcome is confirmed. With an xid: one

@@ -38,8 +38,8 @@ class Hold:
     def check(self) -> None:
         """Raise `HoldBroken` if held containers may have been reused."""
         if self.is_broken:
-            why = "the disk is full, and the broker had to reuse the space that was held for this"
-            raise HoldBroken(self._place, why, "free some space, or take messages off the queues, and try again")
+            reason = "the disk is full, and the broker had to reuse the space that was held for this"
+            raise HoldBroken(self._place, reason, "free some space, or take messages off the queues, and try again")
 
     def __enter__(self) -> Hold:
         return self

@@ -16,8 +16,8 @@ def refuse_unfinished(path: str) -> None:
     """Raises `ForeignStore` if a store would be created where a restore has not been finished."""
     partial = path.rstrip(os.sep) + RESTORING
     if os.path.lexists(partial) and not (os.path.isdir(path) and os.listdir(path)):
-        why = f"a restore into it was not finished: {partial} exists"
-        raise ForeignStore(path, why, f"run the restore again, or remove {partial}")
+        reason = f"a restore into it was not finished: {partial} exists"
+        raise ForeignStore(path, reason, f"run the restore again, or remove {partial}")
 
 
 def refuse_shared(path: str) -> None:

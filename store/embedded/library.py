@@ -263,9 +263,9 @@ class Store:
 
     def check_room(self) -> None:
         """Raises `DiskFull` while nothing more can be stored: taking, and ends of transactions, go on."""
-        why = self.inner.full()
-        if why:
-            raise DiskFull("store", why, "free some space, or dequeue messages; the store continues by itself")
+        reason = self.inner.full()
+        if reason:
+            raise DiskFull("store", reason, "free some space, or dequeue messages; the store continues by itself")
 
     def check_own(self, queue: Queue) -> None:
         """Raise an error if *queue* was deleted, or belongs to another store, where its ID may denote another queue."""

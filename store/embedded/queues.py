@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from threading import TIMEOUT_MAX, Condition
 
 from ...base.errors import CairnError, StoreError
-from ..contract.dequeue_reason import Why
+from ..contract.dequeue_reason import DequeueReason
 from ..contract.durability import Durable
 from ..contract.wiring_rows import QueueRow
 from .store_lock import StoreLock
@@ -155,7 +155,7 @@ class Queue:
             self._check_locks(messages)
             lsn = 0
             for message in messages:
-                lsn = store.inner.dequeue(message.id, self.id, store.now_us(), Why.ACCEPTED)
+                lsn = store.inner.dequeue(message.id, self.id, store.now_us(), DequeueReason.ACCEPTED)
                 del self._taken[message.id]
             return store.recorded(lsn, None)
 

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Protocol
 
 from ...base.errors import CairnError, DiskFull
-from ..contract.dequeue_reason import Why
+from ..contract.dequeue_reason import DequeueReason
 from ..contract.durability import Durable, check_waiting, is_telling
 from ..contract.transaction import Dequeue, Put, StoreTransaction, TxState
 from .queues import Message, Queue, checked
@@ -74,7 +74,7 @@ class UnitOfWork:
         with self._store.lock:
             self._store.check_own(message.queue)
             message.queue.check_taken([message])
-            self.inner.dequeue(message.id, message.queue.id, self._store.now_us(), Why.ACCEPTED)
+            self.inner.dequeue(message.id, message.queue.id, self._store.now_us(), DequeueReason.ACCEPTED)
             self._taken.append(message)
 
     def commit(self) -> Durable[list[int]]:

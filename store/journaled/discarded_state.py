@@ -102,10 +102,10 @@ class Aside:
             self.give_up(old, f"{self._most} are kept")
         return KeptState(os.path.join(self.path, name), end_lsn)
 
-    def give_up(self, name: str, why: str) -> None:
+    def give_up(self, name: str, reason: str) -> None:
         """Remove one. Raises `DiskError`."""
         event = {"event": "cluster.divergent-state-removed"}
-        log.warning("%s: removed, as %s", os.path.join(self.path, name), why, extra=event)
+        log.warning("%s: removed, as %s", os.path.join(self.path, name), reason, extra=event)
         root = RealDirectory(self.path)
         root.rename(name, name + PARTIAL)
         root.sync()

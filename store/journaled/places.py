@@ -97,8 +97,8 @@ class MessagePlaces:
             if state.queue_of(message_id) == queue_id or (message is not None and queue_id in message.queues):
                 kept.add(message_id)
         if len(kept) > MAX_KEPT:
-            why = f"{len(kept)} of its messages are to be left, {MAX_KEPT} can be"
-            raise MessageLocked(f"queue {queue_id}", why, "end the transactions that take them off")
+            reason = f"{len(kept)} of its messages are to be left, {MAX_KEPT} can be"
+            raise MessageLocked(f"queue {queue_id}", reason, "end the transactions that take them off")
         lsn = self._journal.append(
             _QUEUE_DELETE, array("Q", sorted(kept)).tobytes(), time_us=time_us,
             flags=_FLAG_DELETE if is_final else 0, queue_id=queue_id,

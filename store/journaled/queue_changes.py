@@ -26,7 +26,7 @@ from ...journal.format.block import Block
 from ...journal.format.record import HEAD, HEAD_BYTES, TABLE, Flag, RecordHead, RecordType
 from ...journal.read.follower import Follower
 from ...journal.read.follower import HistoryGone as HistoryGone
-from ..contract.dequeue_reason import Why, why_of
+from ..contract.dequeue_reason import DequeueReason, reason_of
 from ..message_map.message_entry import SIZE_BITS
 from .store import JournalStore
 
@@ -58,7 +58,7 @@ class EnqueueChange(NamedTuple):
 class DequeueChange(NamedTuple):
     """Messages were dequeued."""
 
-    why: Why
+    reason: DequeueReason
     message_ids: list[int]
 
 
@@ -158,7 +158,7 @@ class QueueHistory:
             elif kind == _ENQUEUE:
                 self._put(events, block, message_id)
             elif kind == _DEQUEUE:
-                self._take(events, why_of(head.flags), message_id)
+                self._take(events, reason_of(head.flags), message_id)
             elif head.flags & _FLAG_DELETE:
                 raise QueueGone(f"queue {self._queue_id}", "it was deleted", "promote the copy, or delete it")
             else:
@@ -214,13 +214,13 @@ class QueueHistory:
                         return found
         raise StoreError(f"message {message_id}", "its content was reclaimed")
 
-    def _take(self, events: list[Change], why: Why, message_id: int) -> None:
+    def _take(self, events: list[Change], reason: DequeueReason, message_id: int) -> None:
         if message_id in self._owed:
             self._owed.discard(message_id)
-        elif events and isinstance(last := events[-1], DequeueChange) and last.why is why:
+        elif events and isinstance(last := events[-1], DequeueChange) and last.reason is reason:
             last.message_ids.append(message_id)
         else:
-            events.append(DequeueChange(why, [message_id]))
+            events.append(DequeueChange(reason, [message_id]))
 
 
 def placed(store: JournalStore, queue_id: int, after: int, before: int) -> Iterator[list[tuple[int, int]]]:

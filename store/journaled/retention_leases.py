@@ -150,12 +150,12 @@ class Bookmarks:
             lowest = min(lowest, bookmark.lsn)
         return lowest
 
-    def _drop(self, bookmark: Bookmark, why: str) -> None:
+    def _drop(self, bookmark: Bookmark, reason: str) -> None:
         try:
             if remove_bookmark(self._store, bookmark.name):
                 self.dropped += 1
                 told = "bookmark %s was dropped at LSN %d (%s): its reader may miss history"
-                log.error(told, bookmark.name, bookmark.lsn, why, extra={"event": "bookmark.dropped"})
+                log.error(told, bookmark.name, bookmark.lsn, reason, extra={"event": "bookmark.dropped"})
         except DiskError as error:
             told = "bookmark %s can't be removed, and no longer retains containers: %s"
             log.error(told, bookmark.name, error, extra={"event": "bookmark.failed"})

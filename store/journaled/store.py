@@ -20,7 +20,7 @@ from ...journal.files.space_reserve import FOR_OPENINGS
 from ...journal.format.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
 from ...journal.write.flusher import Flusher
 from ...journal.write.journal import OWN_LSN
-from ..contract.dequeue_reason import Why
+from ..contract.dequeue_reason import NOT_RECORDED, DequeueReason
 from ..reclaim.relocation import Relocation
 from ..reclaim.slot_holders import SlotHolders
 from ..wiring.calls import WiringCalls
@@ -161,21 +161,21 @@ class JournalStore(WiringCalls):
         self.state.enqueued(lsn, message_id, queue_id, lsn)
         return lsn
 
-    def dequeue(self, message_id: int, queue_id: int, time_us: int, why: Why = Why.NOT_RECORDED) -> int:
+    def dequeue(self, message_id: int, queue_id: int, time_us: int, reason: DequeueReason = NOT_RECORDED) -> int:
         state = self.state
         if self._unswept:
             self.places.settle(message_id)
         if state.queue_of(message_id) != queue_id or message_id in self._locks:
-            return self._dequeue_odd(message_id, queue_id, time_us, why)
+            return self._dequeue_odd(message_id, queue_id, time_us, reason)
         given_lsn = state.moved.get(message_id, message_id) if state.moved else message_id
         lsn = self.journal.append_record(
-            _DEQUEUE, b"", time_us, _FLAG_DELETE | why, message_id, message_id, queue_id, 0, given_lsn
+            _DEQUEUE, b"", time_us, _FLAG_DELETE | reason, message_id, message_id, queue_id, 0, given_lsn
         )
         state.deleted(lsn, message_id, given_lsn)
         return lsn
 
     def dequeue_all(
-        self, message_ids: Sequence[int], queue_id: int, time_us: int, why: Why = Why.NOT_RECORDED
+        self, message_ids: Sequence[int], queue_id: int, time_us: int, reason: DequeueReason = NOT_RECORDED
     ) -> list[int]:
         if (
             len(message_ids) < 2
@@ -184,18 +184,18 @@ class JournalStore(WiringCalls):
             or self._locks
             or not self.state.are_plain_on(message_ids, queue_id)
         ):
-            return [self.dequeue(message_id, queue_id, time_us, why) for message_id in message_ids]
+            return [self.dequeue(message_id, queue_id, time_us, reason) for message_id in message_ids]
         lsns = self.journal.append_last(
-            _DEQUEUE, message_ids, time_us=time_us, flags=_FLAG_DELETE | why, queue_id=queue_id
+            _DEQUEUE, message_ids, time_us=time_us, flags=_FLAG_DELETE | reason, queue_id=queue_id
         )
         self.state.deleted_all(lsns, message_ids)
         return lsns
 
-    def _dequeue_odd(self, message_id: int, queue_id: int, time_us: int, why: Why) -> int:
+    def _dequeue_odd(self, message_id: int, queue_id: int, time_us: int, reason: DequeueReason) -> int:
         self._locks.check_dequeue(message_id, queue_id)
         is_last, given_lsn = self.places.removal(message_id, queue_id)
         lsn = self.journal.append(
-            _DEQUEUE, time_us=time_us, flags=(_FLAG_DELETE if is_last else 0) | why, undo_prev=message_id,
+            _DEQUEUE, time_us=time_us, flags=(_FLAG_DELETE if is_last else 0) | reason, undo_prev=message_id,
             message_id=message_id, queue_id=queue_id, extra=given_lsn,
         )  # fmt: skip
         self.state.taken(lsn, message_id, queue_id, given_lsn, is_last=is_last)

@@ -8,7 +8,7 @@ from itertools import groupby
 from ...base.errors import DiskFull
 from ...journal.format.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
 from ...journal.write.journal import OWN_LSN, Journal
-from ..contract.dequeue_reason import Why
+from ..contract.dequeue_reason import DequeueReason
 from ..contract.transaction import (
     MAX_HELD_BYTES,
     Dequeue,
@@ -57,7 +57,7 @@ class TransactionsWriter:
         transactions = Transactions(self, self._places.locks)
         for txn_id, prepared in self._state.outcomes.prepared.items():
             operations = [
-                Dequeue(message_id, queue_id, Why(prepared.whys.get((kind, message_id, queue_id), 0)))
+                Dequeue(message_id, queue_id, DequeueReason(prepared.reasons.get((kind, message_id, queue_id), 0)))
                 if kind == _DEQUEUE else Enqueue(message_id, queue_id)
                 for kind, message_id, queue_id in prepared.intentions
             ]  # fmt: skip
@@ -92,19 +92,19 @@ class TransactionsWriter:
         append = self._journal.append
         txn_id = append(DTX_START, transaction.xid, time_us=time_us, txn_id=OWN_LSN)
         intentions: dict[tuple[int, int, int], int] = {}
-        whys: dict[tuple[int, int, int], int] = {}
+        reasons: dict[tuple[int, int, int], int] = {}
         for operation in transaction.operations:
             assert not isinstance(operation, Put)  # with an xid all is staged
-            kind, why = (_DEQUEUE, operation.why) if isinstance(operation, Dequeue) else (_ENQUEUE, 0)
+            kind, reason = (_DEQUEUE, operation.reason) if isinstance(operation, Dequeue) else (_ENQUEUE, 0)
             message_id, queue_id = operation.message_id, operation.queue_id
-            if why:
-                whys[kind, message_id, queue_id] = int(why)
+            if reason:
+                reasons[kind, message_id, queue_id] = int(reason)
             intentions[kind, message_id, queue_id] = append(
-                kind, time_us=time_us, flags=FLAG_PREPARED | why, undo_prev=message_id, message_id=message_id,
+                kind, time_us=time_us, flags=FLAG_PREPARED | reason, undo_prev=message_id, message_id=message_id,
                 queue_id=queue_id, txn_id=txn_id,
             )  # fmt: skip
         lsn = append(TX_PREPARE, time_us=time_us, undo_prev=txn_id, txn_id=txn_id, extra=len(intentions))
-        self._state.outcomes.was_prepared(txn_id, transaction.xid, lsn, intentions, whys)
+        self._state.outcomes.was_prepared(txn_id, transaction.xid, lsn, intentions, reasons)
         transaction.id = txn_id
         self._reserve()
         return lsn
@@ -202,10 +202,10 @@ class TransactionsWriter:
 
     def _dequeue(self, operation: Dequeue, txn_id: int, time_us: int) -> int:
         """The delete flag is on it if that was the last place, and no transaction is adding one (checklist E43)."""
-        message_id, queue_id, why = operation
+        message_id, queue_id, reason = operation
         is_last, given_lsn = self._places.removal(message_id, queue_id)
         lsn = self._journal.append(
-            _DEQUEUE, time_us=time_us, flags=(_FLAG_DELETE if is_last else 0) | why, undo_prev=message_id,
+            _DEQUEUE, time_us=time_us, flags=(_FLAG_DELETE if is_last else 0) | reason, undo_prev=message_id,
             message_id=message_id, queue_id=queue_id, txn_id=txn_id, extra=given_lsn,
         )  # fmt: skip
         self._state.taken(lsn, message_id, queue_id, given_lsn, is_last=is_last)

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ...base.errors import StoreError
-from ..contract.dequeue_reason import Why
+from ..contract.dequeue_reason import NOT_RECORDED, DequeueReason
 from ..contract.interface import Done
 from ..contract.ranges import part_of
 from ..contract.transaction import TransactionLocks, Transactions
@@ -141,14 +141,14 @@ class MappedStore(WiringCalls):
         self._locks.check_enqueue(message_id, queue_id)
         return self.changes.enqueue(message_id, queue_id)
 
-    def dequeue(self, message_id: int, queue_id: int, time_us: int, why: Why = Why.NOT_RECORDED) -> int:
+    def dequeue(self, message_id: int, queue_id: int, time_us: int, reason: DequeueReason = NOT_RECORDED) -> int:
         changes = self.changes
         self._locks.check_dequeue(message_id, queue_id)
         changes.check_dequeue(message_id, queue_id)
         return changes.dequeue(message_id, queue_id)
 
     def dequeue_all(
-        self, message_ids: Sequence[int], queue_id: int, time_us: int, why: Why = Why.NOT_RECORDED
+        self, message_ids: Sequence[int], queue_id: int, time_us: int, reason: DequeueReason = NOT_RECORDED
     ) -> list[int]:
         return [self.dequeue(message_id, queue_id, time_us) for message_id in message_ids]
 

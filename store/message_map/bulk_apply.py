@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...journal.format.record import FIRST_NOTE, RecordType
-from ..contract.dequeue_reason import WHY_BITS
+from ..contract.dequeue_reason import REASON_BITS
 from .message_entry import SIZE_BITS
 from .purges import PurgeMark
 from .state import DELETE, DEQUEUE, FLAG_DELETE, FLAG_ENQUEUE, FLAG_MOVED, QUEUE_DELETE, START, Lsns, State
@@ -65,7 +65,7 @@ def _is_committed_here(state: State, heads: Table, plainly: npt.NDArray[np.bool_
     commits = (kind == TX_COMMIT) & (heads["flags"] == 0) & (heads["extra"] == 0)
     of_theirs = commits | (kind == TX_START)
     within = txn_ids > 0
-    flags = heads["flags"] & ~np.where(kind == DEQUEUE, WHY_BITS, 0).astype(np.uint8)
+    flags = heads["flags"] & ~np.where(kind == DEQUEUE, REASON_BITS, 0).astype(np.uint8)
     if flags[within & ~of_theirs].max(initial=0) > (FLAG_ENQUEUE | FLAG_DELETE):
         return False
     committed = set(txn_ids[commits].tolist())

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 
 from ...base.errors import JournalError
 from ...journal.format.record import HEAD_BYTES, Flag, RecordHead, RecordType
-from ..contract.dequeue_reason import WHY_BITS
+from ..contract.dequeue_reason import REASON_BITS
 from .pins import Pins
 
 DTX_START, TX_START, TX_END = int(RecordType.DTX_START), int(RecordType.TX_START), int(RecordType.TX_END)
@@ -67,7 +67,7 @@ class Step(NamedTuple):
 class Prepared:
     """A transaction that is prepared."""
 
-    __slots__ = ("count", "intentions", "prepare_lsn", "start_lsn", "whys", "xid")
+    __slots__ = ("count", "intentions", "prepare_lsn", "reasons", "start_lsn", "xid")
 
     def __init__(self) -> None:
         self.xid = b""
@@ -78,7 +78,7 @@ class Prepared:
         """The number of intentions, according to its tx-prepare."""
         self.intentions: dict[tuple[int, int, int], int] = {}
         """Record type, message id and queue id, each to the record's LSN."""
-        self.whys: dict[tuple[int, int, int], int] = {}
+        self.reasons: dict[tuple[int, int, int], int] = {}
         """The dequeue reasons of the intentions that have one, as in the flags of a Dequeue record."""
 
     def records(self) -> Iterator[tuple[int, int]]:
@@ -127,12 +127,12 @@ class TransactionLog:
 
     def was_prepared(
         self, txn_id: int, xid: bytes, prepare_lsn: int, intentions: dict[tuple[int, int, int], int],
-        whys: dict[tuple[int, int, int], int],
+        reasons: dict[tuple[int, int, int], int],
     ) -> None:  # fmt: skip
         """All records of a transaction up to its tx-prepare are written."""
         prepared = Prepared()
         prepared.xid, prepared.start_lsn, prepared.prepare_lsn = xid, txn_id, prepare_lsn
-        prepared.intentions, prepared.count, prepared.whys = intentions, len(intentions), whys
+        prepared.intentions, prepared.count, prepared.reasons = intentions, len(intentions), reasons
         for lsn, size_bytes in prepared.records():
             self.pins.hold(lsn, size_bytes)
         self.prepared[txn_id] = prepared
@@ -224,8 +224,8 @@ class TransactionLog:
         else:
             intention = head.type, head.message_id, head.queue_id
             prepared.intentions[intention] = lsn
-            if head.type == DEQUEUE and head.flags & WHY_BITS:
-                prepared.whys[intention] = head.flags & WHY_BITS
+            if head.type == DEQUEUE and head.flags & REASON_BITS:
+                prepared.reasons[intention] = head.flags & REASON_BITS
 
     # ---- recovery -------------------------------------------------------------------------------------------------
 
@@ -344,11 +344,11 @@ class TransactionLog:
         for txn_id, xid, start_lsn, prepare_lsn, count, intentions in fields["prepared"]:
             one = self._of(txn_id)
             one.xid, one.start_lsn, one.prepare_lsn, one.count = bytes.fromhex(xid), start_lsn, prepare_lsn, count
-            for kind_and_why, message_id, queue_id, lsn in intentions:
-                intention = kind_and_why & ~WHY_BITS, message_id, queue_id
+            for kind_and_reason, message_id, queue_id, lsn in intentions:
+                intention = kind_and_reason & ~REASON_BITS, message_id, queue_id
                 one.intentions[intention] = lsn
-                if kind_and_why & WHY_BITS:
-                    one.whys[intention] = kind_and_why & WHY_BITS
+                if kind_and_reason & REASON_BITS:
+                    one.reasons[intention] = kind_and_reason & REASON_BITS
         for txn_id, xid, committed, lsn in fields["decided"]:
             self.decided[txn_id] = Decided(bytes.fromhex(xid), committed, lsn)
         for slot, lsn, txn_id, prepare_lsn, steps in fields["needed"]:
@@ -360,4 +360,4 @@ def _flat(prepared: Prepared) -> Iterator[tuple[int, int, int, int]]:
     """Yield the intentions; the record type, a small number, is combined with the bits of the dequeue reason."""
     for intention, lsn in prepared.intentions.items():
         kind, message_id, queue_id = intention
-        yield kind | prepared.whys.get(intention, 0), message_id, queue_id, lsn
+        yield kind | prepared.reasons.get(intention, 0), message_id, queue_id, lsn

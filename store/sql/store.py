@@ -89,7 +89,7 @@ class SqlStore(MappedStore):
         return wrote
 
     def full(self, size_bytes: int = 0, records: int = 0) -> str:
-        return self._writer.why
+        return self._writer.reason
 
     def close(self) -> None:
         """Close the store. Raises the errors of SQL if the rest can't be written: it was not confirmed, and is lost."""

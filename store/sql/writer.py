@@ -5,10 +5,10 @@ A batch is therefore committed once, even if the server failed during the commit
 committed at all if another process has opened the store meanwhile, which an unavailable server cannot prevent.
 
 Transient errors (an unavailable or read-only server, a full disk) are waited for: the batch is retried until it is
-written, and `why` has the reason. Nothing is lost, because nothing of it was confirmed. Any other error, like a failing
+written; `reason` has the cause. Nothing is lost, because nothing of it was confirmed. Any other error, like a failing
 disk, ends the store, because the content of the disk is then unknown.
 
-Threads: `start`, `offer` and `stop` are for the thread that makes the calls of the store, `why` for any.
+Threads: `start`, `offer` and `stop` are for the thread that makes the calls of the store, `reason` for any.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SqlWriter:
     """Writes one batch at a time."""
 
     def __init__(self, database: Database, life: int) -> None:
-        self.why = ""
+        self.reason = ""
         """The reason why nothing can be written now; empty if writing works."""
         self.is_busy = False
         """True if a batch is not written yet. Set when one is offered, cleared by the thread of the writer."""
@@ -92,13 +92,13 @@ class SqlWriter:
                     batch.execute(sql)
             self._look_in_place()
         except PASSING as error:
-            self.why = error.reason
+            self.reason = error.reason
             raise
         except CairnError as error:
             self._failure = _final(error)
-            self.why = error.reason
+            self.reason = error.reason
             raise self._failure from error
-        self.why = ""
+        self.reason = ""
 
     def _look_in_place(self) -> None:
         """Check that the file exists: SQLite continues to write to a removed file, and confirmed changes would be lost.
@@ -143,7 +143,7 @@ class SqlWriter:
     def _write_at_last(self, batch: Batch, on_room: Callable[[], None]) -> bool:
         """Try until it is written; whether it was, before the writer was stopped."""
         while True:
-            was_full = bool(self.why)
+            was_full = bool(self.reason)
             try:
                 self.write(batch)
             except PASSING:

@@ -33,8 +33,8 @@ def copy_wiring(source: str, target: str, store_uuid: UUID) -> None:
     except sqlite3.Error as error:
         meaning = explain_sqlite(str(error))
         if meaning is None:
-            why = f"not a wiring database of CairnMQ ({error})"
-            raise ForeignStore(source, why, RESTORE_OR_SALVAGE) from error
+            reason = f"not a wiring database of CairnMQ ({error})"
+            raise ForeignStore(source, reason, RESTORE_OR_SALVAGE) from error
         raise meaning[0](source, str(error), meaning[1]) from error
     sync_file(target)
     _check_uuid(source, None if row is None else row[0], store_uuid)

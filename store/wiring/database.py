@@ -170,8 +170,8 @@ def parse_address(connect: str, catalog: str | None = None) -> DatabaseAddress:
     if url.drivername != _DRIVER:
         raise UnusableConnect("--connect", f"{url.drivername} is not supported", f"name a {_DRIVER}:// URL")
     if not catalog or len(catalog.encode()) > _MAX_CATALOG_BYTES or "\0" in catalog or catalog.startswith("pg_"):
-        why = f"a catalog's name has 1 to {_MAX_CATALOG_BYTES} bytes and does not begin with pg_"
-        raise UnusableConnect(f"--catalog {catalog!r}", why, "choose another one")
+        reason = f"a catalog's name has 1 to {_MAX_CATALOG_BYTES} bytes and does not begin with pg_"
+        raise UnusableConnect(f"--catalog {catalog!r}", reason, "choose another one")
     return DatabaseAddress(url, catalog)
 
 
@@ -316,7 +316,7 @@ def _explain_postgresql(error: DBAPIError, said: str) -> _Meaning | None:
     return next((meaning for pattern, meaning in _BY_TEXT.items() if re.search(pattern, said)), _UNREACHABLE)
 
 
-def _stranger(database: Database, why: str, what: str) -> CairnError:
+def _stranger(database: Database, reason: str, what: str) -> CairnError:
     if what:
-        return StoreError(database.place, f"{what} ({why})")
-    return ForeignStore(database.place, f"not a wiring database of CairnMQ ({why})", database.remedy)
+        return StoreError(database.place, f"{what} ({reason})")
+    return ForeignStore(database.place, f"not a wiring database of CairnMQ ({reason})", database.remedy)

@@ -24,11 +24,11 @@ _JOURNAL = "-journal"
 
 
 class Rescued(NamedTuple):
-    """The store UUID and rows of a wiring file; `why` names the missing parts, "" for a complete file."""
+    """The store UUID and rows of a wiring file; `reason` names the missing parts, "" for a complete file."""
 
     uuid: UUID | None
     rows: Rows
-    why: str
+    reason: str
 
     @property
     def queue_names(self) -> dict[int, str]:

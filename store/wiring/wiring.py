@@ -121,8 +121,8 @@ class Wiring:
     def _identity(self, sql: Connection) -> tuple[UUID, bool] | None:
         tables = set(inspect(sql).get_table_names(self._database.namespace))
         if "store" not in tables and tables - {*schema.metadata.tables, schema.VERSION_TABLE}:
-            why = "not a wiring database of CairnMQ (it holds other tables)"
-            raise ForeignStore(self.place, why, "name another --catalog" if self.is_on_server else self.remedy)
+            reason = "not a wiring database of CairnMQ (it holds other tables)"
+            raise ForeignStore(self.place, reason, "name another --catalog" if self.is_on_server else self.remedy)
         if "store" not in tables:
             return None
         known = schema.store.c

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from cairnmq.amqp.codec import encode, sections
 from cairnmq.amqp.codec.sections import DATA
-from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.dequeue_reason import DequeueReason
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.embedded.library import open_store
 
@@ -31,7 +31,7 @@ NAMES: dict[int | str | bytes | UUID, str] = {
     "a\\": "a\\", "Birne\nüber": "Birne\nüber", " x": " x", "#1": "#1",
 }  # fmt: skip
 """The message-ids that producers give, and how they are told."""
-WHYS = (Why.ACCEPTED, Why.ACCEPTED, Why.ACCEPTED, Why.REJECTED, Why.EXPIRED, Why.DELIVERY_LIMIT)
+REASONS = (*[DequeueReason.ACCEPTED] * 3, DequeueReason.REJECTED, DequeueReason.EXPIRED, DequeueReason.DELIVERY_LIMIT)
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Stay:
     size: int
     end_us: int | None = None
     how: str = ""
-    why: str = ""
+    reason: str = ""
     lives: int = 1
     """In how many lives of the store it was there."""
 
@@ -213,13 +213,13 @@ class Clients:
     def take(self) -> None:
         if free := self.free():
             queue, message_id = free[0] if self.rng.random() < 0.6 else self.rng.choice(free)
-            why, time_us = self.rng.choice(WHYS), self.tick()
-            self.store.inner.dequeue(message_id, self.ids[queue], time_us, why)
-            self.went(message_id, queue, time_us, why.words or "")
+            reason, time_us = self.rng.choice(REASONS), self.tick()
+            self.store.inner.dequeue(message_id, self.ids[queue], time_us, reason)
+            self.went(message_id, queue, time_us, reason.words or "")
 
-    def went(self, message_id: int, queue: str, time_us: int, why: str, how: str = "dequeued") -> None:
+    def went(self, message_id: int, queue: str, time_us: int, reason: str, how: str = "dequeued") -> None:
         stay = self.live.pop((queue, message_id))
-        stay.end_us, stay.how, stay.why = time_us, how, why
+        stay.end_us, stay.how, stay.reason = time_us, how, reason
 
     def purge(self) -> None:
         """All that is free leaves one queue."""
@@ -245,7 +245,7 @@ class Clients:
             queue, time_us = self.rng.choice(sorted(self.ids)), self.tick()
             if free and number % 2:
                 name, message_id = free.pop(self.rng.randrange(len(free)))
-                inner.dequeue(message_id, self.ids[name], time_us, Why.ACCEPTED)
+                inner.dequeue(message_id, self.ids[name], time_us, DequeueReason.ACCEPTED)
                 work.append(("take", message_id, time_us, name))
             else:
                 contents.append(self.content())

@@ -162,7 +162,9 @@ def log_begins(walked: Walked) -> int:
 
 def summary(of: Told) -> tuple[object, ...]:
     """All that is noted, but for what no record ever tells."""
-    stays = [(one.message_id, one.queue, one.time_us, one.size, one.end_us, one.how, one.why) for one in of.notes.stays]
+    stays = [
+        (one.message_id, one.queue, one.time_us, one.size, one.end_us, one.how, one.reason) for one in of.notes.stays
+    ]
     transactions = sorted(
         (one.kind, one.began_us, one.state, one.end_us or 0, one.enqueues, one.dequeues, one.size, one.prepared_us)
         for one in of.notes.transactions

@@ -14,7 +14,7 @@ from cairnmq.amqp.codec import sections
 from cairnmq.analytics.jobs.job_run import answer, job_named
 from cairnmq.analytics.jobs.views import Views, ViewsRequest
 from cairnmq.base.errors import CairnError
-from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.dequeue_reason import DequeueReason
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.embedded.library import open_store
 
@@ -68,18 +68,19 @@ def moved(tmp_path: Path) -> Path:
     with open_store(str(path), options=OPTIONS) as store:
         orders, dead, other = (store.queue(name) for name in ("orders", "dead", "other"))
         ids = [orders.put(amqp(name, b"1")).result() for name in ("a", "b", "c", "twice", "twice", "kept")]
-        for message_id, why, to in zip(ids, (Why.REJECTED, Why.EXPIRED, Why.MOVED), (dead, dead, other), strict=False):
+        reasons = DequeueReason.REJECTED, DequeueReason.EXPIRED, DequeueReason.MOVED
+        for message_id, reason, to in zip(ids, reasons, (dead, dead, other), strict=False):
             now_us = store.now_us()
             with store.lock:
                 tx = store.inner.transactions.begin(now_us)
-                tx.dequeue(message_id, orders.id, now_us, why)
+                tx.dequeue(message_id, orders.id, now_us, reason)
                 tx.put(to.id, amqp("abc"[ids.index(message_id)], b"with annotations"), now_us)
                 copied = store.recorded(tx.commit(now_us), None)
             copied.result()
         now_us = store.now_us()
         with store.lock:
             tx = store.inner.transactions.begin(now_us)
-            tx.dequeue(ids[-1], orders.id, now_us, Why.ACCEPTED)
+            tx.dequeue(ids[-1], orders.id, now_us, DequeueReason.ACCEPTED)
             tx.put(other.id, amqp("kept", b"6"), now_us)
             copied = store.recorded(tx.commit(now_us), None)
         copied.result()
@@ -99,7 +100,7 @@ def test_copies_of_the_broker_are_no_duplicates_and_no_transactions_of_clients(
         assert (row["abort_rate"], row["p50_us"], row["p99_us"], row["max_us"]) == (None, None, None, None)
     [deleted] = {row["queue"] for row in ask(spark, "throughput", moved)} - {"orders", "dead"}
     assert deleted.startswith("queue-")
-    to = {row["why"]: row["to_queues"] for row in ask(spark, "expiry", moved)}
+    to = {row["reason"]: row["to_queues"] for row in ask(spark, "expiry", moved)}
     assert to["rejected"] == to["expired"] == ["dead"]
     assert to["moved"] == [deleted]
 
@@ -257,17 +258,18 @@ def test_where_dead_letters_went(spark: SparkSession, tmp_path: Path) -> None:
         orders, letters, copies = store.queue("orders"), store.queue("letters"), store.queue("copies")
         ids = orders.put_all([b"order"] * 4).result()
         with store.lock:
-            for message_id, why in zip(ids, (Why.EXPIRED, Why.EXPIRED, Why.REJECTED, Why.EXPIRED), strict=True):
+            expired = DequeueReason.EXPIRED
+            for message_id, reason in zip(ids, (expired, expired, DequeueReason.REJECTED, expired), strict=True):
                 inner = store.inner.transactions.begin(store.now_us())
-                inner.dequeue(message_id, orders.id, store.now_us(), why)
+                inner.dequeue(message_id, orders.id, store.now_us(), reason)
                 if message_id != ids[3]:
                     inner.put(letters.id, b"letter", store.now_us())
-                if why == Why.REJECTED:
+                if reason == DequeueReason.REJECTED:
                     inner.put(copies.id, b"letter", store.now_us())
                 inner.commit(store.now_us())
     found: dict[tuple[str, str], int] = {}
     for row in ask(spark, "expiry", tmp_path / "store"):  # a test may run over the end of an hour
-        key = row["queue"], row["why"]
-        assert row["to_queues"] == (["copies", "letters"] if row["why"] == "rejected" else ["letters"])
+        key = row["queue"], row["reason"]
+        assert row["to_queues"] == (["copies", "letters"] if row["reason"] == "rejected" else ["letters"])
         found[key] = found.get(key, 0) + row["messages"]
     assert found == {("orders", "expired"): 3, ("orders", "rejected"): 1}

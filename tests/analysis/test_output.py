@@ -23,7 +23,7 @@ from cairnmq.analytics.jobs.table import JOBS
 from cairnmq.analytics.jobs.views import Views, ViewsRequest
 from cairnmq.cli.analyze.analyze import tell
 from cairnmq.cli.common import output
-from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.dequeue_reason import DequeueReason
 from cairnmq.store.embedded.library import open_store
 
 
@@ -38,13 +38,13 @@ def views(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         ids = orders.put_all([again, again, b"plain", b"late", b"taken"]).result()
         with store.lock:
             late, prepared = (store.inner.transactions.begin(store.now_us(), xid=xid) for xid in (b"", b"\x01\xff"))
-            late.dequeue(ids[3], orders.id, store.now_us(), Why.EXPIRED)
+            late.dequeue(ids[3], orders.id, store.now_us(), DequeueReason.EXPIRED)
             late.put(letters.id, b"late", store.now_us())
             late.commit(store.now_us())
             prepared.put(orders.id, b"in doubt", store.now_us())
             prepared.dequeue(ids[2], orders.id, store.now_us())
             prepared.prepare(store.now_us())
-            store.inner.dequeue(ids[4], orders.id, store.now_us(), Why.ACCEPTED)
+            store.inner.dequeue(ids[4], orders.id, store.now_us(), DequeueReason.ACCEPTED)
             store.inner.kick()
             end = store.recorded(store.inner.next_lsn - 1, None)
         end.result(60)

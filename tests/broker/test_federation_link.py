@@ -52,7 +52,7 @@ def in_state(state: str) -> FederatedQueue:
     world = World(1 << 20)
     row = QueueRow(1, "q", {"follows": {"connector": "there", "source": "q", "follower": "f"}})
     queue = FederatedQueue(DownstreamReplica(world.store, world.clock, "q", 1, 2), row)
-    queue.state, queue.why = state, "before"
+    queue.state, queue.reason = state, "before"
     return queue
 
 
@@ -61,7 +61,7 @@ def test_state_and_action_of_each_pair(state: str, event: FederationEvent) -> No
     queue, entered = in_state(state), documented()[state, event]
     assert queue.heeds(event) == bool(entered)
     assert queue.handle(event, "after") == (ACTIONS[event] if entered else None)
-    assert (queue.state, queue.why) == ((entered, "after") if entered else (state, "before"))
+    assert (queue.state, queue.reason) == ((entered, "after") if entered else (state, "before"))
 
 
 def test_documented_table_has_each_pair() -> None:
@@ -71,7 +71,7 @@ def test_documented_table_has_each_pair() -> None:
 def test_reason_stays_without_another_one() -> None:
     queue = in_state(WAITING)
     queue.handle(FederationEvent.PROMOTE)
-    assert (queue.state, queue.why) == (ENDING, "before")
+    assert (queue.state, queue.reason) == (ENDING, "before")
 
 
 def test_queue_has_a_link_only_after_its_connector_was_connected() -> None:

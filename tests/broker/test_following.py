@@ -28,7 +28,7 @@ from cairnmq.broker.federation.wire_format import (
     encode,
     message,
 )
-from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.dequeue_reason import DequeueReason
 from tests.harness.broker.following_world import Sites, after, contents
 from tests.harness.thorough import amount
 
@@ -66,7 +66,7 @@ ids = st.integers(0, (1 << 64) - 1)
 some_ids = st.lists(ids, max_size=4).map(tuple)
 events = st.one_of(
     st.builds(Put, ids, st.binary(max_size=50)), st.builds(Piece, ids, st.binary(max_size=50)),
-    st.builds(PutPieces, ids), st.builds(Take, st.sampled_from(Why), some_ids), st.builds(Purge, some_ids),
+    st.builds(PutPieces, ids), st.builds(Take, st.sampled_from(DequeueReason), some_ids), st.builds(Purge, some_ids),
     st.builds(Line, st.text(max_size=20)),
 )  # fmt: skip
 
@@ -262,12 +262,12 @@ def test_damaged_copy_stays_broken_if_it_can_not_be_deleted() -> None:
     follower.do(follower.broker.remote.federated_queues._drop, notes, ignored.append)
     follower.kill_and_start()
     assert sites.following.state == BROKEN
-    why, deleted = sites.following.why, list[object]()
+    reason, deleted = sites.following.reason, list[object]()
     follower.wiring.refuse_writing()
     follower.do(follower.broker.remote.federated_queues.delete, sites.following, deleted.append)
     follower.wiring.refuse_writing(False)
     assert isinstance(deleted.pop(), StoreError)
-    assert (sites.following.state, sites.following.why) == (BROKEN, why)
+    assert (sites.following.state, sites.following.reason) == (BROKEN, reason)
     follower.do(follower.broker.remote.federated_queues.delete, sites.following, deleted.append)
     assert deleted == [None]
     assert not follower.broker.remote.federated_queues.by_name
@@ -343,7 +343,7 @@ def test_copy_too_far_behind_reports_it_and_can_be_resynchronized() -> None:
     sites.kill_source()
     assert sites.connect() == ["amqp:not-found"]
     sites.source.read_all()
-    assert "amqp:not-found" in sites.following.why
+    assert "amqp:not-found" in sites.following.reason
     assert sites.marks.marks == {}, "nothing is kept for who has to begin anew"
     assert sites.copy() in sites.states, "it stays what it was"
     done: list[object] = []
@@ -390,7 +390,7 @@ def test_what_is_said_is_heard(said: list[Any], flags: int, numbers: tuple[int, 
 
 @given(junk=st.binary(max_size=200), cut=st.integers(0, 100), at=st.integers(0, 100), byte=st.integers(0, 255))
 def test_what_is_no_step_is_refused(junk: bytes, cut: int, at: int, byte: int) -> None:
-    said = bytearray(message(Head(1, 2, 3, 4), [encode(Put(5, b"six")), encode(Take(Why.ACCEPTED, (7, 8)))]))
+    said = bytearray(message(Head(1, 2, 3, 4), [encode(Put(5, b"six")), encode(Take(DequeueReason.ACCEPTED, (7, 8)))]))
     said[at % len(said)] = byte
     for bad in (junk, bytes(said), bytes(said[:cut])):
         try:

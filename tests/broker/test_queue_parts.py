@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cairnmq.broker.messages.entry import Entry
 from cairnmq.broker.messages.message_times import TimedEntry, Times
 from cairnmq.broker.queues.limits import Staged
-from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.dequeue_reason import DequeueReason
 from tests.harness.broker.queue_site import QueueSite
 
 
@@ -72,7 +72,7 @@ def test_ring_keeps_the_newest_messages(batches: list[int]) -> None:
         last += size
         assert site.positions == [*range(max(1, last - 3), last + 1)]
         assert [entry.position for entry in site.dropped] == [*range(1, last - 3)]
-        assert site.reasons <= {Why.OVERFLOW}
+        assert site.reasons <= {DequeueReason.OVERFLOW}
 
 
 @given(st.lists(st.integers(1, 200), max_size=15))

@@ -13,7 +13,7 @@ from cairnmq.amqp.links.resume_state import UNKNOWN, Claims
 from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, RECEIVED, REJECTED, RELEASED
 from cairnmq.amqp.ports import Open, Outcome, Terminus
 from cairnmq.broker.resume.registry import PREFIX
-from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.dequeue_reason import DequeueReason
 from tests.harness.broker.resumable_receivers import Receiver, others_get, put, world_with
 from tests.harness.broker.world import FakeTerminal, World, message, number_of
 
@@ -377,7 +377,7 @@ def test_credit_of_a_message_that_is_dequeued_before_it_is_sent_is_used_for_anot
     consumer.request(2, False)
     world.queue().dispatch()  # its assignment is not durable yet
     first = next(iter(consumer.unsettled))
-    world.do(world.queue().order.take, [first], Why.EXPIRED, lambda: None)
+    world.do(world.queue().order.take, [first], DequeueReason.EXPIRED, lambda: None)
     assert [number_of(one.content) for one in receiver.terminal.resumable] == [2, 3]
 
 
@@ -391,7 +391,7 @@ def test_credit_of_a_message_that_is_dequeued_while_its_link_is_detached_is_used
     receiver.attach(credit=0)
     assert receiver.terminal is not None
     first = receiver.terminal.driver.to_resume[0]
-    world.do(world.queue().order.take, [first], Why.EXPIRED, lambda: None)
+    world.do(world.queue().order.take, [first], DequeueReason.EXPIRED, lambda: None)
     receiver.ask(2)
     assert [number_of(one.content) for one in receiver.terminal.resumable] == [2, 3]
 
@@ -404,6 +404,6 @@ def test_credit_of_a_settled_message_that_is_dequeued_while_it_is_read_is_used_f
     world.do(receiver.driver.request, 1, False)
     world.read_one()
     first = next(iter(receiver.driver.unsettled))
-    world.do(world.queue().order.take, [first], Why.EXPIRED, lambda: None)
+    world.do(world.queue().order.take, [first], DequeueReason.EXPIRED, lambda: None)
     world.read_all()
     assert [number_of(content) for _, content in receiver.forwarded] == [9]

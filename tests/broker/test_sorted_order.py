@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cairnmq.amqp.codec import header, sections
 from cairnmq.broker.contents.sorted_order import take_from_heap
 from cairnmq.broker.messages.entry import ARRIVAL_MASK, Entry
-from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.dequeue_reason import DequeueReason
 from tests.harness.broker.queue_site import QueueSite, Taker
 
 
@@ -129,7 +129,7 @@ def test_newest_message_of_each_value_stays(values: list[str | int | None]) -> N
     assert on_queue(site) == stay
     assert site.queue.messages == len(stay)
     assert len(site.dropped) == len(values) - len(stay)
-    assert site.reasons <= {Why.REPLACED}
+    assert site.reasons <= {DequeueReason.REPLACED}
 
 
 def test_values_of_different_types_differ() -> None:

@@ -114,7 +114,7 @@ CLIENTS = {
 }
 AUDIT = {
     audit.LOGIN: "A client has logged in. `DEBUG`, or `INFO` with `--audit-logins`.",
-    audit.LOGIN_FAILED: "A login failed: `user`, `mechanism`, `reason`, `why`.",
+    audit.LOGIN_FAILED: "A login failed: `user`, `mechanism`, `reason`, `detail`.",
     audit.CHANGE: "A change by management: `user`, `container`, `operation`, `type`, `name`, `outcome`.",
     audit.CHANGE_REFUSED: "A change by management that was not carried out, and why.",
     "audit.failed": "The audit file cannot be written.",

@@ -16,7 +16,7 @@ from cairnmq.broker.messages.entry import ARRIVAL_MASK
 from cairnmq.cluster.group.group import MAX_PAYLOAD_BYTES
 from cairnmq.cluster.group.member import GroupMember
 from cairnmq.cluster.kernel import events
-from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.dequeue_reason import DequeueReason
 from tests.harness.broker.world import message
 from tests.harness.cluster.cluster_harness import ACCEPT, ClusterHarness, Receiver, Sender
 from tests.harness.cluster.control_samples import VALID
@@ -29,11 +29,13 @@ GOOD = [(message(7, 30, True), True), (message(8, 30, False), False)]
 PLAIN = [
     events.enqueue(["q"], GOOD, False),
     events.enqueue(["q", "nobody's"], GOOD, True),
-    events.dequeue(Why.ACCEPTED, "q", [1, 2, 1 << 60]),
+    events.dequeue(DequeueReason.ACCEPTED, "q", [1, 2, 1 << 60]),
     events.release("q", [1, 3], [True, False]),
-    events.move(Why.REJECTED, "q", 1, ["q", "x"], GOOD[0]),
+    events.move(DequeueReason.REJECTED, "q", 1, ["q", "x"], GOOD[0]),
     events.update_front(1, "q", [1, 2], [0, 3], GOOD),
-    events.transaction([events.EnqueueEvent(["q"], GOOD, False), events.DequeueEvent(Why.ACCEPTED, "q", (2,))]),
+    events.transaction(
+        [events.EnqueueEvent(["q"], GOOD, False), events.DequeueEvent(DequeueReason.ACCEPTED, "q", (2,))]
+    ),
     bytes([events.PART, events.FIRST]) + b"x" * 50,
     bytes([events.PART, events.LAST]) + b"x" * 50,
     bytes([events.PART, 0xFF]),

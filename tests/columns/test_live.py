@@ -28,7 +28,7 @@ def check_lives(journal: Journal) -> int:
     assert ids == sorted(set(ids))
     for row in found:
         assert len(row["places"]) <= 1
-        assert row["state"] in ("queued", "gone", "open"), row
+        assert row["state"] in ("queued", "removed", "open"), row
     return sum(row["state"] == "queued" for row in found)
 
 

@@ -14,7 +14,7 @@ from cairnmq.analytics.lifetimes.lifetimes import NEVER
 from cairnmq.analytics.scan.selection import Selection
 from cairnmq.analytics.views.journal import open_journal
 from cairnmq.analytics.views.records import ReadOptions
-from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.dequeue_reason import DequeueReason
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.embedded.library import open_store
 from tests.harness.columns.logs import lay_out, live, shown_by
@@ -47,7 +47,7 @@ def test_the_queues_are_as_the_store_has_them(seed: int, steps: int) -> None:
                 assert row["complete"]
                 assert row["size"] == len(row["payload"])
             else:
-                assert row["state"] in ("gone", "staged")
+                assert row["state"] in ("removed", "staged")
 
 
 def test_containers_with_one_record_each(tmp_path: Path) -> None:
@@ -99,19 +99,20 @@ def test_why_a_message_left_is_told(tmp_path: Path) -> None:
     disk = Disk()
     store, _ = disk.open()
     number = queue(store)
-    ids = {why: put(store, number) for why in Why}
-    for why, message_id in ids.items():
-        store.dequeue(message_id, number, NOW_US, why)
+    ids = {reason: put(store, number) for reason in DequeueReason}
+    for reason, message_id in ids.items():
+        store.dequeue(message_id, number, NOW_US, reason)
     store.close()
     journal = open_journal(lay_out(disk.files, tmp_path))
-    words = {ids[why]: why.words if why else None for why in Why}
+    words = {ids[reason]: reason.words if reason else None for reason in DequeueReason}
     found = journal.messages().to_pylist()
-    assert {row["message_id"]: row["why"] for row in found} == words
-    assert {row["message_id"]: row["places"][0]["why"] for row in found} == words
+    assert {row["message_id"]: row["dequeue_reason"] for row in found} == words
+    assert {row["message_id"]: row["places"][0]["dequeue_reason"] for row in found} == words
     assert {row["end_reason"] for row in found} == {"consumed"}
-    rows = [row for batch in journal.records(columns=["type", "message_id", "why"]) for row in batch.to_pylist()]
-    assert {row["message_id"]: row["why"] for row in rows if row["type"] == "dequeue"} == words
-    assert {row["why"] for row in rows if row["type"] != "dequeue"} == {None}
+    names = ["type", "message_id", "dequeue_reason"]
+    rows = [row for batch in journal.records(columns=names) for row in batch.to_pylist()]
+    assert {row["message_id"]: row["dequeue_reason"] for row in rows if row["type"] == "dequeue"} == words
+    assert {row["dequeue_reason"] for row in rows if row["type"] != "dequeue"} == {None}
 
 
 @pytest.mark.parametrize("mix", MIXES)
@@ -150,7 +151,7 @@ def test_lives_are_what_the_clients_did(mix: str, tmp_path: Path) -> None:
                 assert place["end_lsn"] >= ends[key]  # a copy of the end stands for one that is gone
                 assert place["end"] == "dequeued"
         is_live = any(place["end"] is None for place in row["places"])
-        assert row["state"] == ("queued" if is_live else "gone")
+        assert row["state"] == ("queued" if is_live else "removed")
         assert row["end_reason"] in ((None,) if is_live else ("consumed",))
     assert live_rows == sum(len(ids) for ids in traffic.on.values())
     if not journal.log.gaps and journal.log.base_lsn < journal.log.container_bytes:  # nothing was reclaimed

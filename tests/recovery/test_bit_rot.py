@@ -135,7 +135,7 @@ def test_a_reader_that_takes_all_damage_for_torn_is_found(monkeypatch: pytest.Mo
 
     def torn(self: LogReader, *args: object) -> object:
         damage = real(self, *args)  # type: ignore[arg-type]
-        return damage and type(damage)(damage.first_lsn, damage.end_lsn, damage.why, True)
+        return damage and type(damage)(damage.first_lsn, damage.end_lsn, damage.reason, True)
 
     store = small(World.close)
     monkeypatch.setattr(LogReader, "_damage", torn)

@@ -121,7 +121,7 @@ def test_it_may_go_through_an_exchange(start_broker: StartBroker, far: Far, peer
     delivery = post(far, link, "goal")
     far.wait(lambda: delivery.settled)
     assert peer.take(receiver)[0].body == "goal"
-    assert link_of(broker).why == ""
+    assert link_of(broker).reason == ""
 
 
 def test_what_there_is_no_room_for_stays_at_the_other_one(start_broker: StartBroker, far: Far) -> None:
@@ -230,7 +230,7 @@ def test_a_queue_that_there_is_not_is_waited_for(
     broker, link = starts(start_broker, far, "out:outbox@there", auto_create=())
     far.answer(link, 1)
     far.wait(lambda: link.state & Endpoint.REMOTE_CLOSED, "the link to be closed")
-    assert "outbox" in link_of(broker).why
+    assert "outbox" in link_of(broker).reason
     link.close()
     far._exchange()
     broker._core.post(broker._broker.nodes.create_queue, "outbox", {}, lambda found: None)

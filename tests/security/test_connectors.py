@@ -27,12 +27,12 @@ from .conftest import PASSWORDS, Certificates, StartBroker
 
 
 def is_up(broker: RunningBroker) -> None:
-    until(lambda: connector_of(broker).state == "up", f"it is not up: {connector_of(broker).why}")
+    until(lambda: connector_of(broker).state == "up", f"it is not up: {connector_of(broker).reason}")
 
 
 def fails(broker: RunningBroker) -> str:
     until(lambda: connector_of(broker).state == "waiting", "it should fail")  # that is said last, behind the reason
-    return str(connector_of(broker).why)
+    return str(connector_of(broker).reason)
 
 
 def ctl(running: BrokerProcess, *arguments: str) -> str:

@@ -23,7 +23,7 @@ from cairnmq.analytics.views.journal import VIEWS
 from cairnmq.base.errors import CairnError
 from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.dequeue_reason import DequeueReason
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.contract.transaction import StoreTransaction
 from cairnmq.store.journaled.store import JournalStore
@@ -33,7 +33,7 @@ from tests.harness.thorough import amount
 SMALL = 16 << 10
 BEGIN_S = 1_790_000_000.0
 NEVER = 1 << 60
-WHYS = (Why.ACCEPTED, Why.ACCEPTED, Why.REJECTED, Why.EXPIRED, Why.OVERFLOW)
+REASONS = (*[DequeueReason.ACCEPTED] * 2, DequeueReason.REJECTED, DequeueReason.EXPIRED, DequeueReason.OVERFLOW)
 Row = dict[str, Any]
 
 
@@ -46,7 +46,7 @@ class Stay:
     begin: int
     end: int = NEVER
     how: str | None = None
-    why: str | None = None
+    reason: str | None = None
 
 
 @dataclass
@@ -142,8 +142,8 @@ class Clients:
         message = self.messages.setdefault(message_id, Message(size, self.step_number, self.now_us))
         message.stays.append(Stay(message_id, queue_id, self.step_number))
 
-    def over(self, stay: Stay, how: str, why: Why) -> None:
-        stay.end, stay.how, stay.why = self.step_number, how, why.words if why else None
+    def over(self, stay: Stay, how: str, reason: DequeueReason) -> None:
+        stay.end, stay.how, stay.reason = self.step_number, how, reason.words if reason else None
 
     def content(self) -> bytes:
         return bytes(self.rng.choice((0, 20, 3000, 7000)))
@@ -154,9 +154,9 @@ class Clients:
 
     def take(self) -> None:
         if some := self.live():
-            stay, why = self.rng.choice(some), self.rng.choice(WHYS)
-            self.store.dequeue(stay.message_id, stay.queue_id, self.now_us, why)
-            self.over(stay, "dequeued", why)
+            stay, reason = self.rng.choice(some), self.rng.choice(REASONS)
+            self.store.dequeue(stay.message_id, stay.queue_id, self.now_us, reason)
+            self.over(stay, "dequeued", reason)
 
     def share(self) -> None:
         """On another queue, too."""
@@ -173,13 +173,13 @@ class Clients:
         tx = self.store.transactions.begin(self.now_us)
         taken = self.live()[: self.rng.randrange(1, 3)]
         for stay in taken:
-            tx.dequeue(stay.message_id, stay.queue_id, self.now_us, Why.ACCEPTED)
+            tx.dequeue(stay.message_id, stay.queue_id, self.now_us, DequeueReason.ACCEPTED)
         sent = [(self.rng.choice(self.queues), self.content()) for _ in range(2)]
         for queue_id, content in sent:
             tx.put(queue_id, content, self.now_us)
         tx.commit(self.now_us)
         for stay in taken:
-            self.over(stay, "dequeued", Why.ACCEPTED)
+            self.over(stay, "dequeued", DequeueReason.ACCEPTED)
         for message_id, (queue_id, content) in zip(tx.message_ids, sent, strict=True):
             self.stored(message_id, len(content), queue_id)
         self._noted("local", 2, len(taken))
@@ -188,13 +188,15 @@ class Clients:
         """What the broker does for a dead letter, for one that expires, and for a move."""
         if some := self.live():
             stay = self.rng.choice(some)
-            why = self.rng.choice((Why.REJECTED, Why.EXPIRED, Why.MOVED, Why.DELIVERY_LIMIT))
+            reason = self.rng.choice(
+                (DequeueReason.REJECTED, DequeueReason.EXPIRED, DequeueReason.MOVED, DequeueReason.DELIVERY_LIMIT)
+            )
             tx = self.store.transactions.begin(self.now_us)
-            tx.dequeue(stay.message_id, stay.queue_id, self.now_us, why)
+            tx.dequeue(stay.message_id, stay.queue_id, self.now_us, reason)
             queue_id, content = self.rng.choice(self.queues), self.content()
             tx.put(queue_id, content, self.now_us)
             tx.commit(self.now_us)
-            self.over(stay, "dequeued", why)
+            self.over(stay, "dequeued", reason)
             self.stored(tx.message_ids[0], len(content), queue_id)
             self._noted("copy", 1, 1)
 
@@ -209,7 +211,7 @@ class Clients:
         tx = self.store.transactions.begin(self.now_us, xid=b"xid %d" % self.step_number)
         taken = self.rng.choice(self.live() or [None])
         if taken is not None:
-            tx.dequeue(taken.message_id, taken.queue_id, self.now_us, Why.ACCEPTED)
+            tx.dequeue(taken.message_id, taken.queue_id, self.now_us, DequeueReason.ACCEPTED)
             self.locked.add(taken.message_id)
         queue_id, content = self.rng.choice(self.queues), self.content()
         message_id = self.store.contents.stage_complete(content, self.now_us)
@@ -233,7 +235,7 @@ class Clients:
         if commits:
             message.stays.append(Stay(message_id, queue_id, self.step_number))
             if taken is not None:
-                self.over(taken, "dequeued", Why.ACCEPTED)
+                self.over(taken, "dequeued", DequeueReason.ACCEPTED)
 
     def purge(self) -> None:
         queue_id = self.rng.choice(self.queues)
@@ -241,7 +243,7 @@ class Clients:
         if not self.prepared and some:
             self.store.purge(queue_id, self.now_us)
             for stay in some:
-                self.over(stay, "purged", Why.NOT_RECORDED)
+                self.over(stay, "purged", DequeueReason.NOT_RECORDED)
 
     def reopen(self) -> None:
         if self.prepared:
@@ -265,7 +267,7 @@ class Clients:
         if view == "places":
             return sorted((
                 stay.message_id, stay.queue_id, self.times[stay.begin], some[stay.message_id].size,
-                *((stay.how, stay.why, self.times[stay.end]) if stay.end <= last else (None, None, None)),
+                *((stay.how, stay.reason, self.times[stay.end]) if stay.end <= last else (None, None, None)),
             ) for stay in stays)  # fmt: skip
         if view == "messages":
             return {one: (message.time_us, message.size, *self._state(message, last)) for one, message in some.items()}
@@ -292,9 +294,9 @@ class Clients:
         if message.doubt[0] <= last < message.doubt[1]:
             return "in doubt", None, None, None
         if not stays:
-            return "gone", None, "discarded", None
+            return "removed", None, "discarded", None
         final = max(stays, key=lambda stay: stay.end)
-        return "gone", stays[0].queue_id, "consumed" if final.how == "dequeued" else final.how, final.why
+        return "removed", stays[0].queue_id, "consumed" if final.how == "dequeued" else final.how, final.reason
 
     def _queue(self, stays: list[Stay], last: int) -> tuple[object, ...]:
         live = [stay for stay in stays if stay.end > last]
@@ -342,14 +344,14 @@ def us(time: datetime | None) -> int | None:
 def comparable(view: str, rows: list[Row]) -> object:
     if view == "places":
         return sorted((
-            row["message_id"], row["queue_id"], us(row["time"]), row["size"], row["end"], row["why"],
+            row["message_id"], row["queue_id"], us(row["time"]), row["size"], row["end"], row["dequeue_reason"],
             us(row["end_time"]),
         ) for row in rows)  # fmt: skip
     if view == "messages":
         assert len({row["message_id"] for row in rows}) == len(rows)
         return {
             row["message_id"]: (us(row["time"]), row["size"], row["state"], row["queue_id"], row["end_reason"],
-                                row["why"])
+                                row["dequeue_reason"])
             for row in rows
         }  # fmt: skip
     if view == "live_set":

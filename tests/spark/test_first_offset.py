@@ -121,11 +121,11 @@ def test_a_stream_from_earliest_starts_on_a_log_with_holes(tmp_path: Path, slot:
     given = {"slot": slot} if slot else {}
     reader = reader_of(tmp_path, **given)
     start = reader.initialOffset()
-    assert start["gone"] == [[gap.first_lsn, gap.end_lsn] for gap in log.gaps]
+    assert start["reclaimed"] == [[gap.first_lsn, gap.end_lsn] for gap in log.gaps]
     assert start["began"] == log.durable_lsn
     half = {**start, "lsn": log.durable_lsn // 2}
     end = reader.latestOffset(half, ReadAllAvailable())
-    assert end["gone"] == start["gone"]  # a copy of what stood there may stand in what comes
+    assert end["reclaimed"] == start["reclaimed"]  # a copy of what stood there may stand in what comes
     batches = [read(reader, start, half), read(reader, half, end)]
     shown = [row for batch in batches for row in batch]
     begun = Counter(row["message_id"] for row in shown if row["type"] == "start")
@@ -137,7 +137,7 @@ def test_a_stream_from_earliest_starts_on_a_log_with_holes(tmp_path: Path, slot:
     churn.pass_through(2)
     churn.store.journal.writer.write_mark()
     later = reader_of(tmp_path, **given).latestOffset(end, ReadAllAvailable())
-    assert not {"gone", "began"} & later.keys()
+    assert not {"reclaimed", "began"} & later.keys()
     assert read(reader, end, later)
     churn.store.close()
 

@@ -16,7 +16,7 @@ from cairnmq.base.errors import (
 )
 from cairnmq.journal.format.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordType
 from cairnmq.journal.write.journal import OWN_LSN
-from cairnmq.store.contract.dequeue_reason import Why, why_of
+from cairnmq.store.contract.dequeue_reason import DequeueReason, reason_of
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.contract.transaction import MAX_HELD_BYTES, MAX_XID_BYTES, TxState
 from cairnmq.store.message_map.pins import Pins
@@ -312,7 +312,7 @@ def test_a_prepared_dequeue_keeps_its_reason(disk: Disk, by_checkpoint: bool) ->
     name = queue(store)
     first, second = (store.put(name, b"content", NOW_US)[0] for _ in range(2))
     txn = store.transactions.begin(NOW_US, xid=b"x")
-    txn.dequeue(first, name, NOW_US, Why.REJECTED)
+    txn.dequeue(first, name, NOW_US, DequeueReason.REJECTED)
     txn.dequeue(second, name, NOW_US)
     txn.prepare(NOW_US)
     store.kick()
@@ -320,12 +320,13 @@ def test_a_prepared_dequeue_keeps_its_reason(disk: Disk, by_checkpoint: bool) ->
     if by_checkpoint:
         outcomes = TransactionLog(SMALL, Pins(SMALL))
         outcomes.decode(store.state.outcomes.encode())
-        assert [(one.intentions, one.whys) for one in outcomes.prepared.values()] == [
-            (one.intentions, one.whys) for one in store.state.outcomes.prepared.values()
+        assert [(one.intentions, one.reasons) for one in outcomes.prepared.values()] == [
+            (one.intentions, one.reasons) for one in store.state.outcomes.prepared.values()
         ]
         store.state.outcomes.prepared = outcomes.prepared
     store.transactions.of(b"x").commit(NOW_US)
     store.kick()
     done = [read.head for read in disk.records() if read.head.type == RecordType.DEQUEUE]
     done = [head for head in done if not head.flags & Flag.PREPARED]
-    assert [(head.message_id, why_of(head.flags)) for head in done] == [(first, Why.REJECTED), (second, Why(0))]
+    found = [(head.message_id, reason_of(head.flags)) for head in done]
+    assert found == [(first, DequeueReason.REJECTED), (second, DequeueReason(0))]

@@ -22,7 +22,7 @@ from cairnmq.journal.format import container
 from cairnmq.journal.format.block import BLOCK_HEAD_BYTES, Block
 from cairnmq.recovery.recover import open_store
 from cairnmq.store import open_store as open_library
-from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.dequeue_reason import DequeueReason
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.embedded.library import Store as Library
 from cairnmq.store.journaled.store import JournalStore
@@ -54,7 +54,7 @@ class Filled:
             self.points.append(self.store.next_lsn)
             self.clock.advance(30)
             for message_id in self.ids[10 * minute : 10 * minute + 5]:
-                self.store.dequeue(message_id, self.orders, now_us + 30_000_000, Why.ACCEPTED)
+                self.store.dequeue(message_id, self.orders, now_us + 30_000_000, DequeueReason.ACCEPTED)
             self.store.kick()
             self.clock.advance(30)
         self.store.put(self.bills, b"a bill", now_us + 40_000_000)
@@ -108,19 +108,19 @@ def test_the_end_is_what_recovery_finds_and_nothing_is_written(
 def test_a_difference_says_what_came_and_why_what_went(filled: Filled, command: Dump) -> None:
     first, last = filled.points[2], filled.points[4]
     found = command("as-of", filled.path, filled.archive, "--diff", first, last, "--json", "--queue", "orders")
-    went = {one["message_id"]: one["why"] for one in found.objects if one.get("came") is False}
-    came = [one["message_id"] for one in found.objects if one.get("came")]
-    arrivals = [(one["lsn"], one["time_us"], one["why"]) for one in found.objects if one.get("came")]
+    went = {one["message_id"]: one["reason"] for one in found.objects if one.get("change") == "removed"}
+    came = [one["message_id"] for one in found.objects if one.get("change") == "added"]
+    arrivals = [(one["lsn"], one["time_us"], one["reason"]) for one in found.objects if one.get("change") == "added"]
     assert all(first <= lsn < last for lsn, *_ in arrivals)
-    assert {why for *_, why in arrivals} == {"arrived"}
+    assert {reason for *_, reason in arrivals} == {"arrived"}
     assert {time_us for _, time_us, _ in arrivals} == {START_US + minute * 60_000_000 for minute in (3, 4)}
     people = command("as-of", filled.path, filled.archive, "--diff", first, last, "--queue", "orders").out
     assert re.search(rf"\+.*{came[0]}.*{arrivals[0][0]}.*2023-11-14.*arrived", people)
     assert set(filled.expected(2)) - set(went) | set(came) == set(filled.expected(4))
     assert set(went.values()) == {"accepted"}
-    assert found.objects[-1]["changes"] == {"came": 15, "went": 5, "passed": 5}
+    assert found.objects[-1]["changes"] == {"added": 15, "removed": 5, "passed": 5}
     purged = command("as-of", filled.path, filled.archive, "--diff", filled.points[7], "end", "--json")
-    assert [one["why"] for one in purged.objects if one.get("came") is False].count("purged") == 40
+    assert [one["reason"] for one in purged.objects if one.get("change") == "removed"].count("purged") == 40
     assert "purged" in command("as-of", filled.path, filled.archive, "--diff", filled.points[7], "end").out
     assert "name the earlier one first" in command("as-of", filled.path, filled.archive, "--diff", last, first).err
 
@@ -131,7 +131,7 @@ def test_difference_shows_no_table_for_messages_that_came_and_went(tmp_path: Pat
     orders = queue(store, "orders")
     begin = store.next_lsn
     message_id, _ = store.put(orders, b"an order", START_US)
-    store.dequeue(message_id, orders, START_US, Why.ACCEPTED)
+    store.dequeue(message_id, orders, START_US, DequeueReason.ACCEPTED)
     store.close()
     out = command("as-of", tmp_path / "store", "--diff", begin, "end").out
     assert "added and removed" in out

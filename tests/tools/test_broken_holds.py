@@ -26,7 +26,7 @@ from tests.harness.store.stores import NOW_US, queue, shown
 
 SIZE = 32 << 10
 OPTIONS = StoreOptions(container_bytes=SIZE, min_container_bytes=4096, reserve_bytes=4 * SIZE)
-WHY = "the disk is full, and the broker had to reuse the space that was held for this; free some space"
+REASONS = "the disk is full, and the broker had to reuse the space that was held for this; free some space"
 
 
 class FullStore:
@@ -68,7 +68,7 @@ def test_a_backup_ends_with_the_reason_and_leaves_nothing(full: FullStore, tmp_p
         if what == "copying" and full.place.is_held():
             full.drain()
 
-    with pytest.raises(HoldBroken, match=WHY):
+    with pytest.raises(HoldBroken, match=REASONS):
         back_up(str(full.path), str(tmp_path / "copy"), ManualClock(), meanwhile)
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
     made = back_up(str(full.path), str(tmp_path / "copy"), ManualClock(), lambda what, done, total: None)
@@ -87,7 +87,7 @@ def test_an_export_commits_nothing_that_it_read_since(full: FullStore, tmp_path:
         if full.place.is_held():
             full.drain()
 
-    with pytest.raises(HoldBroken, match=WHY):
+    with pytest.raises(HoldBroken, match=REASONS):
         export(str(full.path), str(target), ExportRequest(kind=kind, commit_bytes=3 * SIZE), meanwhile)
     assert len(committed) == 1
     rows = rows_in(target, kind)
@@ -102,10 +102,10 @@ def test_a_view_of_the_past_says_why_there_is_none(full: FullStore) -> None:
     with HistoryView([str(full.path)]) as past:
         moment = PointInTime("now", lsn=past.history.end_lsn)
         past.view(moment, lambda what, done, total: None).close()
-        assert not any(WHY in remark for remark in past.told())
+        assert not any(REASONS in remark for remark in past.told())
         full.drain()
-        assert any(WHY in remark for remark in past.told())
-        with pytest.raises(HoldBroken, match=WHY):
+        assert any(REASONS in remark for remark in past.told())
+        with pytest.raises(HoldBroken, match=REASONS):
             past.view(moment, lambda what, done, total: None)
 
 
@@ -115,7 +115,7 @@ def test_who_holds_anew_holds(full: FullStore) -> None:
     assert full.place.break_holds()
     assert not full.place.is_held()
     second, third = Hold(str(full.path)), Hold(str(full.path))
-    with pytest.raises(HoldBroken, match=WHY):
+    with pytest.raises(HoldBroken, match=REASONS):
         first.check()
     first.end()
     second.end()

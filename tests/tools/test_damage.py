@@ -21,7 +21,7 @@ def test_a_flipped_byte_in_the_middle_is_corrupt_and_all_else_is_shown(store: St
     assert result.lsns == [576, *lsns[:4], *lsns[5:]]
     assert result.damage == [{
         "kind": "corrupt", "first_lsn": block.lsn, "end_lsn": block.end_lsn,
-        "size_bytes": block.end_lsn - block.lsn, "file": "00000001.cairn", "why": "checksum fails over 1128 bytes",
+        "size_bytes": block.end_lsn - block.lsn, "file": "00000001.cairn", "reason": "checksum fails over 1128 bytes",
     }]  # fmt: skip
     assert list(result.objects[5]) == ["damage"]  # where it lies
     assert result.status == 1

@@ -16,7 +16,7 @@ from cairnmq.journal.format.block import Block
 from cairnmq.journal.format.holes import HOLE_BYTES, Hole, decode
 from cairnmq.journal.format.record import HEAD, Flag, RecordHead, RecordType
 from cairnmq.journal.write.journal import OWN_LSN
-from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.dequeue_reason import DequeueReason
 from cairnmq.tools.inspect.dump import bad_payloads
 from cairnmq.tools.inspect.lines import WHOLE_PAYLOAD, JsonLines, PeopleLines, flag_names, label, own_flags, reason
 from cairnmq.tools.inspect.row_filter import RowFilter
@@ -85,7 +85,8 @@ def test_no_flag_is_lost(flags: int) -> None:
 @given(integers(0, 255))
 def test_a_dequeue_has_flags_and_a_reason_and_nothing_of_it_is_lost(flags: int) -> None:
     shown = reason(RecordType.DEQUEUE, flags)
-    assert own_flags(RecordType.DEQUEUE, flags) | (Why[shown.upper().replace("-", "_")] if shown else 0) == flags
+    bits = DequeueReason[shown.upper().replace("-", "_")] if shown else 0
+    assert own_flags(RecordType.DEQUEUE, flags) | bits == flags
     assert reason(RecordType.ENQUEUE, flags) == ""
     assert own_flags(RecordType.ENQUEUE, flags) == flags
 

@@ -21,7 +21,7 @@ from cairnmq.base.errors import CairnError
 from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.journal.format.record import RecordType
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.dequeue_reason import DequeueReason
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.contract.wiring_rows import BindingRow, ExchangeRow
 from cairnmq.store.journaled.acquire_records import taker
@@ -124,13 +124,13 @@ def history(path: str, rng: random.Random, steps: int) -> None:
                 on[one].append(store.put(one, rng.randbytes(rng.choice((0, 50, 20_000, 70_000))), NOW_US)[0])
         elif what == 3 and on[one]:
             for message_id in rng.sample(on[one], rng.randrange(len(on[one]))):
-                store.dequeue(message_id, one, NOW_US, rng.choice(list(Why)))
+                store.dequeue(message_id, one, NOW_US, rng.choice(list(DequeueReason)))
                 on[one].remove(message_id)
         elif what == 4:
             tx = store.transactions.begin(NOW_US, xid=b"x%d" % number if rng.random() < 0.6 else b"")
             taken = on[one][:2]
             for message_id in taken:
-                tx.dequeue(message_id, one, NOW_US, Why.ACCEPTED)
+                tx.dequeue(message_id, one, NOW_US, DequeueReason.ACCEPTED)
             tx.put(one, b"in a transaction", NOW_US)
             if tx.xid:
                 tx.prepare(NOW_US)

@@ -49,6 +49,6 @@ def test_difference_is_that_of_the_model(seed: int, steps: int) -> None:
             assert ([] if change is None else [*change.came]) == [one for one in are if one not in were]
             went = {} if change is None else change.went
             assert list(went) == [one for one in were if one not in are]
-            assert all(first_lsn <= one.lsn < second_lsn and one.why != "" for one in went.values())
+            assert all(first_lsn <= one.lsn < second_lsn and one.reason != "" for one in went.values())
         first.close()
         second.close()

@@ -112,7 +112,7 @@ def test_nobody_says_that_all_is_there_where_half_a_mark_is_left(wholes: list[Wh
     strike(path / "journal", "log.mark", Hit(0, 4096, 512, 0))
     strike(path / "journal", wholes[0].container_of[max(wholes[0].container_of)], Hit(0, 45_730, 1 << 19, 0xFF))
     report = salvage(str(path), str(tmp_path / "new"), ManualClock(), quiet)
-    assert not report.is_whole
+    assert not report.is_complete
     assert any(finding.place == "log.mark" for finding in report.findings)
 
 
@@ -120,7 +120,7 @@ def test_a_whole_store_is_salvaged_to_the_last_byte(wholes: list[Whole], tmp_pat
     for number, whole in enumerate(wholes):
         target = tmp_path / str(number)
         report = salvage(str(whole.path), str(target), ManualClock(), quiet)
-        assert (report.is_whole, report.doubtful, report.exit_status) == (True, [], 0)
+        assert (report.is_complete, report.doubtful, report.exit_status) == (True, [], 0)
         assert open_and_show(target) == whole.shown
         assert report.queues == {queue: len(contents) for queue, contents in whole.shown.items()}
 
@@ -157,7 +157,7 @@ def test_a_block_without_its_head_still_gives_its_messages(wholes: list[Whole], 
     strike(path / "journal", name, Hit(0, first, 64, 0))
     report = salvage(str(path), str(tmp_path / "new"), ManualClock(), quiet)
     assert content in open_and_show(tmp_path / "new")["orders"]
-    why = [message.why for message in report.doubtful if message.message_id == whole.ids[content]]
+    why = [message.reason for message in report.doubtful if message.message_id == whole.ids[content]]
     assert why == [f"the head of its record at LSN {lsn} is not proven"]
 
 
@@ -229,7 +229,7 @@ def test_in_place_the_damaged_files_are_kept(wholes: list[Whole], tmp_path: Path
     [quarantine] = path.glob("quarantine-*")
     kept = tree(quarantine)
     assert {name: data for name, data in kept.items() if name in before} == before
-    assert json.loads((quarantine / "report.json").read_text())["whole"] is False
+    assert json.loads((quarantine / "report.json").read_text())["complete"] is False
     left = ["checkpoint", "journal", "lock", quarantine.name, "wiring.sqlite"]
     assert sorted(found.name for found in path.iterdir()) == left
 
@@ -275,7 +275,7 @@ def test_in_place_a_crash_at_any_step_is_refused_or_done_and_the_next_run_ends_i
             open_store(str(path), ManualClock())
         clock.advance(5)
         report = salvage_in_place(str(path), clock, quiet)
-        assert (report["whole"] if isinstance(report, dict) else report.is_whole) is False
+        assert (report["complete"] if isinstance(report, dict) else report.is_complete) is False
     assert open_and_show(path) == expected
     assert damaged in [tree(found / "journal") for found in path.glob("quarantine-*") if (found / "journal").exists()]
 
@@ -297,7 +297,7 @@ def test_the_command_tells_what_was_salvaged(wholes: list[Whole], tmp_path: Path
     assert str(tmp_path / "new") in out
     out, err, status = salvage_it(path, "--to", tmp_path / "other", "--json")
     found = json.loads(out)
-    assert (err, status, found["whole"]) == ("", 3, False)
+    assert (err, status, found["complete"]) == ("", 3, False)
     assert found == {**json.loads((tmp_path / "other" / "quarantine" / "report.json").read_text()),
                      "quarantine": found["quarantine"]}  # fmt: skip
     whole = wholes[1].path

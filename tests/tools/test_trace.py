@@ -11,7 +11,7 @@ from proton import Delivery, Message
 
 from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.recovery.recover import open_store
-from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.dequeue_reason import DequeueReason
 from cairnmq.store.contract.options import StoreOptions
 from cairnmq.store.journaled.acquire_records import taker
 from cairnmq.store.journaled.store import JournalStore
@@ -49,7 +49,7 @@ def test_transactions_pieces_a_restart_and_relocation(tmp_path: Path, trace: Dum
     long = store.put(one, encoded(2) + bytes(100_000), NOW_US)[0]
     phased = store.transactions.begin(NOW_US, xid=b"\x01\x02")
     phased.enqueue(message_id, other, NOW_US)
-    phased.dequeue(message_id, one, NOW_US, Why.ACCEPTED)
+    phased.dequeue(message_id, one, NOW_US, DequeueReason.ACCEPTED)
     phased.prepare(NOW_US)
     store.kick()
     store.close()
@@ -64,11 +64,11 @@ def test_transactions_pieces_a_restart_and_relocation(tmp_path: Path, trace: Dum
         store.kick()
     come_to_rest(store)
     back = store.transactions.begin(NOW_US)
-    back.dequeue(long, one, NOW_US, Why.ACCEPTED)
+    back.dequeue(long, one, NOW_US, DequeueReason.ACCEPTED)
     back.put(other, b"answer", NOW_US)
     back.rollback(NOW_US)
     store.purge(one, NOW_US)
-    store.dequeue(message_id, other, NOW_US, Why.EXPIRED)
+    store.dequeue(message_id, other, NOW_US, DequeueReason.EXPIRED)
     store.kick()
     store.close()
     paths = tmp_path / "store", tmp_path / "archive"

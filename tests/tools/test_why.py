@@ -12,7 +12,7 @@ from proton import Delivery, Message
 
 from cairnmq.journal.format.record import TABLE, Flag, RecordType
 from cairnmq.store import open_store
-from cairnmq.store.contract.dequeue_reason import Why, why_of
+from cairnmq.store.contract.dequeue_reason import DequeueReason, reason_of
 from cairnmq.store.embedded.library import Store
 from cairnmq.store.message_map.bulk_apply import apply_all
 from cairnmq.store.message_map.state import State
@@ -102,19 +102,19 @@ def test_a_client_transaction_says_why(dump: Dump, tmp_path: Path) -> None:
     assert "dequeue+delete+accepted" in dump(tmp_path / "store", "--summary").out
 
 
-@pytest.mark.parametrize("why", list(Why))
-def test_relocation_recovery_and_old_records_keep_what_they_say(why: Why) -> None:
+@pytest.mark.parametrize("why", list(DequeueReason))
+def test_relocation_recovery_and_old_records_keep_what_they_say(reason: DequeueReason) -> None:
     disk = Disk()
     store, _ = disk.open()
     one, other = queue(store, "a"), queue(store, "b")
     ids = [put(store, one) for _ in range(6)]
     store.enqueue(ids[0], other, NOW_US)
-    store.dequeue(ids[0], one, NOW_US, why)
-    store.dequeue(ids[1], one, NOW_US, why)
-    store.dequeue_all(ids[2:5], one, NOW_US, why)
+    store.dequeue(ids[0], one, NOW_US, reason)
+    store.dequeue(ids[1], one, NOW_US, reason)
+    store.dequeue_all(ids[2:5], one, NOW_US, reason)
     store.kick()
     said = [read.head for read in disk.records() if read.head.type == RecordType.DEQUEUE]
-    assert {why_of(head.flags) for head in said} == {why}
+    assert {reason_of(head.flags) for head in said} == {reason}
     assert {head.flags & 0x1F for head in said} == {0, Flag.DELETE}
     again, _ = disk.open()  # a recovery takes them for what they are
     assert {key: list(ids) for key, ids in again.messages().items()} == {one: ids[5:], other: ids[:1]}
@@ -126,7 +126,7 @@ def test_transactions_with_reasons_are_taken_in_at_once() -> None:
     on = queue(store)
     ids = [put(store, on) for _ in range(40)]
     tx = store.transactions.begin(NOW_US)
-    tx.dequeue_all(ids[:20], on, NOW_US, Why.ACCEPTED)
+    tx.dequeue_all(ids[:20], on, NOW_US, DequeueReason.ACCEPTED)
     tx.put(on, b"new", NOW_US)
     tx.commit(NOW_US)
     store.kick()

@@ -92,7 +92,7 @@ def test_a_backup_holds_all_of_the_wiring(path: Path, tmp_path: Path) -> None:
 def test_a_salvage_keeps_all_of_the_wiring(path: Path, tmp_path: Path) -> None:
     before = all_of(path)
     report = salvage(str(path), str(tmp_path / "new"), ManualClock(), quiet)
-    assert report.is_whole
+    assert report.is_complete
     assert report.queues == {"keep": 2, "going": 2}
     assert all_of(tmp_path / "new") == before
 
@@ -143,7 +143,7 @@ def test_a_store_of_version_1_opens_and_serves_the_tools(path: Path, tmp_path: P
     make_version_1(path)
     back_up(str(path), str(tmp_path / "copy"), ManualClock(), quiet)
     assert restore(str(tmp_path / "copy"), str(tmp_path / "new"), quiet).queues == 3
-    assert salvage(str(path), str(tmp_path / "salvaged"), ManualClock(), quiet).is_whole
+    assert salvage(str(path), str(tmp_path / "salvaged"), ManualClock(), quiet).is_complete
     assert read_queue_names(str(path / "wiring.sqlite")) == {1: "keep", 2: "going", 3: "bare"}
     for place in (path, tmp_path / "new", tmp_path / "salvaged"):
         store, report = open_store(str(place), ManualClock())
@@ -180,7 +180,7 @@ def test_what_is_left_of_a_rotten_wiring(path: Path, damage: str, fault: str) ->
         sql.execute(damage)
         sql.commit()
     found = rescue(str(path / "wiring.sqlite"))
-    assert found.why == fault
+    assert found.reason == fault
     assert found.queue_names == {1: "keep", 2: "going", 3: "bare"}
     assert {row.exchange_id for row in found.rows.bindings} <= {row.id for row in found.rows.exchanges}
 

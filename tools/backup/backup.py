@@ -144,7 +144,7 @@ def _end_of(reader: LogReader, total_bytes: int, progress: Progress) -> int:
             if reader.heads.read_error is None and not found.torn:
                 raise CorruptJournal(
                     reader.directory.path, f"LSN {found.first_lsn} to {found.end_lsn} was durable and can't be read "
-                    f"({found.why})", "no backup was made; `cairnmq dump` shows the readable part",
+                    f"({found.reason})", "no backup was made; `cairnmq dump` shows the readable part",
                     found.first_lsn, found.end_lsn,
                 )  # fmt: skip
             break

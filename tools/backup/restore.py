@@ -139,12 +139,12 @@ def _check(backup: str, found: Manifest, progress: Progress) -> None:
 
 def _compare(path: str, file: BackedUpFile, size_bytes: int, crc: str) -> None:
     if size_bytes != file.size_bytes:
-        why = f"damaged: it has {size_bytes} bytes; the manifest has {file.size_bytes}"
+        reason = f"damaged: it has {size_bytes} bytes; the manifest has {file.size_bytes}"
     elif crc != file.crc32c:
-        why = f"damaged: its CRC32C is {crc}; the manifest has {file.crc32c}"
+        reason = f"damaged: its CRC32C is {crc}; the manifest has {file.crc32c}"
     else:
         return
-    raise ForeignStore(path, why, "nothing was restored; use another backup")
+    raise ForeignStore(path, reason, "nothing was restored; use another backup")
 
 
 def _write(backup: str, found: Manifest, place: StoreDirectory, progress: Progress) -> int:

@@ -68,7 +68,7 @@ def _write_report(view: QueuesView, store: str, building: str, restored: Mapping
     for first_lsn, end_lsn, path in view.damaged():
         quarantine.keep_range(first_lsn, end_lsn, path, view.raw)
     report = {
-        "store": store, "as_of_lsn": view.lsn, "whole": view.is_complete, "messages": sum(restored.values()),
+        "store": store, "as_of_lsn": view.lsn, "complete": view.is_complete, "messages": sum(restored.values()),
         "queues": restored, "faults": view.faults(), "quarantine": quarantine.files,
     }  # fmt: skip
     quarantine.close(json.dumps(report, indent=1))

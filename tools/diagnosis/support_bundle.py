@@ -125,8 +125,8 @@ class SupportBundle:
             return
         self.add(name, (data.partition(b"\n")[2] if begun else data).decode(errors="backslashreplace"))
 
-    def leave_out(self, name: str, why: str) -> None:
-        self._left_out[name] = why
+    def leave_out(self, name: str, reason: str) -> None:
+        self._left_out[name] = reason
 
     def finish(self, notes: Iterable[str]) -> None:
         """Add the manifest."""

@@ -96,7 +96,7 @@ def overview_of(
         overview.notes.append(str(error))
         overview.complete = False
     told = [identity.finding, *mended.findings.values()]
-    overview.notes += [f"{finding.place}: {finding.why}" for finding in told if finding is not None]
+    overview.notes += [f"{finding.place}: {finding.reason}" for finding in told if finding is not None]
     overview.notes += list(dict.fromkeys([*mended.remarks, *now.heads.remarks]))
     return overview
 
@@ -133,7 +133,7 @@ def _scan(
     for found in reader.scan():
         if isinstance(found, Damage):
             kind = "torn" if found.torn else "can't be read"
-            overview.notes.append(f"LSN {found.first_lsn} to {found.end_lsn}: {kind} ({found.why})")
+            overview.notes.append(f"LSN {found.first_lsn} to {found.end_lsn}: {kind} ({found.reason})")
             if found.torn:
                 break
             overview.complete = False

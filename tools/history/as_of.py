@@ -14,7 +14,7 @@ from ...analytics.lifetimes.queue_contents import QueueContents, places_between
 from ...analytics.scan.number_sets import Longs, is_in, unique
 from ...base.errors import CairnError, IncompleteResult, JournalError
 from ...journal.files.record_lookup import FoundRecord
-from ...store.contract.dequeue_reason import Why, why_of
+from ...store.contract.dequeue_reason import DequeueReason, reason_of
 from ..inspect.journal_check import Progress
 from ..inspect.properties import amqp_id_of
 from .arrivals import RecordReader
@@ -67,7 +67,7 @@ class QueuesView:
         """The faults of the log as it was then, as text."""
         found = self._contents
         return [
-            *(f"LSN {one.first_lsn} to {one.end_lsn}: {one.why}" for one in found.damage),
+            *(f"LSN {one.first_lsn} to {one.end_lsn}: {one.reason}" for one in found.damage),
             *(f"message {message_id}: not all of its records can be read" for message_id in found.incomplete),
         ]
 
@@ -122,10 +122,10 @@ class Transition(NamedTuple):
 
     lsn: int
     time_us: int
-    why: str
+    reason: str
 
 
-_UNKNOWN = Transition(0, 0, Why.NOT_RECORDED.words)
+_UNKNOWN = Transition(0, 0, DequeueReason.NOT_RECORDED.words)
 _WORDS = {DELETED: "deleted", QUEUE_DELETED: "queue deleted", PURGED: "purged"}
 
 
@@ -181,5 +181,5 @@ def _departures(places: Places, here: np.ndarray[tuple[int], np.dtype[np.bool_]]
     columns = (places.message_id, places.end_lsn, places.end_us, places.how, places.flags)
     for message_id, lsn, time_us, how, flags in zip(*(column[rows].tolist() for column in columns), strict=True):
         if lsn > found[message_id].lsn:
-            found[message_id] = Transition(lsn, time_us, _WORDS.get(how) or why_of(flags).words)
+            found[message_id] = Transition(lsn, time_us, _WORDS.get(how) or reason_of(flags).words)
     return found

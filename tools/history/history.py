@@ -147,7 +147,7 @@ def _containers(directory: RealDirectory, notes: list[str]) -> Iterator[LooseCon
     for path, given in found.items():
         if given is not None and given.finding is not None:  # its blocks tell what it holds, and the others its size
             given = _look_at(path, size, notes) or given
-            notes.append(f"{path}: {given.finding.why if given.finding else 'its head was damaged'}")
+            notes.append(f"{path}: {given.finding.reason if given.finding else 'its head was damaged'}")
         if given is not None:
             yield given
 

@@ -126,8 +126,8 @@ def rows_of(stores: Sequence[str], log_uuid: UUID, connect: str | None, catalog:
             remarks.append(remark)
             continue
         found = rescue(file_of(store))
-        if found.why:
-            remarks.append(f"{file_of(store)}: {found.why}; queues without a name are shown by number")
+        if found.reason:
+            remarks.append(f"{file_of(store)}: {found.reason}; queues without a name are shown by number")
         return found.rows, remarks
     return Rows(), remarks
 

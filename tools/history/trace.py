@@ -30,7 +30,7 @@ from ...base.errors import CairnError, IncompleteResult, JournalError
 from ...journal.format.block import ACQUISITIONS, Block
 from ...journal.format.record import Flag, RecordHead, RecordType
 from ...journal.read.scanner import Damage
-from ...store.contract.dequeue_reason import Why, why_of
+from ...store.contract.dequeue_reason import DequeueReason, reason_of
 from ...store.journaled.acquire_records import Acquired, decode
 from ..inspect.block_table import heads_of_block
 from ..inspect.journal_check import Progress
@@ -45,7 +45,7 @@ _OUTCOMES = {
     _T.TX_END: "decided without its coordinator", _T.TX_DELETE: "decision forgotten",
 }  # fmt: skip
 _PERMISSIVE = ScanOptions(permissive=True)
-_MOVES = (Why.REJECTED, Why.DELIVERY_LIMIT, Why.EXPIRED, Why.MOVED)
+_MOVES = (DequeueReason.REJECTED, DequeueReason.DELIVERY_LIMIT, DequeueReason.EXPIRED, DequeueReason.MOVED)
 
 
 class Event(NamedTuple):
@@ -271,7 +271,7 @@ class _Reading:
             position = head.extra or lsn  # that of the first one, in a copy
             for one in () if position in self._cuts else self._stays.ended_by(position):
                 what = "queue deleted" if head.flags & Flag.DELETE else "purged"
-                self._tell(lsn, head, what, one, gone=one not in self._stays.at(position + 1))
+                self._tell(lsn, head, what, one, removed=one not in self._stays.at(position + 1))
             self._cuts.add(position)
         elif kind == _T.LOG_OPEN:
             for one in self._stays.at(lsn):
@@ -286,7 +286,7 @@ class _Reading:
                 self._end(lsn, head)
         elif flags & Flag.PREPARED:
             what = "to be enqueued" if kind == _T.ENQUEUE else "to be dequeued"
-            self._tell(lsn, head, what, one, **_why(head))
+            self._tell(lsn, head, what, one, **_reason(head))
         elif kind == _T.START:
             self._tell(lsn, head, "arrived", one, bytes=head.size, more_follows=bool(flags & Flag.MORE))
         elif kind == _T.CHUNK:
@@ -298,8 +298,8 @@ class _Reading:
 
     def _end(self, lsn: int, head: RecordHead) -> None:
         one, is_delete = head.message_id, head.type == _T.DELETE
-        gone = is_delete or bool(head.flags & Flag.DELETE)
-        self._tell(lsn, head, "deleted" if is_delete else "dequeued", one, gone=gone, **_why(head))
+        removed = is_delete or bool(head.flags & Flag.DELETE)
+        self._tell(lsn, head, "deleted" if is_delete else "dequeued", one, removed=removed, **_reason(head))
 
     def _outcome(self, lsn: int, head: RecordHead) -> None:
         what = _OUTCOMES[RecordType(head.type)]
@@ -323,9 +323,9 @@ def _acquired(block: Block, head: RecordHead) -> Acquired:
         return Acquired(array("Q"), "", "")
 
 
-def _why(head: RecordHead) -> dict[str, str]:
-    why = why_of(head.flags) if head.type == _T.DEQUEUE else Why.NOT_RECORDED
-    return {"reason": why.words} if why else {}
+def _reason(head: RecordHead) -> dict[str, str]:
+    reason = reason_of(head.flags) if head.type == _T.DEQUEUE else DequeueReason.NOT_RECORDED
+    return {"reason": reason.words} if reason else {}
 
 
 # ---- copies ---------------------------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ def _copies(history: History, life: MessageLifetime) -> dict[tuple[int, int], tu
             taken: list[int] = []
             put: dict[int, tuple[int, int]] = {}
             for lsn, head in _operations(history, txn_id):
-                if head.type == _T.DEQUEUE and why_of(head.flags) in _MOVES:
+                if head.type == _T.DEQUEUE and reason_of(head.flags) in _MOVES:
                     taken.append(head.message_id)
                 elif head.type in (_T.START, _T.ENQUEUE):
                     put[head.message_id] = lsn, head.time_us

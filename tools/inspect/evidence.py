@@ -129,7 +129,7 @@ def truncation_of(reader: LogReader, first_slot: int = 0) -> str:
 
 
 def _finding(damage: Damage, name: str) -> Finding:
-    return Finding("torn" if damage.torn else "corrupt", damage.first_lsn, damage.end_lsn, name, damage.why)
+    return Finding("torn" if damage.torn else "corrupt", damage.first_lsn, damage.end_lsn, name, damage.reason)
 
 
 def _start_lsn(source: _Source, from_lsn: int) -> int | None:

@@ -30,7 +30,7 @@ def check_journal(directory: Directory, what: str, progress: Progress) -> Journa
     for found in reader.scan():
         if isinstance(found, Damage):
             raise reader.heads.read_error or CorruptJournal(
-                directory.path, f"LSN {found.first_lsn} to {found.end_lsn} can't be read ({found.why})",
+                directory.path, f"LSN {found.first_lsn} to {found.end_lsn} can't be read ({found.reason})",
                 "`cairnmq dump` shows the readable part", found.first_lsn, found.end_lsn,
             )  # fmt: skip
         log.take(found)

@@ -20,7 +20,7 @@ from ...journal.format.block import Block, padded
 from ...journal.format.holes import Hole
 from ...journal.format.record import HEAD_BYTES, Flag, RecordType, type_name
 from ...recovery.salvageable import Finding
-from ...store.contract.dequeue_reason import WHY_BITS, Why, why_of
+from ...store.contract.dequeue_reason import REASON_BITS, DequeueReason, reason_of
 from ...store.journaled.acquire_records import Acquired, decode
 
 Row = tuple[int, tuple[Any, ...]]
@@ -31,7 +31,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 WHOLE_PAYLOAD = 1 << 62
 _MOST_CACHED = 10_000
-_SAYS_WHY = 1 << 5
+_SHOWS_REASON = 1 << 5
 _SHOWN_IDS = 8
 _HOLES = int(RecordType.LOG_HOLES)
 _QUEUE_DELETE = int(RecordType.QUEUE_DELETE)
@@ -69,13 +69,13 @@ def flag_names(flags: int) -> list[str]:
 
 def reason(type: int, flags: int) -> str:
     """The dequeue reason of a record, "" where none is recorded."""
-    why = why_of(flags) if type == _DEQUEUE else Why.NOT_RECORDED
-    return why.words if why else ""
+    found = reason_of(flags) if type == _DEQUEUE else DequeueReason.NOT_RECORDED
+    return found.words if found else ""
 
 
 def own_flags(type: int, flags: int) -> int:
     """*flags* without the bits that are no flags, but a Dequeue record's reason."""
-    return flags & ~WHY_BITS if type == _DEQUEUE else flags
+    return flags & ~REASON_BITS if type == _DEQUEUE else flags
 
 
 def label(type: int, flags: int) -> str:
@@ -90,8 +90,8 @@ def label_of_kind(kind: int) -> str:
 
 def full_label_of_kind(kind: int) -> str:
     """The label of a kind with its dequeue reason, like `dequeue+delete+accepted`: no two kinds share one."""
-    why = reason(kind & 0xFF, kind >> 8)
-    return f"{label_of_kind(kind)}+{why}" if why else label_of_kind(kind)
+    found = reason(kind & 0xFF, kind >> 8)
+    return f"{label_of_kind(kind)}+{found}" if found else label_of_kind(kind)
 
 
 def second_text(second: int) -> str:
@@ -171,7 +171,7 @@ class PeopleLines:
                 line += f"  extra {extra}"
             if bad and lsn in bad:
                 line += "  CORRUPT PAYLOAD"
-            if size or flags >= _SAYS_WHY:
+            if size or flags >= _SHOWS_REASON:
                 line += self._content(block, payloads, head)
             lines.append(line)
         return lines
@@ -184,7 +184,7 @@ class PeopleLines:
         if type == _ACQUIRE and (taken := acquired_in(block, place, size, extra)) is not None:
             ids = ", ".join(map(str, taken.message_ids[:_SHOWN_IDS])) + (", ..." if extra > _SHOWN_IDS else "")
             return f"  by {printable(f'{taken.container}/{taken.link}')}: {ids}"
-        if type == _DEQUEUE and flags >= _SAYS_WHY:
+        if type == _DEQUEUE and flags >= _SHOWS_REASON:
             return f"  {reason(type, flags)}"
         if type == _QUEUE_DELETE and size:
             return f"  but for {counted(size // 8, 'message')}"
@@ -313,9 +313,9 @@ class JsonLines:
 
 def _kind_fields(type: int, flags: int) -> str:
     """The JSON fields for a record's type and flags, and for its reason where one is recorded."""
-    why = reason(type, flags)
+    found = reason(type, flags)
     return f'"{type_name(type)}","flags":{_json(flag_names(own_flags(type, flags)))}' + (
-        f',"reason":"{why}"' if why else ""
+        f',"reason":"{found}"' if found else ""
     )
 
 

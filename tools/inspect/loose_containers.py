@@ -96,24 +96,24 @@ def read_container(path: str, container_bytes: int | None) -> LooseContainer | N
 
 def read_container_file(file: File, path: str, container_bytes: int | None) -> LooseContainer | None:
     """The container in an open *file*, None if it was never used. Raises `ForeignStore` if it is none."""
-    sector, why = try_head(file, path)
-    if not why:
+    sector, reason = try_head(file, path)
+    if not reason:
         return LooseContainer(path, container.decode_head(sector, path), sector, file.size_bytes(), None)
     size = container_bytes or file.size_bytes()
     found = told_by_blocks(file, size, None) if size >= DATA_OFFSET + BLOCK_HEAD_BYTES else None
     if found is not None:
         slot_lsn = found.slot * size
         uuid = UUID(bytes=found.log_id.to_bytes(8, "little") + bytes(8))
-        finding = head_finding(os.path.basename(path), slot_lsn, why, found.durable_lsn)
+        finding = head_finding(os.path.basename(path), slot_lsn, reason, found.durable_lsn)
         head = ContainerHead(0, uuid, size, 0, slot_lsn, 0, 0, 0)
         return LooseContainer(path, head, sector, file.size_bytes(), finding)
     if file.size_bytes() and not file.read_at(0, file.size_bytes()).strip(b"\0"):
         return None
-    raise ForeignStore(path, f"not a container of a journal ({why})", "containers have names like 00000001.cairn")
+    raise ForeignStore(path, f"not a container of a journal ({reason})", "containers have names like 00000001.cairn")
 
 
 def container_bytes_of(path: str) -> int | None:
     """Return the container size in the head of *path*; None if it is unreadable."""
     with closing(RealFile(path, os.O_RDONLY)) as file:
-        sector, why = try_head(file, path)
-    return None if why else container.decode_head(sector, path).container_bytes
+        sector, reason = try_head(file, path)
+    return None if reason else container.decode_head(sector, path).container_bytes

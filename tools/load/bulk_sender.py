@@ -221,8 +221,8 @@ class BulkSender:
     def _is_done(self) -> bool:
         return bool(self.result.failure) or (self._is_over and not self._waiting)
 
-    def _fail(self, why: str) -> None:
-        self.result.failure = self.result.failure or why
+    def _fail(self, reason: str) -> None:
+        self.result.failure = self.result.failure or reason
 
     def _draw(self) -> OutgoingMessage | None:
         try:
@@ -272,5 +272,5 @@ class BulkSender:
         result.outcomes[outcome] += 1
         if outcome != "accepted" and len(result.refused) < 100:
             error = fields[0] if code == p.REJECTED and fields else None
-            why = error.value[1] if isinstance(error, Described) and len(error.value) > 1 else ""
-            result.refused.append((message.token, f"{outcome}: {why}" if why else outcome))
+            reason = error.value[1] if isinstance(error, Described) and len(error.value) > 1 else ""
+            result.refused.append((message.token, f"{outcome}: {reason}" if reason else outcome))

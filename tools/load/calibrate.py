@@ -83,7 +83,7 @@ class Calibration:
         """Return the timings of a disk as the fields of a JSON object."""
         return vars(self) | {
             "timings": [timing.fields() for timing in self.timings],
-            "suggestions": [{"option": option, "why": why} for option, why in self.suggestions],
+            "suggestions": [{"option": option, "reason": reason} for option, reason in self.suggestions],
         }
 
 

@@ -18,7 +18,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from ...base.errors import CairnError
 from ...base.typed_json import NoJson, WrongJson, decode_json
 from ...journal.format.record import MAX_PAYLOAD_BYTES, Flag, RecordType
-from ...store.contract.dequeue_reason import Why
+from ...store.contract.dequeue_reason import DequeueReason
 from ...store.contract.wiring_rows import BindingRow, ConfigRow, ExchangeRow, QueueRow, Rows
 from ...store.journaled.acquire_records import decode
 from ...store.message_map.transaction_log import UNPLACED
@@ -26,7 +26,7 @@ from ...store.message_map.transaction_log import UNPLACED
 MAX_LINE_BYTES = 256 << 20
 _TYPES = {kind.name.lower().replace("_", "-"): kind for kind in RecordType}
 _FLAGS = {str(flag.name).lower(): flag.value for flag in Flag}
-_WHYS = {why.words: why.value for why in Why if why}
+_REASONS = {one.words: one.value for one in DequeueReason if one}
 _NUMBERS = ("undo_prev", "message_id", "queue_id", "txn_id", "time_us", "extra")
 _EXTRA_IS_LSN = {
     RecordType.DELETE, RecordType.ENQUEUE, RecordType.DEQUEUE, RecordType.TX_COMMIT, RecordType.TX_ROLLBACK,
@@ -205,9 +205,9 @@ def _flags(number: int, line: _Line, kind: RecordType) -> int:
         raise wrong(number, f"flags are {line.flags!r}", f"they are a list of {', '.join(_FLAGS)}")
     flags = sum({_FLAGS[one] for one in line.flags})
     if line.reason is not None:
-        if kind != RecordType.DEQUEUE or line.reason not in _WHYS:
-            raise wrong(number, f"reason is {line.reason!r}", f"a dequeue may have one of {', '.join(_WHYS)}")
-        flags |= _WHYS[line.reason]
+        if kind != RecordType.DEQUEUE or line.reason not in _REASONS:
+            raise wrong(number, f"reason is {line.reason!r}", f"a dequeue may have one of {', '.join(_REASONS)}")
+        flags |= _REASONS[line.reason]
     return flags
 
 

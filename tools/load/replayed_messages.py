@@ -62,7 +62,7 @@ class ReplayedMessages:
 
     def faults(self) -> list[str]:
         """Return the reasons why messages of the range were not sent."""
-        found = [f"LSN {one.first_lsn} to {one.end_lsn} can't be read: {one.why}" for one in self._arrivals.damage]
+        found = [f"LSN {one.first_lsn} to {one.end_lsn} can't be read: {one.reason}" for one in self._arrivals.damage]
         if self._arrivals.unreadable:
             found.append(f"the content of {counted(len(self._arrivals.unreadable), 'message')} is not kept any more")
         return found + [f"{name}: {counted(number, 'message')}" for name, number in self._lost.items()]

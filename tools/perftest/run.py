@@ -81,8 +81,8 @@ class TestRun:
             if now != before:
                 heard_s, before = time.monotonic(), now
             if patience_s and time.monotonic() - heard_s > patience_s:
-                why = f"nothing has happened for {patience_s:g} s; {self._missing()}"
-                raise CairnError("perftest", why, self._remedy())
+                reason = f"nothing has happened for {patience_s:g} s; {self._missing()}"
+                raise CairnError("perftest", reason, self._remedy())
             look(now)
         look(self.view())
 

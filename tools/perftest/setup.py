@@ -93,13 +93,13 @@ def _by_management(wire: Wire, options: Options, queues: dict[str, bool]) -> Non
         durable = is_for_data and (options.durable or options.queue_durable)
         about = {"type": "queue", "name": name}
         create = {"durable": durable, "arguments": arguments}
-        status, why, _ = management.ask({"operation": "CREATE", **about}, create)
+        status, reason, _ = management.ask({"operation": "CREATE", **about}, create)
         if status == 409:
             raise BrokerError(
-                f"queue {name}", f"it exists with other arguments: {why}", "use another --base-name, or delete it"
+                f"queue {name}", f"it exists with other arguments: {reason}", "use another --base-name, or delete it"
             )
         if status >= 400:
-            raise BrokerError(f"queue {name}", f"{why} ({status})")
-        status, why, _ = management.ask({"operation": "PURGE", **about}, {})
+            raise BrokerError(f"queue {name}", f"{reason} ({status})")
+        status, reason, _ = management.ask({"operation": "PURGE", **about}, {})
         if status >= 400:
-            raise BrokerError(f"queue {name}", f"it can't be emptied: {why} ({status})")
+            raise BrokerError(f"queue {name}", f"it can't be emptied: {reason} ({status})")

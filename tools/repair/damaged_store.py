@@ -45,8 +45,8 @@ def check_store(path: str) -> None:
         raise MissingStore(path, reason, "name a store directory")
     need_journal(path)
     if not any(os.path.lexists(os.path.join(path, name)) for name in (JOURNAL_NAME, WIRING_NAME)):
-        why = f"no store: neither {JOURNAL_NAME} nor {WIRING_NAME} is in it"
-        raise ForeignStore(path, why, "name a store directory")
+        reason = f"no store: neither {JOURNAL_NAME} nor {WIRING_NAME} is in it"
+        raise ForeignStore(path, reason, "name a store directory")
 
 
 def examine(path: str, progress: Progress, connect: str | None = None, catalog: str | None = None) -> DamagedStore:
@@ -61,8 +61,8 @@ def examine(path: str, progress: Progress, connect: str | None = None, catalog: 
     if found is not None and rescued.uuid and log_id_of(rescued.uuid) != log_id_of(found.mark.log_uuid):
         whose = f"it is of store {rescued.uuid}, the journal of store {found.mark.log_uuid}"
         rescued = Rescued(None, Rows(), whose)
-    if rescued.why:
-        report.findings.append(Finding("corrupt", 0, 0, WIRING_NAME, rescued.why))
+    if rescued.reason:
+        report.findings.append(Finding("corrupt", 0, 0, WIRING_NAME, rescued.reason))
     queues = _queues(rescued, found, report)
     report.queue_names = {row.id: row.name for row in queues}
     return DamagedStore(report, found, replace(rescued.rows, queues=queues, going=[]))

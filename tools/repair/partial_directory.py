@@ -35,13 +35,13 @@ class PartialDirectory:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._lock)
-            why = f"another {self._what} is being made there"
-            raise CairnError(self.path, why, "name another directory") from error
+            reason = f"another {self._what} is being made there"
+            raise CairnError(self.path, reason, "name another directory") from error
         strangers = set(self.directory.names()) - self._own_names
         if strangers:
             os.close(self._lock)
-            why = f"in the way, and not a {self._what} (it holds {min(strangers)!r})"
-            raise CairnError(self.path, why, "move it away")
+            reason = f"in the way, and not a {self._what} (it holds {min(strangers)!r})"
+            raise CairnError(self.path, reason, "move it away")
         for name in self.directory.names():
             place = os.path.join(self.path, name)
             shutil.rmtree(place) if os.path.isdir(place) else os.unlink(place)
@@ -63,9 +63,9 @@ class PartialDirectory:
 
 def check_new(target: str, building: str, left: str) -> None:
     """Raises `CairnError` if *target*, or the place where it is built, exists. *left*: the origin of the latter."""
-    for place, why in ((target, "it exists already"), (building, left)):
+    for place, reason in ((target, "it exists already"), (building, left)):
         if os.path.lexists(place):
-            raise CairnError(place, why, "name another directory, or remove it")
+            raise CairnError(place, reason, "name another directory, or remove it")
 
 
 def move_complete(building: str, target: str) -> None:

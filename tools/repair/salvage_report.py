@@ -18,7 +18,7 @@ class DoubtfulMessage:
     message_id: int
     new_id: int
     queue: str
-    why: str
+    reason: str
 
 
 @dataclass
@@ -49,12 +49,12 @@ class SalvageReport:
         return sum(self.queues.values())
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         return not self.lost and not self.unplaced and all(finding.kind == "torn" for finding in self.findings)
 
     @property
     def exit_status(self) -> int:
-        return 0 if self.is_whole else LOST_STATUS
+        return 0 if self.is_complete else LOST_STATUS
 
     def name_of(self, queue_id: int) -> str:
         return self.queue_names.get(queue_id, str(queue_id))
@@ -65,7 +65,7 @@ class SalvageReport:
         return {
             "store": self.store,
             "salvaged": self.salvaged or None,
-            "whole": self.is_whole,
+            "complete": self.is_complete,
             "messages": self.messages,
             "queues": self.queues,
             "queues_without_a_name": self.unnamed,
@@ -82,7 +82,7 @@ class SalvageReport:
         return [
             {
                 "message_id": message.message_id, "queues": [self.name_of(queue) for queue in message.queue_ids],
-                "certain": message.certain, "why": message.why,
+                "certain": message.certain, "reason": message.reason,
             }
             for message in self.lost
         ]  # fmt: skip

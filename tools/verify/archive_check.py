@@ -51,4 +51,4 @@ def verify_archive(report: VerifyReport, path: str, progress: Progress) -> None:
 
 def _tell(report: VerifyReport, found: Finding) -> None:
     kind, remedy = found.kind, "take the file from a backup of the archive; the store itself does not need it"
-    report.verdicts.append(Verdict(kind, found.place, found.why, "history", remedy, found.first_lsn, found.end_lsn))
+    report.verdicts.append(Verdict(kind, found.place, found.reason, "history", remedy, found.first_lsn, found.end_lsn))

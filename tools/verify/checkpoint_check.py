@@ -61,8 +61,8 @@ class CheckpointComparison:
             return self._found
         skipped = any(end > self._meta.block_lsn for _, end in reader.recycled)
         if self._replay is None or skipped or not is_whole:
-            why = "the block before its first record was not read" if is_whole else "the log can't be read through"
-            return [*self._found, Verdict("note", PLACE, f"not compared with the log: {why}")]
+            reason = "the block before its first record was not read" if is_whole else "the log can't be read through"
+            return [*self._found, Verdict("note", PLACE, f"not compared with the log: {reason}")]
         self._replay.apply()
         try:
             reconcile(self._state, slots)

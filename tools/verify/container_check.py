@@ -28,7 +28,7 @@ def container_verdicts(
     count, found = 0, []
     for finding in mended.findings.values():
         if names.get(finding.first_lsn // size) == finding.place:  # else it is half a copy of another
-            what = f"its head can't be read ({finding.why}); its contents are known from its blocks"
+            what = f"its head can't be read ({finding.reason}); its contents are known from its blocks"
             found.append(Verdict("corrupt" if finding.kind == "corrupt" else "torn", finding.place, what, "nothing",
                                  SALVAGE, finding.first_lsn, finding.end_lsn))  # fmt: skip
     for slot, name in names.items():
@@ -50,9 +50,9 @@ def mark_verdicts(identity: Identity) -> list[Verdict]:
     """The verdict on the mark that a log was identified by, if it is damaged."""
     if identity.finding is not None:
         remedy = f"nothing proves the end of the log any more; {SALVAGE}"
-        return [Verdict("corrupt", mark.NAME, identity.finding.why, remedy=remedy)]
+        return [Verdict("corrupt", mark.NAME, identity.finding.reason, remedy=remedy)]
     if identity.doubt is not None:
-        return [Verdict("torn", mark.NAME, identity.doubt.why, remedy="the next start writes both places")]
+        return [Verdict("torn", mark.NAME, identity.doubt.reason, remedy="the next start writes both places")]
     return []
 
 

@@ -30,7 +30,7 @@ def gap_verdicts(
     verdicts = []
     for gap in gaps:
         lost = "" if found is None else _lost(found, gap, names)
-        what = f"it was durable and can't be read: {gap.why}"
+        what = f"it was durable and can't be read: {gap.reason}"
         place = reader.file_name_of(gap.first_lsn)
         verdicts.append(Verdict("corrupt", place, what, lost, SALVAGE, gap.first_lsn, gap.end_lsn))
     return verdicts

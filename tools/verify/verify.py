@@ -108,7 +108,7 @@ class Verify:
             if isinstance(found, Damage):
                 report.end_lsn = reader.end_lsn
                 if found.torn:
-                    what = f"a torn end: {found.why}; nothing in it was ever confirmed"
+                    what = f"a torn end: {found.reason}; nothing in it was ever confirmed"
                     self._tell(Verdict("torn", reader.file_name_of(found.first_lsn), what, "", "the next start cuts it",
                                        found.first_lsn, found.end_lsn))  # fmt: skip
                     break

@@ -39,8 +39,8 @@ def read_wiring(path: str) -> Rescued:
 
 def judge_sql(before: Rescued, after: Rescued, log_uuid: UUID, counts: Mapping[int, int]) -> list[Verdict]:
     """Compares SQL *before* and *after* the log was read with it; *counts*: messages in the log by queue id."""
-    if after.why:
-        return [Verdict("corrupt", FILE_NAME, after.why, remedy=SALVAGE)]
+    if after.reason:
+        return [Verdict("corrupt", FILE_NAME, after.reason, remedy=SALVAGE)]
     found = []
     if after.uuid != log_uuid:
         what = f"it is of store {after.uuid}, the journal of store {log_uuid}"

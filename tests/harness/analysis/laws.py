@@ -160,10 +160,10 @@ def in_doubt(world: Notes, ask: Ask) -> None:
 def expiry(world: Notes, ask: Ask) -> None:
     expected: Counter[tuple[str, datetime, str]] = Counter()
     for stay in world.stays:
-        if stay.end_us is not None and stay.why != "accepted":
-            expected[stay.queue, at(stay.end_us - stay.end_us % HOUR), stay.why or stay.how] += 1
+        if stay.end_us is not None and stay.reason != "accepted":
+            expected[stay.queue, at(stay.end_us - stay.end_us % HOUR), stay.reason or stay.how] += 1
     rows = ask("expiry")
-    found = {(row["queue"], row["hour"], row["why"]): row["messages"] for row in rows}
+    found = {(row["queue"], row["hour"], row["reason"]): row["messages"] for row in rows}
     assert found == expected
     assert not [row for row in rows if row["to_queues"]]
 
@@ -174,7 +174,7 @@ def redeliveries(world: Notes, ask: Ask) -> None:
     for row in rows:
         stays = world.on(row["queue"])
         assert row["messages"] == len(stays)
-        assert row["failed_too_often"] == sum(stay.why == "delivery-limit" for stay in stays)
+        assert row["failed_too_often"] == sum(stay.reason == "delivery-limit" for stay in stays)
         assert sum(stay.lives > 1 for stay in stays) <= row["over_recoveries"] <= row["messages"]
 
 
@@ -237,7 +237,7 @@ def trace_join(world: Notes, ask: Ask) -> None:
         gone = [one for one in some if one not in queued | in_doubt | world.staged]
         status = (
             "queued" if queued else "in doubt" if in_doubt & {*some} else "staged" if len(gone) < len(some)
-            else "gone" if some else "never arrived"
+            else "removed" if some else "never arrived"
         )  # fmt: skip
         queues = {
             stay.queue for one in some for stay in stays[one] if one not in queued or stay.end_us is None
@@ -249,7 +249,8 @@ def trace_join(world: Notes, ask: Ask) -> None:
             sorted({why for *_, why in ends if why}),
         )  # fmt: skip
     names = (
-        "sent", "arrived", "status", "queues", "message_ids", "first_time", "end_time", "end_reasons", "whys",
+        "sent", "arrived", "status", "queues", "message_ids", "first_time", "end_time", "end_reasons",
+        "dequeue_reasons",
     )  # fmt: skip
     rows = [row | {"queues": named(world, row["queues"])} for row in ask("trace-join")]
     found = {row["message_id"]: tuple(row[name] for name in names) for row in rows}
@@ -263,7 +264,7 @@ def _end(world: Notes, stays: list[Stay], message_id: int) -> tuple[int, str, st
         return world.ended[message_id]
     last = max(stays, key=lambda stay: stay.end_us or 0)
     assert last.end_us is not None
-    return last.end_us, {"dequeued": "consumed"}.get(last.how, last.how), last.why
+    return last.end_us, {"dequeued": "consumed"}.get(last.how, last.how), last.reason
 
 
 LAWS = (

@@ -40,7 +40,7 @@ def tables(queues: int, hours: int) -> dict[str, pa.Table]:
             who = {"queue_id": ids[name], "queue": name, "hour": hour}
             lives.append({**who, "messages": rng.randint(1, 9000), "p50_us": stay, "p90_us": stay * 3,
                           "p99_us": stay * 8, "max_us": stay * 20, "mean_us": stay * 1.5})  # fmt: skip
-            left.append({**who, "why": rng.choice(["expired", "rejected", "moved"]), "messages": rng.randint(1, 500),
+            left.append({**who, "reason": rng.choice(["expired", "rejected", "moved"]), "messages": rng.randint(1, 500),
                          "bytes": rng.randint(1, MIB), "to_queues": ["dead", "letters"]})  # fmt: skip
     stock = [
         {"queue_id": ids[name], "queue": name, "messages": rng.randint(1, 90_000),

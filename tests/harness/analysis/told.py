@@ -31,7 +31,7 @@ from tests.harness.analysis.walked import (
     Record,
 )
 
-WHYS = ("", "accepted", "rejected", "delivery-limit", "expired", "moved", "overflow", "replaced")
+REASONS = ("", "accepted", "rejected", "delivery-limit", "expired", "moved", "overflow", "replaced")
 Place = tuple[int, int]
 """A message and a queue."""
 
@@ -133,7 +133,7 @@ def _stays(log: _Log, found: Told) -> None:
         stay = Stay(message_id, names[queue_id], one.time_us, len(found.notes.contents[message_id]))
         if end is not None:
             stay.end_us, stay.how = end.time_us, "purged" if end.type == QUEUE_DELETE else "dequeued"
-            stay.why = WHYS[end.flags >> 5] if end.type == DEQUEUE else ""
+            stay.reason = REASONS[end.flags >> 5] if end.type == DEQUEUE else ""
         assert end is not None or not log.is_over(one), "nothing tells when it ended"
         last = end.lsn if end is not None else max(one.lsn for one in log.records)
         stay.lives += sum(message_id < lsn < last for lsn in opened)
@@ -190,7 +190,7 @@ def _loose(log: _Log, notes: Notes) -> None:
             if one.type == DELETE:
                 notes.ended.setdefault(one.message_id, (one.time_us, "discarded", ""))
             elif one.type == DEQUEUE and one.flags & WITH_DELETE:
-                notes.ended.setdefault(one.message_id, (one.time_us, "consumed", WHYS[one.flags >> 5]))
+                notes.ended.setdefault(one.message_id, (one.time_us, "consumed", REASONS[one.flags >> 5]))
     in_doubt = {one.message_id for one in log.records if one.txn_id in log.in_doubt and one.type == ENQUEUE}
     for message_id in alone - notes.ended.keys() - in_doubt:
         if log.first[message_id].txn_id:

@@ -213,7 +213,7 @@ class Sites(FollowerSide):
         outward = Outward()
         self.to.connection = outward
         self.follower.do(self.follower.broker.remote.federated_queues.came, self.to, outward)
-        assert len(outward.asked) == 1, self.following.why
+        assert len(outward.asked) == 1, self.following.reason
         asked, answered, attached = outward.asked.pop()
         terminal = FakeTerminal()
         wish = Open(True, Terminus(address=asked.source.address), link_name=asked.name, attach=asked)

@@ -15,7 +15,7 @@ from cairnmq.broker.contents.sorted_order import SortedOrder
 from cairnmq.broker.kernel.context import CoreContext
 from cairnmq.broker.messages.entry import Entry
 from cairnmq.broker.queues.queue import Queue, QueueServices
-from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.dequeue_reason import DequeueReason
 from cairnmq.store.mapped.memory_store import MemoryStore
 
 
@@ -34,7 +34,7 @@ class QueueSite:
         """*arguments*: of the queue, with underscores for dashes."""
         self.clock = ManualClock()
         self.dropped: list[Entry] = []
-        self.reasons: set[Why] = set()
+        self.reasons: set[DequeueReason] = set()
         """The reasons for which messages were dropped."""
         self.dead: list[tuple[int, str]] = []
         """The positions of dead-lettered messages, with the reasons."""
@@ -84,17 +84,17 @@ class QueueSite:
 
     # ---- the order of its changes ---------------------------------------------------------------------------------
 
-    def drop(self, entries: Sequence[Entry], why: Why, then: Callable[[], None]) -> None:
+    def drop(self, entries: Sequence[Entry], reason: DequeueReason, then: Callable[[], None]) -> None:
         self.dropped += entries
-        self.reasons.add(why)
+        self.reasons.add(reason)
         self.queue.count_dequeued(entries)
         then()
 
-    def drop_free(self, entries: Sequence[Entry], why: Why, take_out: Callable[[Entry], bool]) -> None:
-        self.drop([entry for entry in entries if take_out(entry)], why, lambda: None)
+    def drop_free(self, entries: Sequence[Entry], reason: DequeueReason, take_out: Callable[[Entry], bool]) -> None:
+        self.drop([entry for entry in entries if take_out(entry)], reason, lambda: None)
 
-    def drop_returned(self, entry: Entry, why: Why) -> bool:
-        self.drop([entry], why, lambda: None)
+    def drop_returned(self, entry: Entry, reason: DequeueReason) -> bool:
+        self.drop([entry], reason, lambda: None)
         return True
 
     def _dead_letter(self, queue: Queue, entry: Entry, reason: str, then: Callable[[int], None]) -> None:

@@ -231,7 +231,7 @@ def check_salvaged(whole: Whole, shown: OnQueues, report: SalvageReport, touched
             assert all(map(touched, ends)), f"{content[:20]!r} is back on {queue}, though its dequeue can be read"
             if content not in whole.shown.get(queue, []):
                 assert whole.ids[content] in doubtful, f"{content[:20]!r} came back, and nobody is told"
-    if report.is_whole:
+    if report.is_complete:
         assert shown == whole.shown
 
 

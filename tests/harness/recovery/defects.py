@@ -117,7 +117,7 @@ def the_mark_claims_what_is_only_appended(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def damage_is_never_torn(patch: pytest.MonkeyPatch) -> None:
-    judge(patch, lambda damage: damage and Damage(damage.first_lsn, damage.end_lsn, damage.why, False))
+    judge(patch, lambda damage: damage and Damage(damage.first_lsn, damage.end_lsn, damage.reason, False))
 
 
 @defect

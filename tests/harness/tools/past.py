@@ -11,7 +11,7 @@ from cairnmq.base.disk.real import RealDirectory
 from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.recovery.recover import recover
-from cairnmq.store.contract.dequeue_reason import Why
+from cairnmq.store.contract.dequeue_reason import DequeueReason
 from cairnmq.store.journaled.store import JournalStore
 from cairnmq.tools.history.history import History, find_history
 from tests.harness.columns.logs import lay_out
@@ -76,7 +76,7 @@ class Past:
     def take(self, on: int) -> None:
         if self.on[on]:
             message_id = self.on[on].pop(self.rng.randint(0, len(self.on[on]) - 1))
-            self.store.dequeue(message_id, on, NOW_US, Why.ACCEPTED)
+            self.store.dequeue(message_id, on, NOW_US, DequeueReason.ACCEPTED)
             self.note()
 
     def take_most(self, on: int) -> None:

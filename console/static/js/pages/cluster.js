@@ -23,7 +23,7 @@ export function clusterPage(view) {
       { key: "complete", label: "Complete", render: (one) => badge(one.complete ? "complete" : "incomplete", one.complete ? "good" : "warn") },
       { key: "lag-seconds", label: "Lag", sort: true, kind: "end", render: (one) => duration(one["lag-seconds"] ?? NaN) }], "This broker copies no queues from other sites."),
     part("Downstream sites", "downstreams", [name, plain("queue", "Queue"), number("behind-bytes", "Bytes behind"), number("behind-messages", "Changes behind")], "No other site copies queues of this broker."),
-    part("Connectors", "connectors", [name, state, plain("url", "Target"), number("links", "Links"), number("failures", "Failures"), plain("why", "Last failure")], "This broker connects to no other brokers."),
+    part("Connectors", "connectors", [name, state, plain("url", "Target"), number("links", "Links"), number("failures", "Failures"), plain("reason", "Last failure")], "This broker connects to no other brokers."),
     part("Routers", "routers", [name, plain("next", "Next hop"), number("cost", "Cost"), number("addresses", "Addresses")], "This broker belongs to no router network."));
 }
 

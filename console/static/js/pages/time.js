@@ -132,5 +132,5 @@ function messageTable(items, none) {
     h("tbody", { role: "rowgroup" }, items.map((one) => h("tr", { role: "row" },
       h("td", { role: "cell", class: "main-cell" }, h("a", { href: `#/trace?${new URLSearchParams({ id: one.id })}` }, text(one.message_id ?? `#${one.id}`))),
       hasChange && cell("Change", badge(one.change, one.change === "added" ? "good" : "warn")), cell("Queue", text(one.queue)),
-      hasChange && cell("Reason", text(one.why)), cell("Time", time(one.time), "keep"), cell("LSN", count(one.lsn), "end"), cell("Size", bytes(one.size ?? NaN), "end"))))));
+      hasChange && cell("Reason", text(one.reason)), cell("Time", time(one.time), "keep"), cell("LSN", count(one.lsn), "end"), cell("Size", bytes(one.size ?? NaN), "end"))))));
 }

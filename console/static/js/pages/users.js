@@ -62,7 +62,7 @@ function access(found) {
   const rules = found.rules ?? [];
   if (!may.length && !rules.length) return panel("Access", found.text ? noteBox("info", found.text) : empty("No rules", "The broker has no access rules, so each user may do everything."));
   return h("div", { class: "grid" }, may.length > 0 && panel("Permissions", grid(["Action", "Resource", "Effect", "Reason"], may.map((one) => [
-    text(one.action), h("code", {}, text(one.resource)), badge(one.allowed ? "allowed" : "denied", one.allowed ? "good" : "bad"), one.rule ? h("code", {}, text(one.rule)) : one.why || h("span", { class: "zero" }, "–")])), { flush: true }),
+    text(one.action), h("code", {}, text(one.resource)), badge(one.allowed ? "allowed" : "denied", one.allowed ? "good" : "bad"), one.rule ? h("code", {}, text(one.rule)) : one.reason || h("span", { class: "zero" }, "–")])), { flush: true }),
   rules.length > 0 && panel("Rules that apply, first match first", grid(["", "Action", "Resource"], rules.map((one) => (typeof one === "string" ? ["", h("code", {}, one), ""] : [
     badge(text(one.effect), one.effect === "allow" ? "good" : "bad"), text(one.action), h("code", {}, text(one.resource))]))), { flush: true }));
 }
