@@ -140,7 +140,7 @@ def _identity(where: str, parts: SplitResult, asked: Mapping[str, str], password
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     path, variable = asked.get("password-file", "") or password_file, asked.get("password-env", "")
     if user and not password and path:
-        password = _read(where, path)
+        password = read_password(where, path)
     elif user and not password and variable:
         password = os.environ.get(variable, "")
         if not password:
@@ -151,7 +151,8 @@ def _identity(where: str, parts: SplitResult, asked: Mapping[str, str], password
     return Identity(user, password, bool(asked.get("cert")), insecure)
 
 
-def _read(where: str, path: str) -> str:
+def read_password(where: str, path: str) -> str:
+    """Return the password in the file at *path*, which is one line. Raises `CairnError`, which names *where*."""
     try:
         with open(path, "rb") as file:
             raw = file.read(MOST_PASSWORD_BYTES + 1)

@@ -89,9 +89,7 @@ class FileReload:
         """
         with self._lock:
             try:
-                put_in_place = self._router.credentials.read_again()
-                access = read_access(self._acl_file) if self._acl_file else None
-                options = self._reread() if self._reread is not None else None
+                put_in_place, access, options = self._read()
             except CairnError as error:
                 log.error("reload failed, nothing is changed: %s", error, extra=_FAILED)
                 raise
@@ -102,6 +100,17 @@ class FileReload:
                 self._router.limit_connections(options.max_connections, options.max_connections_per_user)
                 options.also()
             self._post(self._apply, access, options, done)
+
+    def check(self) -> Reloaded:
+        """Read all files again, and change nothing. Raises `CairnError` if a file is invalid."""
+        with self._lock:
+            options = self._read()[2]
+        return Reloaded(0, () if options is None else options.restart_needed)
+
+    def _read(self) -> tuple[Callable[[], None], Access | None, RunTimeOptions | None]:
+        put_in_place = self._router.credentials.read_again()
+        access = read_access(self._acl_file) if self._acl_file else None
+        return put_in_place, access, self._reread() if self._reread is not None else None
 
     def _apply(self, access: Access | None, options: RunTimeOptions | None, done: Callable[[Reloaded], None]) -> None:
         self._resolver.access = access

@@ -140,3 +140,5 @@ class BrokerOptions:
     """The longest selector that a client may use."""
     trace: TraceOptions | None = None
     """The options of tracing; None for no tracing."""
+    requires_store: bool = False
+    """Whether the start fails if there is no store, instead of creating one."""

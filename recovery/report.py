@@ -40,7 +40,7 @@ class RecoveryReport:
         if log.torn is not None:
             found.append(f"cut a torn tail at LSN {log.torn.first_lsn}: {log.torn.reason}; nothing confirmed was lost")
         if log.rewritten_bytes:
-            found.append(f"copied anew {counted(log.rewritten_bytes, 'byte')} that no claim proved to be on the disk")
+            found.append(f"rewrote {counted(log.rewritten_bytes, 'byte')} of the tail, not known to be durable")
         return found + told(self.discarded, self.expunged, self.homeless) + log.remarks
 
 

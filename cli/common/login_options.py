@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -10,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from ...base.errors import InvalidOption
-from ..options.common_options import PASSWORD, USER
+from ..options.common_options import PASSWORD, PASSWORD_FILE, USER
 
 if TYPE_CHECKING:
     from ...amqp.client.login import BrokerLogin
@@ -42,17 +43,32 @@ def user_of(url: str, user: str | None) -> str | None:
 
 def requests_password(url: str, user: str | None) -> bool:
     """Return whether `login_of` would request a password on the terminal. Raises `click.UsageError`."""
-    return PASSWORD not in os.environ and user_of(url, user) is not None
+    return PASSWORD not in os.environ and _password_file() is None and user_of(url, user) is not None
 
 
 def password_of(user: str) -> str:
-    """Return the password of *user*: from the environment, or from a prompt on the terminal."""
-    password = os.environ.get(PASSWORD)
-    if password is not None:
+    """Return the password of *user*: from a file, the environment, or a prompt on the terminal."""
+    if path := _password_file():
+        from ...amqp.connector_target import read_password
+
+        place = f"password file {path}"
+        password = read_password(place, path)
+        if mode := stat.S_IMODE(os.stat(path).st_mode) & 0o077:
+            raise InvalidOption(place, f"others may read or write it (mode 0{mode | 0o600:o})", f"chmod 600 {path}")
         return password
+    if PASSWORD in os.environ:
+        return os.environ[PASSWORD]
     if not _has_terminal():  # getpass would print warnings, and read standard input visibly
-        raise InvalidOption(f"user {user!r}", "no password given", f"set {PASSWORD}, or run it on a terminal")
+        raise InvalidOption(f"user {user!r}", "no password given", f"set {PASSWORD}, or name a --password-file")
     return str(click.prompt(f"password of {user}", hide_input=True, err=True))
+
+
+def _password_file() -> str | None:
+    """Return the file of the option, or else that of the environment unless it has the password itself."""
+    context = click.get_current_context(silent=True)
+    if context is not None and PASSWORD_FILE in context.meta:
+        return str(context.meta[PASSWORD_FILE])
+    return None if PASSWORD in os.environ else os.environ.get(PASSWORD_FILE) or None
 
 
 def _has_terminal() -> bool:

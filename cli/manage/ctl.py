@@ -15,7 +15,7 @@ from ...base.texts import counted
 from ..common.login_options import checked_url, login_of
 from ..common.units import Duration
 from ..options.common_options import CommonGroup, ca_option, output_options, url_option, user_option
-from ..options.confirmation import confirm, destructive
+from ..options.confirmation import confirm, destructive, dry_run_option
 from ..options.subjects import CONNECTION, example, option
 from .completion import NameOf
 
@@ -249,19 +249,21 @@ for_singles()
 
 
 @ctl.command("reload")
+@dry_run_option
 @with_tools
-def reload(tools: Tools) -> None:
+def reload(tools: Tools, is_dry_run: bool) -> None:
     """Reload users, rules, certificates and options.
 
     Revocation lists are included. Of the options in the configuration file, a reload applies those that can change at
-    run time; `cairnmq config show` lists them.
+    run time; `cairnmq config show` lists them. A dry run only checks the files.
 
     \b
     Example:
-      cairnmq ctl reload
+      cairnmq ctl reload --dry-run
     """
-    found = tools.client.ask("RELOAD", "broker", "broker")
-    tools.printer.done(f"reloaded; closed {counted(found['gone'], 'connection or link', 'connections and links')}")
+    found = tools.client.ask("RELOAD", "broker", "broker", {"dry-run": True} if is_dry_run else None)
+    closed = counted(found["closed"], "connection or link", "connections and links")
+    tools.printer.done("the files are valid; nothing was changed" if is_dry_run else f"reloaded; closed {closed}")
     if found["restart-needed"]:
         click.echo(
             f"cairnmq ctl reload: changed, and used from the next start on: {', '.join(found['restart-needed'])}",

@@ -50,17 +50,35 @@ def create_queue(tools: Tools, name: str, transient: bool, arguments: Mapping[st
 @click.argument("name", type=NameOf("queue"))
 @arguments_option
 @click.option("--unset", multiple=True, metavar="KEY", help="Remove this argument.")
+@dry_run_option
 @with_tools
-def set_arguments(tools: Tools, name: str, arguments: Mapping[str, Any], unset: tuple[str, ...]) -> None:
+def set_arguments(
+    tools: Tools, name: str, arguments: Mapping[str, Any], unset: tuple[str, ...], is_dry_run: bool
+) -> None:
     """Change arguments of a queue.
+
+    A dry run shows the present values of these arguments.
 
     \b
     Example:
       cairnmq ctl queues set orders -a paused=true --unset max-messages
     """
     changes = {**arguments, **dict.fromkeys(unset)}
+    if is_dry_run:
+        present = tools.client.ask("READ", "queue", name)["arguments"]
+        tools.printer.done(f"would change queue {name}: {_differences(present, changes)}", {"arguments": changes})
+        return
     found = tools.client.ask("UPDATE", "queue", name, {"arguments": changes})
     tools.printer.done(f"changed queue {name}", found)
+
+
+def _differences(present: Mapping[str, Any], changes: Mapping[str, Any]) -> str:
+    """Return the changes of arguments as text; None stands for an absent argument."""
+    found = [
+        f"{key} from {present.get(key, 'unset')} to {'unset' if value is None else value}"
+        for key, value in changes.items() if present.get(key) != value
+    ]  # fmt: skip
+    return ", ".join(found) or "nothing"
 
 
 def _messages(tools: Tools, queue: str) -> int:
@@ -235,15 +253,22 @@ def create_template(tools: Tools, pattern: str, arguments: Mapping[str, Any]) ->
 
 
 @templates.command("update")
-@click.argument("pattern")
+@click.argument("pattern", type=NameOf("template"))
 @arguments_option
+@dry_run_option
 @with_tools
-def update_template(tools: Tools, pattern: str, arguments: Mapping[str, Any]) -> None:
+def update_template(tools: Tools, pattern: str, arguments: Mapping[str, Any], is_dry_run: bool) -> None:
     """Replace the arguments for new queues.
 
     \b
     Example:
       cairnmq ctl templates update "orders.*" -a max-messages=5000
     """
+    if is_dry_run:
+        present = tools.client.ask("READ", "template", pattern)["arguments"]
+        changes = {**dict.fromkeys(present), **arguments}
+        text = f"would change template {pattern}: {_differences(present, changes)}"
+        tools.printer.done(text, {"arguments": arguments})
+        return
     tools.client.ask("UPDATE", "template", pattern, {"arguments": arguments})
     tools.printer.done(f"changed template {pattern}")

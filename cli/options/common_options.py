@@ -26,18 +26,19 @@ from .subjects import (
     ShortHelp,
     SubjectOption,
     option,
+    several,
     write_options,
 )
 
 __all__ = [
-    "ANALYSIS", "INPUT", "LOGS", "LOG_FILE", "LOG_FORMAT", "LOG_LEVEL", "OUTPUT", "OUTPUTS", "PASSWORD", "SELECTION",
-    "TARGET", "USER", "CommonGroup", "GroupedCommand", "ca_option", "connect_options", "log_options", "option",
-    "output_options", "skip_damaged_option", "url_option", "user_option", "with_color",
+    "ANALYSIS", "INPUT", "LOGS", "LOG_FILE", "LOG_FORMAT", "LOG_LEVEL", "OUTPUT", "OUTPUTS", "PASSWORD",
+    "PASSWORD_FILE", "SELECTION", "TARGET", "USER", "CommonGroup", "GroupedCommand", "ca_option", "connect_options",
+    "log_options", "option", "output_options", "skip_damaged_option", "url_option", "user_option", "with_color",
 ]  # fmt: skip
 
 OUTPUTS = ("table", "json", "csv")
 BROKER_URL = "amqp://127.0.0.1:5672"
-PASSWORD, USER = "CAIRNMQ_PASSWORD", "CAIRNMQ_USER"
+PASSWORD, PASSWORD_FILE, USER = "CAIRNMQ_PASSWORD", "CAIRNMQ_PASSWORD_FILE", "CAIRNMQ_USER"
 LOGS = "Logs"
 LOG_LEVEL: dict[str, Any] = {
     "help": "Least severe level to log.", "type": click.Choice(["debug", "info", "warning", "error"])
@@ -54,9 +55,22 @@ url_option = option(
     CONNECTION, "--url", default=BROKER_URL, show_default=True, envvar="CAIRNMQ_URL", is_common=True,
     help="The broker, like amqp://host:port or amqps://host:port.",
 )  # fmt: skip
-user_option = option(
-    CONNECTION, "--user", metavar="NAME", is_common=True,
-    help=f"User name, or {USER} if the URL has none. The password is in {PASSWORD}, or requested.",
+
+
+def _keep_password_file(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
+    if path is not None:
+        ctx.meta[PASSWORD_FILE] = path
+
+
+user_option = several(
+    option(
+        CONNECTION, "--user", metavar="NAME", is_common=True,
+        help=f"User name, or {USER} if the URL has none. The password is in {PASSWORD}, or requested.",
+    ),
+    option(
+        CONNECTION, "--password-file", metavar="FILE", expose_value=False, callback=_keep_password_file,
+        help=f"Read the password from a file that only its owner can read; or {PASSWORD_FILE}.",
+    ),
 )  # fmt: skip
 ca_option = option(
     CONNECTION, "--ca", type=CaFile(), metavar="FILE", is_common=True,

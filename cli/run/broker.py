@@ -81,6 +81,9 @@ def _run(
         announce("broker.config", f"configuration from {config_path}")
     for line in running.recovery.lines():
         announce("broker.recovered", line)
+    if running.recovery.lines()[0] == "new store" and given.store != "memory":
+        text = f"no store was in {given.store_dir}: created one; check --store-dir if you expected messages"
+        announce("broker.store-created", text)
     if web_console is not None:
         web_console.start(running)
         announce("broker.console", f"web console at {web_console.url}")

@@ -73,6 +73,7 @@ def broker_options(given: BrokerSettings) -> BrokerOptions:
         anycast=given.anycast,
         multicast=given.multicast,
         sidecars=_sidecars_of(given),
+        requires_store=given.require_store and given.store != "memory",
         export=_export_of(given),
         connect_to=tuple(targets),
         link_routes=link_routes,

@@ -64,6 +64,7 @@ class BrokerSettings:
         "Append audit records to this file as JSON lines, including successful logins.", _FILE)
     audit_logins: bool = option(ACCESS, "Log successful logins.", can_reload=True)
     store_dir: str | None = option(STORE, "Data directory; required unless --store memory.", _DIRECTORY)
+    require_store: bool = option(STORE, "Don't create a store: fail if --store-dir has none.")
     store: str = option(STORE,
         "journal: messages in a journal; sql: messages in the database of the wiring; memory: messages are lost when "
         "the broker stops; or a kind that an installed package provides.", default="journal", metavar="KIND")

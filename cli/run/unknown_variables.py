@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from ..common.configured_command import ConfiguredCommand
 from ..common.described_options import PREFIX
 
-_OTHERS = ("COLOR", "CONFIG", "PASSWORD", "REDACT_KEY", "URL", "USER")
+_OTHERS = ("COLOR", "CONFIG", "PASSWORD", "PASSWORD_FILE", "REDACT_KEY", "URL", "USER")
 """The variables of other commands, and of the configuration file itself, without the prefix."""
 _PASSWORD_ENV = re.compile(rf"[?&]password-env={PREFIX}([^&]+)")
 

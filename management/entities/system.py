@@ -20,7 +20,7 @@ from ...store.journaled.metrics import JournalMetrics, measure
 from ...store.journaled.store import JournalStore
 from ..protocol.call import Call
 from ..protocol.entity import Attribute, Operation, Type, number, string, time
-from ..protocol.request import only, text
+from ..protocol.request import flag, only, text
 
 
 class Reloaded(NamedTuple):
@@ -32,8 +32,8 @@ class Reloaded(NamedTuple):
     """The changed options that are used from the next start on."""
 
 
-Reload = Callable[[Callable[[Reloaded | CairnError], None]], None]
-"""A function that reloads files; on the core, it reports the result, or the error."""
+Reload = Callable[[Callable[[Reloaded | CairnError], None], bool], None]
+"""A function that reloads files, or only reads them if the flag is set; on the core, it reports the result or error."""
 
 
 class One(Type):
@@ -58,7 +58,7 @@ class BrokerType(One):
         meaning = (
             "Reads users, access rules, certificates and revocation lists again, and closes connections and links that "
             "are no longer allowed; `closed` is the number of both. `restart-needed` lists changed options that take "
-            "effect at the next start. If a file is invalid, nothing changes."
+            "effect at the next start. If a file is invalid, or with `dry-run`, nothing changes."
         )
         begun_us = core.clock.wall_us()
         begun_s = core.clock.monotonic_s()
@@ -85,7 +85,7 @@ class BrokerType(One):
                     "by default, an operation is allowed if it is on every name.",
                     self._access,
                 ),
-                *(() if reload is None else (Operation("RELOAD", (), meaning, self._do_reload),)),
+                *(() if reload is None else (Operation("RELOAD", ("dry-run",), meaning, self._do_reload),)),
             ),
         )  # fmt: skip
 
@@ -103,7 +103,9 @@ class BrokerType(One):
 
     def _do_reload(self, call: Call) -> None:
         call.check(MANAGE, "")
-        only(call.request.map())
+        asked = call.request.map()
+        only(asked, "dry-run")
+        is_dry_run = flag(asked, "dry-run", False)
 
         def done(found: Reloaded | CairnError) -> None:
             if isinstance(found, CairnError):
@@ -113,7 +115,7 @@ class BrokerType(One):
                 call.answer({"closed": found.closed, "restart-needed": list(found.restart_needed)})
 
         assert self._reload is not None
-        self._reload(done)
+        self._reload(done, is_dry_run)
 
 
 def alarms_of(core: CoreContext) -> list[str]:

@@ -148,7 +148,7 @@ class UserType(Named):
             if error is not None or self._reload is None:
                 _tell(call, NO_CONTENT, error)
             else:
-                self._reload(call.then(reloaded))
+                self._reload(call.then(reloaded), False)
 
         accounts.change(edit, call.then(done))
 

@@ -22,6 +22,7 @@ LIFECYCLE = {
     "broker.unknown-variable": "A variable `CAIRNMQ_*` in the environment that is not an option. It is ignored.",
     "broker.recovering": "Progress of a recovery that takes more than two seconds.",
     "broker.recovered": "A result of recovery: messages, queues, repaired tail. Clients are admitted.",
+    "broker.store-created": "The data directory had no store. `--require-store` prevents its creation.",
     "broker.reloaded": "A reload was applied.",
     "broker.restart-needed": "A reload found changed options that are used from the next start on.",
     "broker.reload-failed": "A reload failed; nothing has changed.",

@@ -45,6 +45,7 @@ def test_it_says_where_it_is_and_stops_cleanly(tmp_path: Path, number: int) -> N
         assert running.wait_for(r" listening on 127\.0\.0\.1:\d+$")
         assert running.wait_for(rf" storing in {store}$")
         assert running.wait_for(" new store$")
+        assert running.wait_for(f" broker.store-created no store was in {store}: created one; check --store-dir")
         connection = BlockingConnection(f"127.0.0.1:{running.port}", timeout=DEADLINE_S)
         connection.create_sender("orders").send(Message(body="one", durable=True))
         assert running.stop(number) == 0  # with a client still connected
@@ -54,6 +55,22 @@ def test_it_says_where_it_is_and_stops_cleanly(tmp_path: Path, number: int) -> N
         connection = BlockingConnection(f"127.0.0.1:{running.port}", timeout=DEADLINE_S)
         assert connection.create_receiver("orders").receive(timeout=DEADLINE_S).body == "one"
         connection.close()
+
+
+def test_broker_creates_no_store_if_one_is_required(tmp_path: Path) -> None:
+    """As when a volume is not mounted, or the name of the directory is mistyped."""
+    store = tmp_path / "data"
+    done = subprocess.run(
+        [CAIRNMQ, "broker", "--store-dir", store, "--port", "0", "--require-store"], capture_output=True, text=True,
+        timeout=DEADLINE_S,
+    )  # fmt: skip
+    remedy = "mount or restore it, or start without --require-store to create one"
+    assert (done.returncode, done.stderr) == (2, f"cairnmq: {store}: no store is there; {remedy}\n")
+    assert not store.exists()
+    with broker(store) as running:
+        running.wait_for(" new store$")
+    with broker(store, "--require-store") as running:
+        running.wait_for(" recovered 0 messages on 0 queues ")
 
 
 def test_a_second_broker_on_a_store_is_refused(tmp_path: Path) -> None:

@@ -250,6 +250,11 @@ def test_reload_applies_what_can_change_and_names_the_rest(tmp_path: Path) -> No
         running.ready()
         changed = 'audit-logins = true\nmax-links = 7\ncredit = 9\nmemory-limit = "8M"\n'
         path.write_text(f'store = "memory"\nport = 0\n{changed}')
+        checked = run("ctl", "--url", f"127.0.0.1:{running.port}", "reload", "--dry-run")
+        assert (checked.returncode, checked.stdout) == (0, "the files are valid; nothing was changed\n")
+        assert "changed, and used from the next start on: credit, max-links" in checked.stderr
+        kept = json.loads(run("ctl", "--url", f"127.0.0.1:{running.port}", "broker", "--json").stdout)
+        assert kept["memory-limit-bytes"] == 256 << 20
         running.process.send_signal(signal.SIGHUP)
         running.wait_for(" WARNING broker.restart-needed changed, and used from the next start on: credit, max-links")
         running.wait_for(" broker.reloaded ")
@@ -260,6 +265,8 @@ def test_reload_applies_what_can_change_and_names_the_rest(tmp_path: Path) -> No
         assert reloaded.returncode == 0
         assert "changed, and used from the next start on: credit, max-links" in reloaded.stderr
         path.write_text('store = "memory"\nprot = 0\n')
+        wrong = run("ctl", "--url", f"127.0.0.1:{running.port}", "reload", "--dry-run")
+        assert (wrong.returncode, "prot: unknown key" in wrong.stderr) == (1, True)
         running.process.send_signal(signal.SIGHUP)
         running.wait_for(f" ERROR broker.reload-failed reload failed, nothing is changed: {path}:2: prot: unknown key")
         refused = run("ctl", "--url", f"127.0.0.1:{running.port}", "reload")

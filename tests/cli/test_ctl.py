@@ -286,7 +286,7 @@ def test_password_without_a_terminal_is_asked_for_in_one_line() -> None:
         start_new_session=True, env=environment, timeout=DEADLINE_S,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "cairnmq: user 'anna': no password given; set CAIRNMQ_PASSWORD, or run it on a terminal\n"
+    assert done.stderr == "cairnmq: user 'anna': no password given; set CAIRNMQ_PASSWORD, or name a --password-file\n"
 
 
 def test_head_is_no_trouble(running: BrokerProcess) -> None:
@@ -308,6 +308,45 @@ def test_it_logs_in(tmp_path: Path) -> None:
             assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
             assert "--user" in refused.stderr
             assert "not-her-Pw1" not in refused.stderr
+
+
+def test_password_is_read_from_a_private_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CAIRNMQ_PASSWORD", raising=False)
+    users, file, wrong = str(tmp_path / "users"), tmp_path / "password", tmp_path / "wrong"
+    command = [CAIRNMQ, "users", "add", "--users-file", users, "anna"]
+    subprocess.run(command, input="secret-Pw1\nsecret-Pw1\n", text=True, timeout=DEADLINE_S, check=True)
+    for path, password in ((file, "secret-Pw1\n"), (wrong, "not-her-Pw1\n")):
+        path.write_text(password)
+        path.chmod(0o600)
+    with broker(tmp_path / "store", "--users-file", users) as guarded:
+        asked = ("--url", f"anna@127.0.0.1:{guarded.port}", "queues", "list")
+        right, false = str(file), str(wrong)
+        for arguments, environment, status in (
+            ((*asked, "--password-file", right), {}, 0),
+            (("--password-file", right, *asked), {"CAIRNMQ_PASSWORD": "x", "CAIRNMQ_PASSWORD_FILE": false}, 0),
+            (asked, {"CAIRNMQ_PASSWORD_FILE": right}, 0),
+            (asked, {"CAIRNMQ_PASSWORD": "secret-Pw1", "CAIRNMQ_PASSWORD_FILE": false}, 0),
+            (asked, {"CAIRNMQ_PASSWORD_FILE": false}, 1),
+        ):
+            assert run(*arguments, **environment).returncode == status, (arguments, environment)
+        file.chmod(0o640)
+        refused = run(*asked, "--password-file", right)
+    assert refused.returncode == 2
+    reason = "others may read or write it (mode 0640)"
+    assert refused.stderr == f"cairnmq: password file {file}: {reason}; chmod 600 {file}\n"
+
+
+def test_dry_run_shows_changed_arguments(running: BrokerProcess) -> None:
+    ctl(running, "queues", "create", "kept", "-a", "max-messages=7")
+    change = ("-a", "max-messages=9", "-a", "paused=true", "--unset", "max-bytes")
+    shown = ctl(running, "queues", "set", "kept", *change, "--dry-run")
+    assert shown == "would change queue kept: max-messages from 7 to 9, paused from unset to True\n"
+    assert document(running, "queues", "show", "kept")["arguments"] == {"max-messages": 7}
+    ctl(running, "templates", "create", "kept.*", "-a", "max-messages=7", "-a", "paused=true")
+    shown = ctl(running, "templates", "update", "kept.*", "-a", "max-messages=8", "--dry-run")
+    assert shown == "would change template kept.*: max-messages from 7 to 8, paused from True to unset\n"
+    assert document(running, "templates", "show", "kept.*")["arguments"] == {"max-messages": 7, "paused": True}
+    ctl(running, "templates", "delete", "kept.*")
 
 
 def test_all_members_of_a_cluster(running: BrokerProcess, tmp_path: Path) -> None:  # D54

@@ -18,7 +18,7 @@ def tables() -> str:
     lines: list[str] = []
     parts = World(1 << 20).broker.parts
     accounts = AccountChanges("users", True, lambda *work: None, lambda *work: None)
-    for type in make_types(parts, lambda done: None, (), accounts).values():
+    for type in make_types(parts, lambda done, is_dry_run: None, (), accounts).values():
         lines += ["", f"### {type.name}", "", textwrap.fill(type.meaning, 100), ""]
         lines += ["| attribute | | meaning |", "|---|---|---|"]
         lines += [f"| `{one.name}` | {one.kind} | {one.meaning} |" for one in type.attributes.values()]

@@ -37,7 +37,7 @@ def reasons(path: Path) -> dict[str, list[str | None]]:
     return found
 
 
-def test_a_broker_says_why(tmp_path: Path) -> None:
+def test_broker_records_dequeue_reasons(tmp_path: Path) -> None:
     with broker(tmp_path / "data") as running:
         url = f"amqp://127.0.0.1:{running.port}"
 
@@ -80,7 +80,7 @@ def test_a_broker_says_why(tmp_path: Path) -> None:
         peer.close()
 
 
-def test_a_client_transaction_says_why(dump: Dump, tmp_path: Path) -> None:
+def test_client_transaction_records_dequeue_reasons(dump: Dump, tmp_path: Path) -> None:
     with open_store(str(tmp_path / "store")) as store:
         assert isinstance(store, Store)
         orders = store.queue("orders")
@@ -102,8 +102,8 @@ def test_a_client_transaction_says_why(dump: Dump, tmp_path: Path) -> None:
     assert "dequeue+delete+accepted" in dump(tmp_path / "store", "--summary").out
 
 
-@pytest.mark.parametrize("why", list(DequeueReason))
-def test_relocation_recovery_and_old_records_keep_what_they_say(reason: DequeueReason) -> None:
+@pytest.mark.parametrize("reason", list(DequeueReason))
+def test_relocation_and_recovery_keep_dequeue_reasons(reason: DequeueReason) -> None:
     disk = Disk()
     store, _ = disk.open()
     one, other = queue(store, "a"), queue(store, "b")
