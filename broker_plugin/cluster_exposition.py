@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from ..cluster.group.member_id import MemberId
-from ..cluster.kernel.phases import SYNCED, UPDATING
+from ..cluster.kernel.phases import SYNCHRONIZED, TRANSFERRING
 from ..cluster.member import ClusterMember
 from ..management.entities.system import One
 from ..management.protocol.entity import Attribute, boolean, number, string
@@ -21,10 +21,10 @@ from .exposition import Family, Samples, counter, gauge
 CLUSTER_FAMILIES: tuple[Family[ClusterMember], ...] = (
     gauge(
         "cluster_phase_info",
-        "The phase of this member: outside, founding, wiping, asking, updating or synced; always 1.",
+        "The phase of this member: outside, bootstrapping, discarding, requesting, transferring, synchronized.",
         lambda core: Samples(("cluster", "phase"), [((core.state.name, core.state.phase_name), 1)]),
     ),
-    gauge("cluster_synced", "1 while this member has all messages.", lambda core: core.state.phase == SYNCED),
+    gauge("cluster_synced", "1 while this member has all messages.", lambda core: core.state.phase == SYNCHRONIZED),
     gauge("cluster_serving", "1 while this member serves clients.", lambda core: not core.service.why_not_serving()),
     gauge("cluster_members", "Members of the group, this one included.", lambda core: len(core.state.members)),
     gauge("cluster_following_members", "Members that apply events.", lambda core: core.service.following),
@@ -100,7 +100,7 @@ def member_rows(core: ClusterMember) -> list[dict[str, str | int | bool]]:
 def _state(core: ClusterMember, member: MemberId) -> str:
     if member in core.state.synced:
         return "synchronized"
-    if member == core.state.me and core.state.phase == UPDATING:
+    if member == core.state.me and core.state.phase == TRANSFERRING:
         wanted = max(core.receiver.wanted, core.receiver.received, 1)
         return f"transferring {100 * core.receiver.received // wanted} %"
     if member == core.state.me:

@@ -17,7 +17,7 @@ from .kernel.control_messages import About, ControlMessage
 from .kernel.fragmentation import MissedFragment, Reassembly
 from .kernel.inbox import ReceivedEvent
 from .kernel.local_messages import LocalEvent, abandon
-from .kernel.phases import ASKING, KEEPING, SYNCED, UPDATING
+from .kernel.phases import BUFFERING, REQUESTING, SYNCHRONIZED, TRANSFERRING
 from .nodes.wiring import WiringChanges
 from .replication.message_handler import MessageHandler
 from .replication.transactions import TransactionHandler
@@ -71,7 +71,7 @@ class ApplyLoop:
         commits.hears(sender, number, is_last)
         commits.at = position
         mine = sender == state.me and not kept
-        mine_counts = mine and state.phase not in (ASKING, KEEPING)
+        mine_counts = mine and state.phase not in (REQUESTING, BUFFERING)
         if mine_counts and payload[0] not in (events.PART, events.ACK, events.CONTROL):
             self._own(position, payload[0])
             return
@@ -97,10 +97,10 @@ class ApplyLoop:
             if mine:
                 self._came_back()
         elif isinstance(event, events.ControlEvent):
-            self._told(received, event.about, local)
-        elif state.phase == KEEPING:
+            self._reported(received, event.about, local)
+        elif state.phase == BUFFERING:
             self._keep(received, local)
-        elif state.phase in (UPDATING, SYNCED):
+        elif state.phase in (TRANSFERRING, SYNCHRONIZED):
             self._do(sender, position, event, local)
         elif local is not None:
             abandon(local)
@@ -117,7 +117,7 @@ class ApplyLoop:
         """Applies an event of this member: nothing is decoded, unless it names messages by position."""
         state = self._state
         local = self._locals.heard()
-        if state.phase != SYNCED:
+        if state.phase != SYNCHRONIZED:
             abandon(local)
             return
         assert state.me is not None
@@ -164,23 +164,23 @@ class ApplyLoop:
         try:
             return self.reassembly.add(sender, part)
         except MissedFragment:
-            if phase == SYNCED:
+            if phase == SYNCHRONIZED:
                 raise events.BadEvent("the last fragment of an event without a first one") from None
-            if phase == UPDATING:
+            if phase == TRANSFERRING:
                 self._fail("it missed the first fragment of a long event", "start this broker again")
-            elif phase == KEEPING:
+            elif phase == BUFFERING:
                 self._receiver.ask_again()
             return None
 
-    def _told(self, received: ReceivedEvent, about: About, local: LocalEvent | None) -> None:
+    def _reported(self, received: ReceivedEvent, about: About, local: LocalEvent | None) -> None:
         sender, position = received[:2]
         what, phase = about["what"], self._state.phase
         if (handler := self._at_once.get(what)) is not None:
             handler(ControlMessage(sender, position, about))
-        elif phase == KEEPING:
+        elif phase == BUFFERING:
             self._keep(received, local)
             return
-        elif phase not in (UPDATING, SYNCED):
+        elif phase not in (TRANSFERRING, SYNCHRONIZED):
             if local is not None:
                 abandon(local)
             return

@@ -39,7 +39,7 @@ from .kernel.inbox import Inbox, ReceivedEvent
 from .kernel.local_messages import LocalMessageMap
 from .kernel.member_events import MemberEvents
 from .kernel.member_state import MemberState
-from .kernel.phases import SYNCED
+from .kernel.phases import SYNCHRONIZED
 from .kernel.progress_record import NAME, ProgressRecord
 from .kernel.service import Service
 from .nodes.client_disconnect import ClientDisconnector
@@ -174,7 +174,7 @@ class ClusterMember:
         """Returns the handlers of control messages that apply in every phase."""
         return {
             "report-wish": self.queries.wished,
-            "report": self.queries.told,
+            "report": self.queries.record_answer,
             "state": self.bootstrap.heard,
             "address": self.addresses.heard,
             "flow": self.flow.heard,
@@ -256,7 +256,7 @@ class ClusterMember:
 
     def leave(self) -> None:
         """Leaves the group in an orderly way, after recording the position up to which events are applied."""
-        if self._joined and self.state.phase == SYNCED and not self.state.has_failed:
+        if self._joined and self.state.phase == SYNCHRONIZED and not self.state.has_failed:
             self.progress_record.move(self.apply_loop.position)
         if not self.state.has_failed:
             self._joined = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from .apply_loop import ApplyLoop
 from .kernel import events
 from .kernel.context import MemberContext
-from .kernel.phases import ASKING, FOUNDING, OUTSIDE, SYNCED, UPDATING, WIPING
+from .kernel.phases import BOOTSTRAPPING, DISCARDING, OUTSIDE, REQUESTING, SYNCHRONIZED, TRANSFERRING
 from .kernel.progress_record import ProgressRecord
 from .replication.flow_control import FlowControl
 from .state_transfer.receiver import TransferReceiver
@@ -47,7 +47,7 @@ class MemberProgress:
     def note(self) -> None:
         """Ends a step: makes its effects durable."""
         position, commits = self._apply_loop.position, self._commits
-        if self._state.phase not in (UPDATING, SYNCED) or (position == self._noted and not commits.ended_one):
+        if self._state.phase not in (TRANSFERRING, SYNCHRONIZED) or (position == self._noted and not commits.ended_one):
             return
         self._noted = position
         store = self._store
@@ -60,17 +60,17 @@ class MemberProgress:
     def durable(self) -> None:
         """Acknowledges events that are durable now, since the store's durable LSN has moved."""
         phase, commits = self._state.phase, self._commits
-        if phase in (WIPING, UPDATING):
+        if phase in (DISCARDING, TRANSFERRING):
             self._receiver.durable()
         commits.durable(self._store.durable_lsn)
-        if commits.has_news and self._state.phase in (UPDATING, SYNCED) and len(self._state.members) > 1:
+        if commits.has_news and self._state.phase in (TRANSFERRING, SYNCHRONIZED) and len(self._state.members) > 1:
             commits.has_news = False
             self._broadcaster.send(events.ack(commits.numbers))
 
     def look_at_flow(self) -> None:
         """Ends a step: reports events to flow control that are not applied, or not durable at a majority."""
         flow, waiting = self._flow, self._inbox.events
-        if self._state.phase in (OUTSIDE, FOUNDING, WIPING, ASKING) and not waiting:
+        if self._state.phase in (OUTSIDE, BOOTSTRAPPING, DISCARDING, REQUESTING) and not waiting:
             flow.nothing_lags()
             return
         done, safe = self._commits.done, self._commits.finished

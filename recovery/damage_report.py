@@ -33,11 +33,11 @@ def explained(error: CorruptJournal, directory: Directory, queue_names: Mapping[
     hit = [finding.place for finding in found.findings if finding.end_lsn > error.first_lsn]
     is_missing = "" in hit[:2]  # before a missing container is mostly the unused rest of another
     place = directory.path if not hit or is_missing else f"{directory.path}/{hit[0]}"
-    told = [error.reason, *sentences(found, queue_names)]
-    told += [f"the head of {one.place} can't be read ({one.reason})" for one in found.head_findings()[:_TOLD]]
-    told += [remark for remark in found.remarks() if container.SUFFIX in remark][:_TOLD]
-    told += _suspects(found)
-    return _with(error, place, "; ".join(told))
+    reported = [error.reason, *sentences(found, queue_names)]
+    reported += [f"the head of {one.place} can't be read ({one.reason})" for one in found.head_findings()[:_TOLD]]
+    reported += [remark for remark in found.remarks() if container.SUFFIX in remark][:_TOLD]
+    reported += _suspects(found)
+    return _with(error, place, "; ".join(reported))
 
 
 def _suspects(found: Survey) -> list[str]:
@@ -60,13 +60,13 @@ def _with(error: CorruptJournal, place: str, reason: str) -> CorruptJournal:
 
 def sentences(found: Survey, queue_names: Mapping[int, str]) -> list[str]:
     """Return the losses from the damage, one clause for each kind."""
-    told = [f"in all, {_gaps(found)}"] if len(found.gaps) > 1 else []
-    told += _lost(found, queue_names)
+    reported = [f"in all, {_gaps(found)}"] if len(found.gaps) > 1 else []
+    reported += _lost(found, queue_names)
     if any(gap.unknown for gap in found.gaps):
-        told += _unknown(found)
+        reported += _unknown(found)
     elif not found.lost:
-        told.append("every message is complete")
-    return told
+        reported.append("every message is complete")
+    return reported
 
 
 def _gaps(found: Survey) -> str:
@@ -82,12 +82,12 @@ def _lost(found: Survey, queue_names: Mapping[int, str]) -> list[str]:
     by_queues: dict[tuple[tuple[int, ...], bool], list[int]] = defaultdict(list)
     for message in found.lost.values():
         by_queues[message.queue_ids, message.certain].append(message.message_id)
-    told = []
+    reported = []
     for (queue_ids, certain), ids in by_queues.items():
         names = ", ".join(queue_names.get(queue_id, str(queue_id)) for queue_id in queue_ids) or "that is not known"
         span = f"message {ids[0]}" if len(ids) == 1 else f"messages {min(ids)} to {max(ids)}"
-        told.append(f"{span} on queue {names}: {len(ids)} {'' if certain else 'perhaps '}unreadable")
-    return told
+        reported.append(f"{span} on queue {names}: {len(ids)} {'' if certain else 'perhaps '}unreadable")
+    return reported
 
 
 def _unknown(found: Survey) -> list[str]:
@@ -96,9 +96,9 @@ def _unknown(found: Survey) -> list[str]:
     at_most = sum(gap.unknown_records for gap in found.gaps)
     ended = len({message_id for gap in found.gaps for message_id in gap.ended})
     copied = len({lsn for gap in found.gaps for lsn in gap.copied})
-    told = f"messages {first} to {end}: at most {at_most} unreadable"
+    reported = f"messages {first} to {end}: at most {at_most} unreadable"
     if ended or copied:
-        told += f", beside {ended} that were dequeued since" + (f" and {copied} that were copied" if copied else "")
+        reported += f", beside {ended} that were dequeued since" + (f" and {copied} that were copied" if copied else "")
     back = min(at_most, sum(1 for message_id in found.doubtful if message_id < end))
     dequeues = f"at most {back} dequeues may be lost: those messages may come back" if back else "no dequeue is lost"
-    return [told, dequeues]
+    return [reported, dequeues]

@@ -22,7 +22,7 @@ from ..journal.format import log_mark as mark
 from ..journal.format.container import ContainerHead
 from ..journal.format.log_mark import Mark
 from .log_identity import Identity
-from .salvageable import Finding, head_finding, log_id_of, told_by_blocks, try_head
+from .salvageable import Finding, head_finding, log_id_of, position_by_blocks, try_head
 
 _TEMPORARY = (container.SUFFIX + ".new", mark.NAME + ".new")
 
@@ -190,7 +190,7 @@ class LenientDirectory(ReadOnlyDirectory):
         if name in self._spare:
             return file  # it is as it was: once it is in use it has a head
         if name not in self._heads:
-            found = told_by_blocks(file, wanted, self._log_id)
+            found = position_by_blocks(file, wanted, self._log_id)
             if found is None or not try_head(file, name)[1]:  # a spare one, or one just taken into use
                 self._spare.add(name)
                 return file

@@ -17,7 +17,7 @@ from ..journal.format import container
 from ..journal.format import log_mark as mark
 from ..journal.format.container import BadContainer
 from ..journal.format.log_mark import Mark
-from .salvageable import Finding, told_by_blocks
+from .salvageable import Finding, position_by_blocks
 
 
 class NoLog(ForeignStore):
@@ -43,7 +43,7 @@ def identify(directory: Directory, store_uuid: UUID | None = None) -> Identity:
             return Identity(found, None, _doubt(directory))
         fault = f"it is of log {found.log_uuid}, of which there is no container"
     if not heads:
-        heads = _told(directory)
+        heads = _by_blocks(directory)
     if not heads:
         reason = f"no journal: {mark.NAME}: {fault}; and no container has a readable header"
         raise NoLog(directory.path, reason, "name another directory, or restore a backup")
@@ -92,13 +92,13 @@ def _heads(directory: Directory) -> Counter[tuple[UUID, int]]:
     return counts
 
 
-def _told(directory: Directory) -> Counter[tuple[UUID, int]]:
+def _by_blocks(directory: Directory) -> Counter[tuple[UUID, int]]:
     """Count containers by log and size, without valid heads, from the half UUID in blocks and the file sizes."""
     counts: Counter[tuple[UUID, int]] = Counter()
     for _, file in _containers(directory):
         with suppress(DiskError):
             size = file.size_bytes()
-            told = told_by_blocks(file, size, None) if size else None
-            if told is not None:
-                counts[UUID(bytes=told.log_id.to_bytes(8, "little") + bytes(8)), size] += 1
+            reported = position_by_blocks(file, size, None) if size else None
+            if reported is not None:
+                counts[UUID(bytes=reported.log_id.to_bytes(8, "little") + bytes(8)), size] += 1
     return counts

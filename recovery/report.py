@@ -41,7 +41,7 @@ class RecoveryReport:
             found.append(f"cut a torn tail at LSN {log.torn.first_lsn}: {log.torn.reason}; nothing confirmed was lost")
         if log.rewritten_bytes:
             found.append(f"rewrote {counted(log.rewritten_bytes, 'byte')} of the tail, not known to be durable")
-        return found + told(self.discarded, self.expunged, self.homeless) + log.remarks
+        return found + unplaced_lines(self.discarded, self.expunged, self.homeless) + log.remarks
 
 
 @dataclass
@@ -63,10 +63,10 @@ class SqlReport:
             return ["new store", *self.remarks]
         contents = f"{counted(self.messages, 'message')} on {counted(self.queues, 'queue')}"
         found = f"recovered {contents} from SQL in {self.seconds:.2f} s"
-        return [found, *told(self.discarded, self.expunged, self.homeless), *self.remarks]
+        return [found, *unplaced_lines(self.discarded, self.expunged, self.homeless), *self.remarks]
 
 
-def told(discarded: int, expunged: Mapping[str, int], homeless: Mapping[int, int]) -> list[str]:
+def unplaced_lines(discarded: int, expunged: Mapping[str, int], homeless: Mapping[int, int]) -> list[str]:
     """Return a line for each group of discarded, deleted or kept messages that are on no known queue."""
     found = []
     if discarded:

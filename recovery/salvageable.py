@@ -47,7 +47,7 @@ class Finding:
         }  # fmt: skip
 
 
-class Told(NamedTuple):
+class ContainerPosition(NamedTuple):
     """Position of a container without a head, as its blocks give it."""
 
     slot: int
@@ -55,10 +55,10 @@ class Told(NamedTuple):
     durable_lsn: int
 
 
-def told_by_blocks(file: File, container_bytes: int, log_id: int | None) -> Told | None:
+def position_by_blocks(file: File, container_bytes: int, log_id: int | None) -> ContainerPosition | None:
     """Return the slot that the newest complete blocks in *file* name; None without any. *log_id* None: of any log."""
     data = file.read_at(0, container_bytes)
-    found: Told | None = None
+    found: ContainerPosition | None = None
     for at in block_places(data):
         head = BlockHead._make(block.HEAD.unpack_from(data, at))
         if head.lsn % container_bytes != at or log_id not in (None, head.log_id):
@@ -69,7 +69,7 @@ def told_by_blocks(file: File, container_bytes: int, log_id: int | None) -> Told
             continue
         slot = head.lsn // container_bytes
         if found is None or slot > found.slot:
-            found = Told(slot, head.log_id, head.durable_lsn)
+            found = ContainerPosition(slot, head.log_id, head.durable_lsn)
         elif slot == found.slot:
             found = found._replace(durable_lsn=max(found.durable_lsn, head.durable_lsn))
     return found

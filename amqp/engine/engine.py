@@ -333,8 +333,8 @@ class Engine:
             link is not None
             and link.sender
             and self._named is None
-            and link.told_limit >= 0  # below: unknown, which credit that proton takes for negative must not equal
-            and link.told_limit == link.sent + max(link.given_back, link.spent) + lib.pn_link_credit(link.pn)
+            and link.sent_limit >= 0  # below: unknown, which credit that proton takes for negative must not equal
+            and link.sent_limit == link.sent + max(link.given_back, link.spent) + lib.pn_link_credit(link.pn)
             and not lib.pn_link_get_drain(link.pn)
         )
 

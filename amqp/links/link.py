@@ -34,7 +34,7 @@ class Link:
         "credit", "deferred_credit", "drain_due", "error", "excess_messages", "given_back", "grown_bytes", "handle",
         "has_source", "inbox", "is_locally_initiated", "is_paused", "name", "on_sent", "outbox", "outcomes",
         "partials", "pn", "presettled", "priority", "provisional", "resuming", "revoked_credit", "routed", "runs",
-        "sender", "sending", "sent", "session", "settles_second", "spent", "state", "told_limit", "touched",
+        "sender", "sending", "sent", "sent_limit", "session", "settles_second", "spent", "state", "touched",
         "transaction", "unsettled",
     )  # fmt: skip
 
@@ -92,7 +92,7 @@ class Link:
         """The positions in `inbox` at which the transaction changes, each with the new transactional state."""
         self.acquiring: list[tuple[bytes, int, bool]] = []
         """Transactions named by flows: an ID, empty for none, and the `credit_limit` up to which it applies."""
-        self.told_limit = -1
+        self.sent_limit = -1
         """The limit of messages that was last reported to the driver; -1 for a drain, or if none was reported yet."""
         self.outcomes: list[Outcome] = []
         self.provisional: list[tuple[bytes, Outcome]] = []

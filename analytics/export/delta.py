@@ -33,7 +33,7 @@ class DeltaSink:
         self._shape = shape
         self._app = f"cairnmq:{target.identity.log}"
         self._table = self._open()
-        self._stored = self._told()
+        self._stored = self._reported()
         try:
             self.exported = Ranges.of(self._stored)
         except ValueError as error:
@@ -73,7 +73,7 @@ class DeltaSink:
         except (DeltaError, OSError) as error:
             raise self._explained(error) from error
 
-    def _told(self) -> tuple[tuple[int, int], ...]:
+    def _reported(self) -> tuple[tuple[int, int], ...]:
         """The runs that the table's transactions tell."""
         table = self._table
         if table is None:

@@ -53,9 +53,9 @@ class IcebergSink:
             self._table = self._load()
         except (SQLAlchemyError, OSError) as error:
             raise self._explained(error) from error
-        told = {} if self._table is None else self._table.properties
+        reported = {} if self._table is None else self._table.properties
         try:
-            self.exported = Ranges.of(json.loads(told.get(_EXPORTED, "[]")))
+            self.exported = Ranges.of(json.loads(reported.get(_EXPORTED, "[]")))
         except (TypeError, ValueError) as error:
             raise unreadable(f"{self._path}: property {_EXPORTED}", repr(error)) from error
 

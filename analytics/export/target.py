@@ -81,7 +81,7 @@ class Target:
             ("container size", found.container_bytes, wanted.container_bytes),
         ):  # fmt: skip
             if is_so != asked:
-                reason = f"an export with another choice ({name}: {_told(is_so)}, not {_told(asked)})"
+                reason = f"an export with another choice ({name}: {_reported(is_so)}, not {_reported(asked)})"
                 raise ForeignStore(self.path, reason, f"leave that out, or {_ANOTHER}")
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ def check_fits(path: str, kind: str) -> None:
         raise CairnError(whole, reason, f"{_ANOTHER}, or export --format parquet")
 
 
-def _told(value: object) -> str:
+def _reported(value: object) -> str:
     return (",".join(value) or "none") if isinstance(value, tuple) else str(value)
 
 

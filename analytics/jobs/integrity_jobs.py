@@ -118,13 +118,13 @@ def _incomplete(spark: SparkSession, views: Views) -> DataFrame:
 
 def _unfinished(views: Views, prepares: _Rows) -> list[tuple[Any, ...]]:
     """Find prepared transactions with missing operations: each of *prepares* contains their number."""
-    told: dict[int, int] = {}
+    reported: dict[int, int] = {}
     for row in prepares:
-        told[row["txn_id"]] = max(told.get(row["txn_id"], 0), row["extra"] or 0)
+        reported[row["txn_id"]] = max(reported.get(row["txn_id"], 0), row["extra"] or 0)
     waiting = views.transactions.where("state = 'prepared'").selectExpr("txn_id", "xid", "enqueues + dequeues as there")
     found: list[tuple[Any, ...]] = []
     for txn_id, xid, there in waiting.collect():
-        many = told.get(txn_id, there)
+        many = reported.get(txn_id, there)
         if many != there:
             what = f"of {many} operations {there} are there"
             found.append(("unfinished", None if xid is None else xid.hex(), txn_id, None, many - there, None, what))

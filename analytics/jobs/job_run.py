@@ -78,7 +78,7 @@ def started(start: Callable[[], SparkSession], master: str) -> SparkSession:
     try:
         spark = start()
     except (PySparkException, PySparkRuntimeError, Py4JError) as error:
-        raise told(f"Spark on {master}", error) from error
+        raise explained(f"Spark on {master}", error) from error
     counting: Any = spark.sparkContext
     counting._accumulatorServer.handle_error = _no_error
     return spark
@@ -93,7 +93,7 @@ def answer(job: Job, views: Views) -> pa.Table:
     try:
         return job.run(views.spark, views).toArrow()
     except (PySparkException, Py4JError) as error:
-        raise told(job.name, error) from error
+        raise explained(job.name, error) from error
 
 
 def answers(jobs: Iterable[Job], views: Views) -> Iterator[tuple[Job, pa.Table]]:
@@ -102,7 +102,7 @@ def answers(jobs: Iterable[Job], views: Views) -> Iterator[tuple[Job, pa.Table]]
         yield job, answer(job, views)
 
 
-def told(place: str, error: Exception) -> CairnError:
+def explained(place: str, error: Exception) -> CairnError:
     """A failure of Spark as an error in one sentence: the product's own error within it, or its first line."""
     text = str(error)
     if found := _OURS.findall(text) or _OURS.findall(str(getattr(error, "_stackTrace", ""))):  # where views are kept

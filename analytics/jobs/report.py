@@ -61,8 +61,8 @@ _ICON = '<link rel="icon" href="data:,">'
 
 def html_of(answers: Iterable[tuple[Job, pa.Table]], store: str, log: Log, made: datetime) -> Iterator[str]:
     """The report, part by part. *made* is the present time, against which ages are shown."""
-    told = list(answers)
-    tables = {job.name: table for job, table in told}
+    reported = list(answers)
+    tables = {job.name: table for job, table in reported}
     title = f"CairnMQ: {escape(store)}"
     yield f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
     yield f'<meta name="viewport" content="width=device-width, initial-scale=1">{_ICON}'
@@ -75,9 +75,9 @@ def html_of(answers: Iterable[tuple[Job, pa.Table]], store: str, log: Log, made:
         f"Made {made:%Y-%m-%d %H:%M:%S} UTC{_newest(tables, made)}.</p>"
     )
     yield _overview(tables, log.truncation())
-    links = "".join(f'<a href="#{job.name}">{job.name}</a>' for job, _ in told)
+    links = "".join(f'<a href="#{job.name}">{job.name}</a>' for job, _ in reported)
     yield f"<nav>{links}</nav>"
-    for job, table in told:
+    for job, table in reported:
         yield _section(job, table, made)
     yield "</body></html>\n"
 

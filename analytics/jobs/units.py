@@ -36,14 +36,14 @@ def duration_text(seconds: float) -> str:
         return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us" if seconds else "0 s"
     if seconds < 60:
         return f"{seconds:.3g} s"
-    left, told = round(seconds), []
+    left, reported = round(seconds), []
     for unit, size in _DURATIONS:
         if left >= size:
-            told.append(f"{left // size} {unit}")
+            reported.append(f"{left // size} {unit}")
             left %= size
-        elif told:
+        elif reported:
             break
-    return " ".join(told[:2])
+    return " ".join(reported[:2])
 
 
 def size_ticks(most: float, least: float = 0) -> Ticks:

@@ -27,19 +27,19 @@ from ...journal.format.record import TABLE, RecordType
 from ..scan.files import Gap, Log, LogPiece, find_again
 
 
-class _Told(NamedTuple):
+class _LogStart(NamedTuple):
     """The state of the log that a block records."""
 
     base_lsn: int = 0
     holes: tuple[Hole, ...] = ()
 
-    def after(self, found: Block) -> _Told:
+    def after(self, found: Block) -> _LogStart:
         """Return the state after the block *found*, which follows."""
         is_hole = np.frombuffer(found.body, TABLE, found.head.records)["type"] == int(RecordType.LOG_HOLES)
-        told = self.holes
+        start = self.holes
         for number in np.flatnonzero(is_hole).tolist():
-            told = tuple(holes.decode(found.payload(found.heads()[number])))
-        return _Told(max(self.base_lsn, found.head.base_lsn), told)
+            start = tuple(holes.decode(found.payload(found.heads()[number])))
+        return _LogStart(max(self.base_lsn, found.head.base_lsn), start)
 
 
 class LogExtent(NamedTuple):
@@ -61,7 +61,7 @@ def missing_as_of(log: Log, lsn: int) -> Gap | None:
 
 def extent_as_of(log: Log, lsn: int) -> LogExtent:
     """The containers that *log* had as of *lsn*. At most two are read. Raises `DiskError`."""
-    told, last_lsn = _Told(log.base_lsn if lsn >= log.durable_lsn else 0), lsn
+    start, last_lsn = _LogStart(log.base_lsn if lsn >= log.durable_lsn else 0), lsn
     at = bisect_left(log.pieces, lsn, key=lambda piece: piece.slot_lsn) - 1
     last = log.pieces[at] if at >= 0 else None
     following = log.pieces[at + 1] if at + 1 < len(log.pieces) else None
@@ -70,18 +70,18 @@ def extent_as_of(log: Log, lsn: int) -> LogExtent:
     if any(gap.is_reclaimed and gap.first_lsn < lsn for gap in gone):
         if following is None or lsn < following.slot_lsn:
             return LogExtent(log.between(0, lsn), Gap(lsn - 1 - (lsn - 1) % log.container_bytes, lsn, True))
-        told, last_lsn = _told_before(log, following, lsn, told)[0], following.prev_lsn
+        start, last_lsn = _recorded_before(log, following, lsn, start)[0], following.prev_lsn
     else:
         is_all = False
         if last is not None:
-            told, is_all = _told_before(log, last, lsn, told)
+            start, is_all = _recorded_before(log, last, lsn, start)
         if following is not None and not is_all and not gone:
-            told, _ = _told_before(log, following, lsn, told)
+            start, _ = _recorded_before(log, following, lsn, start)
         last_lsn = end_lsn - 1
     size = log.container_bytes
-    pieces = log.between(told.base_lsn, lsn)
-    there = tuple(piece for piece in pieces if hole_with(told.holes, piece.slot_lsn // size) is None)
-    return LogExtent(there, _missing(log, last_lsn, told))
+    pieces = log.between(start.base_lsn, lsn)
+    there = tuple(piece for piece in pieces if hole_with(start.holes, piece.slot_lsn // size) is None)
+    return LogExtent(there, _missing(log, last_lsn, start))
 
 
 def whole_from(log: Log) -> int:
@@ -93,7 +93,7 @@ def whole_from(log: Log) -> int:
     return pieces[at].slot_lsn if at < len(pieces) else log.durable_lsn
 
 
-def _told_before(log: Log, piece: LogPiece, lsn: int, told: _Told) -> tuple[_Told, bool]:
+def _recorded_before(log: Log, piece: LogPiece, lsn: int, start: _LogStart) -> tuple[_LogStart, bool]:
     """Return *told* after the blocks of *piece* up to *lsn*, as the module describes; and whether all were readable."""
     data = _content(log, piece)
     before, at = piece.prev_lsn, DATA_OFFSET
@@ -105,12 +105,12 @@ def _told_before(log: Log, piece: LogPiece, lsn: int, told: _Told) -> tuple[_Tol
         if found.head.prev_lsn != before:
             break
         if at == DATA_OFFSET:
-            told = _Told(told.base_lsn)  # a container begins with all holes that there are
-        told = told.after(found)
+            start = _LogStart(start.base_lsn)  # a container begins with all holes that there are
+        start = start.after(found)
         if found.lsn + BLOCK_HEAD_BYTES >= lsn or found.record_lsn(found.head.records - 1) >= lsn:
-            return told, True
+            return start, True
         before, at = found.lsn, found.end_lsn - piece.slot_lsn
-    return told, False
+    return start, False
 
 
 def _content(log: Log, piece: LogPiece) -> memoryview:
@@ -131,13 +131,13 @@ def _content(log: Log, piece: LogPiece) -> memoryview:
     return memoryview(b"")
 
 
-def _missing(log: Log, lsn: int, told: _Told) -> Gap | None:
+def _missing(log: Log, lsn: int, start: _LogStart) -> Gap | None:
     """The newest slot that is missing, of those up to the one of *lsn* that are part of the log as it was *told*."""
     size = log.container_bytes
-    pieces = {piece.slot_lsn // size: piece for piece in log.between(told.base_lsn, lsn + 1)}
+    pieces = {piece.slot_lsn // size: piece for piece in log.between(start.base_lsn, lsn + 1)}
     slot = lsn // size
-    while slot >= told.base_lsn // size:
-        hole = hole_with(told.holes, slot)
+    while slot >= start.base_lsn // size:
+        hole = hole_with(start.holes, slot)
         piece = pieces.get(slot)
         if hole is not None:
             prev_lsn = hole.prev_lsn

@@ -71,10 +71,10 @@ def outcomes_of(facts: RecordTables, as_of: int) -> Outcomes:
     is_copy = commits.has(Flag.MOVED)
     committed = unique(commits.txn_id)
     copied = committed[~is_in(committed, commits.txn_id[~is_copy])]
-    told: list[int] = []
+    reported: list[int] = []
     for lsn in commits.lsn[is_copy & is_in(commits.txn_id, copied)].tolist():
-        told += array("Q", facts.payloads[lsn])
-    listed = np.array(told, np.int64)
+        reported += array("Q", facts.payloads[lsn])
+    listed = np.array(reported, np.int64)
     decided = np.concatenate((committed, facts.txn_id[_TELLS_OUTCOME[facts.type]]))
     known = unique(facts.txn_id[facts.txn_id != 0])
     undecided = known[~is_in(known, decided)]

@@ -94,13 +94,13 @@ def gather(log: Log, pieces: Iterable[LogPiece], how: ScanOptions, ids: tuple[in
                 values = heads[name].copy()  # the buffer is used again; one value alone is contiguous as it stands
                 parts[name].append(values.view(np.int64) if values.itemsize == 8 else values)
             kinds, flags = parts["type"][-1], parts["flags"][-1]
-            told = np.flatnonzero(
+            reported = np.flatnonzero(
                 _MAY_TELL[kinds] & ((kinds != int(RecordType.TX_COMMIT)) | ((flags & Flag.MOVED) != 0))
             )
-            if len(told):
+            if len(reported):
                 payloads.update(zip(
-                    parts["lsn"][-1][told].tolist(),
-                    window.payloads(told if chosen is None else chosen[told]), strict=True,
+                    parts["lsn"][-1][reported].tolist(),
+                    window.payloads(reported if chosen is None else chosen[reported]), strict=True,
                 ))  # fmt: skip
     joined = {name: _joined(parts.pop(name), np.dtype(kind)) for name, kind in _KINDS.items()}
     gaps = tuple(gap.first_lsn for gap in log.gaps)

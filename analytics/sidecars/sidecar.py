@@ -168,8 +168,8 @@ def held_path(path: str) -> str:
 def is_whole(sidecar: Sidecar) -> bool:
     """Return whether all of the file is as it was written. Reads it."""
     try:
-        told = os.path.basename(sidecar.path).removesuffix(SUFFIX).rpartition("-")[2]
-        return told == f"{_checksum(sidecar.path):08x}"
+        reported = os.path.basename(sidecar.path).removesuffix(SUFFIX).rpartition("-")[2]
+        return reported == f"{_checksum(sidecar.path):08x}"
     except OSError:
         return False
 
@@ -238,11 +238,11 @@ def _write(
     path: str, log_uuid: str, container_bytes: int, summaries: tuple[Summary, ...], tables: Iterable[pa.Table],
     *, synced: bool,
 ) -> Sidecar:  # fmt: skip
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "format": _FORMAT, "log": log_uuid, "container_bytes": container_bytes,
         "containers": [asdict(summary) for summary in summaries],
     }  # fmt: skip
-    schema = SCHEMA.with_metadata({_KEY: json.dumps(told, separators=(",", ":"))})
+    schema = SCHEMA.with_metadata({_KEY: json.dumps(reported, separators=(",", ":"))})
     half = path + SUFFIX + HALF
     directory = RealDirectory(os.path.dirname(path))
     try:

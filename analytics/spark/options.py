@@ -342,8 +342,8 @@ def _pinned(value: str | None) -> Pinned | None:
     if value is None:
         return None
     try:
-        told = json.loads(value)
-        return Pinned(Ranges.of(told["seen"]), Ranges.of(told["in_log"]))
+        reported = json.loads(value)
+        return Pinned(Ranges.of(reported["seen"]), Ranges.of(reported["in_log"]))
     except (ValueError, KeyError, TypeError) as error:
         raise CairnError(f"option {PINNED}", "it is not for users", "leave it out") from error
 

@@ -166,10 +166,10 @@ def _serving(folder: Folder, journal: Journal, options: Options, *, only_there: 
 def _is_sealed(sidecar: Sidecar) -> bool:
     """Return whether it is as it was written; looked at once in a process."""
     try:
-        told = os.stat(sidecar.path)
+        reported = os.stat(sidecar.path)
     except OSError:
         return False
-    key = (sidecar.path, told.st_ino, told.st_size, told.st_mtime_ns)
+    key = (sidecar.path, reported.st_ino, reported.st_size, reported.st_mtime_ns)
     if key not in _SEALED:
         _SEALED[key] = is_whole(sidecar)
     return _SEALED[key]

@@ -13,7 +13,7 @@ import pyarrow as pa
 from ...base.errors import CairnError, ForeignStore
 from ...store.contract.wiring_rows import Rows
 from ...store.wiring.database import parse_address
-from ...store.wiring.location import told_place
+from ...store.wiring.location import recorded_place
 from ...store.wiring.read_only import file_wiring, server_wiring
 from ...store.wiring.wiring import FILE_NAME
 from .views import WIRING
@@ -29,7 +29,7 @@ def read_wiring(store: str, uuid: UUID, connect: str | None = None, catalog: str
         opened = server_wiring(parse_address(connect, catalog))
     elif os.path.exists(path) and os.path.getsize(path):
         opened = file_wiring(path)
-    elif where := told_place(store):
+    elif where := recorded_place(store):
         raise ForeignStore(store, f"its wiring is in {where}", "name that with the options connect and catalog")
     else:
         return Rows()

@@ -314,13 +314,13 @@ class _AuditFile(WatchedFileHandler):
         return open(self.baseFilename, "a", encoding=self.encoding, errors=self.errors, opener=_private)
 
     def format(self, record: logging.LogRecord) -> str:
-        told = {
+        reported = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "event": getattr(record, "event", ""),
             **getattr(record, "fields", {}),
         }
-        return printable_json(json.dumps(told, ensure_ascii=False, default=str))
+        return printable_json(json.dumps(reported, ensure_ascii=False, default=str))
 
     def emit(self, record: logging.LogRecord) -> None:
         self._fails = False

@@ -369,15 +369,15 @@ class Consumer(ReceivingDriver):
             elif is_over:
                 self._bury(entry, TOO_OFTEN, delivery, state)
             else:
-                told = () if delivery is None else ((delivery, state),)
-                if queue.order.requeue(entry, has_failed, partial(self._settle_told, told)):
-                    settle += told
+                ended = () if delivery is None else ((delivery, state),)
+                if queue.order.requeue(entry, has_failed, partial(self._settle_requeued, ended)):
+                    settle += ended
         self._core.schedule_dispatch(queue)
         return settle
 
-    def _settle_told(self, told: Sequence[tuple[Delivery, int]]) -> None:
-        if told:
-            self.terminal.settle(told)
+    def _settle_requeued(self, deliveries: Sequence[tuple[Delivery, int]]) -> None:
+        if deliveries:
+            self.terminal.settle(deliveries)
 
     def over(self, entry: Entry) -> None:
         """Handle that the outcome of *entry*, which was settled in a transaction, has been applied."""

@@ -32,8 +32,8 @@ Deaths = list[dict[Any, Any]]
 
 def read(content: bytes) -> Deaths:
     """Return the history of a stored message. Raise `Malformed`."""
-    told = sections.annotations_of(content, sections.find(content, sections.MESSAGE_ANNOTATIONS)).get(DEATHS)
-    return [dict(death) for death in told if isinstance(death, dict)] if isinstance(told, list) else []
+    reported = sections.annotations_of(content, sections.find(content, sections.MESSAGE_ANNOTATIONS)).get(DEATHS)
+    return [dict(death) for death in reported if isinstance(death, dict)] if isinstance(reported, list) else []
 
 
 def extended(deaths: Deaths, queue: str, reason: str, now_ms: int) -> dict[str, Any]:

@@ -104,10 +104,10 @@ def stamped(content: bytes, head: Header, now_us: int, *, always: bool) -> bytes
     """
     if always or head.ttl_ms is not None:
         return sections.annotated(content, {ENQUEUED: Timestamp(now_us // 1000)}, without=WRITTEN_BY_BROKER)
-    told = sections.annotations_of(content, sections.find(content, sections.MESSAGE_ANNOTATIONS))
-    if DELIVERY_TIME in told or DELIVERY_DELAY in told:
+    reported = sections.annotations_of(content, sections.find(content, sections.MESSAGE_ANNOTATIONS))
+    if DELIVERY_TIME in reported or DELIVERY_DELAY in reported:
         return sections.annotated(content, {ENQUEUED: Timestamp(now_us // 1000)}, without=WRITTEN_BY_BROKER)
-    if not WRITTEN_BY_BROKER.isdisjoint(told):
+    if not WRITTEN_BY_BROKER.isdisjoint(reported):
         return sections.annotated(content, {}, without=WRITTEN_BY_BROKER)
     return content
 
@@ -120,17 +120,17 @@ def carried(content: bytes, now_us: int, *, always: bool) -> bytes:
     head = parse(content)
     if not (always or may_have_times(content, head)):
         return content
-    told = sections.annotations_of(content, sections.find(content, sections.MESSAGE_ANNOTATIONS))
-    delay_ms = _number(told.get(DELIVERY_DELAY))
-    if not (always or head.ttl_ms is not None or delay_ms or DELIVERY_TIME in told):
+    reported = sections.annotations_of(content, sections.find(content, sections.MESSAGE_ANNOTATIONS))
+    delay_ms = _number(reported.get(DELIVERY_DELAY))
+    if not (always or head.ttl_ms is not None or delay_ms or DELIVERY_TIME in reported):
         return content
     now_ms = now_us // 1000
-    begin_ms = _number(told.get(ENQUEUED)) or now_ms
+    begin_ms = _number(reported.get(ENQUEUED)) or now_ms
     if head.ttl_ms is not None:
         left_ms = max(0, head.ttl_ms - max(0, now_ms - begin_ms))
         content = sections.header_section(head._replace(ttl_ms=left_ms)) + content[head.size_bytes :]
     entries = {ENQUEUED: Timestamp(now_ms)}
-    if delay_ms and DELIVERY_TIME not in told:
+    if delay_ms and DELIVERY_TIME not in reported:
         entries[DELIVERY_TIME] = Timestamp(begin_ms + delay_ms)
     return sections.annotated(content, entries)
 
@@ -142,16 +142,16 @@ def times_of(content: bytes, queue_ttl_ms: int) -> Times | None:
         if not may_have_times(content, head):
             return None
         absolute_ms = expiry_ms(content, sections.find(content, sections.PROPERTIES))
-        told = sections.annotations_of(content, sections.find(content, sections.MESSAGE_ANNOTATIONS))
+        reported = sections.annotations_of(content, sections.find(content, sections.MESSAGE_ANNOTATIONS))
     except Malformed:
         return None
-    begin_ms = _number(told.get(ENQUEUED))
+    begin_ms = _number(reported.get(ENQUEUED))
     due_ms, ends_ms = 0, list[int]()
-    if absolute_ms is not None and LAST_REASON not in told:
+    if absolute_ms is not None and LAST_REASON not in reported:
         ends_ms.append(min(max(absolute_ms, 1), MOST_MS))
     if begin_ms:
         ends_ms += [begin_ms + ttl_ms for ttl_ms in (head.ttl_ms, queue_ttl_ms or None) if ttl_ms is not None]
-        due_ms, delay_ms = _number(told.get(DELIVERY_TIME)), _number(told.get(DELIVERY_DELAY))
+        due_ms, delay_ms = _number(reported.get(DELIVERY_TIME)), _number(reported.get(DELIVERY_DELAY))
         due_ms = due_ms or (begin_ms + delay_ms if delay_ms else 0)
     if not ends_ms and due_ms <= begin_ms:
         return None

@@ -75,20 +75,20 @@ class PassthroughSender:
     def _answer(self, passages: Sequence[ForwardedDelivery]) -> None:
         accepted: list[Delivery] = []
         unwanted: list[Delivery] = []
-        told: list[Answer] = []
+        reported: list[Answer] = []
         for passage in passages:
             if passage.settled:
                 unwanted.append(passage.delivery)
             elif passage.was_accepted:
                 accepted.append(passage.delivery)
             else:
-                told.append(passage.outcome_for_sender())
+                reported.append(passage.outcome_for_sender())
         if accepted:
             self.terminal.confirm(accepted, self._credit(len(accepted)))
         if unwanted:
             self.terminal.release(unwanted, self._credit(len(unwanted)))
-        if told:
-            self.terminal.tell(told, self._credit(len(told)))
+        if reported:
+            self.terminal.tell(reported, self._credit(len(reported)))
 
     def _credit(self, wanted: int) -> int:
         """Return the credit that the client gets back for *wanted* messages."""

@@ -170,8 +170,8 @@ class Returns:
             lsn = moved
         except CairnError as error:  # the disk is full, or SQL is unavailable: no message may be lost for that
             about = {"event": "dead-letter.delayed", "queue": queue.name}
-            told = queue.name, entry.message_id, reason, error
-            log.warning("queue %s: message %d (%s) can't be moved: %s", *told, extra=about)
+            reported = queue.name, entry.message_id, reason, error
+            log.warning("queue %s: message %d (%s) can't be moved: %s", *reported, extra=about)
             queue.contents.delayed[entry] = None
             self._core.scheduler.after(RETRY_S, self._come_back, queue, entry, queue.contents.give_back)
             lsn = 0
@@ -223,9 +223,9 @@ class Returns:
             elif len(self._cycles) < MOST_CYCLES and (queue.name, target.name) not in self._cycles:
                 self._cycles.add((queue.name, target.name))
                 why = "it was there before for the same reason, and no client has rejected it since"
-                told = queue.name, reason, target.name, why
+                reported = queue.name, reason, target.name, why
                 text = "queue %s: a message (%s) is dropped, not moved to %s: %s (logged once)"
-                log.warning(text, *told, extra={"event": "dead-letter.dropped", "queue": queue.name})
+                log.warning(text, *reported, extra={"event": "dead-letter.dropped", "queue": queue.name})
         return kept
 
 

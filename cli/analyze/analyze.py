@@ -110,7 +110,7 @@ def analyze(
             for gap in seen.gaps:
                 where = f"LSN {gap.first_lsn} to {gap.end_lsn}"
                 click.echo(f"{where} is neither in the log nor in the archive: the answers are of the rest", err=True)
-            told: list[tuple[Any, Any]] = []
+            reported: list[tuple[Any, Any]] = []
             begun_s = time.monotonic()
             for number, (one, table) in enumerate(running.answers(jobs, seen), 1):
                 if many:
@@ -119,9 +119,9 @@ def analyze(
                     text = f"{number} of {len(jobs)}: {one.name}, {size}, {seconds:.1f} s"
                     click.echo(text, err=True)
                 tell(one, table, rows or sys.stdout, output_format, many=many)
-                told.append((one, table))
+                reported.append((one, table))
             if html is not None:
-                html.writelines(html_of(told, seen.store, seen.log, datetime.now(UTC)))
+                html.writelines(html_of(reported, seen.store, seen.log, datetime.now(UTC)))
         finally:
             spark.stop()
 

@@ -64,18 +64,18 @@ class _FieldsFormatter(logging.Formatter):
     """A format with one line of named fields, regardless of the content of the message."""
 
     def fields_of(self, record: logging.LogRecord) -> dict[str, object]:
-        told: dict[str, object] = {
+        reported: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname.lower(),
             "event": event_of(record),
             "logger": record.name,
             "message": record.getMessage(),
         }
-        told |= {name: getattr(record, name) for name in ABOUT if hasattr(record, name)}
-        told |= getattr(record, "fields", {})
+        reported |= {name: getattr(record, name) for name in ABOUT if hasattr(record, name)}
+        reported |= getattr(record, "fields", {})
         if record.exc_info:
-            told["error"] = self.formatException(record.exc_info)
-        return told
+            reported["error"] = self.formatException(record.exc_info)
+        return reported
 
 
 class JsonFormatter(_FieldsFormatter):

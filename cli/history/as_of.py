@@ -78,7 +78,7 @@ def as_of(
             found.resend(broker, address, "" if may_create else address, rate, skip)
         for view in views:
             view.close()
-        for text in past.told():
+        for text in past.all_remarks():
             remark("as-of", text)
     return found.status
 

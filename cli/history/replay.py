@@ -108,8 +108,8 @@ def replay(
                 with stoppable(run):
                     sent = run.run()
         faults = messages.faults()
-        for told in dict.fromkeys((*past.told(), *faults)):
-            remark("replay", told)
+        for reported in dict.fromkeys((*past.all_remarks(), *faults)):
+            remark("replay", reported)
         status = 1 if faults or not sent.is_complete else 0
         with output(lambda: status):
             tell_sent(sent, lambda token: f"--from-lsn {token} continues there", {"faults": faults}, output_format)

@@ -77,8 +77,8 @@ def trace(
         names = {one.about.message_id for one in traced} - {""}
         for store, other in zip(also, others, strict=True):
             traced += _trace(other, store, _ids_in(other, chosen, names, bars), bars)
-        told = [remark for one in (past, *others) for remark in one.told()]
-    for text in told:
+        reported = [remark for one in (past, *others) for remark in one.all_remarks()]
+    for text in reported:
         remark("trace", text)
     if not any(one.life.events for one in traced):
         raise IncompleteResult(f"message {what}", "the log that is kept has no record of it", "name its archive, too")

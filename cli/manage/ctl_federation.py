@@ -55,8 +55,8 @@ def promote(tools: Tools, name: str, force: bool, is_sure: bool, is_dry_run: boo
         return
     found = tools.client.ask("PROMOTE", "federated-queue", name, {"force": force})
     messages = counted(found["messages"], "message")
-    told = f"promoted queue {name} with {messages}, as of LSN {found['place']} of its source"
-    tools.printer.done(f"{told}; the source was not contacted: make sure that it serves no clients")
+    reported = f"promoted queue {name} with {messages}, as of LSN {found['place']} of its source"
+    tools.printer.done(f"{reported}; the source was not contacted: make sure that it serves no clients")
 
 
 @federated_queues.command("resynchronize")

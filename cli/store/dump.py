@@ -126,9 +126,9 @@ def dump(
         sys.stdout.flush()
     truncated = evidence.truncation() if all(map(os.path.isdir, paths)) else ""
     opaque = f"{redaction.opaque} payloads are completely or partly filler" if redaction and redaction.opaque else ""
-    for told in dict.fromkeys((*empty, truncated, *evidence.remarks(), *wiring_remarks, opaque, totals.damage_text())):
-        if told:
-            remark("dump", told)
+    for line in dict.fromkeys((*empty, truncated, *evidence.remarks(), *wiring_remarks, opaque, totals.damage_text())):
+        if line:
+            remark("dump", line)
     return totals.exit_status
 
 

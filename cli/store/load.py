@@ -51,12 +51,12 @@ def load(
         places = "a plain journal" if plain else messages
         print(f"loaded {counted(made.records, 'record')} to {target}: {places}")
     if made.unknown:
-        told = f"records refer to {counted(made.unknown, 'LSN')} without a record, as in the dumped store"
-        remark("load", told)
+        reported = f"records refer to {counted(made.unknown, 'LSN')} without a record, as in the dumped store"
+        remark("load", reported)
     if made.left_out > 0:
         remark("load", f"the lines contain {counted(made.left_out, 'record')} fewer than were dumped")
     elif made.left_out < 0:
         remark("load", f"the lines contain {counted(-made.left_out, 'record')} more than were dumped")
     if made.damaged:
-        told = f"damage is reported by {counted(made.damaged, 'line')}: the records there are not loaded"
-        remark("load", told)
+        reported = f"damage is reported by {counted(made.damaged, 'line')}: the records there are not loaded"
+        remark("load", reported)

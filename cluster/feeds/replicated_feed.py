@@ -46,7 +46,7 @@ from ...broker.federation.wire_format import (
 from ..kernel import events
 from ..kernel.context import MemberContext
 from ..kernel.local_messages import LocalEvent
-from ..kernel.phases import SYNCED
+from ..kernel.phases import SYNCHRONIZED
 from ..replication.change_watch import ChangeWatch, WatchedChange, ranges
 from ..replication.replica import Replica
 from ..replication.standing_messages import standing_messages
@@ -131,7 +131,7 @@ class ReplicatedFeed(DownstreamLink):
         place = self._placed(position + 1)
         if self._phase is UpstreamState.OVER:
             return
-        if self._replicas.get(replica.name) is not replica or self._state.phase != SYNCED:
+        if self._replicas.get(replica.name) is not replica or self._state.phase != SYNCHRONIZED:
             self.fail("amqp:not-found", f"there is no queue {replica.name!r}")
             return
         if self._line not in ("", replica.line) or self.place > place or self._after > replica.last:

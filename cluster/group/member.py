@@ -88,7 +88,7 @@ class GroupMember:
         self._missing: tuple[BusAddress, int] | None = None
         """The sender and the number of the missing frame, for which events are held."""
         self._leaving = False
-        self._told: str | None = None
+        self._reported: str | None = None
         """The reason for which the membership ended."""
         self._more = False
         self._blocked = False
@@ -118,7 +118,7 @@ class GroupMember:
         self._membership = GroupMembership(self._bus.address, self._bus.configured, self._new_incarnation, self._agreed)
 
     def close(self) -> None:
-        self._told = self._told or "closed"
+        self._reported = self._reported or "closed"
         self._outbox.begin(0)
         self._bus.close()
 
@@ -131,7 +131,7 @@ class GroupMember:
         return self._outbox.enqueue(payload)
 
     def flush(self) -> None:
-        if self._told is not None:
+        if self._reported is not None:
             return
         outbox = self._outbox
         self._blocked = outbox.flush()
@@ -160,7 +160,7 @@ class GroupMember:
         return self._bus.fileno()
 
     def wait_s(self) -> float | None:
-        if self._told is not None:
+        if self._reported is not None:
             return None
         if self._more or not (self._blocked or self._outbox.idle):
             return 0.0
@@ -176,7 +176,7 @@ class GroupMember:
         return max(0.0, min(waits)) if waits else None
 
     def step(self) -> list[Event]:
-        if self._told is not None or self._membership is None:
+        if self._reported is not None or self._membership is None:
             return []
         events: list[Event] = []
         self.flush()
@@ -184,7 +184,7 @@ class GroupMember:
         for each in self._bus.poll(STEP_EVENTS):
             taken += 1
             self._take(each, events)
-            if self._told is not None:
+            if self._reported is not None:
                 return events
         self._more = taken >= STEP_EVENTS
         if not self._more:
@@ -268,11 +268,11 @@ class GroupMember:
     def _heard_foreign(self, sender: BusAddress, error: OtherVersion, events: list[Event]) -> None:
         """Repeats this member's state, so that the sender of an unreadable frame learns how many cannot read it."""
         membership = self._there()
-        told = membership.refuse(sender, error.reason)
-        events += told
+        reported = membership.refuse(sender, error.reason)
+        events += reported
         if why := membership.foreign(sender, error.version):
             self._die(why, events, "install the same version of CairnMQ on all members")
-        elif told and membership.seats:
+        elif reported and membership.seats:
             self._quiet_at = self._clock.monotonic_s() + self._quiet_s
 
     def _heard_about_group(self, message: BusMessage, frame: Frame, events: list[Event]) -> None:
@@ -421,6 +421,6 @@ class GroupMember:
             self._outbox.say_where()
 
     def _die(self, reason: str, events: list[Event], remedy: str = "") -> None:
-        self._told = reason
+        self._reported = reason
         self._outbox.begin(0)
         events.append(GroupFailed(reason, remedy))

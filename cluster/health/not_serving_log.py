@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ...base.texts import counted
 from ..group.group import Group
 from ..kernel.context import MemberContext
-from ..kernel.phases import ASKING, FOUNDING, KEEPING, OUTSIDE, SYNCED, UPDATING, WIPING
+from ..kernel.phases import BOOTSTRAPPING, BUFFERING, DISCARDING, OUTSIDE, REQUESTING, SYNCHRONIZED, TRANSFERRING
 from ..kernel.service import Service
 
 log = logging.getLogger(__name__)
@@ -73,13 +73,13 @@ class NotServingLog:
                 "Start the brokers that are missing, and see their logs and corosync's; only if a majority is lost for "
                 "good, start this one with --cluster-force: messages that only the others have are then lost"
             )
-        if state.phase == FOUNDING:
+        if state.phase == BOOTSTRAPPING:
             return f"{here}; {missing}", self._bootstrap_remedy() or _WAIT
-        if state.phase in (WIPING, ASKING, KEEPING):
+        if state.phase in (DISCARDING, REQUESTING, BUFFERING):
             return "this member compares its store with the others", _WAIT
-        if state.phase == UPDATING:
+        if state.phase == TRANSFERRING:
             return self._transfer_progress(), f"{_WAIT}, unless this number does not increase for minutes"
-        if state.phase == SYNCED:
+        if state.phase == SYNCHRONIZED:
             behind = self._commits.majority - self._service.following
             members = counted(behind, "more member")
             return f"{members} must be up to date", f"{_WAIT}; the logs of the others show their progress"

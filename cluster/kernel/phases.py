@@ -3,24 +3,24 @@
 | phase | meaning |
 |---|---|
 | `outside` | in no group, or in one without a majority: nothing is completed, nothing owned, clients are sent away |
-| `founding` | no member is known to have all messages: the members compare their stores |
-| `wiping` | another member has more: the mark records that the replicated state here does not count |
-| `asking` | this member asked for a state transfer; what it receives before its cut is not applied |
-| `keeping` | its request was delivered, which is its cut: events behind it are kept until the wiring is there |
-| `updating` | wiring and queues exist, and events are applied; the messages before the cut come, back to front |
-| `synced` | this member has all messages |
+| `bootstrapping` | no member is known to have all messages: the members compare their stores |
+| `discarding` | another member has more: the mark records that the replicated state here does not count |
+| `requesting` | this member asked for a state transfer; what it receives before its cut is not applied |
+| `buffering` | its request was delivered, which is its cut: events behind it are kept until the wiring is there |
+| `transferring` | wiring and queues exist, and events are applied; the messages before the cut come, back to front |
+| `synchronized` | this member has all messages |
 
-Metrics and management show `keeping` as `asking`.
+Metrics and management show `buffering` as `requesting`.
 
 | phase | entered | members changed | no source | outranked | won | wiped | cut | missed | wired | completed | lost |
 |---|---|---|---|---|---|---|---|---|---|---|---|
-| outside | founding | | | | | | | | | | outside |
-| founding | founding | founding | founding | wiping | synced | | | | | | outside |
-| wiping | founding | | founding | | | asking | | | | | outside |
-| asking | founding | | founding | | | | keeping | | | | outside |
-| keeping | founding | founding | founding | | | | | asking | updating | | outside |
-| updating | founding | | founding | | | | | | | synced | outside |
-| synced | founding | | founding | | | | | | | synced | outside |
+| outside | bootstrapping | | | | | | | | | | outside |
+| bootstrapping | bootstrapping | bootstrapping | bootstrapping | discarding | synchronized | | | | | | outside |
+| discarding | bootstrapping | | bootstrapping | | | requesting | | | | | outside |
+| requesting | bootstrapping | | bootstrapping | | | | buffering | | | | outside |
+| buffering | bootstrapping | bootstrapping | bootstrapping | | | | | requesting | transferring | | outside |
+| transferring | bootstrapping | | bootstrapping | | | | | | | synchronized | outside |
+| synchronized | bootstrapping | | bootstrapping | | | | | | | synchronized | outside |
 
 An empty cell: the event is ignored in that phase. The phase that is entered determines the action.
 """
@@ -30,10 +30,10 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
-OUTSIDE, FOUNDING, WIPING, ASKING, KEEPING, UPDATING, SYNCED = (
-    "outside", "founding", "wiping", "asking", "keeping", "updating", "synced",
+OUTSIDE, BOOTSTRAPPING, DISCARDING, REQUESTING, BUFFERING, TRANSFERRING, SYNCHRONIZED = (
+    "outside", "bootstrapping", "discarding", "requesting", "buffering", "transferring", "synchronized",
 )  # fmt: skip
-PHASES = (OUTSIDE, FOUNDING, WIPING, ASKING, KEEPING, UPDATING, SYNCED)
+PHASES = (OUTSIDE, BOOTSTRAPPING, DISCARDING, REQUESTING, BUFFERING, TRANSFERRING, SYNCHRONIZED)
 
 
 class PhaseEvent(Enum):
@@ -92,26 +92,26 @@ class Transition(NamedTuple):
 
 TABLE: dict[tuple[str, PhaseEvent], Transition] = {
     **{(phase, PhaseEvent.LOST): Transition(OUTSIDE, PhaseAction.LEAVE) for phase in PHASES},
-    **{(phase, PhaseEvent.ENTERED): Transition(FOUNDING, PhaseAction.BOOTSTRAP) for phase in PHASES},
+    **{(phase, PhaseEvent.ENTERED): Transition(BOOTSTRAPPING, PhaseAction.BOOTSTRAP) for phase in PHASES},
     **{
-        (phase, PhaseEvent.NO_SOURCE): Transition(FOUNDING, PhaseAction.BOOTSTRAP)
+        (phase, PhaseEvent.NO_SOURCE): Transition(BOOTSTRAPPING, PhaseAction.BOOTSTRAP)
         for phase in PHASES
         if phase != OUTSIDE
     },
-    (FOUNDING, PhaseEvent.MEMBERS_CHANGED): Transition(FOUNDING, PhaseAction.BOOTSTRAP),
-    (KEEPING, PhaseEvent.MEMBERS_CHANGED): Transition(FOUNDING, PhaseAction.BOOTSTRAP),
-    (FOUNDING, PhaseEvent.OUTRANKED): Transition(WIPING, PhaseAction.WIPE),
-    (FOUNDING, PhaseEvent.WON): Transition(SYNCED, PhaseAction.SERVE),
-    (WIPING, PhaseEvent.WIPED): Transition(ASKING, PhaseAction.ASK),
-    (ASKING, PhaseEvent.CUT): Transition(KEEPING, PhaseAction.KEEP),
-    (KEEPING, PhaseEvent.MISSED): Transition(ASKING, PhaseAction.ASK),
-    (KEEPING, PhaseEvent.WIRED): Transition(UPDATING, PhaseAction.APPLY),
-    (UPDATING, PhaseEvent.COMPLETED): Transition(SYNCED, PhaseAction.SERVE),
-    (SYNCED, PhaseEvent.COMPLETED): Transition(SYNCED, PhaseAction.SERVE),
+    (BOOTSTRAPPING, PhaseEvent.MEMBERS_CHANGED): Transition(BOOTSTRAPPING, PhaseAction.BOOTSTRAP),
+    (BUFFERING, PhaseEvent.MEMBERS_CHANGED): Transition(BOOTSTRAPPING, PhaseAction.BOOTSTRAP),
+    (BOOTSTRAPPING, PhaseEvent.OUTRANKED): Transition(DISCARDING, PhaseAction.WIPE),
+    (BOOTSTRAPPING, PhaseEvent.WON): Transition(SYNCHRONIZED, PhaseAction.SERVE),
+    (DISCARDING, PhaseEvent.WIPED): Transition(REQUESTING, PhaseAction.ASK),
+    (REQUESTING, PhaseEvent.CUT): Transition(BUFFERING, PhaseAction.KEEP),
+    (BUFFERING, PhaseEvent.MISSED): Transition(REQUESTING, PhaseAction.ASK),
+    (BUFFERING, PhaseEvent.WIRED): Transition(TRANSFERRING, PhaseAction.APPLY),
+    (TRANSFERRING, PhaseEvent.COMPLETED): Transition(SYNCHRONIZED, PhaseAction.SERVE),
+    (SYNCHRONIZED, PhaseEvent.COMPLETED): Transition(SYNCHRONIZED, PhaseAction.SERVE),
 }
 """All transitions of a member; pairs without one are ignored."""
 
 
 def public_name(phase: str) -> str:
     """Returns the name that metrics and management show."""
-    return ASKING if phase == KEEPING else phase
+    return REQUESTING if phase == BUFFERING else phase

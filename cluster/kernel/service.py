@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .commit_tracker import CommitTracker
 from .member_state import MemberState
-from .phases import FOUNDING, OUTSIDE, SYNCED
+from .phases import BOOTSTRAPPING, OUTSIDE, SYNCHRONIZED
 
 
 class Service:
@@ -26,9 +26,9 @@ class Service:
             return "this broker is no longer a member of its cluster; see its log"
         if state.phase == OUTSIDE or not state.has_majority:
             return "this broker is not connected to a majority of its cluster"
-        if state.phase == FOUNDING:
+        if state.phase == BOOTSTRAPPING:
             return "the connected members of the cluster may not have all messages"
-        if state.phase != SYNCED:
+        if state.phase != SYNCHRONIZED:
             return "this broker does not have all messages of its cluster yet"
         if self.following < self._commits.majority:
             return "too few members of the cluster have all messages"

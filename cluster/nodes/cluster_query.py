@@ -63,7 +63,7 @@ class ClusterQueries:
         answer = self.reporter(about["asked"])
         self._broadcaster.send(events.control("report", to=about["by"], number=about["number"], told=answer))
 
-    def told(self, message: ControlMessage) -> None:
+    def record_answer(self, message: ControlMessage) -> None:
         """Records the answer of *sender*."""
         sender, _, about = message
         gathering = self._gatherings.get(about["number"])

@@ -252,9 +252,9 @@ class FlowControl:
         return len(members - off - {self._state.me}) >= self._commits.majority
 
     def _note_off(self, off: set[MemberId], heard: ReceivedEvent) -> None:
-        told = events.decode(heard.payload)
-        if isinstance(told, events.ControlEvent) and told.about["what"] == "flow":
-            (off.add if told.about["off"] else off.discard)(heard.sender)
+        reported = events.decode(heard.payload)
+        if isinstance(reported, events.ControlEvent) and reported.about["what"] == "flow":
+            (off.add if reported.about["off"] else off.discard)(heard.sender)
 
     def say_again(self) -> None:
         """Multicasts the lag of this member again, for new members."""

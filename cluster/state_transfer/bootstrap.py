@@ -22,7 +22,7 @@ from ..health.clock_skew import ClockSkew
 from ..kernel import events
 from ..kernel.context import MemberContext
 from ..kernel.control_messages import ControlMessage
-from ..kernel.phases import FOUNDING, PhaseEvent
+from ..kernel.phases import BOOTSTRAPPING, PhaseEvent
 from ..kernel.progress_record import ProgressRecord, Standing
 from ..nodes.cluster_nodes import ClusterNodes
 from ..replication.ownership_handler import QueueOwnerHandler
@@ -97,7 +97,7 @@ class Bootstrap:
             return
         state = StoreState(Standing(**about["standing"]), about["cluster"], about["empty"])
         self._clock_skew.heard(sender.node, about["clock_us"])
-        if self._state.phase != FOUNDING:
+        if self._state.phase != BOOTSTRAPPING:
             if self._state.synced:
                 self._sender.invite(sender)
             return

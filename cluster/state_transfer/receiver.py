@@ -32,7 +32,7 @@ from ..kernel import events
 from ..kernel.context import MemberContext
 from ..kernel.control_messages import ControlMessage
 from ..kernel.inbox import ReceivedEvent
-from ..kernel.phases import FOUNDING, KEEPING, SYNCED, UPDATING, PhaseAction, PhaseEvent
+from ..kernel.phases import BOOTSTRAPPING, BUFFERING, SYNCHRONIZED, TRANSFERRING, PhaseAction, PhaseEvent
 from ..kernel.progress_record import ProgressRecord, Standing, dict_of, rows_of
 from ..nodes.cluster_nodes import ClusterNodes, Renew
 from ..replication.message_handler import MessageHandler
@@ -136,7 +136,7 @@ class TransferReceiver:
         donor = donor_for(state.synced, sender)
         if sender == state.me:
             self._begin(donor, about, position & 0xFFFFFFFF)
-        elif donor == state.me and state.phase == SYNCED:
+        elif donor == state.me and state.phase == SYNCHRONIZED:
             self._sender.serve(sender, position & 0xFFFFFFFF, about)
 
     def synced(self, message: ControlMessage) -> None:
@@ -163,7 +163,7 @@ class TransferReceiver:
         """Begins a transfer, at the invitation of *sender*."""
         sender, _, about = message
         state = self._state
-        if state.phase != FOUNDING or state.me is None or tuple(about["to"]) != state.me:
+        if state.phase != BOOTSTRAPPING or state.me is None or tuple(about["to"]) != state.me:
             return
         self._clock_skew.heard(sender.node, about["clock_us"])
         record = self._record
@@ -248,7 +248,7 @@ class TransferReceiver:
                 self._update = update
                 self._kept.clear()
             return
-        if self._state.phase != UPDATING:
+        if self._state.phase != TRANSFERRING:
             return
         self._update = update
         self._donor = donor
@@ -265,7 +265,7 @@ class TransferReceiver:
         if self._donor is None or self._donor in config.members:
             return
         self._donor = None
-        if self._state.phase == UPDATING and self._state.synced:
+        if self._state.phase == TRANSFERRING and self._state.synced:
             self.wishes += 1
             self._update = 0
             replicas = self._owners.replicas
@@ -277,7 +277,7 @@ class TransferReceiver:
         """Makes the wiring like that of *sender* at the cut."""
         sender, _, about = message
         state = self._state
-        if state.phase != KEEPING or tuple(about["to"]) != state.me or about["update"] != self._update:
+        if state.phase != BUFFERING or tuple(about["to"]) != state.me or about["update"] != self._update:
             return
         state.epoch = about["epoch"]
         self._donor = sender
@@ -286,7 +286,7 @@ class TransferReceiver:
 
     def _cleared(self, about: dict[str, Any]) -> None:
         """Makes the wiring of the snapshot, after all other wiring was removed."""
-        if self._state.phase != KEEPING:
+        if self._state.phase != BUFFERING:
             return
         self._inbox.stall()
         renewed = [self._renew(queue).name for queue in self._nodes.like(about["wiring"])]
@@ -334,7 +334,7 @@ class TransferReceiver:
 
     def front(self, sender: MemberId, event: events.FrontEvent) -> None:
         """Adds messages from before the cut; they arrive in descending order."""
-        if self._state.phase != UPDATING or event.update != self._update or sender != self._donor:
+        if self._state.phase != TRANSFERRING or event.update != self._update or sender != self._donor:
             return
         replica = self._owners.replicas.get(event.name)
         if replica is None:
@@ -349,7 +349,7 @@ class TransferReceiver:
 
     def digests(self, sender: MemberId, event: events.DigestsEvent) -> None:
         """Compares digests of messages from before the cut with the messages of this member."""
-        if self._state.phase == UPDATING and event.update == self._update and sender == self._donor:
+        if self._state.phase == TRANSFERRING and event.update == self._update and sender == self._donor:
             self.kept_messages.heard(event)
 
     def compare(self, event: events.DigestsEvent, take: Take | None) -> None:
@@ -372,7 +372,7 @@ class TransferReceiver:
     def update_done(self, message: ControlMessage) -> None:
         """Completes a queue."""
         sender, _, about = message
-        if self._state.phase != UPDATING or about["update"] != self._update or sender != self._donor:
+        if self._state.phase != TRANSFERRING or about["update"] != self._update or sender != self._donor:
             return
         replica = self._owners.replicas.get(about["queue"])
         if replica is not None:
@@ -401,7 +401,7 @@ class TransferReceiver:
 
     def _drop_left(self, left: list[tuple[Replica, list[int]]] | None) -> None:
         """Drops the former messages that the others do not have; afterwards this member is complete."""
-        if left is None or left is not self._left or self._state.phase != UPDATING:  # the membership ended meanwhile
+        if left is None or left is not self._left or self._state.phase != TRANSFERRING:  # the member left
             return
         while left:
             replica, ids = left[-1]
@@ -418,7 +418,7 @@ class TransferReceiver:
 
     def make_room(self) -> None:
         """Drops the kept messages that no digest named so far, without a backup, because the disk is full."""
-        if self._state.phase == UPDATING and self._left is None and self.kept_messages.names():
+        if self._state.phase == TRANSFERRING and self._left is None and self.kept_messages.names():
             dropped = 0
             for replica, ids in self.kept_messages.give_up():
                 dropped += len(ids)

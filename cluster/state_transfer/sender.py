@@ -25,7 +25,7 @@ from ..group.member_id import MemberId
 from ..kernel import events
 from ..kernel.context import MemberContext
 from ..kernel.control_messages import ControlMessage
-from ..kernel.phases import SYNCED
+from ..kernel.phases import SYNCHRONIZED
 from ..kernel.progress_record import ProgressRecord, dict_of, rows_of
 from ..nodes.cluster_nodes import ClusterNodes
 from ..replication.ownership_handler import QueueOwnerHandler
@@ -156,7 +156,7 @@ class TransferSender:
     def invite(self, newcomer: MemberId) -> None:
         """Invites the member, which reported its standing, to request a transfer, if this member is its donor."""
         state = self._state
-        if state.phase == SYNCED and donor_for(state.synced, newcomer) == state.me:
+        if state.phase == SYNCHRONIZED and donor_for(state.synced, newcomer) == state.me:
             about = {"cluster": self._record.cluster, "epoch": self._record.standing.epoch}
             self._broadcaster.send(events.control("follow", to=list(newcomer), clock_us=self._clock.wall_us(), **about))
 
@@ -216,8 +216,8 @@ class TransferSender:
             floors=list(self._commits.floors.items()),
             messages=sum(replica.queue.messages for replica in replicas),
             lines={replica.name: replica.line for replica in replicas if replica.line},
-            remembered={name: _told(ids.all()) for name, ids in remembering.items()},
-            transient={name: _told(ids.transient()) for name, ids in remembering.items()},
+            remembered={name: _reported(ids.all()) for name, ids in remembering.items()},
+            transient={name: _reported(ids.transient()) for name, ids in remembering.items()},
         )
 
     def resume(self) -> None:
@@ -370,5 +370,5 @@ class TransferSender:
         )
 
 
-def _told(keys: Iterable[bytes]) -> list[str]:
+def _reported(keys: Iterable[bytes]) -> list[str]:
     return [key.decode("latin-1") for key in keys]

@@ -20,7 +20,7 @@ from ..health.not_serving_log import NotServingLog
 from ..kernel import events
 from ..kernel.context import MemberContext
 from ..kernel.local_messages import LocalEvent, abandon
-from ..kernel.phases import KEEPING, SYNCED, UPDATING, PhaseAction, PhaseEvent
+from ..kernel.phases import BUFFERING, SYNCHRONIZED, TRANSFERRING, PhaseAction, PhaseEvent
 from ..kernel.progress_record import ProgressRecord
 from ..nodes.client_disconnect import ClientDisconnector
 from ..replication.flow_control import FlowControl
@@ -87,7 +87,7 @@ class ViewChange:
             self.lost(self._lost_reason(config))
             return
         self._events.remained(config)
-        if state.phase == KEEPING and mine is None and not config.left:
+        if state.phase == BUFFERING and mine is None and not config.left:
             self._receiver.keep(config)
             state.members = config.members
             self._commits.members(config.members)
@@ -122,7 +122,7 @@ class ViewChange:
         state = self._state
         self._commits.members(config.members)
         self._owners.members_are(config.members)
-        if state.phase in (UPDATING, SYNCED):
+        if state.phase in (TRANSFERRING, SYNCHRONIZED):
             if config.expelled is None:
                 self._counts(state.view)
             else:
@@ -137,7 +137,7 @@ class ViewChange:
         its store would be ahead of those that continue without it. So an expulsion counts when others have acknowledged
         events behind it.
         """
-        if self._state.phase in (UPDATING, SYNCED):
+        if self._state.phase in (TRANSFERRING, SYNCHRONIZED):
             standing = self._record.standing
             self._record.write(standing._replace(view=max(view, standing.view), position=self._applied()))
 

@@ -23,7 +23,7 @@ def trace(asked: Asked) -> Any:
     with HistoryView(paths_of(asked)) as past:
         wanted = queues_named(past, asked["queue"])
         ids = _messages(past, asked)
-        return {"messages": _lives(past, ids, wanted), "found": len(ids), "remarks": past.told()}
+        return {"messages": _lives(past, ids, wanted), "found": len(ids), "remarks": past.all_remarks()}
 
 
 def trace_elsewhere(asked: Asked) -> Any:
@@ -45,7 +45,7 @@ def trace_elsewhere(asked: Asked) -> Any:
             with HistoryView([store]) as past:
                 ids = find(past.history, matches, needle, ignore_progress)
                 lives += _lives(past, ids, lambda queue_id: True, label)
-                remarks += [f"{label}: {text}" for text in past.told()]
+                remarks += [f"{label}: {text}" for text in past.all_remarks()]
                 count += len(ids)
         except CairnError as error:
             remarks.append(f"{label}: {error}")

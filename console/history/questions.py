@@ -36,7 +36,7 @@ def span(asked: Asked) -> Any:
             "first_time": ms_of(begun[0]) if begun else None,
             "last_time": ms_of(SystemClock().wall_us()),
             "complete_from": history.complete_from_words(),
-            "remarks": past.told(),
+            "remarks": past.all_remarks(),
         }
 
 
@@ -63,7 +63,7 @@ def contents(asked: Asked) -> Any:
         ]
         found = {
             "lsn": view.lsn, "complete": view.is_complete, "faults": view.faults(), "queues": queues, "items": items,
-            "total": sum(map(len, on.values())), "remarks": past.told(),
+            "total": sum(map(len, on.values())), "remarks": past.all_remarks(),
         }  # fmt: skip
         view.close()
         return found
@@ -91,7 +91,7 @@ def changes(asked: Asked) -> Any:
                         "reason": move.reason, "size": _size(view, message_id),
                         "message_id": _amqp_id(view, message_id),
                     })  # fmt: skip
-        found = {"from": first.lsn, "to": second.lsn, "queues": queues, "items": items, "remarks": past.told()}
+        found = {"from": first.lsn, "to": second.lsn, "queues": queues, "items": items, "remarks": past.all_remarks()}
         for view in views:
             view.close()
         return found

@@ -44,7 +44,7 @@ def replay(asked: Mapping[str, Any]) -> Any:
         failed = [{"lsn": lsn, "text": text} for lsn, text in sent.refused[:MOST_REFUSED]]
         return {
             "sent": sent.accepted, "refused": sent.outcomes.total() - sent.accepted, "failed": failed, "next": next_lsn,
-            "complete": next_lsn is None and sent.is_complete, "remarks": [*past.told(), *messages.faults()],
+            "complete": next_lsn is None and sent.is_complete, "remarks": [*past.all_remarks(), *messages.faults()],
         }  # fmt: skip
 
 

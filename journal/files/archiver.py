@@ -63,9 +63,9 @@ class Archiver:
         self._bell = threading.Event()
         self._thread: threading.Thread | None = None
         self._stopping = False
-        self._untold: list[int] = []  # slots that were dropped
+        self._unreported: list[int] = []  # slots that were dropped
         self._why = ""
-        self._told_s = clock.monotonic_s() - SAY_AGAIN_S
+        self._reported_s = clock.monotonic_s() - SAY_AGAIN_S
 
     @property
     def waiting(self) -> int:
@@ -127,26 +127,26 @@ class Archiver:
                 self.archive.keep_limits()
             except CairnError as error:
                 self.failure = error
-            if self._untold and self._is_time_to_tell():
+            if self._unreported and self._is_time_to_report():
                 self._tell()
-            self._bell.wait(SAY_AGAIN_S if self._untold else LOOK_S)
+            self._bell.wait(SAY_AGAIN_S if self._unreported else LOOK_S)
 
     def _drop(self, left: Left, reason: str) -> None:
         with self._lock:
             self.dropped += 1
-            self._untold.append(left.slot)
+            self._unreported.append(left.slot)
             self._why = reason
-        if self._is_time_to_tell():
+        if self._is_time_to_report():
             self._tell()
         self._done(left)
 
-    def _is_time_to_tell(self) -> bool:
-        return self._clock.monotonic_s() - self._told_s >= SAY_AGAIN_S
+    def _is_time_to_report(self) -> bool:
+        return self._clock.monotonic_s() - self._reported_s >= SAY_AGAIN_S
 
     def _tell(self) -> None:
         with self._lock:
-            slots, self._untold = self._untold, []
-            self._told_s = self._clock.monotonic_s()
+            slots, self._unreported = self._unreported, []
+            self._reported_s = self._clock.monotonic_s()
         if slots:
             size, lost = self.archive.container_bytes, counted(len(slots), "container")
             log.warning(

@@ -44,7 +44,7 @@ class Damage:
     """True if no claim proves that these bytes were ever on the disk."""
 
 
-class _Told(NamedTuple):
+class _Recorded(NamedTuple):
     """The base and the holes of the log according to the blocks of a container."""
 
     base_lsn: int
@@ -185,10 +185,10 @@ class LogReader:
         self.holes = []
         try:
             for slot in sorted(() if self._history else self.heads.by_slot, reverse=True):
-                told = self._told_in(slot)
-                self.heads.raise_base(told.base_lsn)
-                self.holes = self.holes if told.holes is None else told.holes
-                if told.is_all:
+                recorded = self._recorded_in(slot)
+                self.heads.raise_base(recorded.base_lsn)
+                self.holes = self.holes if recorded.holes is None else recorded.holes
+                if recorded.is_all:
                     break
         finally:
             self._close()
@@ -196,26 +196,26 @@ class LogReader:
         self.holes = holes.from_slot(self.holes, base_slot)
         self.slots = [slot for slot in sorted(self.heads.by_slot) if self.holds(slot)]
 
-    def told_until(self, end_lsn: int) -> tuple[int, list[Hole]]:
+    def recorded_until(self, end_lsn: int) -> tuple[int, list[Hole]]:
         """Return the base and the holes that are recorded in the log up to its end at *end_lsn*.
 
         Records of a later block are valid, but are lost if the block is cut off.
         """
         slot = (end_lsn - 1) // self.container_bytes
         try:
-            told = self._told_in(slot, end_lsn)
+            recorded = self._recorded_in(slot, end_lsn)
         finally:
             self._close()
-        if not told.is_all:
+        if not recorded.is_all:
             return self.heads.base_lsn, self.holes
         heads = [head.base_lsn for at, head in self.heads.by_slot.items() if at <= slot]
-        base_lsn = max(told.base_lsn, self.heads.mark.base_lsn, *heads)
-        return base_lsn, holes.from_slot(told.holes or [], base_lsn // self.container_bytes)
+        base_lsn = max(recorded.base_lsn, self.heads.mark.base_lsn, *heads)
+        return base_lsn, holes.from_slot(recorded.holes or [], base_lsn // self.container_bytes)
 
-    def _told_in(self, slot: int, end_lsn: int = 1 << 64) -> _Told:
+    def _recorded_in(self, slot: int, end_lsn: int = 1 << 64) -> _Recorded:
         """Return the base and the holes in the blocks of *slot* up to *end_lsn*, also those behind a corrupt one."""
         before: Block | None = None
-        told = _Told(0, None, False)
+        recorded = _Recorded(0, None, False)
         for found in self._whole_blocks_in(slot, self._first_block(slot)):
             if found.lsn >= end_lsn:
                 break
@@ -225,12 +225,13 @@ class LogReader:
             ):
                 continue  # it was left over in a slot that was started again, and knows older holes
             before = found
-            is_all = told.is_all or found.lsn == self._first_block(slot)
-            told = told._replace(base_lsn=max(told.base_lsn, found.head.base_lsn), is_all=is_all)
+            is_all = recorded.is_all or found.lsn == self._first_block(slot)
+            recorded = recorded._replace(base_lsn=max(recorded.base_lsn, found.head.base_lsn), is_all=is_all)
             for at in range(0, HEAD.size * found.head.records, HEAD.size):
                 if found.body[at] == RecordType.LOG_HOLES:
-                    told = told._replace(holes=holes.decode(found.payload(found.heads()[at // HEAD.size])), is_all=True)
-        return told
+                    listed = holes.decode(found.payload(found.heads()[at // HEAD.size]))
+                    recorded = recorded._replace(holes=listed, is_all=True)
+        return recorded
 
     def _slot_from(self, slot: int) -> int:
         """Return the first slot of the log at or behind *slot*, as far as the containers show."""

@@ -50,7 +50,7 @@ class LogSlots:
     def retire(self, slots: Iterable[int], *, are_openings: bool = False) -> tuple[list[int], list[int]]:
         """Retire *slots*; return those that the base has passed now, and those that became holes.
 
-        The holes must be recorded, see `told`. The last slot and unknown slots are skipped. With the maximum number of
+        The holes must be recorded (`note_record`). The last slot and unknown slots are skipped. With the most
         holes, slots that join no other hole stay; a later call retires them. *are_openings*: the slots hold only
         openings, and some more holes are allowed.
         """
@@ -120,7 +120,7 @@ class LogSlots:
         self.filled.pop(slot, None)
         del self.slots[slot]
 
-    def told(self, lsn: int, punched: list[int]) -> None:
+    def note_record(self, lsn: int, punched: list[int]) -> None:
         """Note that the record at *lsn* lists *punched* as holes."""
         self.punched.append((lsn, punched))
 

@@ -209,7 +209,7 @@ class _Extent(NamedTuple):
         if not found.last_lsn:
             new_slot = new_slot if by_slot else base_slot
             return cls(new_slot, new_slot * size, reader.holes, {}, [], [])
-        base_lsn, log_holes = reader.told_until(reader.end_lsn)
+        base_lsn, log_holes = reader.recorded_until(reader.end_lsn)
         chain = reader.chain_to(found.last_lsn)
         assert chain is not None  # the log was read through, or the reader resumed in it
         in_log = [slot for slot in by_slot if base_lsn <= slot * size <= last_slot * size]

@@ -73,9 +73,9 @@ class FederatedQueueType(Named):
         queue = self.wanted(call, CONFIGURE)
         asked = call.request.map()
         only(asked, "force")
-        told = {"place": queue.copy.place, "messages": len(queue.copy.ids)}
+        reported = {"place": queue.copy.place, "messages": len(queue.copy.ids)}
         call.messages = len(queue.copy.ids)
-        done = call.then_answer(lambda: told)
+        done = call.then_answer(lambda: reported)
         self._queues.promote(queue, done, force=flag(asked, "force", default=False))
 
     def _resynchronize(self, call: Call) -> None:

@@ -62,9 +62,9 @@ def query(
 def _answer(call: Call, kind: Type, names: list[str], after: int, gathered: Gathered) -> None:
     rows: list[bytes] = []
     more = False
-    for member, told in sorted(gathered.answers.items()):
-        more = more or bool(told.get("more"))
-        for resource, row in told.get("rows", ()):
+    for member, reported in sorted(gathered.answers.items()):
+        more = more or bool(reported.get("more"))
+        for resource, row in reported.get("rows", ()):
             if kind.may_monitor(call, resource):
                 values = decode.value(base64.b64decode(row), 0)[0]
                 rows.append(encode.value([member, *values]))

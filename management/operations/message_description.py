@@ -93,7 +93,7 @@ def described(store: MessageStore, seen: Sequence[PeekedMessage], body_bytes: in
 
 def _message(one: PeekedMessage, body_bytes: int) -> bytes:
     content = one.content or b""
-    told: dict[str, bytes] = {
+    reported: dict[str, bytes] = {
         "position": encode.value(one.position),
         "id": encode.value(one.message_id),
         "size": encode.value(one.size_bytes),
@@ -103,18 +103,18 @@ def _message(one: PeekedMessage, body_bytes: int) -> bytes:
         "failures": encode.value(one.failures),
     }
     try:
-        told |= _sections(content, one.pieces == 1, body_bytes)
+        reported |= _sections(content, one.pieces == 1, body_bytes)
     except Malformed as error:
-        told["malformed"] = encode.value(str(error))
+        reported["malformed"] = encode.value(str(error))
     return encode.mapped(
-        part for name, _, _ in ATTRIBUTES for part in (encode.string(name), told.get(name, encode.NULL))
+        part for name, _, _ in ATTRIBUTES for part in (encode.string(name), reported.get(name, encode.NULL))
     )
 
 
 def _sections(content: bytes, whole: bool, body_bytes: int) -> dict[str, bytes]:
     found = sections.index(content, whole=whole)
     head = header.parse(content)
-    told = {
+    reported = {
         "header": encode.value(
             {
                 "durable": head.durable,
@@ -127,19 +127,19 @@ def _sections(content: bytes, whole: bool, body_bytes: int) -> dict[str, bytes]:
     }
     if found.properties is not None:
         sections.properties(content, found.properties.value)  # raises if they are of wrong types
-        told["properties"] = _properties(decode.value(content, found.properties.value)[0])
+        reported["properties"] = _properties(decode.value(content, found.properties.value)[0])
     for name, section in (
         ("message-annotations", found.message_annotations),
         ("application-properties", found.application_properties),
     ):
         if section is not None:
             decode.value(content, section.value)  # sections that are passed on unchanged must be valid
-            told[name] = content[section.value : section.end]
+            reported[name] = content[section.value : section.end]
     if found.body:
         first = found.body[0]
-        told["body-kind"] = encode.value(_KINDS[first.code])
-        told["body"] = _body(content, found.body, body_bytes)
-    return told
+        reported["body-kind"] = encode.value(_KINDS[first.code])
+        reported["body"] = _body(content, found.body, body_bytes)
+    return reported
 
 
 def _properties(values: list[Any]) -> bytes:

@@ -114,8 +114,8 @@ class ChannelEnd:
         self._host.note(self._do_when_sent, done)
 
     def forward_in(self, txn_id: bytes, messages: Sequence[Forward]) -> None:
-        told = [(tag, transaction_state.acquired(txn_id, content)) for tag, content in messages]
-        self._host.note(self._do_forward, told)
+        reported = [(tag, transaction_state.acquired(txn_id, content)) for tag, content in messages]
+        self._host.note(self._do_forward, reported)
 
     def recall(self, tags: Collection[Any], done: Callable[[], None]) -> None:
         self._host.note(self._do_recall, tags, done)

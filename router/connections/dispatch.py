@@ -16,9 +16,9 @@ def hand_over_tagged(host: LinkHost, link: Link, driver: DriverEnd, fragments: S
     receive: Callable[..., None] = driver.receive
     receive_in: Callable[..., None] = driver.receive_in
     if link.resuming is not None:
-        told, link.resuming.arrivals = link.resuming.arrivals, []
+        reported, link.resuming.arrivals = link.resuming.arrivals, []
         # there are fewer fragments if the last ones exceeded the limit, and were discarded
-        fragments = [(fragment, *about) for fragment, about in zip(fragments, told, strict=False)]
+        fragments = [(fragment, *about) for fragment, about in zip(fragments, reported, strict=False)]
         resuming = cast(ResumingEnd, driver)
         receive, receive_in = resuming.receive_resuming, resuming.receive_resuming_in
     for txn_id, run in transaction_state.runs(link, fragments) if link.runs else ((b"", fragments),):

@@ -437,7 +437,7 @@ class Terminal:
         channel = link.channel
         if channel is not None and channel.driver is not None:
             limit, drain = self.engine.credit_limit(link)
-            link.told_limit = -1 if drain else limit
+            link.sent_limit = -1 if drain else limit
             self.core.post(channel.driver.request, limit, drain)
 
     def _detached(self, link: Link, lost: bool, for_good: bool) -> None:

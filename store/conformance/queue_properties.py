@@ -17,7 +17,7 @@ from .subject import NOW_US, NOWHERE, Subject, asked
 class QueueProperties:
     """The part of `StoreConformance` about queues."""
 
-    def test_the_wiring(self, subject: Subject) -> None:  # E1, E2, E64
+    def test_definitions_are_created_changed_and_deleted(self, subject: Subject) -> None:  # E1, E2, E64
         store, q = subject.store, subject.queue()
         assert subject.queue() == q, "making what is there gives what is there"
         exchange = asked(lambda done: store.create_exchange("x", "topic", done, {"a": 1}))
@@ -36,7 +36,7 @@ class QueueProperties:
         assert asked(lambda done: store.destroy_config("c", done)) is None
         assert _wiring(subject.reopen())[1:] == ([], [], [])
 
-    def test_wiring_that_contradicts_itself_is_refused(self, subject: Subject) -> None:  # E1, E2
+    def test_contradictory_definition_is_refused(self, subject: Subject) -> None:  # E1, E2
         store = subject.store
         exchange = asked(lambda done: store.create_exchange("x", "topic", done))
         assert isinstance(exchange, ExchangeRow)
@@ -49,7 +49,7 @@ class QueueProperties:
         store = subject.reopen()
         assert _wiring(store) == ([], [exchange] if subject.maker.keeps else [], [], [])
 
-    def test_a_queue_that_is_going_is_gone_after_a_crash(self, subject: Subject) -> None:  # E53
+    def test_deletion_of_queue_is_completed_after_crash(self, subject: Subject) -> None:  # E53
         if not (subject.maker.can_crash and subject.maker.keeps):
             pytest.skip("this store keeps nothing, or can't crash")
         store, q, other = subject.store, subject.queue(), subject.queue("other")
@@ -66,7 +66,7 @@ class QueueProperties:
         assert again != q, "an id is never used again"
         assert list(subject.reopen().going_queues()) == []
 
-    def test_purging_takes_all_but_what_is_locked(self, subject: Subject) -> None:
+    def test_purge_keeps_locked_messages(self, subject: Subject) -> None:
         store, q, other = subject.store, subject.queue(), subject.queue("other")
         ids, _ = store.put_all(q, [b"%d" % number for number in range(6)], NOW_US)
         shared, away = ids[0], ids[5]
@@ -92,7 +92,7 @@ class QueueProperties:
             store = subject.crash() if subject.maker.can_crash else subject.reopen()
             assert observe(store).on == expected | {q: [late]}, "what was purged never comes back"
 
-    def test_purging_leaves_what_it_is_told(self, subject: Subject) -> None:
+    def test_purge_keeps_excluded_messages(self, subject: Subject) -> None:
         store, q = subject.store, subject.queue()
         ids, _ = store.put_all(q, [b"%d" % number for number in range(6)], NOW_US)
         store.purge(q, NOW_US, keep=[ids[1], ids[4]])
@@ -103,7 +103,7 @@ class QueueProperties:
         if subject.maker.keeps:
             assert observe(subject.reopen()).on == {q: [ids[4]]}
 
-    def test_the_final_purge_ends_what_is_open(self, subject: Subject) -> None:
+    def test_final_purge_rolls_back_open_transactions(self, subject: Subject) -> None:
         store, q, other = subject.store, subject.queue(), subject.queue("other")
         taken, _ = store.put(q, b"taken", NOW_US)
         taking, putting, beside = (store.transactions.begin(NOW_US) for _ in range(3))
@@ -119,7 +119,7 @@ class QueueProperties:
         assert list(observe(store).contents.values()) == [b"beside"]
 
     @pytest.mark.parametrize("puts", [True, False])
-    def test_the_final_purge_waits_for_what_is_prepared(self, subject: Subject, puts: bool) -> None:
+    def test_final_purge_waits_for_prepared_transactions(self, subject: Subject, puts: bool) -> None:
         store, q = subject.store, subject.queue()
         message_id, _ = store.put(q, b"", NOW_US)
         txn, open_one = store.transactions.begin(NOW_US, xid=b"x"), store.transactions.begin(NOW_US)

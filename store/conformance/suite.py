@@ -6,8 +6,8 @@
         def make(self) -> StoreMaker:
             return MyMaker()
 
-pytest finds the laws in that class, one test each; `test_any_history` has hypothesis look for an exception to all of
-them at once. A failing history is printed as the calls that lead to it. With
+The class has a test for each property; `test_history_agrees_with_model` searches for an exception to all of them with
+hypothesis. A failing history is printed as the calls that lead to it. With
 `pytest.register_assert_rewrite("cairnmq.store.conformance")` before the import, failures show their values.
 """
 
@@ -32,7 +32,7 @@ class StoreConformance(QueueProperties):
     """Base class of the conformance tests of a store; a subclass defines how the store is made."""
 
     histories = 30
-    """The number of histories that `test_any_history` generates."""
+    """The number of histories that `test_history_agrees_with_model` generates."""
     steps = 50
     """The longest of them."""
     shrinks = False
@@ -52,7 +52,7 @@ class StoreConformance(QueueProperties):
         finally:
             maker.remove()
 
-    def test_any_history(self) -> None:
+    def test_history_agrees_with_model(self) -> None:
         """E46, E50, E51, E64 to E66: any calls in any order, with any crashes in between."""
         phases = [Phase.generate, Phase.shrink] if self.shrinks else [Phase.generate]
         made: Any = lambda: StoreMachine(self.make())  # noqa: E731  (hypothesis wants no more than a callable)
@@ -64,7 +64,7 @@ class StoreConformance(QueueProperties):
             ),
         )  # fmt: skip
 
-    def test_what_is_put_is_there_in_order(self, subject: Subject) -> None:  # E64
+    def test_enqueued_messages_are_read_in_order(self, subject: Subject) -> None:  # E64
         store, a, b = subject.store, subject.queue("a"), subject.queue("b")
         ids, _ = store.put_all(a, [b"%d" % number for number in range(10)], NOW_US)
         other, _ = store.put(b, b"other", NOW_US)
@@ -78,7 +78,7 @@ class StoreConformance(QueueProperties):
         assert store.load_piece(other, 0) == b"other"
 
     @pytest.mark.parametrize("size", [0, 1, 65_536, 65_537, 1 << 20, (1 << 20) + 1, 3_000_000])
-    def test_no_content_is_too_long_for_a_record(self, subject: Subject, size: int) -> None:
+    def test_long_content_is_stored(self, subject: Subject, size: int) -> None:
         store, q = subject.store, subject.queue()
         content = (bytes(range(251)) * (size // 251 + 1))[:size]
         message_id, _ = store.put(q, content, NOW_US)
@@ -91,7 +91,7 @@ class StoreConformance(QueueProperties):
         assert loaded == (content if store.piece_count(message_id) == 1 else None)
         assert store.size_of(message_id) == len(content)
 
-    def test_a_message_arrives_in_pieces(self, subject: Subject) -> None:
+    def test_message_is_staged_in_pieces(self, subject: Subject) -> None:
         store, q = subject.store, subject.queue()
         message_id = store.stage(b"one ", NOW_US)
         subject.refused(StoreError, lambda: store.enqueue(message_id, q, NOW_US))
@@ -107,7 +107,7 @@ class StoreConformance(QueueProperties):
         subject.refused(StoreError, lambda: store.destroy(gone, NOW_US))
         subject.refused(StoreError, lambda: store.destroy(message_id, NOW_US))
 
-    def test_queues_share_one_message(self, subject: Subject) -> None:  # E65
+    def test_message_is_shared_by_queues(self, subject: Subject) -> None:  # E65
         store, a, b = subject.store, subject.queue("a"), subject.queue("b")
         message_id, _ = store.put(a, b"shared", NOW_US)
         store.enqueue(message_id, b, NOW_US)
@@ -119,7 +119,7 @@ class StoreConformance(QueueProperties):
         store.dequeue(message_id, b, NOW_US)
         assert not store.holds(message_id)
 
-    def test_what_is_off_its_queue_is_not_on_it(self, subject: Subject) -> None:  # E46
+    def test_dequeued_message_is_not_on_its_queue(self, subject: Subject) -> None:  # E46
         store, a, b = subject.store, subject.queue("a"), subject.queue("b")
         message_id, _ = store.put(a, b"once", NOW_US)
         subject.refused(StoreError, lambda: store.dequeue(message_id, b, NOW_US))
@@ -128,7 +128,7 @@ class StoreConformance(QueueProperties):
         subject.refused(StoreError, lambda: store.dequeue(message_id, a, NOW_US))
         subject.refused(StoreError, lambda: store.enqueue(message_id, b, NOW_US))
 
-    def test_a_batch_is_taken_off(self, subject: Subject) -> None:
+    def test_batch_is_dequeued(self, subject: Subject) -> None:
         """A batch has the effect of single dequeues: those before an unknown message are done, the others are not."""
         store, a, b = subject.store, subject.queue("a"), subject.queue("b")
         plain, _ = store.put_all(a, [b"plain"] * 5, NOW_US)
@@ -151,7 +151,7 @@ class StoreConformance(QueueProperties):
         store.dequeue_all([elsewhere, shared], b, NOW_US)
         assert not any(map(store.holds, (shared, elsewhere)))
 
-    def test_a_queue_that_is_not_there(self, subject: Subject) -> None:
+    def test_unknown_queue_is_refused(self, subject: Subject) -> None:
         store, q = subject.store, subject.queue()
         message_id, _ = store.put(q, b"here", NOW_US)
         store.kick()
@@ -165,12 +165,12 @@ class StoreConformance(QueueProperties):
         subject.refused(StoreError, lambda: store.enqueue(message_id, NOWHERE, NOW_US))
         assert txn.commit(NOW_US) == 0
 
-    def test_nobody_is_told_before_it_is_durable(self, subject: Subject) -> None:  # E66
+    def test_notification_follows_durability(self, subject: Subject) -> None:  # E66
         store, q = subject.store, subject.queue()
-        told: list[int] = []
+        reported: list[int] = []
 
         def on_durable(lsn: int) -> None:
-            told.append(lsn)
+            reported.append(lsn)
             store.became_durable(lsn)
 
         store.run_inline(on_durable)
@@ -178,15 +178,15 @@ class StoreConformance(QueueProperties):
         assert lsns == sorted(set(lsns)), "LSNs rise"
         assert store.durable_lsn <= lsns[0]
         assert store.next_lsn > lsns[-1], "this much is outstanding (E64)"
-        assert told == []
+        assert reported == []
         store.kick()
-        assert told[-1] > lsns[-1]
-        assert store.durable_lsn == told[-1] == store.next_lsn
-        count = len(told)
+        assert reported[-1] > lsns[-1]
+        assert store.durable_lsn == reported[-1] == store.next_lsn
+        count = len(reported)
         store.kick()
-        assert len(told) == count, "there was nothing to do"
+        assert len(reported) == count, "there was nothing to do"
 
-    def test_what_is_durable_is_there_after_a_crash(self, subject: Subject) -> None:  # E52
+    def test_durable_message_survives_crash(self, subject: Subject) -> None:  # E52
         if not (subject.maker.can_crash and subject.maker.keeps):
             pytest.skip("this store keeps nothing, or can't crash")
         store, q = subject.store, subject.queue()
@@ -204,7 +204,7 @@ class StoreConformance(QueueProperties):
         assert later > max(durable.contents)
         assert later_lsn > lsn
 
-    def test_closing_makes_everything_durable_or_forgets_it(self, subject: Subject) -> None:
+    def test_close_makes_messages_durable_or_drops_them(self, subject: Subject) -> None:
         store, q = subject.store, subject.queue()
         store.put(q, b"kept", NOW_US)
         store.stage(b"incomplete", NOW_US)
@@ -216,7 +216,7 @@ class StoreConformance(QueueProperties):
             assert observe(store) == Lasting({}, {}, {}, {})
             assert list(store.queues()) == []
 
-    def test_a_transaction_is_done_or_not(self, subject: Subject) -> None:  # E44, E45
+    def test_transaction_is_atomic(self, subject: Subject) -> None:  # E44, E45
         store, a, b = subject.store, subject.queue("a"), subject.queue("b")
         old, _ = store.put(a, b"old", NOW_US)
         for outcome in ("rollback", "commit"):
@@ -230,7 +230,7 @@ class StoreConformance(QueueProperties):
         assert observe(store).on == {b: txn.message_ids}
         assert [len(content) for content in observe(store).contents.values()].count(MAX_HELD_BYTES) == 1
 
-    def test_what_a_transaction_takes_is_locked(self, subject: Subject) -> None:  # E46
+    def test_message_dequeued_in_open_transaction_is_locked(self, subject: Subject) -> None:  # E46
         store, q = subject.store, subject.queue()
         message_id, _ = store.put(q, b"", NOW_US)
         store.kick()
@@ -243,7 +243,7 @@ class StoreConformance(QueueProperties):
         other.commit(NOW_US)
         assert not store.holds(message_id)
 
-    def test_a_transaction_that_is_over(self, subject: Subject) -> None:
+    def test_ended_transaction_is_refused(self, subject: Subject) -> None:
         store, q = subject.store, subject.queue()
         committed, rolled_back, late = (store.transactions.begin(NOW_US, timeout_us=10) for _ in range(3))
         committed.commit(NOW_US)
@@ -257,7 +257,7 @@ class StoreConformance(QueueProperties):
         subject.refused(UnknownTransaction, lambda: store.transactions.of(b"nobody's"))
         subject.refused(TransactionEnded, lambda: store.transactions.begin(NOW_US).prepare(NOW_US))
 
-    def test_an_xid_that_can_not_be(self, subject: Subject) -> None:
+    def test_invalid_xid_is_refused(self, subject: Subject) -> None:
         begin = subject.store.transactions.begin
         txn = begin(NOW_US, xid=bytes(MAX_XID_BYTES))
         subject.refused(BadXid, lambda: begin(NOW_US, xid=bytes(MAX_XID_BYTES)))
@@ -268,7 +268,7 @@ class StoreConformance(QueueProperties):
         begin(NOW_US, xid=bytes(MAX_XID_BYTES))
 
     @pytest.mark.parametrize("commit", [True, False])
-    def test_what_is_prepared_survives(self, subject: Subject, commit: bool) -> None:  # E39, E51
+    def test_prepared_transaction_survives_crash(self, subject: Subject, commit: bool) -> None:  # E39, E51
         if not subject.maker.keeps:
             pytest.skip("this store keeps nothing")
         store, a, b = subject.store, subject.queue("a"), subject.queue("b")

@@ -23,7 +23,7 @@ JOURNAL, SQL = "journal", "sql"
 def kind_of(path: str) -> str:
     """Return the kind of the store in directory *path*; empty if it holds none."""
     sql_file = os.path.join(path, SQL_STORE_NAME)
-    if (os.path.isfile(sql_file) and os.path.getsize(sql_file)) or _told_kind(path) == SQL:
+    if (os.path.isfile(sql_file) and os.path.getsize(sql_file)) or _recorded_kind(path) == SQL:
         return SQL
     if os.path.exists(os.path.join(path, TOLD_NAME)) or has_sqlite(path) or _has_log(path):
         return JOURNAL
@@ -54,7 +54,7 @@ def refuse_sql(database: Database) -> None:
 _IS = {JOURNAL: "a store with a journal is there", SQL: "a store that is all in SQL is there"}
 
 
-def _told_kind(path: str) -> str:
+def _recorded_kind(path: str) -> str:
     try:
         with open(os.path.join(path, TOLD_NAME), encoding="utf-8") as file:
             return str(json.load(file).get("store", JOURNAL))

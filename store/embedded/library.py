@@ -81,9 +81,9 @@ class Store:
             self._queues[row.name] = self._by_id[row.id] = Queue(self, row, ids, locked)
         for transaction in inner.transactions.in_doubt():
             self._transactions[transaction] = UnitOfWork(self, transaction)
-        self._teller = threading.Thread(target=self._tell, name="cairnmq-told", daemon=True)
+        self._notifier = threading.Thread(target=self._tell, name="cairnmq-durable", daemon=True)
         inner.start(self._became_durable, self._failed)
-        self._teller.start()
+        self._notifier.start()
         self._became_durable(inner.durable_lsn)  # the remains of recovery are released even without traffic
 
     # ---- queues ---------------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ class Store:
         with self._news:
             self._has_news = True
             self._news.notify()
-        self._teller.join()
+        self._notifier.join()
         self._is_closed = True  # from here on nobody can try again
         try:
             self.inner.close()

@@ -13,7 +13,7 @@ from ..directory.lock import is_locked, lock_store
 from ..directory.refusals import refuse_shared, refuse_unfinished
 from ..wiring.database import RESTORE_OR_SALVAGE
 from ..wiring.location import FILE_NAMES as WIRING_NAMES
-from ..wiring.location import has_sqlite, told_place
+from ..wiring.location import has_sqlite, recorded_place
 from ..wiring.wiring import FILE_NAME as WIRING_NAME
 from .retention_leases import DIRECTORY as BOOKMARKS
 
@@ -71,7 +71,7 @@ class StoreDirectory:
 
     def has_wiring(self) -> bool:
         """Return whether a wiring file with content exists, or the store names a server."""
-        return has_sqlite(self.path) or bool(told_place(self.path))
+        return has_sqlite(self.path) or bool(recorded_place(self.path))
 
     def is_held(self) -> bool:
         """Return whether a backup holds the containers that are in the log now."""

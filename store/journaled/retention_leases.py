@@ -154,8 +154,8 @@ class Bookmarks:
         try:
             if remove_bookmark(self._store, bookmark.name):
                 self.dropped += 1
-                told = "bookmark %s was dropped at LSN %d (%s): its reader may miss history"
-                log.error(told, bookmark.name, bookmark.lsn, reason, extra={"event": "bookmark.dropped"})
+                reported = "bookmark %s was dropped at LSN %d (%s): its reader may miss history"
+                log.error(reported, bookmark.name, bookmark.lsn, reason, extra={"event": "bookmark.dropped"})
         except DiskError as error:
-            told = "bookmark %s can't be removed, and no longer retains containers: %s"
-            log.error(told, bookmark.name, error, extra={"event": "bookmark.failed"})
+            reported = "bookmark %s can't be removed, and no longer retains containers: %s"
+            log.error(reported, bookmark.name, error, extra={"event": "bookmark.failed"})

@@ -338,7 +338,7 @@ class JournalStore(WiringCalls):
         """Return the first holder of *slot* in the log as readable text. Any thread."""
         holder = self._holders.first(slot)
         if holder is not None:
-            return holder.told(self._names)
+            return holder.description(self._names)
         if slot >= self.journal.writer.durable_lsn // self.journal.container_bytes:
             return "the end of the log"
         if self.journal.extent.waits(slot):

@@ -97,9 +97,9 @@ class MappedStore(WiringCalls):
 
     def _delete_cut(self, queue_id: int, cuts: list[tuple[dict[int, None], bool]]) -> Iterator[int]:
         while cuts:
-            cut, is_told = cuts[0]
+            cut, is_reported = cuts[0]
             many = [cut.popitem()[0] for _ in range(min(len(cut), PURGED_AT_ONCE))]
-            if is_told:
+            if is_reported:
                 for message_id in many:
                     del self.maps.messages[message_id]
                 self.changes.log.dropped(many)

@@ -25,7 +25,7 @@ class MessageHolds(NamedTuple):
     def kind(self) -> str:
         return "message"
 
-    def told(self, queue_names: Mapping[int, str]) -> str:
+    def description(self, queue_names: Mapping[int, str]) -> str:
         """Describe the holder in words; a queue without a name is shown with its ID."""
         if not self.queue_ids:
             return f"message {self.message_id}, on no queue yet"
@@ -45,7 +45,7 @@ class TransactionHolds(NamedTuple):
     def kind(self) -> str:
         return "transaction"
 
-    def told(self, queue_names: Mapping[int, str]) -> str:
+    def description(self, queue_names: Mapping[int, str]) -> str:
         return f"transaction {self.xid.hex()}, {self.state}"
 
 
@@ -58,7 +58,7 @@ class PurgeHolds(NamedTuple):
     def kind(self) -> str:
         return "purge"
 
-    def told(self, queue_names: Mapping[int, str]) -> str:
+    def description(self, queue_names: Mapping[int, str]) -> str:
         return f"a purge of queue {queue_names.get(self.queue_id, f'id {self.queue_id}')}"
 
 
@@ -73,7 +73,7 @@ class TombstonesHold(NamedTuple):
     def kind(self) -> str:
         return "records"
 
-    def told(self, queue_names: Mapping[int, str]) -> str:
+    def description(self, queue_names: Mapping[int, str]) -> str:
         return f"ends of messages in slot {self.slot}"
 
 

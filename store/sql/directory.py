@@ -16,7 +16,7 @@ from ..directory.kind import SQL, kind_of, refuse_other_kind
 from ..directory.lock import lock_store
 from ..directory.refusals import refuse_shared, refuse_unfinished
 from ..wiring.location import FILE_NAMES as WIRING_NAMES
-from ..wiring.location import told_place
+from ..wiring.location import recorded_place
 from .databases import FILE_NAMES
 
 
@@ -40,7 +40,7 @@ class SqlDirectory:
             raise ForeignStore(
                 path, f"not a CairnMQ store, and not empty (it holds {min(strangers)!r})", "name another directory"
             )
-        where = told_place(path)
+        where = recorded_place(path)
         if where and not on_server:
             raise ForeignStore(path, f"this store is in {where}", "name that with --connect and --catalog")
         if self.was_there and on_server and not where:

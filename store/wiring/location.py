@@ -46,7 +46,7 @@ def open_wiring(store: str, connect: str | None, catalog: str | None) -> Wiring:
 
 def refuse_elsewhere(store: str) -> None:
     """Raises `ForeignStore` if the wiring is on a server."""
-    where = told_place(store)
+    where = recorded_place(store)
     if where:
         raise ForeignStore(store, f"its wiring is in {where}", "name that with --connect and --catalog")
 
@@ -57,7 +57,7 @@ def has_sqlite(store: str) -> bool:
     return os.path.exists(path) and os.path.getsize(path) > 0
 
 
-def told_place(store: str) -> str:
+def recorded_place(store: str) -> str:
     """Return the server and catalog in wiring.json; empty without that file."""
     path = os.path.join(store, FILE_NAME)
     try:
@@ -74,14 +74,14 @@ def told_place(store: str) -> str:
 
 def tell_place(store: str, address: DatabaseAddress, more: Mapping[str, str] | None = None) -> None:
     """Write wiring.json durably, with the fields of *more*, if it does not contain that location already."""
-    if told_place(store) == str(address):
+    if recorded_place(store) == str(address):
         return
-    told = {"connect": address.shown_url, "catalog": address.catalog, **(more or {})}
+    reported = {"connect": address.shown_url, "catalog": address.catalog, **(more or {})}
     directory = RealDirectory(store)
     if _NEW in directory.names():
         directory.unlink(_NEW)
     with closing(directory.create(_NEW)) as file:
-        file.write_at(0, json.dumps(told).encode() + b"\n")
+        file.write_at(0, json.dumps(reported).encode() + b"\n")
         file.sync()
     directory.rename(_NEW, FILE_NAME)
     directory.sync()

@@ -44,7 +44,7 @@ def test_behind_a_life_that_did_nothing_all_is_read(tmp_path: Path) -> None:
 @settings(max_examples=1, database=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 1 << 30), lives=st.lists(st.integers(3, 12), min_size=1, max_size=4))
 @example(seed=1, lives=[12, 3, 12])
-def test_any_history(spark: SparkSession, seed: int, lives: list[int]) -> None:
+def test_history_agrees_with_model(spark: SparkSession, seed: int, lives: list[int]) -> None:
     """*lives*: how much is done before each crash, and after the last one."""
     with TemporaryDirectory() as place:
         archive = Path(place, "archive")

@@ -1,4 +1,4 @@
-"""What Spark fails at is told in one sentence. No Java is needed: Spark gives tracebacks of Python, as text."""
+"""Errors of Spark become one sentence. No Java is needed: Spark gives tracebacks of Python, as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 
-from cairnmq.analytics.jobs.job_run import told
+from cairnmq.analytics.jobs.job_run import explained
 from cairnmq.analytics.scan.files import open_log
 from cairnmq.analytics.spark.guard import guarded
 from cairnmq.base.errors import CairnError
@@ -33,7 +33,7 @@ def test_a_worker_without_the_package_says_what_is_to_be_done() -> None:
     load, (state,) = guarded(Elsewhere())
     with pytest.raises(RuntimeError) as raised:
         load(state.replace(Elsewhere.__module__.encode(), b"x" * len(Elsewhere.__module__)))
-    said = str(told("depth", by_spark(raised.value)))
+    said = str(explained("depth", by_spark(raised.value)))
     assert said.startswith("depth: worker on ")
     assert said.endswith("install CairnMQ with its extra spark there, or have PYSPARK_PYTHON name a Python that has it")
     assert "\n" not in said
@@ -42,7 +42,7 @@ def test_a_worker_without_the_package_says_what_is_to_be_done() -> None:
 def test_errors_of_this_package_are_told_as_they_are(tmp_path: Path) -> None:
     with pytest.raises(CairnError) as raised:
         open_log(str(tmp_path / "gone"))
-    assert str(told("depth", by_spark(raised.value))) == f"depth: {raised.value}"
+    assert str(explained("depth", by_spark(raised.value))) == f"depth: {raised.value}"
 
 
 def test_of_a_call_into_java_is_told_what_that_says() -> None:
@@ -50,11 +50,11 @@ def test_of_a_call_into_java_is_told_what_that_says() -> None:
         "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
         ": org.apache.spark.SparkException: Could not parse Master URL: 'local[x]'\n\tat org.apache.spark.Spark"
     )
-    said = str(told("Spark on local[x]", error))
+    said = str(explained("Spark on local[x]", error))
     assert said.startswith("Spark on local[x]: Spark failed: Could not parse Master URL: 'local[x]'; --spark-log")
 
 
 def test_of_all_else_the_first_line_is_told() -> None:
-    said = str(told("depth", by_spark(ValueError("no sentence of ours"))))
+    said = str(explained("depth", by_spark(ValueError("no sentence of ours"))))
     assert said.startswith("depth: Spark failed: Job aborted due to stage failure")
     assert said.endswith("--spark-log FILE keeps the log of Spark")

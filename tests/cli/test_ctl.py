@@ -362,7 +362,7 @@ def test_all_members_of_a_cluster(running: BrokerProcess, tmp_path: Path) -> Non
         assert (queue["member"], queue["name"], queue["messages"]) == (me, "orders", 0)
         assert document(member, "queues", "list", "--cluster", "--like", "x*") == []
         [line] = ctl(member, "cluster", "--cluster").splitlines()[1:]
-        assert line.split()[:3] == [me, "synced", "yes"]
+        assert line.split()[:3] == [me, "synchronized", "yes"]
         shown = ctl(member, "cluster")  # B6: a row for each member, no lists
         assert re.search(r"^1 +(127\.0\.0\.1:\d+)? +synchronized +0 +\d+ +[0-9a-f]+ +yes", shown, re.MULTILINE)
         assert "[" not in shown

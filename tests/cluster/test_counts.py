@@ -40,7 +40,7 @@ def asked(*, has_them: bool = False) -> tuple[ClusterHarness, Receiver]:
     assert harness.until(lambda: len(receiver.unsettled) == len(HISTORIES))
     harness[UPDATER].is_reader_slow = True
     harness[NEWCOMER].start()
-    assert harness.until(lambda: harness[NEWCOMER].core.state.phase == "updating")
+    assert harness.until(lambda: harness[NEWCOMER].core.state.phase == "transferring")
     assert harness[UPDATER].core.sender.is_busy
     return harness, receiver
 

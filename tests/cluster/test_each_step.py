@@ -89,7 +89,7 @@ def test_who_sends_a_long_message_dies_at_each_fragment(said: int) -> None:  # r
     assert harness.same_everywhere()
 
 
-@pytest.mark.parametrize("step", ["founding", "wiping", "asking", *range(0, 10, EVERY)])
+@pytest.mark.parametrize("step", ["bootstrapping", "discarding", "requesting", *range(0, 10, EVERY)])
 def test_who_brings_all_to_a_newcomer_dies_at_each_step(step: str | int) -> None:  # rule 12, D19
     harness = ClusterHarness(5).start()
     send(harness, 1, range(400), size_bytes=1000)
@@ -106,7 +106,7 @@ def test_who_brings_all_to_a_newcomer_dies_at_each_step(step: str | int) -> None
 
     updater.resume = one_more  # type: ignore[method-assign]
     harness[3].start()
-    harness[3].is_disk_slow = step == "wiping"
+    harness[3].is_disk_slow = step == "discarding"
     if isinstance(step, str):
         assert harness.until(lambda: harness[3].core.state.phase_name == step)
     else:

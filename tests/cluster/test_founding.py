@@ -21,10 +21,10 @@ def test_who_has_all_messages_goes_before_any_was_brought_and_comes_back() -> No
     harness[3].start()
     for member in harness.members.values():
         member.core.sender.serve = lambda *_: None  # type: ignore[method-assign]  # it gets to nothing
-    assert harness.until(lambda: any(member.core.state.phase == "synced" for member in harness.members.values()))
-    ahead = next(node for node, member in harness.members.items() if member.core.state.phase == "synced")
+    assert harness.until(lambda: any(member.core.state.phase == "synchronized" for member in harness.members.values()))
+    ahead = next(node for node, member in harness.members.items() if member.core.state.phase == "synchronized")
     others = [member for node, member in harness.members.items() if node != ahead]
-    assert harness.until(lambda: all(member.core.state.phase == "keeping" for member in others))
+    assert harness.until(lambda: all(member.core.state.phase == "buffering" for member in others))
     harness.network.partition([ahead], [member.node for member in others])
     harness.run(0.5)
     assert all(member.core.state.me is not None for member in others), "they are a majority, without any messages"
@@ -36,7 +36,7 @@ def test_who_has_all_messages_goes_before_any_was_brought_and_comes_back() -> No
     assert harness.same_everywhere()
 
 
-@pytest.mark.parametrize(("how_old", "phase"), [(0, "synced"), (1, "founding")])
+@pytest.mark.parametrize(("how_old", "phase"), [(0, "synchronized"), (1, "bootstrapping")])
 def test_what_was_said_of_a_store_counts_in_its_configuration(how_old: int, phase: str) -> None:  # rules 3 and 17
     harness = ClusterHarness().start()
     harness[3].stop()
@@ -46,7 +46,7 @@ def test_what_was_said_of_a_store_counts_in_its_configuration(how_old: int, phas
         harness[node].core.sender.invite = lambda newcomer: None  # type: ignore[method-assign]
     harness[3].start()
     core = harness[3].core
-    assert harness.until(lambda: core.state.phase == "founding")
+    assert harness.until(lambda: core.state.phase == "bootstrapping")
     record = core.progress_record
     about = {"standing": record.standing._asdict(), "cluster": record.cluster, "empty": False}
     for node in (1, 2):  # as if it had been on its way since they were founding themselves
@@ -92,7 +92,7 @@ def test_what_was_brought_counts_where_an_operator_says_that_it_is_enough() -> N
     batches = iter(range(4))
     harness[1].core.sender.resume = lambda: next(batches, None) is not None and go_on()  # type: ignore
     core = harness[2].core
-    assert harness.until(lambda: core.state.phase == "updating")
+    assert harness.until(lambda: core.state.phase == "transferring")
     harness.run(0.2)
     brought = len(core.owners.replicas["q"].front)
     assert 0 < brought < 400

@@ -73,9 +73,9 @@ def test_without_room_it_is_dropped_and_said(caplog: pytest.LogCaptureFixture) -
 
 STEPS: dict[str, Callable[[SimulatedMember], bool]] = {
     "the mark says that it is behind": lambda member: member.core.receiver._wipe_lsn is not None,
-    "it asks": lambda member: member.core.state.phase_name == "asking",
-    "others bring what they have": lambda member: member.core.state.phase == "updating",
-    "it reads what it has": lambda member: bool(member.readings) and member.core.state.phase == "updating",
+    "it asks": lambda member: member.core.state.phase_name == "requesting",
+    "others bring what they have": lambda member: member.core.state.phase == "transferring",
+    "it reads what it has": lambda member: bool(member.readings) and member.core.state.phase == "transferring",
     "it has all and more": lambda member: member.core.receiver._left is not None,
     "it is being set aside": lambda member: bool(member.readings) and member.core.receiver._left is not None,
     "it is set aside": lambda member: bool(member.aside.kept),  # type: ignore[attr-defined]
@@ -86,7 +86,7 @@ STEPS: dict[str, Callable[[SimulatedMember], bool]] = {
 def is_to_be_set_aside(harness: ClusterHarness) -> None:
     """All is there that it is to have, and its reader was asked to set aside what it had."""
     member = harness[3]
-    assert harness.until(lambda: member.core.state.phase == "updating")
+    assert harness.until(lambda: member.core.state.phase == "transferring")
     member.is_disk_slow = True
     assert harness.until(lambda: member.core.receiver._left is not None)
     member.is_reader_slow = True
@@ -122,7 +122,7 @@ def test_if_the_group_is_lost_while_it_is_set_aside_that_is_done_again() -> None
     harness.network.partition([3], [1, 2])
     assert harness.until(lambda: member.core.state.phase == "outside")
     harness.network.heal()
-    assert harness.until(lambda: member.core.state.phase == "updating")
+    assert harness.until(lambda: member.core.state.phase == "transferring")
     member.is_reader_slow = False
     comes_to_rest(harness)
     assert [{*aside_of(harness, 3).numbers(each)} >= {*range(10)} for each in (0, 1)] == [True, True]
@@ -138,9 +138,9 @@ def test_who_was_cut_off_asks_when_its_mark_is_on_its_disk_and_sets_nothing_asid
     assert harness.until(lambda: member.core.state.phase == "outside")
     send(harness, 1, range(15, 20))
     harness.network.heal()
-    assert harness.until(lambda: member.core.state.phase == "wiping")
+    assert harness.until(lambda: member.core.state.phase == "discarding")
     harness.run(0.3)
-    assert member.core.state.phase == "wiping"
+    assert member.core.state.phase == "discarding"
     assert aside_of(harness, 3).kept == []
     member.hurry_disk()
     assert harness.until(lambda: member.serves), harness.why()

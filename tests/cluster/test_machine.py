@@ -166,7 +166,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert some == self.given[sender][begin : begin + len(some)]
 
 
-def test_any_history() -> None:
+def test_history_agrees_with_model() -> None:
     run_state_machine_as_test(
         GroupMachine,
         settings=settings(

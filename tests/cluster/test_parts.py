@@ -74,9 +74,9 @@ def test_a_newcomer_has_long_messages_that_came_while_it_asked() -> None:  # D18
     harness[3].kill()
     harness.run(0.3)
     harness[3].start()
-    assert harness.until(lambda: harness[3].core.state.phase_name in ("wiping", "asking"))
+    assert harness.until(lambda: harness[3].core.state.phase_name in ("discarding", "requesting"))
     harness[1].asleep = True  # it is the one to answer
-    assert harness.until(lambda: harness[3].core.state.phase == "keeping")
+    assert harness.until(lambda: harness[3].core.state.phase == "buffering")
     sender.send([100], size_bytes=200_000)
     harness.run(0.1)
     harness[1].asleep = False
@@ -92,9 +92,9 @@ def test_a_newcomer_that_has_not_heard_the_beginning_asks_again() -> None:  # D1
     harness[3].kill()
     harness.run(0.3)
     harness[3].start()
-    assert harness.until(lambda: harness[3].core.state.phase_name in ("wiping", "asking"))
+    assert harness.until(lambda: harness[3].core.state.phase_name in ("discarding", "requesting"))
     harness[1].asleep = True
-    assert harness.until(lambda: harness[3].core.state.phase == "keeping")
+    assert harness.until(lambda: harness[3].core.state.phase == "buffering")
     asked = harness[3].core.receiver.wishes
     harness[2].core.locals.add(NOTHING)
     harness[2].core.group.multicast(last)
@@ -112,13 +112,13 @@ def test_snapshot_of_a_former_request_is_ignored() -> None:
     harness.run(0.3)
     harness[3].start()
     core = harness[3].core
-    assert harness.until(lambda: core.state.phase == "keeping")
+    assert harness.until(lambda: core.state.phase == "buffering")
     me, donor = core.state.me, harness[1].core.state.me
     assert me is not None
     assert donor is not None
     core.receiver.ask_again()
     about = {"to": [*me], "update": core.receiver._update, "epoch": 1, "wiring": []}
     core.receiver.snapshot(ControlMessage(donor, 0, about))
-    assert core.state.phase == "asking"
+    assert core.state.phase == "requesting"
     assert not core.inbox.is_stalled
     assert harness.until(lambda: harness[3].serves), harness.why()

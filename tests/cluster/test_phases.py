@@ -9,15 +9,15 @@ import pytest
 from cairnmq.cluster.kernel import phases
 from cairnmq.cluster.kernel.member_state import MemberState
 from cairnmq.cluster.kernel.phases import (
-    ASKING,
-    FOUNDING,
-    KEEPING,
+    BOOTSTRAPPING,
+    BUFFERING,
+    DISCARDING,
     OUTSIDE,
     PHASES,
-    SYNCED,
+    REQUESTING,
+    SYNCHRONIZED,
     TABLE,
-    UPDATING,
-    WIPING,
+    TRANSFERRING,
     PhaseAction,
     PhaseEvent,
     public_name,
@@ -25,9 +25,10 @@ from cairnmq.cluster.kernel.phases import (
 
 PAIRS = [*product(PHASES, PhaseEvent)]
 ACTIONS = {
-    OUTSIDE: PhaseAction.LEAVE, FOUNDING: PhaseAction.BOOTSTRAP, WIPING: PhaseAction.WIPE, ASKING: PhaseAction.ASK,
-    KEEPING: PhaseAction.KEEP,
-    UPDATING: PhaseAction.APPLY, SYNCED: PhaseAction.SERVE,
+    OUTSIDE: PhaseAction.LEAVE, BOOTSTRAPPING: PhaseAction.BOOTSTRAP, DISCARDING: PhaseAction.WIPE,
+    REQUESTING: PhaseAction.ASK,
+    BUFFERING: PhaseAction.KEEP,
+    TRANSFERRING: PhaseAction.APPLY, SYNCHRONIZED: PhaseAction.SERVE,
 }  # fmt: skip
 
 
@@ -61,11 +62,11 @@ def test_documented_table_has_each_pair() -> None:
 
 
 def test_member_comes_to_all_messages_only_by_a_bootstrap_or_a_complete_transfer() -> None:
-    before = {(phase, event) for (phase, event), step in TABLE.items() if step.phase == SYNCED}
+    before = {(phase, event) for (phase, event), step in TABLE.items() if step.phase == SYNCHRONIZED}
     assert before == {
-        (FOUNDING, PhaseEvent.WON), (UPDATING, PhaseEvent.COMPLETED), (SYNCED, PhaseEvent.COMPLETED),
+        (BOOTSTRAPPING, PhaseEvent.WON), (TRANSFERRING, PhaseEvent.COMPLETED), (SYNCHRONIZED, PhaseEvent.COMPLETED),
     }  # fmt: skip
-    assert {phase for (phase, _), step in TABLE.items() if step.phase == UPDATING} == {KEEPING}
+    assert {phase for (phase, _), step in TABLE.items() if step.phase == TRANSFERRING} == {BUFFERING}
 
 
 def test_member_outside_acts_only_when_it_enters() -> None:
@@ -81,5 +82,6 @@ def test_each_phase_can_be_reached() -> None:
 
 
 def test_keeping_is_shown_as_asking() -> None:
-    assert [public_name(phase) for phase in PHASES] == [OUTSIDE, FOUNDING, WIPING, ASKING, ASKING, UPDATING, SYNCED]
-    assert in_phase(KEEPING).phase_name == "asking"
+    shown = [OUTSIDE, BOOTSTRAPPING, DISCARDING, REQUESTING, REQUESTING, TRANSFERRING, SYNCHRONIZED]
+    assert [public_name(phase) for phase in PHASES] == shown
+    assert in_phase(BUFFERING).phase_name == "requesting"

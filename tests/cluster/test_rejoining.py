@@ -185,9 +185,9 @@ def test_all_that_were_stopped_at_once_receive_nothing() -> None:
 
 
 STEPS: dict[str, Callable[[ClusterMember], bool]] = {
-    "it has to ask": lambda core: core.state.phase == "wiping",
-    "it asked": lambda core: core.state.phase_name == "asking",
-    "it reads": lambda core: core.state.phase == "updating",
+    "it has to ask": lambda core: core.state.phase == "discarding",
+    "it asked": lambda core: core.state.phase_name == "requesting",
+    "it reads": lambda core: core.state.phase == "transferring",
     "it was asked": lambda core: any(queue.pending for queue in core.receiver.kept_messages._queues.values()),
     "it found some": lambda core: 0 < core.receiver.kept_messages.kept < 3000,
     "it found all": lambda core: core.receiver.kept_messages.kept >= 3000 - 100,
@@ -213,10 +213,10 @@ def test_member_that_is_killed_while_it_rejoins(step: str, power: int | None) ->
             if STEPS[step](member.core) or member.serves:
                 reached += not member.serves
                 break
-            is_updating = member.core.state.phase == "updating"
+            is_updating = member.core.state.phase == "transferring"
             member.is_disk_slow = step == "it has to ask" or (step == "it drops" and is_updating)
             harness.tick()
-            if step == "it drops" and member.core.state.phase == "wiping":
+            if step == "it drops" and member.core.state.phase == "discarding":
                 member.hurry_disk()
         member.kill(None if power is None else random.Random(power))
         harness.run(0.5)
@@ -239,7 +239,7 @@ def test_bringer_that_dies_meanwhile_is_followed(batches: int) -> None:
     go_on, taken = updater.resume, iter(range(batches))
     updater.resume = lambda: next(taken, None) is not None and go_on()  # type: ignore
     harness[3].start()
-    assert harness.until(lambda: harness[3].core.state.phase == "updating")
+    assert harness.until(lambda: harness[3].core.state.phase == "transferring")
     harness.run(0.2)
     harness[1].kill()
     harness.run(0.3)
@@ -259,7 +259,7 @@ def test_queue_that_changes_while_it_is_compared(what: str, when: str) -> None:
     member = harness[3]
     member.start()
     member.is_reader_slow = True
-    assert harness.until(lambda: member.core.state.phase == "updating")
+    assert harness.until(lambda: member.core.state.phase == "transferring")
     if when == "after it was asked":
         assert harness.until(
             lambda: any(queue.pending for queue in member.core.receiver.kept_messages._queues.values())
@@ -415,7 +415,7 @@ def test_digests_of_another_update_are_passed_by() -> None:
         member.do(member.core.broadcaster.send, about)
         member.do(member.core.broadcaster.send, events.control("lacking", update=7, queue="q", number=1, positions=[1]))
     harness.run(0.3)
-    assert core.state.phase == "synced"
+    assert core.state.phase == "synchronized"
     check_alike(harness)
 
 

@@ -54,7 +54,7 @@ def test_what_is_on_its_way_back_when_a_newcomer_asks_is_brought_to_it() -> None
     harness.run(0.3)
     harness[3].start()
     harness[3].is_disk_slow = True
-    assert harness.until(lambda: harness[3].core.state.phase == "wiping")
+    assert harness.until(lambda: harness[3].core.state.phase == "discarding")
     harness.network.try_again(1, 1000)  # what the owner says goes out behind what the newcomer asks
     receiver.settle_as([1, 2], RELEASE)
     receiver.settle_as([3], FAIL, failed=True)

@@ -174,7 +174,7 @@ def test_a_newcomer_takes_part_before_it_is_whole_and_holds_nobody() -> None:  #
     for node in brings:
         harness[node].core.sender.resume = lambda: None  # type: ignore[method-assign]
     harness[3].start()
-    assert harness.until(lambda: harness[3].core.state.phase == "updating")
+    assert harness.until(lambda: harness[3].core.state.phase == "transferring")
     assert wiring(harness, 3) == wiring(harness, 1), "the wiring comes first, as it was at the cut"
     assert not harness[3].contents("q")
     assert harness[3].core.receiver.unfinished

@@ -68,7 +68,7 @@ def test_an_updater_that_dies_is_followed_by_the_next_one() -> None:  # D19, rul
     batches = iter(range(3))
     harness[4].core.sender.resume = lambda: next(batches, None) is not None and go_on()  # type: ignore
     harness[3].start()
-    assert harness.until(lambda: harness[3].core.state.phase == "updating")
+    assert harness.until(lambda: harness[3].core.state.phase == "transferring")
     harness.run(0.1)
     assert harness[3].core.receiver.unfinished
     harness[4].kill()
@@ -106,7 +106,7 @@ def is_taken_meanwhile(*, has_them: bool) -> None:
     go_on = harness[1].core.sender.resume
     harness[1].core.sender.resume = lambda: None  # type: ignore[method-assign]
     harness[3].start()
-    assert harness.until(lambda: harness[3].core.state.phase == "updating")
+    assert harness.until(lambda: harness[3].core.state.phase == "transferring")
     receiver.settle_as(range(0, 100, 2), ACCEPT)
     assert harness.until(lambda: len(receiver.accepted) == 50)
     stored = harness[1].store.holds
@@ -147,9 +147,9 @@ def test_a_member_that_was_being_updated_knows_that_somebody_is_ahead() -> None:
     harness[1].start()
     for node in (1, 2):
         harness[node].core.sender.resume = lambda: None  # type: ignore[method-assign]
-    assert harness.until(lambda: "updating" in (harness[1].core.state.phase, harness[2].core.state.phase))
+    assert harness.until(lambda: "transferring" in (harness[1].core.state.phase, harness[2].core.state.phase))
     harness.run(0.5)
-    updated, ahead = (1, 2) if harness[1].core.state.phase == "updating" else (2, 1)
+    updated, ahead = (1, 2) if harness[1].core.state.phase == "transferring" else (2, 1)
     harness[ahead].kill()
     harness.run(0.5)
     harness[3].start()
@@ -164,9 +164,9 @@ def test_a_member_that_was_being_updated_knows_that_somebody_is_ahead() -> None:
 def third_asks(harness: ClusterHarness) -> ClusterMember:
     """The third member comes, has asked for what there is, and is not answered: the first one, who would, sleeps."""
     core = harness[3].core
-    assert harness.until(lambda: core.state.phase_name == "asking")
+    assert harness.until(lambda: core.state.phase_name == "requesting")
     harness[1].asleep = True
-    assert harness.until(lambda: core.state.phase == "keeping")
+    assert harness.until(lambda: core.state.phase == "buffering")
     return core
 
 

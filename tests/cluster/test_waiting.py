@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cairnmq.cluster.health.not_serving_log import LONG_S
-from cairnmq.cluster.kernel.phases import UPDATING
+from cairnmq.cluster.kernel.phases import TRANSFERRING
 from tests.harness.cluster.cluster_harness import ClusterHarness, Sender, SimulatedMember
 
 WAITS = "no clients were served here"
@@ -41,7 +41,7 @@ class SlowWhenUpdated(SimulatedMember):
     """Its disk does not finish what it is brought until somebody hurries it."""
 
     def _durable(self, lsn: int) -> None:
-        self.is_disk_slow = self.core.state.phase == UPDATING and self.lives > 1
+        self.is_disk_slow = self.core.state.phase == TRANSFERRING and self.lives > 1
         super()._durable(lsn)
 
 

@@ -31,7 +31,7 @@ WOUNDS = st.tuples(st.floats(0, 1), st.integers(1, 600))
 
 @settings(max_examples=12)
 @given(seed=st.integers(0, 1 << 30), steps=st.integers(0, 600), verify=st.booleans())
-def test_any_history(seed: int, steps: int, verify: bool) -> None:
+def test_history_agrees_with_model(seed: int, steps: int, verify: bool) -> None:
     """With transactions, relocation, holes, purges and kills, in containers of 8 KiB."""
     with TemporaryDirectory() as path:
         store = lay_out(live(seed, steps).files, Path(path))

@@ -71,7 +71,7 @@ def test_each_console_shows_members_and_leaders(site: ClusterSite) -> None:
     for node, report in reports.items():
         summary = {key: report[key] for key in ("enabled", "cluster", "phase", "serving", "connected", "needed")}
         assert summary == {
-            "enabled": True, "cluster": "s1", "phase": "synced", "serving": True, "connected": 3, "needed": 2,
+            "enabled": True, "cluster": "s1", "phase": "synchronized", "serving": True, "connected": 3, "needed": 2,
         }  # fmt: skip
         assert (report["missing"], report["unfinished"]) == (0, 0)
         assert report["owned-queues"] == leaders(site, node)[node]

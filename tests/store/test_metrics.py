@@ -217,9 +217,9 @@ def test_what_holds_a_slot() -> None:
     assert gone not in {holder.message_id for holder in found if isinstance(holder, MessageHolds)}
     assert TombstonesHold(0, 1) in list(holders.of(store.journal.writer.durable_lsn // SIZE))
     names = {first_queue: "orders"}
-    assert MessageHolds(5, (first_queue, 77)).told(names) == "message 5 on queue orders, id 77"
-    assert MessageHolds(5, ()).told(names) == "message 5, on no queue yet"
-    assert TombstonesHold(12, 3).told(names) == "ends of messages in slot 12"
+    assert MessageHolds(5, (first_queue, 77)).description(names) == "message 5 on queue orders, id 77"
+    assert MessageHolds(5, ()).description(names) == "message 5, on no queue yet"
+    assert TombstonesHold(12, 3).description(names) == "ends of messages in slot 12"
 
 
 @settings(max_examples=5)

@@ -333,7 +333,7 @@ def test_a_checkpoint_that_begins_before_a_copy_knows_what_was_cut() -> None:
 
 
 @pytest.mark.parametrize("seed", range(amount("CAIRN_PURGINGS", 40, 8)))
-def test_any_history(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_history_agrees_with_model(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random puts, takes, moves, purges and transactions, checkpoints, kills and relocation, against a plain model."""
     rng = random.Random(seed)
     files, wiring, checkpoint = MemoryDirectory(), MemoryWiring(), MemoryCheckpoint()

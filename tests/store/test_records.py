@@ -251,7 +251,7 @@ def test_one_slow_message_holds_no_more_than_its_container(disk: Disk) -> None:
 # ---- with threads ---------------------------------------------------------------------------------------------------
 
 
-def test_nobody_is_told_before_it_is_durable(disk: Disk) -> None:
+def test_notification_follows_durability(disk: Disk) -> None:
     """E66: the completion comes from another thread, after the sync, and covers what was recorded before the kick."""
     store, _ = disk.open()
     q = queue(store)

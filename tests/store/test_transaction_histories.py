@@ -10,7 +10,7 @@ from tests.harness.store.transaction_histories import SMALL, Life
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_any_history(seed: int) -> None:
+def test_history_agrees_with_model(seed: int) -> None:
     """E40 to E45, E71: in any order, with relocation and checkpoints in small containers, through any kills."""
     life = Life(seed)
     steps = [life.put] * 4 + [life.take] * 5 + [life.transaction] * 2 + [life.outcome, life.kick, life.kick]

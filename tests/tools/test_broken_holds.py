@@ -102,9 +102,9 @@ def test_a_view_of_the_past_says_why_there_is_none(full: FullStore) -> None:
     with HistoryView([str(full.path)]) as past:
         moment = PointInTime("now", lsn=past.history.end_lsn)
         past.view(moment, lambda what, done, total: None).close()
-        assert not any(REASONS in remark for remark in past.told())
+        assert not any(REASONS in remark for remark in past.all_remarks())
         full.drain()
-        assert any(REASONS in remark for remark in past.told())
+        assert any(REASONS in remark for remark in past.all_remarks())
         with pytest.raises(HoldBroken, match=REASONS):
             past.view(moment, lambda what, done, total: None)
 

@@ -119,11 +119,12 @@ def _fill(found: Explanation, overview: StoreOverview, slot: int, listed: int) -
             pin = _transaction(overview, holder)
         elif isinstance(holder, PurgeHolds):
             kind = "purge"
-            told = "a running broker processes its messages in steps"
-            pin = Pin(kind, f"purge of queue {overview.name_of(holder.queue_id)}", {"what": told}, ())
+            reported = "a running broker processes its messages in steps"
+            pin = Pin(kind, f"purge of queue {overview.name_of(holder.queue_id)}", {"what": reported}, ())
         else:
             kind = "ends"
-            pin = Pin(kind, holder.told(overview.queue_names), {"slot": holder.slot, "records": holder.records}, ())
+            text = holder.description(overview.queue_names)
+            pin = Pin(kind, text, {"slot": holder.slot, "records": holder.records}, ())
         found.counts[kind] += 1
         if pin is not None:
             found.pins.append(pin)
@@ -183,7 +184,7 @@ def _transaction(overview: StoreOverview, holder: TransactionHolds) -> Pin:
     }  # fmt: skip
     xid = holder.xid.hex()
     remedies = _ending(xid) if holder.state == "prepared" else [f"cairnmq ctl transactions forget {xid}"]
-    return Pin("transaction", holder.told(overview.queue_names), details, tuple(remedies))
+    return Pin("transaction", holder.description(overview.queue_names), details, tuple(remedies))
 
 
 def _ending(xid: str) -> list[str]:
@@ -207,17 +208,17 @@ def freed_with(pins: Pins, slot: int) -> set[int]:
 
 def _by_itself(found: Explanation, overview: StoreOverview, slot: int) -> list[str]:
     pins, size = overview.state.pins, overview.container_bytes
-    told = []
+    reported = []
     if not is_locked(os.path.join(overview.path, LOCK_NAME)):
-        told.append("nothing while no broker runs on the store")
+        reported.append("nothing while no broker runs on the store")
     if is_locked(os.path.join(overview.path, HOLD_NAME)):
-        told.append("a backup holds the store: no container is used again until it ends")
+        reported.append("a backup holds the store: no container is used again until it ends")
     if not pins.is_needed(slot):
-        told.append("nothing pins it: the base advances when the log continues in another container, or is idle")
-        return told
+        reported.append("nothing pins it: the base advances when the log continues in another container, or is idle")
+        return reported
     if slot == max(overview.reader.slots):
-        told.append("the log is still being written there: it is as short as it can be")
-        return told
+        reported.append("the log is still being written there: it is as short as it can be")
+        return reported
     allowed, cost = allowed_bytes(found.live_bytes, size), pins.cost(slot)
     cheaper = sum(
         1 for other in overview.reader.slots[:-1]
@@ -226,21 +227,21 @@ def _by_itself(found: Explanation, overview: StoreOverview, slot: int) -> list[s
     mine = level(cost, size)
     if found.used_bytes <= allowed:
         left = allowed - found.used_bytes
-        told.append(
+        reported.append(
             f"compaction waits: the log takes {size_text(found.used_bytes)}, and may take {size_text(allowed)}, twice "
             f"its live records and three containers; it begins when the log has grown by {size_text(left)} more"
         )
     else:
         took = size_text(found.used_bytes)
-        told.append(f"compaction is in progress: the log takes {took}, more than the {size_text(allowed)} it may take")
+        reported.append(f"compaction is in progress: the log takes {took}, more than {size_text(allowed)}")
     if len(overview.reader.holes) >= most_holes(size):
-        told.append(
+        reported.append(
             f"the log has the maximum of {len(overview.reader.holes)} reclaimed ranges: only containers beside one, or "
             "at the beginning of the log, are compacted, those with the fewest live bytes first"
         )
     elif mine >= WORTH_LEVEL:
-        told.append(f"this container is not compacted: {size_text(cost)} of it are live")
+        reported.append(f"this container is not compacted: {size_text(cost)} of it are live")
     else:
         order = "it is the next one" if not cheaper else f"{cheaper} others with fewer live bytes come first"
-        told.append(f"compaction copies {size_text(cost)} of this container to the end of the log; {order}")
-    return told
+        reported.append(f"compaction copies {size_text(cost)} of this container to the end of the log; {order}")
+    return reported

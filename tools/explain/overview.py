@@ -95,8 +95,8 @@ def overview_of(
     except JournalError as error:
         overview.notes.append(str(error))
         overview.complete = False
-    told = [identity.finding, *mended.findings.values()]
-    overview.notes += [f"{finding.place}: {finding.reason}" for finding in told if finding is not None]
+    reported = [identity.finding, *mended.findings.values()]
+    overview.notes += [f"{finding.place}: {finding.reason}" for finding in reported if finding is not None]
     overview.notes += list(dict.fromkeys([*mended.remarks, *now.heads.remarks]))
     return overview
 

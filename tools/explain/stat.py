@@ -46,9 +46,9 @@ class SlotStat:
         return max(0, self.record_bytes - self.live_bytes)
 
     def fields(self, container_bytes: int) -> dict[str, object]:
-        told = {name: value for name, value in vars(self).items() if name != "types"}
+        reported = {name: value for name, value in vars(self).items() if name != "types"}
         ratio = round(self.live_bytes / container_bytes, 4)
-        return told | {"dead_bytes": self.dead_bytes, "live_ratio": ratio, "types": dict(self.types)}
+        return reported | {"dead_bytes": self.dead_bytes, "live_ratio": ratio, "types": dict(self.types)}
 
 
 @dataclass
@@ -121,17 +121,17 @@ def stat_store(path: str, progress: Progress, connect: str | None = None, catalo
 
 
 def _queues(overview: StoreOverview) -> list[dict[str, object]]:
-    told: list[dict[str, object]] = []
+    reported: list[dict[str, object]] = []
     now_us = time.time_ns() // 1000
     for totals in queue_totals(overview.state):
         head = head_at(overview.reader, overview.state.place_of(totals.oldest_id))
-        told.append({
+        reported.append({
             "queue": overview.name_of(totals.queue_id), "queue_id": totals.queue_id, "messages": totals.messages,
             "bytes": totals.bytes, "oldest_message_id": totals.oldest_id,
             "oldest_time_us": None if head is None else head.time_us,
             "oldest_age_s": None if head is None else round((now_us - head.time_us) / 1e6, 3),
         })  # fmt: skip
-    return told
+    return reported
 
 
 def _log(overview: StoreOverview, counts: _Counts) -> dict[str, object]:

@@ -110,13 +110,13 @@ def find_history(directories: Sequence[RealDirectory]) -> History:
     """
     notes: list[str] = []
     found = [one for directory in directories for one in _containers(directory, notes)]
-    told = _mark_of(directories)
+    reported = _mark_of(directories)
     logs = {log_id_of(one.head.log_uuid) for one in found}
-    if told is None and len(logs) > 1:
+    if reported is None and len(logs) > 1:
         raise ForeignStore(directories[0].path, f"containers of {len(logs)} logs are there", "name the store, too")
     if not found:
         raise ForeignStore(directories[0].path, "no containers of a log", "name a store directory, or an archive")
-    log_uuid = found[0].head.log_uuid if told is None else told.log_uuid
+    log_uuid = found[0].head.log_uuid if reported is None else reported.log_uuid
     kept: dict[int, LooseContainer] = {}
     for one in found:
         if log_id_of(one.head.log_uuid) != log_id_of(log_uuid):
@@ -127,7 +127,7 @@ def find_history(directories: Sequence[RealDirectory]) -> History:
     if not kept:
         raise ForeignStore(directories[0].path, "no container of this log is there", "name a store directory")
     size = next(iter(kept.values())).head.container_bytes
-    return History(kept, Log(directories[0].path, log_uuid, size, 0, 0, (), ()), notes, told)
+    return History(kept, Log(directories[0].path, log_uuid, size, 0, 0, (), ()), notes, reported)
 
 
 def _mark_of(directories: Sequence[RealDirectory]) -> Mark | None:

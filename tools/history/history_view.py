@@ -66,7 +66,7 @@ class HistoryView:
                 holds += [hold] if hold is not None else []
         return holds
 
-    def told(self) -> list[str]:
+    def all_remarks(self) -> list[str]:
         """The remarks on the history, each once. Call it before `close`."""
         broken = []
         for hold in self._holds:

@@ -310,8 +310,8 @@ class _Reading:
             self._tell(lsn, head, f"transaction {what}", one)
 
     def _tell(self, lsn: int, head: RecordHead, what: str, message_id: int, **more: Any) -> None:
-        told = {key: value for key, value in more.items() if value not in (False, None)}
-        event = Event(lsn, head.time_us, message_id, what, head.queue_id, head.txn_id, told)
+        reported = {key: value for key, value in more.items() if value not in (False, None)}
+        event = Event(lsn, head.time_us, message_id, what, head.queue_id, head.txn_id, reported)
         self._life.events.append(event)
 
 

@@ -25,7 +25,7 @@ from ...journal.read.scanner import Damage, LogReader
 from ...recovery.lenient_directory import LenientDirectory
 from ...recovery.salvageable import Finding, log_id_of
 from ...store.journaled.truncation import truncation_words
-from ...store.wiring.location import told_place
+from ...store.wiring.location import recorded_place
 from .loose_containers import LooseContainer, LooseDirectory, container_bytes_of, read_container, runs_of
 from .store_wiring import check_owner, connected_wiring, names_in_file, remark_on
 
@@ -78,8 +78,8 @@ class Evidence:
 
     def truncation(self) -> str:
         """The reclaimed ranges that are in none of the paths, as a sentence; empty if nothing is missing."""
-        told = [truncation_of(source.reader, source.first_slot) for source in self.sources]
-        return next(filter(None, told), "") if len(told) == 1 else ""
+        reported = [truncation_of(source.reader, source.first_slot) for source in self.sources]
+        return next(filter(None, reported), "") if len(reported) == 1 else ""
 
     def remarks(self) -> list[str]:
         """The remarks on the journal, each once, as known by now."""
@@ -277,7 +277,7 @@ def _evidence_beside(journal_path: str) -> Evidence:
     store = os.path.dirname(os.path.abspath(journal_path))
     try:
         evidence.queue_names = names_in_file(store)
-        evidence.elsewhere = told_place(store)
+        evidence.elsewhere = recorded_place(store)
     except CairnError as error:
         evidence.notes.append(f"{error}; queues are shown by number")
     return evidence

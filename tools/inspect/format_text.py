@@ -16,9 +16,9 @@ def age_text(seconds: float) -> str:
     """A time as people read it, in its two largest units."""
     if seconds < 1:
         return f"{max(0.0, seconds) * 1000:.0f} ms"
-    left, told = int(seconds), []
+    left, reported = int(seconds), []
     for unit, size in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
         if left >= size:
-            told.append(f"{left // size} {unit}")
+            reported.append(f"{left // size} {unit}")
             left %= size
-    return " ".join(told[:2])
+    return " ".join(reported[:2])

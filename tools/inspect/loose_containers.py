@@ -21,7 +21,7 @@ from ...journal.format.block import BLOCK_HEAD_BYTES
 from ...journal.format.container import DATA_OFFSET, ContainerHead
 from ...journal.format.log_mark import Mark
 from ...recovery.lenient_directory import ReadOnlyDirectory, ShownFile
-from ...recovery.salvageable import Finding, head_finding, told_by_blocks, try_head
+from ...recovery.salvageable import Finding, head_finding, position_by_blocks, try_head
 
 
 class LooseContainer(NamedTuple):
@@ -100,7 +100,7 @@ def read_container_file(file: File, path: str, container_bytes: int | None) -> L
     if not reason:
         return LooseContainer(path, container.decode_head(sector, path), sector, file.size_bytes(), None)
     size = container_bytes or file.size_bytes()
-    found = told_by_blocks(file, size, None) if size >= DATA_OFFSET + BLOCK_HEAD_BYTES else None
+    found = position_by_blocks(file, size, None) if size >= DATA_OFFSET + BLOCK_HEAD_BYTES else None
     if found is not None:
         slot_lsn = found.slot * size
         uuid = UUID(bytes=found.log_id.to_bytes(8, "little") + bytes(8))

@@ -11,7 +11,7 @@ from ...base.errors import ForeignStore
 from ...recovery.salvageable import log_id_of
 from ...store.wiring.copy import read_queue_names
 from ...store.wiring.database import parse_address
-from ...store.wiring.location import told_place
+from ...store.wiring.location import recorded_place
 from ...store.wiring.read_only import server_wiring
 from ...store.wiring.wiring import FILE_NAME, Wiring
 
@@ -43,7 +43,7 @@ def names_in_file(store: str) -> dict[int, str]:
 
 def missing_names_remark(store: str) -> str:
     """The remark that the queues of *store* are shown by number, as the wiring is on a server; empty if it is not."""
-    elsewhere = told_place(store)
+    elsewhere = recorded_place(store)
     return remark_on(elsewhere) if elsewhere else ""
 
 

@@ -322,14 +322,14 @@ class Lab:
     def _believes(self, node: int) -> tuple[int, bool]:
         """The number of votes that it counts, and whether that is a quorum."""
         try:
-            told = subprocess.run(
+            reported = subprocess.run(
                 self.command(node, ["corosync-quorumtool", "-s"]),
                 capture_output=True, text=True, check=False, timeout=5, env={**os.environ, "PATH": PATH},
             ).stdout  # fmt: skip
         except subprocess.TimeoutExpired:
             return 0, False
-        votes = re.search(r"^Total votes:\s+(\d+)", told, re.MULTILINE)
-        return int(votes[1]) if votes else 0, bool(re.search(r"^Quorate:\s+Yes", told, re.MULTILINE))
+        votes = re.search(r"^Total votes:\s+(\d+)", reported, re.MULTILINE)
+        return int(votes[1]) if votes else 0, bool(re.search(r"^Quorate:\s+Yes", reported, re.MULTILINE))
 
     def _state(self, node: int) -> NodeState:
         pid, nodes = self.pid(node), self.options.nodes

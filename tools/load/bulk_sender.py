@@ -196,12 +196,12 @@ class BulkSender:
         wire = self._wire = Wire(self._where, name)
         loop = Loop()
         loop.add(wire, [self])
-        self._begun_s = self._heard_s = told_s = monotonic()
+        self._begun_s = self._heard_s = reported_s = monotonic()
         while not self._is_done:
             loop.turn(_LOOK_MS)
             now_s = monotonic()
-            if now_s - told_s > _TELL_S:
-                told_s = now_s
+            if now_s - reported_s > _TELL_S:
+                reported_s = now_s
                 self._tell(self.result.outcomes.total())
             message = self._next
             is_early = message is not None and message.due_s > now_s - self._begun_s

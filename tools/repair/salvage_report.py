@@ -88,10 +88,10 @@ class SalvageReport:
         ]  # fmt: skip
 
     def _finding(self, finding: Finding, gap: Gap | None) -> dict[str, object]:
-        told = finding.fields()
+        reported = finding.fields()
         if gap is not None:
             first, end = finding.first_lsn, finding.end_lsn
-            told |= {
+            reported |= {
                 "unknown": gap.unknown,
                 "unknown_records_at_most": gap.unknown_records,
                 "dequeued_since": sorted(gap.ended),
@@ -99,4 +99,4 @@ class SalvageReport:
                 "lost": [message.message_id for message in self.lost if first <= message.message_id < end],
                 "doubtful": sum(1 for message in self.doubtful if message.message_id < end) if gap.unknown else 0,
             }
-        return told
+        return reported

@@ -169,7 +169,7 @@ class _Transactions:
 
 
 @dataclass
-class _Told:
+class _Reports:
     """The events of a history, by message."""
 
     sent: dict[str, Sent] = field(default_factory=dict)
@@ -200,26 +200,26 @@ class _Told:
 def check(history: Sequence[Event], *, drained: bool = True) -> Verdict:
     """The defects of *history*, in any order; *drained*: it went on until there were no messages left."""
     transactions = _Transactions(history)
-    told = _Told()
+    reports = _Reports()
     for event in history:
-        told.take(event, transactions)
+        reports.take(event, transactions)
     ends = _Ends(history)
-    verdict = Verdict(confirmed=len(told.confirmed), troubles=told.troubles)
-    found = {("phantom" if message else "corrupt", message) for message in told.steps.keys() - told.sent.keys()}
-    for origin in told.sent.values():
-        defects = _defects_of(origin, told, ends, verdict)
+    verdict = Verdict(confirmed=len(reports.confirmed), troubles=reports.troubles)
+    found = {("phantom" if message else "corrupt", message) for message in reports.steps.keys() - reports.sent.keys()}
+    for origin in reports.sent.values():
+        defects = _defects_of(origin, reports, ends, verdict)
         found.update((defect, origin.message) for defect in defects if drained or defect != "lost")
-    found.update(("reordered", message) for message in _reordered(history, told.sent, told.confirmed))
-    found.update(("half", txn) for txn in transactions.half(told.steps, drained=drained))
+    found.update(("reordered", message) for message in _reordered(history, reports.sent, reports.confirmed))
+    found.update(("half", txn) for txn in transactions.half(reports.steps, drained=drained))
     verdict.found = sorted(found)
     return verdict
 
 
-def _defects_of(origin: Sent, told: _Told, ends: _Ends, verdict: Verdict) -> Iterator[str]:
+def _defects_of(origin: Sent, reports: _Reports, ends: _Ends, verdict: Verdict) -> Iterator[str]:
     """The defects of one message; it is counted in *verdict*."""
     message = origin.message
-    is_confirmed, is_refused = message in told.confirmed, message in told.refused
-    story = sorted(told.steps.get(message, ()), key=attrgetter("life", "at"))
+    is_confirmed, is_refused = message in reports.confirmed, message in reports.refused
+    story = sorted(reports.steps.get(message, ()), key=attrgetter("life", "at"))
     gots = [step for step in story if isinstance(step, Got)]
     if any(got.queue != origin.queue for got in gots) or (gots and is_refused):
         yield "phantom"

@@ -76,7 +76,7 @@ class CheckpointComparison:
 
 
 def _differences(known: State, true: State) -> list[str]:
-    told = []
+    reported = []
     pages = {slot for slot in {*known.pages, *true.pages} if known.pages.get(slot) != true.pages.get(slot)}
     ids = {
         message_id
@@ -87,12 +87,12 @@ def _differences(known: State, true: State) -> list[str]:
     ids |= {message_id for message_id, _ in known.moved.items() ^ true.moved.items()}
     if ids:
         named = ", ".join(map(str, islice(sorted(ids), _NAMED))) + (", ..." if len(ids) > _NAMED else "")
-        told.append(f"differences in {counted(len(ids), 'message')} ({named})")
+        reported.append(f"differences in {counted(len(ids), 'message')} ({named})")
     for name in ("prepared", "decided"):
         one, other = set(getattr(known.outcomes, name)), set(getattr(true.outcomes, name))
         if one != other:
-            told.append(f"transactions that are {name}: {sorted(one ^ other)[:_NAMED]}")
-    return told
+            reported.append(f"transactions that are {name}: {sorted(one ^ other)[:_NAMED]}")
+    return reported
 
 
 def _particulars(state: State, message_id: int) -> object:

@@ -44,11 +44,11 @@ def _lost(found: Survey, gap: Damage, names: dict[int, str]) -> str:
         if first <= message.message_id < end:
             name = ", ".join(names.get(queue, f"id {queue}") for queue in message.queue_ids) or "not known"
             counts[name] = counts.get(name, 0) + 1
-    told = [f"{counted(count, 'message')} of queue {name}" for name, count in counts.items()]
+    reported = [f"{counted(count, 'message')} of queue {name}" for name, count in counts.items()]
     hidden = [one for one in found.gaps if one.finding.first_lsn < end and one.finding.end_lsn > first]
     at_most = sum(one.unknown_records for one in hidden)
     if at_most:
-        told.append(f"at most {counted(at_most, 'record')} of which nothing is known")
+        reported.append(f"at most {counted(at_most, 'record')} of which nothing is known")
         if found.doubtful:
-            told.append(f"{counted(min(at_most, len(found.doubtful)), 'older message')} may come back")
-    return "; ".join(told) or "no message"
+            reported.append(f"{counted(min(at_most, len(found.doubtful)), 'older message')} may come back")
+    return "; ".join(reported) or "no message"

@@ -10,7 +10,7 @@ from ...analytics.scan.journal_directory import journal_of
 from ...base.disk.real import RealDirectory
 from ...store.checkpoint.checkpoint_file import LmdbFile
 from ...store.contract.layout import CHECKPOINT_NAME, MANIFEST_NAME
-from ...store.wiring.location import told_place
+from ...store.wiring.location import recorded_place
 from ...store.wiring.rescue import Rescued
 from ..inspect.journal_check import Progress
 from ..inspect.store_wiring import connected_wiring, file_of
@@ -29,7 +29,7 @@ def verify_store(
         Verify(report, RealDirectory(journal), None, None, progress).run()
         return
     read_sql: Callable[[], Rescued] | None = partial(read_wiring, file_of(path))
-    where = told_place(path)
+    where = recorded_place(path)
     if connect is not None:
         read_sql = partial(_ask, connect, catalog)
     elif where:

@@ -31,8 +31,8 @@ class Verdict(NamedTuple):
     def fields(self) -> dict[str, object]:
         """Return the verdict as the fields of a JSON object."""
         lsns = {"first_lsn": self.first_lsn, "end_lsn": self.end_lsn} if self.end_lsn else {}
-        told = {"kind": self.kind, "place": self.place, **lsns, "what": self.what}
-        return told | {"lost": self.lost or None, "remedy": self.remedy or None}
+        reported = {"kind": self.kind, "place": self.place, **lsns, "what": self.what}
+        return reported | {"lost": self.lost or None, "remedy": self.remedy or None}
 
 
 @dataclass
@@ -66,9 +66,9 @@ class VerifyReport:
     def fields(self) -> dict[str, object]:
         """Return the summary as the fields of a JSON object."""
         counts = self.counts()
-        told = {name: value for name, value in vars(self).items() if name != "verdicts"}
-        told["seconds"] = round(self.seconds, 3)
-        return told | {
+        reported = {name: value for name, value in vars(self).items() if name != "verdicts"}
+        reported["seconds"] = round(self.seconds, 3)
+        return reported | {
             "corrupt": counts["corrupt"], "torn": counts["torn"], "notes": counts["note"],
             "findings": [verdict.fields() for verdict in self.verdicts],
         }  # fmt: skip

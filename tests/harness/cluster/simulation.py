@@ -32,7 +32,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from cairnmq.cluster.health.liveness import SILENCE_S
-from cairnmq.cluster.kernel.phases import SYNCED
+from cairnmq.cluster.kernel.phases import SYNCHRONIZED
 from cairnmq.cluster.replication.flow_control import LIMIT_BYTES
 from tests.harness.cluster import numbered_messages as letters
 from tests.harness.cluster.cluster_harness import (
@@ -282,7 +282,7 @@ class Simulation:
             core = member.core
             if core.receiver.wishes:
                 self.updated.add(node)
-            if core.state.phase == SYNCED and core.state.epoch > self.histories.epoch:
+            if core.state.phase == SYNCHRONIZED and core.state.epoch > self.histories.epoch:
                 self.histories.epoch = core.state.epoch
                 if node in self.updated:
                     self.histories.shuffled = core.state.epoch

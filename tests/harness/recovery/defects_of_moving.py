@@ -12,7 +12,7 @@ from cairnmq.journal.format import holes
 from cairnmq.journal.format.block import Block
 from cairnmq.journal.format.holes import Hole
 from cairnmq.journal.format.record import RecordHead, RecordType
-from cairnmq.journal.read.scanner import LogReader, _Told
+from cairnmq.journal.read.scanner import LogReader, _Recorded
 from cairnmq.journal.write.journal import Journal
 from cairnmq.journal.write.log_writer import LogWriter
 from cairnmq.store.checkpoint import checkpoint
@@ -49,9 +49,9 @@ def a_hole_does_not_remember_the_last_block_before_it(patch: pytest.MonkeyPatch)
 @defect
 def the_first_holes_of_a_container_are_believed(patch: pytest.MonkeyPatch) -> None:
     """What its later blocks tell is not looked at."""
-    real = LogReader._told_in
+    real = LogReader._recorded_in
 
-    def told_in(self: LogReader, slot: int, end_lsn: int = 1 << 64) -> _Told:
+    def told_in(self: LogReader, slot: int, end_lsn: int = 1 << 64) -> _Recorded:
         told = real(self, slot, end_lsn)
         first = self._block_at(self._first_block(slot))
         if isinstance(first, Block):
@@ -64,24 +64,24 @@ def the_first_holes_of_a_container_are_believed(patch: pytest.MonkeyPatch) -> No
             told = told._replace(holes=first_holes)
         return told
 
-    patch.setattr(LogReader, "_told_in", told_in)
+    patch.setattr(LogReader, "_recorded_in", told_in)
 
 
 @defect
 def the_holes_of_a_torn_container_count_as_all(patch: pytest.MonkeyPatch) -> None:
-    real = LogReader._told_in
+    real = LogReader._recorded_in
 
-    def told_in(self: LogReader, slot: int, end_lsn: int = 1 << 64) -> _Told:
+    def told_in(self: LogReader, slot: int, end_lsn: int = 1 << 64) -> _Recorded:
         told = real(self, slot, end_lsn)
         return told._replace(is_all=told.is_all or any(self._whole_blocks_in(slot, self._first_block(slot))))
 
-    patch.setattr(LogReader, "_told_in", told_in)
+    patch.setattr(LogReader, "_recorded_in", told_in)
 
 
 @defect
 def what_is_told_behind_the_end_of_the_log_counts_at_once(patch: pytest.MonkeyPatch) -> None:
     """Containers are given back for it, and then it is forgotten with the block that told it."""
-    patch.setattr(LogReader, "told_until", lambda self, end_lsn: (self.heads.base_lsn, self.holes))
+    patch.setattr(LogReader, "recorded_until", lambda self, end_lsn: (self.heads.base_lsn, self.holes))
 
 
 @defect
