@@ -120,7 +120,7 @@ class SqlDenied(StoreError):
 
 
 class SqlReadOnly(StoreError):
-    """The SQL database can't be written just now."""
+    """The SQL database can't be written at present."""
 
 
 class UnusableConnect(StoreError, InvalidOption):

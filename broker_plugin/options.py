@@ -141,4 +141,4 @@ class BrokerOptions:
     trace: TraceOptions | None = None
     """The options of tracing; None for no tracing."""
     requires_store: bool = False
-    """Whether the start fails if there is no store, instead of creating one."""
+    """True to fail without a store, instead of creating one."""

@@ -6,7 +6,7 @@ Each is a datagram to the socket that `NOTIFY_SOCKET` names, as sd_notify(3) def
 |---|---|
 | `READY=1`, `STATUS=` | the store is recovered, and clients are admitted |
 | `WATCHDOG=1` | four times in `WATCHDOG_USEC`, sent by the core |
-| `RELOADING=1`, `MONOTONIC_USEC=` | users, rules and certificates are being read again, whoever requested it |
+| `RELOADING=1`, `MONOTONIC_USEC=` | users, rules and certificates are being read again, by any request |
 | `READY=1`, `STATUS=` | the new files apply, or nothing has changed, with the reason |
 | `STOPPING=1` | the broker was asked to stop |
 

@@ -72,11 +72,11 @@ class ShownFile(ReadOnlyFile):
 class PatientFile(ReadOnlyFile):
     """A file whose unreadable sectors read as zeros: a bad sector costs only itself."""
 
-    def __init__(self, file: File, tell: Callable[[str], None]) -> None:
-        """*tell* is called with the text of each read error."""
+    def __init__(self, file: File, report: Callable[[str], None]) -> None:
+        """*report* is called with the text of each read error."""
         self.name = file.name
         self._file = file
-        self._tell = tell
+        self._report = report
         self._size = file.size_bytes()
 
     def size_bytes(self) -> int:
@@ -86,7 +86,7 @@ class PatientFile(ReadOnlyFile):
         try:
             return self._file.read_at(offset, size_bytes)
         except DiskError as error:
-            self._tell(str(error))
+            self._report(str(error))
             end = min(offset + size_bytes, self._size)
             if end <= offset:
                 return b""

@@ -96,8 +96,8 @@ def recover(
 ) -> tuple[JournalStore, RecoveryReport]:
     """Return the store whose log is in *directory* and whose queues are in *wiring*; see `open_store`.
 
-    *checkpoint* spares reading the log from its base, if it can be used. *holds*: who knows whether somebody
-    counts on the containers that are in the log now. *syncers*: see `journal.writing`. *bookmarks*: of those that read
+    *checkpoint* spares reading the log from its base, if it can be used. *holds*: reports whether a reader
+    relies on the containers that are in the log now. *syncers*: see `journal.writing`. *bookmarks*: of those that read
     history.
     """
     begun_s = clock.monotonic_s()

@@ -27,7 +27,7 @@ class Finding:
     """Damage: the range `first_lsn .. end_lsn` is unreadable, or differs from what was written."""
 
     kind: Literal["corrupt", "torn"]
-    """Torn if no claim proves that the range was ever on the disk, as after a power failure; else corrupt."""
+    """Torn if the range is behind the durability mark, as after a power failure; else corrupt."""
     first_lsn: int
     end_lsn: int
     place: str

@@ -45,12 +45,14 @@ FORBIDDEN = {
 TOO_LONG = f"more than {MOST_WORDS} words"
 REPEATED = "the docstring of another object"
 STANDS_ALONE = "the first sentence stands alone"
-MESSAGES = {
-    "say invalid or not a": r"\b(?:it|that|which|X) is no (?!longer)\w|\bmeans nothing\b",
-    "name the actor or use the passive": r"\bnobody\b|\bsomebody\b|\bwhoever\b",
-    "write plain English": r"\bjust now\b|\bgo(?:es)? on\b|\bbegin anew\b|\bput back|\bwhat is wrong\b",
+CODE_ONLY = {
+    "name the actor or use the passive": r"\b[Nn]obody\b|\b[Ss]omebody\b|\b[Ww]hoever\b|\b[Ee]verybody\b",
+    "write plain English": r"\bjust now\b|\bgo(?:es)? on\b|\bbegin anew\b|\bput back\b|\bwhat is wrong\b",
+    "say removed, reported or distinguish": r"\bno claim\b|\bgone\b|\btold\b|\btells?\b",
 }
-"""Rules for texts of errors, logs, help and metrics, in addition to those of pages."""
+"""Rules for docstrings and for texts of errors, logs, help and metrics, in addition to those of pages."""
+MESSAGES = {"say invalid or not a": r"\b(?:it|that|which|X) is no (?!longer)\w|\bmeans nothing\b"}
+"""Rules for texts of errors, logs, help and metrics."""
 ELLIPTIC = re.compile(
     r"(?:The same|One of|As|It|Its|It's|He|They|Their|Of|What|Who|Whose|Whom|Which|Whether|Where|How|Why)\b"
 )
@@ -147,15 +149,18 @@ def messages(text: str) -> Iterator[tuple[int, str]]:
 
 def message_problems(message: str) -> list[tuple[str, str]]:
     """Return the rules that a text of an error, a log line, help or a metric violates."""
-    rules = {rule: pattern for rule, pattern in FORBIDDEN.items() if not rule.startswith("a heading")} | MESSAGES
-    return [(rule, message) for rule, pattern in rules.items() if re.search(pattern, message)]
+    rules = [*FORBIDDEN.items(), *CODE_ONLY.items(), *MESSAGES.items()]
+    return [
+        (rule, message) for rule, pattern in rules
+        if not rule.startswith("a heading") and re.search(pattern, message)
+    ]  # fmt: skip
 
 
 def docstring_problems(docstring: str) -> list[tuple[str, str]]:
     """Return the rules that a docstring violates, each with the sentence."""
     sentences = sentences_of(docstring)
     found = [(TOO_LONG, one) for one in sentences if len(one.split()) > MOST_WORDS]
-    for rule, pattern in FORBIDDEN.items():
+    for rule, pattern in (*FORBIDDEN.items(), *CODE_ONLY.items()):
         if not rule.startswith("a heading"):
             found += [(rule, one) for one in sentences if re.search(pattern, one)]
     if ELLIPTIC.match(docstring):
@@ -225,7 +230,7 @@ def test_messages_are_in_standard_english() -> None:
     ],
 )
 def test_rules_find_messages(code: str, rule: str) -> None:
-    assert [each for _, text in messages(code) for each, _ in message_problems(text)] == [rule]
+    assert rule in [each for _, text in messages(code) for each, _ in message_problems(text)]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ _NO_MANAGEMENT = ("amqp:unauthorized-access", "amqp:not-found")
 
 
 class RequestRefused(BrokerError):
-    """A request that the broker did not accept; the link goes on."""
+    """A request that the broker did not accept; the link stays open."""
 
 
 class Answer(NamedTuple):

@@ -306,7 +306,7 @@ def envelope(content: bytes) -> bytes:
 
 
 def _before_body(content: bytes, at: int, last: int) -> Section | None:
-    """The section at *at*, None if it is of the body, which may go on beyond *content*."""
+    """The section at *at*, None if it is of the body, which may continue beyond *content*."""
     if descriptor(content, at)[0] >= DATA:
         return None
     return next_section(content, at, last)

@@ -506,7 +506,7 @@ class Engine:
     # ---- what the terminal asks for -------------------------------------------------------------------------------
 
     def control(self, link: Link) -> None:
-        """*link* controls transactions. Held links go on: a discharge must not overtake what waits on them."""
+        """*link* controls transactions. Held links are resumed: a discharge must not overtake what waits on them."""
         link.coordinator = True
         if self._naming is None:
             self._naming = NamingFlows(self._transport, self._limits.max_frame_bytes)

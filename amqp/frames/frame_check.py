@@ -64,7 +64,7 @@ _SCOPED = slice(0, 3)
 _EMPTY_OPEN = b"\0\0\0\x10\2\0\0\0\0\x53\x10\xc0\x03\x01\xa1\0"
 """An open that proton receives in place of a forbidden first frame: without an open it would not send the close."""
 _IDS = slice(0, 2)
-"""The fields of a transfer without which proton can't go on with the session."""
+"""The fields of a transfer without which proton can't continue the session."""
 _SECOND = 1
 _MOST_LAYOUTS = 64
 _LEAST_RUN = 3

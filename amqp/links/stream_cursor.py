@@ -17,14 +17,14 @@ class StreamCursor:
     """Content whose end may not have arrived yet."""
 
     __slots__ = (
-        "_aborted", "_held", "_low_bytes", "_over", "_pieces", "_read_bytes", "_rewrite", "_tell", "_written_bytes",
+        "_aborted", "_held", "_low_bytes", "_over", "_pieces", "_read_bytes", "_report", "_rewrite", "_written_bytes",
         "settled",
     )  # fmt: skip
 
-    def __init__(self, tell: Callable[[], None]) -> None:
-        """*tell* is called by the reader, once, when it reaches the position that `is_behind` requested."""
+    def __init__(self, report: Callable[[], None]) -> None:
+        """*report* is called by the reader, once, when it reaches the position that `is_behind` requested."""
         self._pieces: deque[bytes] = deque()
-        self._tell = tell
+        self._report = report
         self._low_bytes = -1
         self._read_bytes = 0
         self._written_bytes = 0
@@ -109,7 +109,7 @@ class StreamCursor:
         self._read_bytes += len(taken)
         if 0 <= self._low_bytes >= self.backlog_bytes:
             self._low_bytes = -1
-            self._tell()
+            self._report()
         return taken
 
     @property

@@ -100,7 +100,7 @@ def runs(link: Link, fragments: Sequence[_Came]) -> Iterator[tuple[bytes, Sequen
 
 
 def note_outcome(link: Link, delivery: Pointer, tag: Any, *, settled: bool) -> None:
-    """The receiver told what becomes of a delivery if a transaction is committed.
+    """The outcome of a delivery, from its receiver, for the commit of a transaction.
 
     The delivery stays the link's until either side settles it.
     """

@@ -1,4 +1,4 @@
-"""Room for bytes on their way between proton and others: nobody keeps them, so a thread's engines share it."""
+"""Room for bytes on their way between proton and others: not kept, so the engines of a thread share it."""
 
 from __future__ import annotations
 

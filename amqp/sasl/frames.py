@@ -1,4 +1,4 @@
-"""The frames of the SASL layer: the same for whoever asks to be let in, and whoever is asked."""
+"""The frames of the SASL layer, for clients and servers."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Handshake(ABC):
         return self._go_on(b"")
 
     def checked(self, found: Any) -> tuple[bytes, bytes]:
-        """The `check` returned *found*: go on as `feed` does."""
+        """The `check` returned *found*: continue as `feed` does."""
         if self.stage is not Stage.CHECKING:
             return b"", b""
         self.stage, self.check = Stage.SASL, None

@@ -34,7 +34,7 @@ class ServerHandshake(Handshake):
     """The handshake of one connection that a client opened to the broker."""
 
     def __init__(self, login: Login, *, secure: bool = False, certified: str = "") -> None:
-        """*secure*: the bytes come through TLS; *certified*: whom the client's certificate names, empty for nobody."""
+        """*secure*: the bytes come through TLS; *certified*: whom the client's certificate names, empty without one."""
         super().__init__()
         self._login = login
         self._offered = login.mechanisms(secure, certified)

@@ -1,7 +1,7 @@
 """A table of Delta Lake, by `deltalake`.
 
 A commit is one of Delta's: the rows, and which LSNs are exported, as application transactions (`txn` actions), which
-checkpoints of the table keep. Each run of LSNs is two of them, under ids that tell the log and the run's number.
+checkpoints of the table keep. Each run of LSNs is two of them, under IDs of the log and the number of the run.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class DeltaSink:
             raise self._explained(error) from error
 
     def _reported(self) -> tuple[tuple[int, int], ...]:
-        """The runs that the table's transactions tell."""
+        """The runs that the transactions of the table record."""
         table = self._table
         if table is None:
             return ()

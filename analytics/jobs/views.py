@@ -139,7 +139,7 @@ class Views:
         return self._keep_for_more(self.view("containers"))
 
     def records(self, columns: str, types: str | None = None) -> DataFrame:
-        """Records, copies too: all, or those of these types. Spark does not tell the source what a query needs."""
+        """Records, copies too: all, or those of these types. Spark hides the needs of a query from the source."""
         return self.view("records", columns=columns, types=types, copies="all")
 
     @cached_property

@@ -94,7 +94,7 @@ def whole_from(log: Log) -> int:
 
 
 def _recorded_before(log: Log, piece: LogPiece, lsn: int, start: _LogStart) -> tuple[_LogStart, bool]:
-    """Return *told* after the blocks of *piece* up to *lsn*, as the module describes; and whether all were readable."""
+    """Return *start* after the blocks of *piece* up to *lsn*, as in the module; and whether all were readable."""
     data = _content(log, piece)
     before, at = piece.prev_lsn, DATA_OFFSET
     while at < len(data):
@@ -132,7 +132,7 @@ def _content(log: Log, piece: LogPiece) -> memoryview:
 
 
 def _missing(log: Log, lsn: int, start: _LogStart) -> Gap | None:
-    """The newest slot that is missing, of those up to the one of *lsn* that are part of the log as it was *told*."""
+    """The newest slot that is missing, of those up to the one of *lsn* that belong to the log by *start*."""
     size = log.container_bytes
     pieces = {piece.slot_lsn // size: piece for piece in log.between(start.base_lsn, lsn + 1)}
     slot = lsn // size

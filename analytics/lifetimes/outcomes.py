@@ -1,7 +1,7 @@
 """Outcomes of transactions, as far as the log still has them, and the operations that count.
 
 A tx-commit means every operation of its transaction. A copied one lists those that still count when it was copied: what
-is not listed was done, and is over. Where there is no outcome at all nobody needs it any more, or there was none: what
+is not listed was done, and is over. A missing outcome is not needed any more, or did not exist: what
 was written last before the log was opened again was never committed, and what stands at its very end may still be.
 """
 

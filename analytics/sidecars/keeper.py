@@ -1,4 +1,4 @@
-"""The process that makes sidecars beside a broker: it reads the log as any tool does, and nobody waits for it.
+"""The process that makes sidecars beside a broker: it reads the log like a tool, and the broker does not wait.
 
     python -m cairnmq.analytics.sidecars.keeper STORE
 

@@ -32,7 +32,7 @@ log_of = logging.getLogger(__name__)
 _OF_MESSAGES = ("messages", "places", "orphan_records", "live_set")
 """Views of which each partition is about a range of messages."""
 _AS_OF = (*_OF_MESSAGES, "transactions", "queues")
-"""Views that tell how things stood as of `endingLsn`."""
+"""Views that show a state as of `endingLsn`."""
 
 
 class JournalPart(InputPartition):
@@ -167,7 +167,7 @@ def check_loss(log: Log, start_lsn: int, end_lsn: int, options: Options, also: s
 
 
 def check_past(journal: Journal, reading: ReadOptions, options: Options) -> None:
-    """Raises `CairnError` if a state of the past is asked for, and what may tell of it was reclaimed since.
+    """Raises `CairnError` if a state of the past is asked for, and records that it needs were reclaimed since.
 
     A range with a beginning is about what began in it, all of which `check_loss` wants to be there. A time that may lie
     in a stretch that is missing is checked as of that stretch.

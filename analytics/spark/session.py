@@ -88,7 +88,7 @@ def journal(spark: SparkSession, path: str, **options: object) -> DataFrame:
 
 
 def _planned(place: str, given: dict[str, str]) -> tuple[Options | None, Plan | None]:
-    """The options, and the plan to use sidecars; None for what is wrong: the source reports that."""
+    """The options, and the plan to use sidecars; None for invalid options, which the source reports."""
     asked = None
     try:
         asked = parse({"path": place, **given})

@@ -137,7 +137,7 @@ class JournalSql:
     def interrupt(self) -> None:
         """End the query that is being done, if there is one: it raises. Also for a handler of signals.
 
-        DuckDB may swallow what a handler raises within it, and go on.
+        DuckDB may swallow what a handler raises within it, and continue.
         """
         self._duck.interrupt()
 

@@ -63,7 +63,7 @@ TRANSACTIONS = pa.schema([
 
 kind     local or distributed, of a client; copy: the broker put a copy of a message elsewhere and took it off its queue
          (dead letter, expiry, move), or brought a federated queue up to date
-state    committed, rolled back, prepared (in doubt), open; forgotten, if the log keeps no outcome because nobody
+state    committed, rolled back, prepared (in doubt), open; forgotten, if the log keeps no outcome because it is not
          needs it any more
 """
 QUEUES = pa.schema([
@@ -194,7 +194,7 @@ def _stays(places: Places, names: Mapping[int, str]) -> pa.Array:
 
 
 def transactions(facts: RecordTables, as_of: int = NEVER, names: Mapping[int, str] | None = None) -> pa.Table:
-    """The view `transactions`, as of an LSN; *names*: of queues, to tell the broker's own."""
+    """The view `transactions`, as of an LSN; *names*: of queues, to recognize those of the broker."""
     facts = facts.where(facts.lsn < as_of)
     outcomes = outcomes_of(facts, as_of)
     of = facts.where(facts.txn_id != 0)

@@ -181,7 +181,7 @@ class ContentsView(Protocol):
         """Return the first messages in memory with positions above *after*, in order."""
 
     def unordered(self) -> list[Entry]:
-        """Return messages in memory that are not in order, some of which may have gone."""
+        """Return messages in memory that are not in order, some of which may have been removed."""
 
     def is_away(self, entry: Entry) -> bool:
         """Return whether an entry can't be seen."""

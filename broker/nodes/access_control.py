@@ -54,7 +54,7 @@ class Forbidden(Exception):
 
 class _Rule(NamedTuple):
     who: frozenset[str]
-    """Names of users, groups resolved; `EVERY` for everybody."""
+    """Names of users, groups resolved; `EVERY` for all users."""
     operations: frozenset[str]
     allowed: bool
     names: re.Pattern[str] | None
@@ -101,7 +101,7 @@ class Access:
         return f"{called!r} may not {operation}" + (f" {shown!r}" if operation != CONNECT else "")
 
     def allows_on_all(self, user: str, operation: str) -> bool:
-        """Return whether a rule of *user*, not one for everybody, allows *operation* on every name."""
+        """Return whether a rule of *user*, not one for all users, allows *operation* on every name."""
         rules = (rule for rule in self._rules if rule.allowed and rule.names is None)
         return any(operation in rule.operations and (user or ANONYMOUS) in rule.who for rule in rules)
 

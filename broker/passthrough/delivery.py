@@ -109,17 +109,17 @@ class AddressPort(Protocol):
 class StreamingMessage:
     """The content of a message that is still arriving: the parts that its copies have not read yet."""
 
-    def __init__(self, place: AddressPort, tell: Callable[[], None]) -> None:
-        """*tell*: see `StreamCursor`, for each copy."""
+    def __init__(self, place: AddressPort, report: Callable[[], None]) -> None:
+        """*report*: see `StreamCursor`, for each copy."""
         self.place = place
         self.copies: dict[StreamCursor, StreamReceiver | None] = {}
         """The copies and the receiver of each; None while it has none."""
         self.ended = False
-        self._tell = tell
+        self._report = report
 
     def copy(self) -> StreamCursor:
         """Return one more copy. Call it before the first byte is added."""
-        cursor = StreamCursor(self._tell)
+        cursor = StreamCursor(self._report)
         self.copies[cursor] = None
         return cursor
 
@@ -152,7 +152,7 @@ class StreamingMessage:
         """Remove a copy whose receiver has left."""
         if cursor in self.copies:
             del self.copies[cursor]
-            self._tell()
+            self._report()
 
     @property
     def backlog_bytes(self) -> int:

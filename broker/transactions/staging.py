@@ -92,7 +92,7 @@ class StagingArea:
             limits.stage(self._staged.setdefault(limits, Staged()), content, size_bytes)
 
     def unstage_shared(self) -> None:
-        """Remove the messages for replicated queues from the staged totals: they are counted there, or gone."""
+        """Remove the messages for replicated queues from the staged totals: they are counted there, or were removed."""
         self._unstage([limits for limits in self._staged if limits.is_shared])
 
     def _unstage(self, all_limits: Sequence[QueueLimits]) -> None:

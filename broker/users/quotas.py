@@ -46,7 +46,7 @@ class Quotas:
     def __init__(
         self, listed: tuple[tuple[frozenset[str], Mapping[str, int]], ...] = (), defaults: Quota = DEFAULT
     ) -> None:
-        """*listed*: names and their limits, in the order of the file; *defaults*: of everybody with a name."""
+        """*listed*: names and their limits, in the order of the file; *defaults*: of all users with a name."""
         self._listed = listed
         self.defaults = defaults
 
@@ -64,7 +64,7 @@ class Quotas:
         return base
 
     def names(self, user: str) -> bool:
-        """Return whether a quota of the file names *user*, or everybody."""
+        """Return whether a quota of the file names *user*, or all users."""
         name = user or ANONYMOUS
         return any(name in who or EVERYBODY in who for who, _ in self._listed)
 

@@ -32,8 +32,8 @@ from .settings import BrokerSettings
 from .unknown_variables import unknown_variables
 
 GARBAGE_AFTER = 20_000
-"""So many more objects than before, and Python looks for cycles among them. Messages on their way are thousands of
-objects that are in none; by default it looks after 700."""
+"""The allocations between collections of cycles. Messages in transit are thousands of
+objects that are in no cycle; the default is 700."""
 
 
 def _broker(**values: Any) -> None:

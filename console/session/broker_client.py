@@ -99,7 +99,7 @@ class BrokerClient:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     async def _guarded(self, work: Any, *arguments: Any) -> Any:
-        """Run *work*. It goes on when its caller is cancelled: only its thread may use the connection until it ends."""
+        """Run *work*. It outlives a cancelled caller: only its thread may use the connection until it ends."""
         running = asyncio.create_task(self._in_turn(work, *arguments))
         running.add_done_callback(_take_error)
         return await asyncio.shield(running)

@@ -9,8 +9,8 @@ No message is admitted once only the *reserve* is left and no container can be m
 * openings: each start begins in a container of its own, and gives that of the last one back if nothing else was written
   there. Two containers are theirs, and run time never takes them.
 
-Taking messages off frees space only when a slot is empty, or empty enough to be relocated: with a twentieth of it
-gone. Until then the records for that twentieth pile up, which is a hundredth of the log for messages of 256 bytes. So
+Dequeuing messages frees space only when a slot is empty, or empty enough to be relocated: with a twentieth of it
+dead. Until then the records for that twentieth pile up, which is a hundredth of the log for messages of 256 bytes. So
 the reserve grows with the log.
 """
 

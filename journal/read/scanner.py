@@ -41,7 +41,7 @@ class Damage:
     end_lsn: int
     reason: str
     torn: bool
-    """True if no claim proves that these bytes were ever on the disk."""
+    """True if these bytes are behind the durability mark: they may never have been on the disk."""
 
 
 class _Recorded(NamedTuple):

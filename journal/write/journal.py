@@ -338,7 +338,7 @@ class Journal:
         self._limit = size - BLOCK_HEAD_BYTES - HEAD_BYTES  # for heads and payloads, with one head still to come
 
     def _make_room(self, payload_bytes: int) -> None:
-        """Seal the block, and go on to the next container if the record does not fit behind it."""
+        """Seal the block, and continue in the next container if the record does not fit behind it."""
         if payload_bytes > MAX_PAYLOAD_BYTES:
             raise _too_long(payload_bytes, MAX_PAYLOAD_BYTES)
         if self.head_bytes and self.seal():

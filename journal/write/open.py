@@ -1,7 +1,7 @@
 """Formatting a log, and opening a log for writing: from its files to a `Journal` positioned after its last block.
 
-Opening never appends to the containers that it found: it starts a new incarnation in a new container. Blocks that no
-claim proves to be on the disk were perhaps only in the page cache. `renewal` reads past the cache, and copies them to
+Opening never appends to the containers that it found: it starts a new incarnation in a new container. Blocks behind
+the durability mark were perhaps only in the page cache. `rewrite_unproven` reads past the cache, and copies them to
 sound containers, before any content is made visible.
 
 Slots that hold only openings leave the log when the new one is written, so that a broker that is killed repeatedly uses
@@ -161,7 +161,7 @@ class _Found:
         self.last_lsn = last_lsn
         self.torn: Damage | None = None
         self.unproven: deque[tuple[int, int]] = deque()
-        """Begin and end of the last blocks, which no claim proves to be on the disk."""
+        """Begin and end of the last blocks, which are behind the durability mark."""
         self.openings: set[int] = set()
         """Slots that were read from their first block on, and hold nothing but openings."""
 
@@ -258,7 +258,7 @@ def _resume(
 
 
 def _fill(pool: ContainerPool, reader: LogReader, found: _Found, extent: _Extent, incarnation: int) -> None:
-    """Give the containers on the disk to *pool*, and copy slots whose last blocks no claim proves."""
+    """Give the containers on the disk to *pool*, and copy slots whose last blocks are behind the durability mark."""
     heads, slots = reader.heads, extent.slots
     for number in heads.free:
         pool.adopt(number, None)

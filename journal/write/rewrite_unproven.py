@@ -1,4 +1,4 @@
-"""Distrust: what no claim proves to be on the disk is read past the page cache, and copied to another container.
+"""Distrust: blocks behind the durability mark are read past the page cache, and copied to another container.
 
 After a failed sync the page cache shows pages as clean that never reached the disk, and a later sync succeeds. After a
 kill it shows pages that are still to be written. So before the log is read, the containers that may hold something

@@ -30,7 +30,7 @@ class WorkerSocket:
         self.is_counted = False
         """True while it counts among the connections that are not authenticated."""
         self.blocked = False
-        """The peer takes nothing just now."""
+        """The peer accepts no data at present."""
         self.passed_over = False
         """True if the socket is read first in the next turn: its user's share of this turn is used up."""
         self.ended = False

@@ -63,7 +63,7 @@ class Checkpointer:
         self._rest()
 
     def commit_in(self, executor: Executor, wake: Callable[[], None]) -> None:
-        """Commit on *executor*, and call *wake* there when `step` can go on. Without it `step` commits itself."""
+        """Commit on *executor*, and call *wake* there when `step` can continue. Without it `step` commits itself."""
         self._executor, self._wake = executor, wake
 
     def step(self) -> None:

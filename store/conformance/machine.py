@@ -1,6 +1,6 @@
 """The calls of `conformance_rules`, and those about transactions: the machine that makes up histories.
 
-Whole transactions are one step, so that there are many of them; some are left open, and go on later. Of `conformance`.
+Whole transactions are one step, so there are many of them; some stay open, and continue later. Of `conformance`.
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ class StoreTransaction:
         return 0
 
     def prepare(self, time_us: int) -> int:
-        """The first phase; the LSN to wait for: once durable, the outcome is the coordinator's to tell.
+        """The first phase; the LSN to wait for: once durable, the coordinator decides the outcome.
 
         Raises `TransactionEnded` for a local transaction.
         """

@@ -262,7 +262,7 @@ class Store:
             raise StoreError("store", "it was closed", "open it again")
 
     def check_room(self) -> None:
-        """Raises `DiskFull` while nothing more can be stored: taking, and ends of transactions, go on."""
+        """Raises `DiskFull` while nothing more can be stored; dequeues, and ends of transactions, still work."""
         reason = self.inner.full()
         if reason:
             raise DiskFull("store", reason, "free some space, or dequeue messages; the store continues by itself")

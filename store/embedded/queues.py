@@ -168,7 +168,7 @@ class Queue:
                 self.on_release(message.id, message)
 
     def peek(self) -> Iterator[bytes]:
-        """The contents of the messages that are to be taken just now, oldest first; none of them is taken."""
+        """The contents of the messages that can be dequeued now, oldest first; none of them is dequeued."""
         with self.store.lock:
             self.check()
             ids = [message_id for _, message_id in sorted(self._back)] + list(self._ready)

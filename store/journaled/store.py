@@ -37,7 +37,7 @@ _ACQUIRE = int(RecordType.ACQUIRE)
 _BATCH_FROM = 4
 """Fewer records than this are appended faster one by one."""
 _FOR_STARTS = FOR_OPENINGS + 3
-"""More free containers than these let a start that is in need go on: emptying takes some before it gives one back."""
+"""The free containers above which a start that needs space continues: compaction uses some before it frees one."""
 _FLAG_ENQUEUE, _FLAG_DELETE = int(Flag.ENQUEUE), int(Flag.DELETE)
 
 

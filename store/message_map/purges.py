@@ -1,7 +1,7 @@
 """Queues that were deleted or purged, each by one record, however many messages were on it.
 
 A Queue-Delete record *cuts* its queue: what was put there before the record is off the queue, but for the messages that
-it lists. That is true with the record, and nobody looks at the messages then; `sweeping` does it afterwards, and
+it lists. That is true with the record, and no reader uses the messages then; `sweeping` does it afterwards, and
 recovery when it has read the log. A place counts by its *position*, the LSN of the record that gave it first, so it
 does not matter where relocation has carried either of them meanwhile (checklist E53, E54).
 

@@ -245,7 +245,7 @@ class TransactionLog:
     ) -> None:
         """A record of the transaction itself was read.
 
-        A commit has its operations done by *do*, which is also told whether a Start record still puts its message on a
+        A commit has its operations done by *do*, which also receives whether a Start record still puts its message on a
         queue.
         """
         kind, txn_id = head.type, head.txn_id

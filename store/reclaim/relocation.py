@@ -84,7 +84,7 @@ class Relocation:
         self._reading: Future[list[Block]] | None = None
 
     def read_in(self, executor: Executor, wake: Callable[[], None]) -> None:
-        """Read slots on *executor*, and call *wake* there when `step` can go on. Without it `step` reads itself."""
+        """Read slots on *executor*, and call *wake* there when `step` can continue. Without it `step` reads itself."""
         self._executor, self._wake = executor, wake
 
     def step(self) -> None:

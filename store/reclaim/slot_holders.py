@@ -2,7 +2,7 @@
 
 A slot is held by the messages, the transactions in doubt and the purges that have a record in it, and by the records in
 it that end messages of other slots (see `pins`). Any thread may ask: what others change is copied whole before it is
-looked at, so an answer is true of one moment, or was until just now.
+looked at, so an answer is true of one moment, or was until recently.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def recorded_place(store: str) -> str:
     except OSError as error:
         raise disk_error(path, "open", error) from error
     except (ValueError, KeyError, TypeError):
-        return "a database on a server (which one, a damaged wiring.json does not tell)"
+        return "a database on a server (a damaged wiring.json does not name it)"
 
 
 def tell_place(store: str, address: DatabaseAddress, more: Mapping[str, str] | None = None) -> None:

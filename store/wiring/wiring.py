@@ -249,9 +249,9 @@ class Wiring:
     def begin_destroy_queue(self, queue_id: int) -> None:
         """Take the queue away, its bindings first, and leave a note that it is going (checklist E2, E53).
 
-        From now on nobody finds it, and its name is free for another queue with another id. The note stays until
+        From now on it is not found, and its name is free for another queue with another id. The note stays until
         `finish_destroy_queue`, which is for when the journal's own record of the deletion is durable: recovery can
-        tell from it a queue that was deleted from one that SQL lost. Of a queue that is going already, or gone,
+        distinguish a queue that was deleted from one that SQL lost. For a queue that is being deleted, or was deleted,
         nothing changes.
         """
         q = schema.queue.c

@@ -12,18 +12,20 @@ from ...base.disk.seam import Directory, File
 _PIECE_BYTES = 1 << 20
 
 
-def checksum(directory: Directory, name: str, tell: Callable[[int], None]) -> tuple[int, str]:
-    """Size and CRC32C of a file; *tell* gets the bytes of each piece."""
+def checksum(directory: Directory, name: str, report: Callable[[int], None]) -> tuple[int, str]:
+    """Size and CRC32C of a file; *report* gets the bytes of each piece."""
     with closing(directory.open(name)) as file:
         size, crc = file.size_bytes(), 0
         for offset in range(0, size, _PIECE_BYTES):
             piece = file.read_at(offset, min(_PIECE_BYTES, size - offset))
             crc = crc32c(piece, crc)
-            tell(len(piece))
+            report(len(piece))
     return size, f"{crc:08x}"
 
 
-def copy(source: File, target: File, tell: Callable[[int], None], *, keep_bytes: int | None = None) -> tuple[int, str]:
+def copy(
+    source: File, target: File, report: Callable[[int], None], *, keep_bytes: int | None = None
+) -> tuple[int, str]:
     """Copy all of *source* and sync it, zeros from *keep_bytes* on; its size and its CRC32C."""
     size, crc = source.size_bytes(), 0
     keep = size if keep_bytes is None else keep_bytes
@@ -33,6 +35,6 @@ def copy(source: File, target: File, tell: Callable[[int], None], *, keep_bytes:
         piece = (source.read_at(offset, kept) if kept else b"").ljust(wanted, b"\0")
         target.write_at(offset, piece)
         crc = crc32c(piece, crc)
-        tell(wanted)
+        report(wanted)
     target.sync()
     return size, f"{crc:08x}"

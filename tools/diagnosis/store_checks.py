@@ -94,7 +94,7 @@ def check_modes(directory: str) -> Iterator[Finding]:
 
 
 def check_secret_files(paths: Iterable[str]) -> Iterator[Finding]:
-    """Check that files with secrets exist, and that nobody but their owner and group can read them."""
+    """Check that files with secrets exist, and that only their owner and group can read them."""
     for path in paths:
         try:
             mode = os.stat(path).st_mode

@@ -1,7 +1,7 @@
 """The live messages of a store, found with little reading: from its checkpoint and later heads, or from all heads.
 
-Nothing is written and nobody is asked, so it is the same whether a broker runs or not; while one does, it is true of
-the moment at which the reading ended. Damage is passed by and told: then the figures are of what is left.
+Nothing is written, no broker is asked, so it is the same whether a broker runs or not; while one does, it is true of
+the moment at which the reading ended. Damage is skipped and reported: then the figures are of what is left.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A reader that skips payloads: of a block it reads its head and the heads of its records.
 
 It therefore reads only some hundred MB of a journal of 10 GB. Unread bytes are not checked: corruption is detected only
-if the heads do not fit the size of the block. Blocks that no claim proves to be on the disk are read completely.
+if the heads do not fit the size of the block. Blocks behind the durability mark are read completely.
 Payloads of records about the log itself are read, and checked by their own checksums.
 """
 

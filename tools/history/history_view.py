@@ -37,7 +37,7 @@ class HistoryView:
     ) -> None:
         """*connect* and *catalog* name the server that the wiring is on. Raises `CairnError` for what is no log.
 
-        Without *holds* a broker goes on as ever: for what takes long, and can do with an archive.
+        Without *holds* a broker reuses containers as usual: for long reads that have an archive.
         """
         for path in paths:
             need_directory(path, "name a store directory, and archives")

@@ -122,13 +122,13 @@ class BulkSender:
     """One run. `run` returns when all messages have an outcome, or an error has ended it."""
 
     def __init__(
-        self, where: BrokerLogin, source: Iterator[OutgoingMessage], tell: Callable[[int], None], required: str = ""
+        self, where: BrokerLogin, source: Iterator[OutgoingMessage], report: Callable[[int], None], required: str = ""
     ) -> None:
-        """*tell* gets, now and then, how many have an outcome. *required*: an address that must exist, if any."""
+        """*report* gets, now and then, how many have an outcome. *required*: an address that must exist, if any."""
         self.result = SendResult()
         self._where = where
         self._source = source
-        self._tell = tell
+        self._report = report
         self._required = required
         self._next: OutgoingMessage | None = None
         self._frames: deque[bytes] = deque()
@@ -154,7 +154,7 @@ class BulkSender:
         finally:
             if self._wire is not None:
                 self._wire.close()
-        self._tell(self.result.outcomes.total())
+        self._report(self.result.outcomes.total())
         tokens = [message.token for link in self._links.values() for message, _ in link.waiting.values()]
         if self._next is not None:
             tokens.append(self._next.token)
@@ -202,7 +202,7 @@ class BulkSender:
             now_s = monotonic()
             if now_s - reported_s > _TELL_S:
                 reported_s = now_s
-                self._tell(self.result.outcomes.total())
+                self._report(self.result.outcomes.total())
             message = self._next
             is_early = message is not None and message.due_s > now_s - self._begun_s
             if is_early and not self._waiting:

@@ -121,7 +121,7 @@ class _Wiring(Struct):
 
 
 class _Line(Struct):
-    """A line of any kind. Its keys tell the kind: `lsn` a record, then `wiring`, `end`, `damage` and the others."""
+    """A line of any kind. Its keys give the kind: `lsn` a record, then `wiring`, `end`, `damage` and the others."""
 
     lsn: int | UnsetType = UNSET
     wiring: _Wiring | UnsetType = UNSET

@@ -45,7 +45,7 @@ class Progress(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """A worker can't go on."""
+    """A worker can't continue."""
 
     text: str
 

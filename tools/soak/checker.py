@@ -7,9 +7,9 @@ The checker tracks the state of every message as a client can know it, for each 
     held    a receiver has it
     taken   that receiver accepted it
     off     the session that accepted it ended in good order: off the queue until the broker is killed
-    gone    the broker confirmed the outcome
+    removed the broker confirmed the outcome
 
-`maybe`, `there` -> Got -> `held` -> Answered -> `there` or `taken` -> Settled -> `gone`. At the end of the session
+`maybe`, `there` -> Got -> `held` -> Answered -> `there` or `taken` -> Settled -> `removed`. At the end of the session
 `held` becomes `there`, and `taken` becomes `off` or `maybe`. At the end of the broker process `held` becomes `there`,
 `taken` and `off` become `maybe`. A history ends with all queues drained, so a message that is still `there` or `held`
 is lost. In a history that was interrupted before that, no message is reported as lost.
@@ -248,7 +248,7 @@ def _follow(known: str, story: list[Step], ends: _Ends, verdict: Verdict) -> lis
             if ended_at <= step.at:
                 known = "there" if known == "held" else "maybe" if lost else "off"
         if isinstance(step, Got):
-            if known == "gone":
+            if known == "removed":
                 wrong.append("resurrected")
             elif known not in ("there", "maybe"):
                 wrong.append("duplicated")
@@ -256,10 +256,10 @@ def _follow(known: str, story: list[Step], ends: _Ends, verdict: Verdict) -> lis
         elif isinstance(step, Answered):
             known = "there" if step.outcome == "returned" else "taken"
         else:
-            known = "gone"
+            known = "removed"
     if known in ("there", "held"):
         wrong.append("lost")
-    if known in ("taken", "off", "gone") or (known == "maybe" and story):
+    if known in ("taken", "off", "removed") or (known == "maybe" and story):
         verdict.consumed += 1
     return wrong
 

@@ -164,9 +164,9 @@ def _signal(pid: int, number: int) -> None:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on now, and that the system gives to nobody who asks for any.
+    """A free port of loopback outside the range from which the system assigns ports.
 
-    A broker that is killed wants it back: one of those might be somebody else's by then.
+    A killed broker needs it again: another program could have got one of the range by then.
     """
     first, last = _given_away()
     others = [*range(_LOWEST_PORT, first), *range(last + 1, 1 << 16)]

@@ -286,7 +286,7 @@ class Soak:
 
 
 def _story(kind: str, about: str, history: list[Event]) -> str:
-    """A finding, and the events that tell of it."""
+    """A finding, and the events that show it."""
     lines = [f"{kind}: {about or 'a message without an id'}"]
     those = [
         event
