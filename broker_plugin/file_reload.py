@@ -14,7 +14,7 @@ from collections.abc import Callable
 from ..amqp.ports import ConnectionEnd
 from ..base.accounts import users
 from ..base.accounts.audit import Audit
-from ..base.errors import CairnError
+from ..base.errors import CairnError, MissingStore
 from ..broker.access_review import AccessReview
 from ..broker.links.context import LinkContext
 from ..broker.nodes.access_control import Access
@@ -25,6 +25,7 @@ from ..router.outbound_connection import check_targets
 from ..router.router import Router
 from ..router.tls import make_context
 from ..store.contract.registry import find_kind
+from ..store.directory.kind import kind_of
 from .metrics_server import read_token
 from .options import BrokerOptions, RunTimeOptions
 
@@ -41,9 +42,12 @@ def quotas_of(access: Access | None, defaults: Quota) -> Quotas:
 def read_files(options: BrokerOptions) -> None:
     """Read the files of users, access rules, certificates, keys and tokens that *options* name. Raises `CairnError`.
 
-    The kind of the store, and the addresses of other brokers, are checked, too. Nothing is changed.
+    The store, its kind, and the addresses of other brokers are checked, too. Nothing is changed.
     """
     find_kind(options.store_kind)
+    if options.requires_store and not kind_of(options.store_dir):
+        remedy = "mount or restore it, or start without --require-store to create one"
+        raise MissingStore(options.store_dir, "no store is there", remedy)
     if options.router.users_file:
         users.read(options.router.users_file)
     if options.acl_file:

@@ -11,7 +11,7 @@ from functools import partial
 from ..base.accounts import audit
 from ..base.callbacks import ignore
 from ..base.clock import SystemClock
-from ..base.errors import CairnError, JournalError, MissingStore
+from ..base.errors import CairnError, JournalError
 from ..broker.broker import Broker
 from ..broker.nodes.access_control import read as read_access
 from ..broker.passthrough.sender import SESSION_WINDOW_BYTES
@@ -25,7 +25,6 @@ from ..router.outbound_connection import check_targets
 from ..router.router import Router
 from ..store.contract.options import Progress
 from ..store.contract.registry import find_kind
-from ..store.directory.kind import kind_of
 from ..store.journaled.discarded_state import Aside
 from ..store.journaled.metrics import measure
 from ..store.journaled.store import JournalStore
@@ -82,9 +81,6 @@ class RunningBroker:
                 self._metrics = MetricsServer(
                     options.metrics_host, options.metrics_port, self._health, options.metrics_token_file
                 )
-            if options.requires_store and not kind_of(options.store_dir):
-                remedy = "mount or restore it, or start without --require-store to create one"
-                raise MissingStore(options.store_dir, "no store is there", remedy)
             self._store, self.recovery = open_store(options.store_dir, clock, options.store, progress)
         except BaseException:
             self._router.stop()

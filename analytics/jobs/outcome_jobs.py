@@ -170,7 +170,7 @@ def expiry(spark: SparkSession, views: Views) -> DataFrame:
             select d.*, b.to_queues from departed d left join (
                 select end_lsn, sort_array(collect_set(to_queue)) as to_queues
                 from by_commit group by end_lsn
-            ) b on d.end_lsn = b.end_lsn and d.dequeue_reason in ('rejected', 'delivery-limit', 'expired', 'moved')
+            ) b on d.end_lsn = b.end_lsn and d.reason in ('rejected', 'delivery-limit', 'expired', 'moved')
         )
         select queue_id, any_value(queue, true) as queue, hour, reason, count(*) as messages, sum(size) as bytes,
                sort_array(array_distinct(flatten(collect_set(to_queues)))) as to_queues

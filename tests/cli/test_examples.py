@@ -24,6 +24,7 @@ EXECUTED = {
     ("README.md", "Quick start"): "here, tests/fresh_machine",
     ("README.md", "Develop CairnMQ itself"): ".ci/run",
     ("reference/clients.md", "Python: Qpid Proton"): "here, tests/fresh_machine",
+    ("reference/clients.md", "Lost connections"): "here",
     ("reference/clients.md", "Rejected messages"): "here",
     ("reference/management.md", "Requests"): "here",
     ("reference/python.md", "Examples"): "tests/docs/test_pages.py",
@@ -112,7 +113,7 @@ def test_management_example_can_be_repeated(tmp_path: Path) -> None:  # usabilit
 
 
 def test_python_clients_log_in(tmp_path: Path, login: Mapping[str, str]) -> None:
-    plain, secured, _ = page("reference/clients.md")
+    plain, secured, *_ = page("reference/clients.md")
     certificates = section("how-to/tls-and-users.md", "Create certificates for tests")
     for line in (line for block in certificates for line in block.commands):
         subprocess.run(line, shell=True, check=True, timeout=DEADLINE_S, cwd=tmp_path, capture_output=True)
@@ -125,8 +126,19 @@ def test_python_clients_log_in(tmp_path: Path, login: Mapping[str, str]) -> None
         assert python(program, running.port, tmp_path, **login) == "connected\n"
 
 
+def test_python_client_ends_with_one_line_without_a_broker(tmp_path: Path) -> None:
+    [program] = section("reference/clients.md", "Lost connections")
+    with broker(tmp_path / "data") as running:
+        for is_stopped, text in ((False, "no message within a second\n"), (True, "; is the broker running?\n")):
+            if is_stopped:
+                running.stop()
+            code = program.text.replace("127.0.0.1:5672", f"127.0.0.1:{running.port}")
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S)
+            assert (done.returncode, done.stderr.count("\n"), done.stderr.endswith(text)) == (1, 1, True), done.stderr
+
+
 def test_python_clients_see_why_a_message_is_rejected(tmp_path: Path) -> None:  # usability 13: they saw only 37
-    program = page("reference/clients.md")[2].text
+    program = page("reference/clients.md")[3].text
     with broker(tmp_path / "data") as running:
         [create] = section("reference/clients.md", "Rejected messages")[0].commands
         options = ("--url", f"127.0.0.1:{running.port}", "--timeout", "60")  # usability 18: behind the command

@@ -130,7 +130,8 @@ def test_every_line_has_time_level_and_event(tmp_path: Path) -> None:
     with broker(tmp_path / "logfmt", "--log-format", "logfmt") as running:
         assert running.stop() == 0
     assert [parsed(line)["event"] for line in running.lines] == [
-        "broker.listening", "broker.storing", "broker.recovered", "broker.stopping", "broker.stopped",
+        "broker.listening", "broker.storing", "broker.recovered", "broker.store-created", "broker.stopping",
+        "broker.stopped",
     ]  # fmt: skip
 
 

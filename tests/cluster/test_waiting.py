@@ -56,7 +56,7 @@ def test_member_that_is_brought_up_to_date_says_how_far_it_is(caplog: pytest.Log
     harness[3].start()
     assert harness.until(lambda: WAITS in caplog.text, 2 * LONG_S)
     [told] = [line for line in caplog.messages if WAITS in line]
-    assert "phase: updating" in told
+    assert "phase: transferring" in told
     assert f"{harness[3].core.receiver.received:,} of 5,000 messages received" in told
     assert "Wait: no action is needed" in told
     assert "--cluster-force" not in told

@@ -55,7 +55,7 @@ def test_pages_name_tests_that_exist() -> None:
 
 
 def test_users_log_in_with_the_certificates_of_the_guide(tmp_path: Path) -> None:
-    users, certificates, start, use = section(TLS, None)
+    users, certificates, start, use, _ = section(TLS, None)
     [rules] = [block for block in blocks_of(DOCS / "how-to/access-rules.md") if block.title == "rules.toml"]
     (tmp_path / "rules.toml").write_text(rules.text)
     for command in (*users.commands, *certificates.commands):

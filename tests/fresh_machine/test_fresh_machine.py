@@ -139,7 +139,7 @@ def first_message(there: Machine, start: str) -> None:
 
 def login(there: Machine) -> None:
     """The guide to TLS and users, with every client that the packages allow."""
-    users, certificates, start, use = section("how-to/tls-and-users.md", None)
+    users, certificates, start, use, _ = section("how-to/tls-and-users.md", None)
     [rules] = [one for one in blocks_of(ROOT / "docs/how-to/access-rules.md") if one.title == "rules.toml"]
     (there.place / "root/cairnmq/rules.toml").write_text(rules.text)
     there.run(f"printf '%s\\n' {shlex.quote(PASSWORD)} | {users.commands[0]}\n{users.commands[1]}")
