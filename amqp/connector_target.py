@@ -94,20 +94,13 @@ def parse(url: str, *, password_file: str = "", secrets_dir: str | None = None) 
         asked |= {key: _inside(where, secrets_dir, asked[key]) for key in _FILES if asked.get(key)}
     name = asked.get("name") or f"{parts.hostname}:{port or PORTS[parts.scheme]}"
     return Target(
-        name,
-        parts.hostname,
-        port or PORTS[parts.scheme],
-        _identity(where, parts, asked, password_file),
-        parts.scheme == "amqps",
-        asked.get("ca", ""),
-        asked.get("cert", ""),
-        asked.get("key", "") or asked.get("cert", ""),
-        asked.get("hostname", ""),
+        name, parts.hostname, port or PORTS[parts.scheme], _identity(where, parts, asked, password_file),
+        parts.scheme == "amqps", asked.get("ca", ""), asked.get("cert", ""),
+        asked.get("key", "") or asked.get("cert", ""), asked.get("hostname", ""),
         _one_of(where, "sasl", asked.get("sasl", "yes"), ("yes", "no")) == "yes",
-        _one_of(where, "role", asked.get("role", NORMAL), ROLES),
-        _cost(where, asked.get("cost", "1")),
+        _one_of(where, "role", asked.get("role", NORMAL), ROLES), _cost(where, asked.get("cost", "1")),
         _others(where, parts.scheme, asked.get("failover", "")),
-    )
+    )  # fmt: skip
 
 
 def _others(where: str, scheme: str, said: str) -> tuple[tuple[str, int], ...]:

@@ -106,25 +106,14 @@ class RunningBroker:
             self._membership = ClusterMembership(options.cluster, clock, self._core.fail, alike, places, aside)
             self._membership.core.addresses.on_change = lambda others: self._router.failover_to(*others)
         self._broker = Broker(
-            self._store,
-            clock,
-            self._post,
-            self._reader.submit,
-            auto_create=options.auto_create,
-            credit=options.credit,
-            memory_limit_bytes=options.memory_limit_bytes,
-            access=access,
-            quotas=quotas_of(access, options.quota),
-            vouch=options.router.knows_users,
-            transaction_limits=options.transactions,
-            anycast=options.anycast,
-            multicast=options.multicast,
-            container_id=options.container_id,
-            cluster=None if self._membership is None else self._membership.assembly,
-            compile_on=self._compiler.submit,
-            max_selector_bytes=options.max_selector_bytes,
+            self._store, clock, self._post, self._reader.submit, auto_create=options.auto_create,
+            credit=options.credit, memory_limit_bytes=options.memory_limit_bytes, access=access,
+            quotas=quotas_of(access, options.quota), vouch=options.router.knows_users,
+            transaction_limits=options.transactions, anycast=options.anycast, multicast=options.multicast,
+            container_id=options.container_id, cluster=None if self._membership is None else self._membership.assembly,
+            compile_on=self._compiler.submit, max_selector_bytes=options.max_selector_bytes,
             notes=self._store if options.store.acquisitions and isinstance(self._store, JournalStore) else None,
-        )
+        )  # fmt: skip
         self._core.finish_step = self._broker.steps.finish
         self._manager = manager
         links, review = self._broker.links, self._broker.review

@@ -124,20 +124,11 @@ def recover(
 
     try:
         journal, log = open_log(
-            directory,
-            clock,
-            visit=visit,
-            prepare=prepare,
-            initial_containers=options.initial_containers,
-            max_write_buffers=options.max_write_buffers,
-            archive=_archive_directory(options.archive_dir, directory),
-            archive_limits=options.archive_limits,
-            holds=holds,
-            keeper=bookmarks,
-            syncers=syncers,
-            reserve_bytes=options.reserve_bytes,
-            block_flags=ACQUISITIONS if options.acquisitions else 0,
-        )
+            directory, clock, visit=visit, prepare=prepare, initial_containers=options.initial_containers,
+            max_write_buffers=options.max_write_buffers, archive=_archive_directory(options.archive_dir, directory),
+            archive_limits=options.archive_limits, holds=holds, keeper=bookmarks, syncers=syncers,
+            reserve_bytes=options.reserve_bytes, block_flags=ACQUISITIONS if options.acquisitions else 0,
+        )  # fmt: skip
     except CorruptJournal as error:
         raise explained(error, directory, wiring.queue_names()) from None
     with abandoned_on_failure(journal):
@@ -163,15 +154,9 @@ def recover(
         if homeless and max(homeless) > store.last_id:
             wiring.skip_ids(max(homeless))  # else a new queue would get these messages
     report = RecoveryReport(
-        log=log,
-        seconds=clock.monotonic_s() - begun_s,
-        created=created,
-        queues=len(known),
-        messages=len(state),
-        discarded=discarded,
-        expunged=expunged,
-        homeless=homeless,
-    )
+        log=log, seconds=clock.monotonic_s() - begun_s, created=created, queues=len(known), messages=len(state),
+        discarded=discarded, expunged=expunged, homeless=homeless,
+    )  # fmt: skip
     return store, report
 
 

@@ -195,34 +195,25 @@ def parse(given: Mapping[str, str]) -> Options:
     view = _one_of("view", take("view", "records"), VIEWS)
     _check_view(view, found)
     options = Options(
-        path=_local(found["path"]),
-        view=view,
-        columns=_list(take("columns", "")),
+        path=_local(found["path"]), view=view, columns=_list(take("columns", "")),
         include_payload=_bool("includePayload", take("includePayload", "false")),
         include_amqp=_bool("includeAmqp", take("includeAmqp", "false")),
-        start_lsn=_lsn("startingLsn", take("startingLsn")),
-        end_lsn=_lsn("endingLsn", take("endingLsn")),
+        start_lsn=_lsn("startingLsn", take("startingLsn")), end_lsn=_lsn("endingLsn", take("endingLsn")),
         start_us=_time("startingTimestamp", take("startingTimestamp")),
-        end_us=_time("endingTimestamp", take("endingTimestamp")),
-        types=_list(take("types", "")),
-        queues=_list(take("queues", "")),
-        copies=_one_of("copies", take("copies", "new"), ("new", "all", "none")),
+        end_us=_time("endingTimestamp", take("endingTimestamp")), types=_list(take("types", "")),
+        queues=_list(take("queues", "")), copies=_one_of("copies", take("copies", "new"), ("new", "all", "none")),
         partition_bytes=_size("maxPartitionBytes", take("maxPartitionBytes"), 0),
         verify=_one_of("verify", take("verify", "none"), ("none", "full")) == "full",
         permissive=_one_of("mode", take("mode", "FAILFAST"), ("FAILFAST", "PERMISSIVE")) == "PERMISSIVE",
         fail_on_data_loss=_bool("failOnDataLoss", take("failOnDataLoss", "true")),
-        archive=_local(found["archive"]) if take("archive") else None,
-        connect=take("connect") or None,
-        catalog=take("catalog") or None,
-        starting_offsets=_offsets(take("startingOffsets")),
-        trigger_bytes=_size("maxBytesPerTrigger", take("maxBytesPerTrigger"), 0),
-        slot=_slot(take("slot", "")),
+        archive=_local(found["archive"]) if take("archive") else None, connect=take("connect") or None,
+        catalog=take("catalog") or None, starting_offsets=_offsets(take("startingOffsets")),
+        trigger_bytes=_size("maxBytesPerTrigger", take("maxBytesPerTrigger"), 0), slot=_slot(take("slot", "")),
         slot_bytes=_size("slotMaxBytes", take("slotMaxBytes"), SLOT_BYTES),
         use_sidecar=_one_of("useSidecar", take("useSidecar", "auto"), ("auto", "true", "false")),
-        sidecar_dir=_local(found["sidecarDir"]) if take("sidecarDir") else "",
-        **_united(take(UNITED)),
+        sidecar_dir=_local(found["sidecarDir"]) if take("sidecarDir") else "", **_united(take(UNITED)),
         pinned=_pinned(take(PINNED)),
-    )
+    )  # fmt: skip
     types_named(list(options.types))
     lsns, times = (options.start_lsn, options.end_lsn), (options.start_us, options.end_us)
     for (low, high), name in ((lsns, "Lsn"), (times, "Timestamp")):

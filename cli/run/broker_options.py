@@ -57,36 +57,19 @@ def broker_options(given: BrokerSettings) -> BrokerOptions:
         link_routes = tuple(map(parse_link_route, given.link_route))
         auto_links = tuple(auto_links_of(given.auto_link, targets))
     return BrokerOptions(
-        given.store_dir or "",
-        _store_options(given),
-        router,
-        auto_create_of(given),
-        given.credit,
-        given.memory_limit,
-        given.metrics_port,
-        given.metrics_listen,
-        TransactionLimits(given.transaction_timeout, given.max_transactions, given.max_transaction_size),
-        given.store,
-        given.acl_file or "",
-        quota=quota_of(given),
-        metrics_of=QueueChoice(given.metrics_queues, given.metrics_most_queues),
-        anycast=given.anycast,
-        multicast=given.multicast,
-        sidecars=_sidecars_of(given),
-        requires_store=given.require_store and given.store != "memory",
-        export=_export_of(given),
-        connect_to=tuple(targets),
-        link_routes=link_routes,
-        auto_links=auto_links,
-        secrets_dir=given.secrets_dir or "",
-        metrics_token_file=given.metrics_token_file or "",
-        audit_file=given.audit_file or "",
-        audit_logins=given.audit_logins,
-        container_id=given.container_id,
-        max_selector_bytes=given.max_selector_size,
+        given.store_dir or "", _store_options(given), router, auto_create_of(given), given.credit, given.memory_limit,
+        given.metrics_port, given.metrics_listen,
+        TransactionLimits(given.transaction_timeout, given.max_transactions, given.max_transaction_size), given.store,
+        given.acl_file or "", quota=quota_of(given),
+        metrics_of=QueueChoice(given.metrics_queues, given.metrics_most_queues), anycast=given.anycast,
+        multicast=given.multicast, sidecars=_sidecars_of(given),
+        requires_store=given.require_store and given.store != "memory", export=_export_of(given),
+        connect_to=tuple(targets), link_routes=link_routes, auto_links=auto_links, secrets_dir=given.secrets_dir or "",
+        metrics_token_file=given.metrics_token_file or "", audit_file=given.audit_file or "",
+        audit_logins=given.audit_logins, container_id=given.container_id, max_selector_bytes=given.max_selector_size,
         cluster=_cluster_of(given),
         trace=TraceOptions(given.trace_to, given.trace_ratio, given.trace_limit) if given.trace_to else None,
-    )
+    )  # fmt: skip
 
 
 def auto_create_of(given: BrokerSettings) -> tuple[str, ...]:
@@ -97,14 +80,10 @@ def auto_create_of(given: BrokerSettings) -> tuple[str, ...]:
 def quota_of(given: BrokerSettings) -> Quota:
     """Return the default quota of a user."""
     return Quota(
-        0,
-        given.max_links_per_user,
-        given.max_queues_per_user,
-        given.max_durable_bytes_per_user,
-        given.max_messages_per_second_per_user,
-        given.max_disk_share,
+        0, given.max_links_per_user, given.max_queues_per_user, given.max_durable_bytes_per_user,
+        given.max_messages_per_second_per_user, given.max_disk_share,
         max_queues_per_message=given.max_queues_per_message,
-    )
+    )  # fmt: skip
 
 
 def _store_options(given: BrokerSettings) -> StoreOptions:
@@ -114,16 +93,10 @@ def _store_options(given: BrokerSettings) -> StoreOptions:
         place = "--archive-max-size, --archive-max-age"
         raise InvalidOption(place, "there is no archive", "name one with --archive-dir")
     return StoreOptions(
-        given.container_size,
-        given.initial_containers,
-        given.max_write_buffers,
-        given.checkpoint_interval,
-        archive_dir=given.archive_dir,
-        archive_limits=ArchiveLimits(given.archive_max_size, given.archive_max_age),
-        acquisitions=given.journal_acquisitions,
-        connect=given.connect,
-        catalog=given.catalog,
-    )
+        given.container_size, given.initial_containers, given.max_write_buffers, given.checkpoint_interval,
+        archive_dir=given.archive_dir, archive_limits=ArchiveLimits(given.archive_max_size, given.archive_max_age),
+        acquisitions=given.journal_acquisitions, connect=given.connect, catalog=given.catalog,
+    )  # fmt: skip
 
 
 def _router_options(given: BrokerSettings) -> RouterOptions:
@@ -235,10 +208,7 @@ def _cluster_of(given: BrokerSettings) -> ClusterOptions | None:
     plain = tuple([host_port("--advertise", text) for text in advertise if not text.startswith(_AMQPS)])
     tls = tuple([host_port("--advertise", text[len(_AMQPS) :]) for text in advertise if text.startswith(_AMQPS)])
     return ClusterOptions(
-        given.cluster_name,
-        given.cluster_size or 0,
-        given.cluster_force,
-        ClientAddresses(plain, tls) if advertise else None,
-        ClusterOptions.keep_aside if kept is None else kept,
+        given.cluster_name, given.cluster_size or 0, given.cluster_force,
+        ClientAddresses(plain, tls) if advertise else None, ClusterOptions.keep_aside if kept is None else kept,
         silence_s or ClusterOptions.silence_s,
-    )
+    )  # fmt: skip

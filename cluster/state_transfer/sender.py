@@ -203,22 +203,14 @@ class TransferSender:
             for replica in replicas
         ]
         return events.control(
-            "snapshot",
-            to=to,
-            update=update,
-            epoch=self._record.standing.epoch,
-            wiring=self._nodes.snapshot([replica.queue for replica in replicas]),
-            queues=queues,
-            past=self._owners.past,
-            heard=rows_of(self._commits.known()),
-            knows=knows,
-            synced=list(self._state.synced),
-            floors=list(self._commits.floors.items()),
-            messages=sum(replica.queue.messages for replica in replicas),
+            "snapshot", to=to, update=update, epoch=self._record.standing.epoch,
+            wiring=self._nodes.snapshot([replica.queue for replica in replicas]), queues=queues,
+            past=self._owners.past, heard=rows_of(self._commits.known()), knows=knows, synced=list(self._state.synced),
+            floors=list(self._commits.floors.items()), messages=sum(replica.queue.messages for replica in replicas),
             lines={replica.name: replica.line for replica in replicas if replica.line},
             remembered={name: _reported(ids.all()) for name, ids in remembering.items()},
             transient={name: _reported(ids.transient()) for name, ids in remembering.items()},
-        )
+        )  # fmt: skip
 
     def resume(self) -> None:
         """Reads and sends the next batch, if nothing waits to be sent."""
@@ -318,12 +310,8 @@ class TransferSender:
         self._log_progress()
         self._broadcaster.send(
             events.digests(
-                queue.update,
-                queue.number,
-                queue.replica.name,
-                [todo.position for todo in batch],
-                [todo.failures for todo in batch],
-                [found[todo.message_id] for todo in batch],
+                queue.update, queue.number, queue.replica.name, [todo.position for todo in batch],
+                [todo.failures for todo in batch], [found[todo.message_id] for todo in batch],
             )
         )
 
@@ -361,11 +349,8 @@ class TransferSender:
         self._log_progress()
         self._broadcaster.send(
             events.update_front(
-                queue.update,
-                queue.replica.name,
-                [todo.position for todo, _ in there],
-                [todo.failures for todo, _ in there],
-                [(content, bool(todo.message_id)) for todo, content in there],
+                queue.update, queue.replica.name, [todo.position for todo, _ in there],
+                [todo.failures for todo, _ in there], [(content, bool(todo.message_id)) for todo, content in there],
             )
         )
 
