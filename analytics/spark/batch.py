@@ -184,7 +184,7 @@ def check_past(journal: Journal, reading: ReadOptions, options: Options) -> None
         raise CairnError(
             log.place,
             f"the view {options.view} as of LSN {lsn} needs all that the log had then, and LSN {gone.first_lsn} to "
-            f"{gone.end_lsn} was reclaimed since; as of LSN {whole_from(log)} and later all is there",
+            f"{gone.end_lsn} was reclaimed since; the log is complete as of LSN {whole_from(log)} and later",
             "name one of these, or an archive that has the rest (option archive); failOnDataLoss=false shows what is "
             "left",
         )  # fmt: skip

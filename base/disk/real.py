@@ -18,7 +18,7 @@ _REMEDIES = {
     errno.EACCES: "check the owner and the permissions",
     errno.EPERM: "check the owner and the permissions",
     errno.EROFS: "the file system is mounted read-only",
-    errno.EIO: "the disk failed: look into the kernel log",
+    errno.EIO: "the disk failed: see the kernel log",
     errno.ENOTDIR: "name a directory",
     errno.ELOOP: "it is a symbolic link: put the file itself there",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",

@@ -426,7 +426,7 @@ class TransferReceiver:
                     ids = self._messages.drop_stored(replica, ids)
             log.warning(
                 "cluster %s: the disk is full: %d former messages of this member are dropped without a backup; "
-                "those of them that the others have are received from them", self._state.name, dropped,
+                "messages that other members have are received again", self._state.name, dropped,
                 extra={"event": "cluster.divergent-state-dropped"},
             )  # fmt: skip
 

@@ -19,7 +19,7 @@ class QueueProperties:
 
     def test_definitions_are_created_changed_and_deleted(self, subject: Subject) -> None:  # E1, E2, E64
         store, q = subject.store, subject.queue()
-        assert subject.queue() == q, "making what is there gives what is there"
+        assert subject.queue() == q, "creating a queue that exists returns it"
         exchange = asked(lambda done: store.create_exchange("x", "topic", done, {"a": 1}))
         assert isinstance(exchange, ExchangeRow)
         binding = BindingRow(exchange.id, q, "key", {"b": [2]})
