@@ -229,7 +229,7 @@ def test_the_report_tells_what_was_found() -> None:
     assert not report.log.closed_cleanly
     assert report.log.rewritten_bytes > 0
     assert "not closed cleanly" in report.lines()[0]
-    assert "that no claim proved to be on the disk" in report.lines()[1]
+    assert "not known to be durable" in report.lines()[1]
     assert report.messages == 4
 
 
