@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -25,6 +27,7 @@ ACCEPTED_AT_ONCE = 64
 """Connections that one turn of the event loop accepts: so few that those of three turns have room.
 
 With uvicorn's 2,048, connections were ended for newer ones before their requests were read."""
+M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES = -3, 256 << 10
 BACKLOG = 1024
 """Connections that the kernel keeps until they are accepted."""
 
@@ -50,6 +53,12 @@ def url_of(host: str, sock: socket.socket, *, is_https: bool) -> str:
     return f"{'https' if is_https else 'http'}://{name}:{sock.getsockname()[1]}/"
 
 
+def _return_large_blocks() -> None:
+    """Have the allocator return blocks of responses to the system. Without a fixed threshold it keeps fragments."""
+    with suppress(AttributeError):  # not glibc
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
+
+
 class _Server(uvicorn.Server):
     """A server whose backlog in the kernel is longer than the number of connections that it accepts at once."""
 
@@ -62,6 +71,7 @@ class _Server(uvicorn.Server):
 def serve(options: ConsoleOptions, sock: Listener, on_start: Callable[[uvicorn.Server], None]) -> None:
     """Serve on *sock* until the server ends. *on_start* receives the server before it starts. Raises `CairnError`."""
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # a warning is a line for each invalid request
+    _return_large_blocks()
     protocol: Any = partial(TimedProtocol, Connections(), sock)
     config = uvicorn.Config(
         Console(options).app(),

@@ -206,6 +206,27 @@ def test_large_bodies_of_a_session_share_their_memory(
     assert own_bytes(pid) - before_bytes < MOST_GROWTH_BYTES
 
 
+def test_large_pages_that_are_not_read_keep_little_memory(
+    served: Served, root: ApiClient, held: Callable[[bytes], socket.socket], tell: Tell
+) -> None:
+    """Each page has 6 MB: the control characters of 1 MiB of properties are escaped in JSON."""
+    root.done("POST", "/queues", {"name": "large"})
+    properties = {str(number): "\x01" * 1000 for number in range(50)}
+    for _ in range(25):
+        root.done("POST", "/queues/large/publish", {"body": "x", "application_properties": properties})
+    path = "/queues/large/messages?limit=200"
+    assert len(root.api("GET", path).body) > 5_000_000
+    pid = console_of(served)
+    before_bytes = own_bytes(pid)
+    for _ in range(MOST_CONNECTIONS):
+        held(f"GET /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nCookie: {root.cookie}\r\n\r\n".encode())
+    assert root.get("/session")["user"] == "root"
+    growth_bytes = own_bytes(pid) - before_bytes
+    tell(f"{MOST_CONNECTIONS} pages of 6 MB that are not read: the console grew by {growth_bytes / (1 << 20):.1f} MiB")
+    root.done("DELETE", "/queues/large")
+    assert growth_bytes < MOST_GROWTH_BYTES
+
+
 def test_thousand_connections_take_bounded_files_and_others_are_answered(
     served: Served, root: ApiClient, held: Callable[[bytes], socket.socket], tell: Tell
 ) -> None:
