@@ -21,7 +21,7 @@ from tests.harness.cluster.management_client import Manager
 from tests.harness.cluster.memory_bus import MemoryNetwork
 from tests.harness.thorough import amount
 
-SEEDS = amount("CAIRN_SLICES", 10, 2)
+SEEDS = amount("CAIRN_SLICES", 10, 1)
 PASSES_S = (0.0, 0.0, 0.0, SLICE_S / 10, SLICE_S / 2, 1.5 * SLICE_S, 5 * SLICE_S, 20 * SLICE_S)
 """The time that passes between two looks at the clock: none, a part of a slice, or several."""
 MOST_AHEAD_S = 0.1

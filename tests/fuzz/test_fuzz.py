@@ -16,7 +16,7 @@ from tests.harness.thorough import amount
 from .run import fuzz
 from .targets import TARGETS
 
-RUNS = amount("CAIRN_FUZZ_RUNS", 60_000, 3_000)
+RUNS = amount("CAIRN_FUZZ_RUNS", 60_000, 1_500)
 SEED = int(os.environ.get("CAIRN_FUZZ_SEED", "1"))
 FOUND = Path(__file__).parent / "found"
 
