@@ -45,10 +45,11 @@ def described(message: Mapping[str, Any], body_bytes: int) -> dict[str, Any]:
 
 async def list_messages(call: ApiCall) -> Any:
     text, limit, after = call.query["search"].casefold(), call.query["limit"], call.query["after"]
-    if text:
-        return await _search(call, text, limit, after)
-    found = await _peek(call, after, limit, LIST_BODY_BYTES)
-    items = [described(message, LIST_BODY_BYTES) for message in found["messages"]]
+    async with call.session.pages:
+        if text:
+            return await _search(call, text, limit, after)
+        found = await _peek(call, after, limit, LIST_BODY_BYTES)
+        items = [described(message, LIST_BODY_BYTES) for message in found["messages"]]
     return {"items": items, "next": found["next"], "searched": len(items)}
 
 

@@ -33,6 +33,8 @@ MOST_REQUESTS = 6
 MOST_WAITING = 32
 MOST_THREADS_OF_USER = 4
 """Threads that wait for responses to one user, and as many that wait for its moves of messages."""
+MOST_PAGES_OF_USER = 2
+"""Pages of messages of one user in memory; each has 1 MiB, and six times as much as JSON."""
 LIFETIME_S = 12 * 3600.0
 READ_SHARE, READ_BURST_S = 0.2, 1.0
 """The share of the time in which lists are read from the broker, for all sessions together, and the burst."""
@@ -71,6 +73,7 @@ class BrowserSession:
         self.is_closed = False
         self.room = Room(MOST_REQUESTS, MOST_WAITING, _too_many_requests)
         self.steps: Steps = caches.setdefault("steps", Steps())
+        self.pages: asyncio.Semaphore = caches.setdefault("pages", asyncio.Semaphore(MOST_PAGES_OF_USER))
 
     def check_csrf(self, given: str) -> None:
         if not hmac.compare_digest(given.encode(), self.csrf.encode()):
