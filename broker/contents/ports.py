@@ -58,10 +58,6 @@ class FilteringConsumer(QueueBrowser, Protocol):
     """A consumer that takes only some of the messages, from wherever they stand."""
 
     unsettled: dict[Entry, None]
-
-    @property
-    def read_bytes(self) -> int: ...
-
     def look_again(self, entry: Entry) -> None:
         """Check a requeued message."""
 

@@ -24,26 +24,37 @@ class SelectionHolder(Protocol):
     def unsettled(self) -> Iterable[HeldMessage]:
         """Return the messages that it holds."""
 
-    @property
-    def read_bytes(self) -> int:
-        """Return the memory of what it has read, and not acquired."""
-
 
 class QueueMemory:
     """The memory of one queue. Core only."""
 
-    def __init__(self, budget: MemoryBudget, consumers: Sized, selecting: Sequence[SelectionHolder]) -> None:
-        """*consumers*: those of the queue, which has an allowance as long as there are some; *selecting*: others."""
+    def __init__(
+        self,
+        budget: MemoryBudget,
+        consumers: Sized,
+        selecting: Sequence[SelectionHolder],
+        locked: Iterable[HeldMessage],
+    ) -> None:
+        """*consumers* and *selecting*: consumers without and with a selector; *locked*: messages in transactions.
+
+        The queue has an allowance as long as there are *consumers*.
+        """
         self.held_bytes = 0
         """The memory of all messages that are held, including those that consumers have."""
         self.budget = budget
         """The budget of all queues."""
+        self.read_bytes = 0
+        """The memory of what was read for selectors, beside the messages that are held."""
+        self.reads = 0
+        """The number of reads for selectors."""
         self._consumers = consumers
         self._selecting = selecting
+        self._locked = locked
         self._is_closed = False
+        self._selected_bytes = 0
+        """The memory of the messages of selecting consumers, as it was counted, and of those that they got since."""
         self._released_bytes = 0
-        """The bytes that were released, since selecting consumers were found to hold too much."""
-        self._selects_too_much = False
+        """The bytes that were released or requeued since that count."""
 
     def is_within_allowance(self, beside_bytes: int = 0) -> bool:
         """Return whether consumers of the queue may have more held for them; *beside_bytes* of it do not count."""
@@ -54,31 +65,41 @@ class QueueMemory:
         return self.held_bytes < self.budget.free_bytes or self.is_within_allowance()
 
     def may_select(self) -> bool:
-        """Return whether consumers with selectors may read more of the backlog.
+        """Return whether more may be read for selectors.
 
-        Messages that no selector matches may fill the memory, and stay, so these consumers may have
-        `MOST_SELECTED_BYTES` in any case. That is counted again when a part was released: a count visits all messages.
+        Messages that no selector matches may fill the memory, and stay, so `MOST_SELECTED_BYTES` are permitted in any
+        case. They are counted again after a part was released, as a count visits the messages.
         """
-        if self.held_bytes < self.budget.free_bytes:
+        if self.held_bytes + self.read_bytes < self.budget.free_bytes:
             return True
-        if not self._selects_too_much or self._released_bytes >= MOST_SELECTED_BYTES // 32:
+        if self._released_bytes >= MOST_SELECTED_BYTES // 32:
             self._released_bytes = 0
-            self._selects_too_much = self._count_selected() >= MOST_SELECTED_BYTES
-        return not self._selects_too_much
+            self._selected_bytes = self._count_selected()
+        return self.read_bytes + self._selected_bytes < MOST_SELECTED_BYTES
 
     def _count_selected(self) -> int:
-        """Return the bytes that selecting consumers hold; it stops when these are enough."""
-        selected_bytes = sum([holder.read_bytes for holder in self._selecting])
-        for holder in self._selecting:
-            for entry in holder.unsettled:
+        """Return the memory of the messages of selecting consumers, and of those in transactions, up to the limit."""
+        selected_bytes = 0
+        for messages in (self._locked, *[holder.unsettled for holder in self._selecting]):
+            for message in messages:
+                selected_bytes += message.held_bytes
                 if selected_bytes >= MOST_SELECTED_BYTES:
                     return selected_bytes
-                selected_bytes += entry.held_bytes
         return selected_bytes
 
-    def selection_changed(self) -> None:
-        """Count again: selecting consumers gave messages back, or need some no longer."""
-        self._selects_too_much = False
+    def count_read(self, size_bytes: int) -> None:
+        """Count memory that is read for a selector from now on, or no longer if *size_bytes* is negative."""
+        self.reads += size_bytes > 0
+        self.read_bytes += size_bytes
+        self.budget.used_bytes += size_bytes
+
+    def count_selected(self, size_bytes: int) -> None:
+        """Count messages that a selecting consumer acquired."""
+        self._selected_bytes += size_bytes
+
+    def count_returned(self, size_bytes: int) -> None:
+        """Count messages that a consumer gave back."""
+        self._released_bytes += size_bytes
 
     def spare_bytes(self) -> int:
         """Return how many bytes may be held that can't be read back."""

@@ -152,7 +152,7 @@ class Consumer(ReceivingDriver):
     def dispatched(self) -> None:
         if self._queue.contents.order.is_reading_for(self):
             return
-        if self._queue.is_starved and self._state is DRAINING and self.room() > 0:
+        if self._lacks_memory() and self._state is DRAINING and self.room() > 0:
             self._wait_for_memory()
         else:
             self._handle(ConsumerEvent.DISPATCHED)
@@ -161,17 +161,25 @@ class Consumer(ReceivingDriver):
         """Let the drain wait until memory is released, unless the client does nothing that could release it."""
         if not self._waits_for_memory:
             self._waits_for_memory = True
-            self._core.scheduler.after(MOST_IDLE_DRAIN_S, self._end_wait, self._forwarded, len(self.unsettled))
+            self._core.scheduler.after(MOST_IDLE_DRAIN_S, self._end_wait, self._progress())
 
-    def _end_wait(self, forwarded: int, unsettled: int) -> None:
-        """End the drain if the client has settled nothing, and was sent nothing, during the wait."""
+    def _end_wait(self, before: tuple[int, ...]) -> None:
+        """End the drain if memory is still missing, and there was no progress since *before*."""
         self._waits_for_memory = False
         if self._state is not DRAINING:
             return
-        if (forwarded, unsettled) == (self._forwarded, len(self.unsettled)):
+        if before == self._progress() and self._lacks_memory():
             self._handle(ConsumerEvent.DISPATCHED)
         else:
             self._drain()
+
+    def _progress(self) -> tuple[int, ...]:
+        """Return figures that change when the client is sent messages, or settles some."""
+        return self._forwarded, len(self.unsettled)
+
+    def _lacks_memory(self) -> bool:
+        """Return whether messages for the consumer can't be read for lack of memory."""
+        return self._queue.is_starved and not self._queue.contents.order.is_reading_for(self)
 
     def take(self, entries: list[Entry]) -> None:
         if self._presettled:

@@ -24,6 +24,7 @@ from ...base.errors import CairnError
 from ..contents.ports import LinkErrors
 from ..kernel.context import CoreContext
 from ..kernel.loader import BATCH_BYTES, BEGINNING_BYTES, Loaded
+from ..kernel.queue_memory import MOST_SELECTED_BYTES, QueueMemory
 from ..messages.backlog import Page
 from ..messages.entry import Entry, HeldContent
 from ..queues.queue import Queue
@@ -55,13 +56,13 @@ class SelectorFilter:
     """Applies a selector to entries; the beginnings of long messages are read for it."""
 
     def __init__(
-        self, core: CoreContext, selector: Selector, go_on: Callable[[], None], *, as_sent: bool = False
+        self, core: CoreContext, selector: Selector, go_on: Callable[[], None], memory: QueueMemory | None
     ) -> None:
-        """*go_on* is called when something was read that was asked for; *as_sent*: deliveries do not count.
+        """*go_on* is called when something was read that was asked for, which is counted in *memory*.
 
-        A filter for messages as sent never ends, and reads one beginning at a time; it is not counted in the memory.
+        Without it, messages are judged as they were sent, without their deliveries, and beginnings are read singly.
         """
-        self._as_sent = as_sent
+        self._memory = memory
         self._core = core
         self._selector = selector
         self._go_on = go_on
@@ -83,7 +84,7 @@ class SelectorFilter:
                 return False
             content = read
         assert isinstance(content, bytes)
-        if entry.previously_delivered and not self._as_sent:
+        if entry.previously_delivered and self._memory is not None:
             marked = entry.marked(content)
             assert isinstance(marked, bytes)
             content = marked
@@ -95,7 +96,7 @@ class SelectorFilter:
     def prepare(self, entries: Sequence[Entry]) -> None:
         """Load the missing contents of *entries*, the first of which is not ready."""
         ids = [entry.message_id for entry in entries if entry.content is None][:BEGINNINGS_AT_ONCE]
-        if self._core.memory.free_bytes < BEGINNINGS_AT_ONCE * BEGINNING_BYTES:
+        if self._memory is None or not self._memory.may_select():
             del ids[1:]
         self.reading = True
         self._count(len(ids) * BEGINNING_BYTES)
@@ -109,8 +110,8 @@ class SelectorFilter:
 
     def _count(self, size_bytes: int) -> None:
         """Count *size_bytes* in the memory budget for beginnings from now on."""
-        if not self._as_sent:
-            self._core.memory.used_bytes += size_bytes - self.read_bytes
+        if self._memory is not None and size_bytes != self.read_bytes:
+            self._memory.count_read(size_bytes - self.read_bytes)
         self.read_bytes = size_bytes
 
     def close(self) -> None:
@@ -139,7 +140,7 @@ class FilteredConsumer(Consumer):
         selector: Selector,
         user: str = "",
     ) -> None:
-        self._judge = SelectorFilter(links.core, selector, self.look)
+        self._judge = SelectorFilter(links.core, selector, self.look, queue.memory)
         self._seen = 0
         """The position up to which `ready` was looked through, and the backlog read."""
         self._waiting: deque[Entry] = deque()
@@ -165,7 +166,7 @@ class FilteredConsumer(Consumer):
         self._waiting.clear()
         self._count_page(0)
         self._judge.close()
-        self._queue.memory.selection_changed()
+        self._queue.memory.count_returned(MOST_SELECTED_BYTES)
         if self in self._queue.selecting:
             self._queue.selecting.remove(self)
             self._queue.browsers.remove(self)
@@ -173,12 +174,13 @@ class FilteredConsumer(Consumer):
     def _drain(self) -> None:
         self.look()
 
-    @property
-    def read_bytes(self) -> int:
-        return self._page_bytes + self._judge.read_bytes
+    def _progress(self) -> tuple[int, ...]:
+        return *super()._progress(), self._queue.memory.reads
+
+    def _lacks_memory(self) -> bool:
+        return self._is_starved and not self._posted and not self._busy()
 
     def look_again(self, entry: Entry) -> None:
-        self._queue.memory.selection_changed()
         if self._waiting and entry < self._waiting[-1]:
             insort(self._waiting, entry)
         else:
@@ -198,6 +200,7 @@ class FilteredConsumer(Consumer):
         if room > 0:
             done = self._look_at_waiting(taken, room) and self._look_at_ready(taken, room) and self._look_at_backlog()
             if taken:
+                self._queue.memory.count_selected(sum([entry.held_bytes for entry in taken]))
                 self.take(taken)
             self._end_page()
             if done:
@@ -223,7 +226,7 @@ class FilteredConsumer(Consumer):
             return
         if not self._waiting:
             self._count_page(0)
-        if self.read_bytes and self.room() <= 0:
+        if (self._page_bytes or self._judge.read_bytes) and self.room() <= 0:
             contents = self._queue.contents
             is_passed = not contents.backlog.count or contents.backlog.first > self._seen
             if (self._page_bytes and is_passed) or not contents.memory.may_select():
@@ -234,15 +237,17 @@ class FilteredConsumer(Consumer):
         dropped = [entry for entry in self._waiting if entry.position >= self._page_first and entry not in returned]
         if dropped:
             self._waiting = deque(sorted({*self._waiting} - {*dropped}))
-            self._seen = min(self._seen, dropped[0].position - 1)
+            self._seen = min(self._seen, min(dropped).position - 1)
         self._judge.close()
         self._count_page(0)
 
     def _count_page(self, size_bytes: int) -> None:
         """Count *size_bytes* in the memory budget for the page from now on."""
-        if size_bytes < self._page_bytes:
-            self._queue.memory.selection_changed()
-        self._core.memory.used_bytes += size_bytes - self._page_bytes
+        if size_bytes == self._page_bytes:
+            return
+        self._queue.memory.count_read(size_bytes - self._page_bytes)
+        if size_bytes < self._page_bytes and self._queue in self._core.memory.starved_selections:
+            self._core.schedule_dispatch(self._queue)  # for others that wait to read
         self._page_bytes = size_bytes
 
     def _busy(self) -> bool:
@@ -290,13 +295,14 @@ class FilteredConsumer(Consumer):
         """Start to read the next page of the backlog; return True at its end."""
         if self._seen + 1 < self._queue.contents.reader.end:
             return False
-        page = self._queue.contents.backlog.page(self._seen, PAGE_MESSAGES)
-        if not page.ids:
+        backlog = self._queue.contents.backlog
+        if self._seen + 1 >= backlog.first + backlog.count:
             return True
         if not self._queue.memory.may_select():
             self._is_starved = True
             self._core.memory.starved_selections[self._queue] = None
             return False
+        page = backlog.page(self._seen, PAGE_MESSAGES)
         self._reading = True
         self._page_first = page.first
         self._count_page(BATCH_BYTES)
@@ -325,7 +331,7 @@ class FilteredConsumer(Consumer):
             return
         entries, done = self._queue.contents.reader.entries_of(page, contents)
         if self._queue.contents.backlog.first <= page.first:
-            self._waiting.extend(entries)
+            self._waiting = deque(sorted((*self._waiting, *entries))) if self._waiting else deque(entries)
             self._seen = page.first + done - 1
             self._count_page(sum([entry.held_bytes for entry in entries]))
         else:
@@ -341,13 +347,16 @@ class FilteredBrowser(Browser):
     ) -> None:
         """*user*: the user whose turns the evaluation and the reading use."""
         super().__init__(core, terminal, queue, user)
-        self._judge = SelectorFilter(core, selector, self.look)
+        self._judge = SelectorFilter(core, selector, self.look, queue.memory)
         self._posted = self._is_refused = False
 
     def look(self) -> None:
         if self._posted or self._is_refused or self._is_full or self._judge.reading or self not in self._queue.browsers:
             return
-        if self._send_portion() and self._draining and not self._reading and not self._judge.reading:
+        is_over = self._send_portion()
+        if self.room() <= 0 and not self._queue.contents.memory.may_select():
+            self._judge.close()
+        if is_over and self._draining and not self._reading and not self._judge.reading:
             self._draining = False
             self.terminal.drained(self._spend(self._limit))
 

@@ -89,7 +89,7 @@ class LateSelection:
         if queue.bindings > 1:  # messages that arrived through another binding are not for this selector
             return True
         if self._judge is None:
-            self._judge = SelectorFilter(core, selector(self.text), self._go_on, as_sent=True)
+            self._judge = SelectorFilter(core, selector(self.text), self._go_on, None)
         if self._judge.reading:
             return None
         if not core.background.has_time():

@@ -102,7 +102,7 @@ class Queue:
         """Browsers, and consumers that filter."""
         self.selecting: list[FilteringConsumer] = []
         """Consumers that filter."""
-        self.memory = QueueMemory(core.memory, self.consumers, self.selecting)
+        self.memory = QueueMemory(core.memory, self.consumers, self.selecting, self.locked)
         self.detached_consumers: dict[UnsettledHolder, None] = {}
         """Closed consumers with messages that are not requeued yet."""
         self.producers: dict[Any, None] = {}
@@ -189,7 +189,7 @@ class Queue:
     @property
     def is_starved(self) -> bool:
         """Return whether more messages are available as soon as memory is released."""
-        return self in self._core.memory.starved and not self.policy.paused
+        return self.contents.backlog.count > 0 and self in self._core.memory.starved and not self.policy.paused
 
     def is_over_share(self, more_bytes: int) -> bool:
         """Return whether its transient messages, or all of its owner's, fill a share together with *more_bytes*."""

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from cairnmq.amqp.native.proton_ffi import ACCEPTED
+from cairnmq.amqp.native.proton_ffi import ACCEPTED, RELEASED
 from cairnmq.broker.kernel import queue_memory
-from cairnmq.broker.kernel.memory_budget import ENTRY_BYTES
+from cairnmq.broker.kernel.memory_budget import ENTRY_BYTES, MemoryBudget
+from cairnmq.broker.kernel.queue_memory import QueueMemory
+from cairnmq.broker.messages.entry import Entry
 from tests.harness.broker.filters import colourful, filters
-from tests.harness.broker.world import FakeTerminal, World, small_pages
+from tests.harness.broker.world import FakeTerminal, World, number_of, small_pages
 
 LIMIT_BYTES = 8000
 COUNT = 120
@@ -98,5 +100,102 @@ def test_consumers_without_credit_keep_no_pages(world: World) -> None:
     for taker in takers:
         world.do(taker.driver.request, 1, False)
     world.read_all()
-    read_bytes = sum(taker.driver.read_bytes for taker in takers)
-    assert read_bytes < queue_memory.MOST_SELECTED_BYTES + 4 * ONE_BYTES
+    assert world.queue().memory.read_bytes < queue_memory.MOST_SELECTED_BYTES + 4 * ONE_BYTES
+
+
+def test_drain_waits_for_a_read_that_is_under_way(world: World) -> None:
+    """Memory is released just before the drain would end, and the disk is slow."""
+    holder, taker = world.open(to_client=True), world.open(to_client=True)
+    world.do(holder.driver.request, 1000, False)
+    world.read_all()
+    world.do(holder.driver.request, len(holder.forwarded), False)
+    world.do(taker.driver.request, 1000, True)
+    world.read_all()
+    assert not taker.drains
+    for entry, _ in holder.forwarded:
+        world.settle(holder, entry, ACCEPTED)
+    assert world.readings
+    world.advance(1)
+    assert not taker.drains
+    world.read_all()
+    assert taker.forwarded
+
+
+def test_drains_wait_while_others_read_for_their_selectors() -> None:
+    """Only the last message matches, and the memory has room for the pages of few of the consumers."""
+    world = World(LIMIT_BYTES)
+    sender = world.open(to_client=False)
+    for number in range(1, COUNT + 1):
+        world.send(sender, (number, colourful(1 if number == COUNT else 3, SIZE_BYTES, True), 0))
+    takers = [world.open(to_client=True, filters=filters("colour = 1")) for _ in range(6)]
+    for taker in takers:
+        world.do(taker.driver.request, 10, True)
+    while world.readings:
+        world.read_one()
+        world.advance(0.2)
+    world.advance(1)
+    assert sum(len(taker.forwarded) for taker in takers) == 1
+
+
+def test_message_that_is_released_hides_no_dropped_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is behind the page that is being read for another consumer."""
+    queue = world.queue()
+    taker, other = (world.open(to_client=True, filters=filters(f"colour = {colour}")) for colour in (1, 0))
+    world.do(other.driver.request, 1000, False)
+    settled = 0
+    while not other.forwarded or number_of(other.forwarded[-1][1]) < 60:
+        world.read_all()
+        last = len(other.forwarded) - 1
+        for entry, _ in other.forwarded[settled:last]:
+            world.settle(other, entry, ACCEPTED)
+        settled = max(settled, last)
+    world.do(other.driver.request, len(other.forwarded), False)
+    world.read_all()
+    in_memory = len([number for number in range(1, queue.contents.backlog.first) if number % 3 == 1])
+    world.do(taker.driver.request, in_memory + 1, False)
+    assert world.readings
+    world.settle(other, other.forwarded[-1][0], RELEASED)
+    world.do(taker.driver.request, in_memory, False)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.broker.core.memory, "limit_bytes", 0)
+        patch.setattr(queue_memory, "MOST_SELECTED_BYTES", 0)
+        world.read_all()
+    world.broker.core.memory.limit_bytes = 1 << 20
+    world.do(taker.driver.request, 1000, False)
+    world.read_all()
+    assert sorted(number_of(content) for _, content in taker.forwarded) == list(range(1, COUNT + 1, 3))
+
+
+def test_messages_in_transactions_count_as_selected() -> None:
+    locked: dict[Entry, None] = {}
+    memory = QueueMemory(MemoryBudget(0), [], [], locked)
+    assert memory.may_select()
+    locked[Entry(1, 1, b"", queue_memory.MOST_SELECTED_BYTES)] = None
+    memory.count_returned(queue_memory.MOST_SELECTED_BYTES)
+    assert not memory.may_select()
+
+
+def test_released_messages_hold_no_content_without_memory(world: World) -> None:
+    taken = 0
+    for number in range(40):  # each consumer gets others
+        taker = world.open(to_client=True, filters=filters(f"colour = {number % 3}"))
+        world.do(taker.driver.request, 1000, False)
+        world.read_all()
+        taken += len(taker.forwarded)
+        world.do(taker.driver.close, [entry for entry, _ in taker.forwarded], False, True)
+        assert world.broker.core.memory.used_bytes < LIMIT_BYTES + COUNT * ENTRY_BYTES + 6 * ONE_BYTES
+    assert taken > 40
+    taker = world.open(to_client=True)
+    world.broker.core.memory.limit_bytes = 1 << 20
+    world.do(taker.driver.request, 1000, False)
+    world.read_all()
+    assert sorted(number_of(content) for _, content in taker.forwarded) == list(range(1, COUNT + 1))
+
+
+def test_reads_for_selectors_leave_memory_to_others(world: World) -> None:
+    """They count as messages of their queue, which takes at most half of the memory."""
+    for _ in range(30):
+        world.do(world.open(to_client=True, filters=filters("colour = 1")).driver.request, 1000, False)
+        memory = world.queue().memory
+        assert memory.held_bytes + memory.read_bytes < LIMIT_BYTES // 2 + queue_memory.MOST_SELECTED_BYTES + ONE_BYTES
+    assert world.readings
