@@ -12,7 +12,8 @@ A queue with consumers may always hold `ALLOWANCE_BYTES`, independent of other q
 memory, and a deep one makes progress. The messages behind those to be read do not count against the allowance, or the
 two would wait for each other.
 
-So the budget is exceeded by at most twice the allowance for each queue with consumers, and one batch each.
+So the budget is exceeded by at most twice the allowance for each queue with consumers, and one batch each. Consumers
+with selectors may have twice the allowance more (`queue_memory`).
 """
 
 from __future__ import annotations

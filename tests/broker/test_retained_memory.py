@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cairnmq.amqp.native.proton_ffi import ACCEPTED, RELEASED
+from cairnmq.amqp.native.proton_ffi import ACCEPTED, MODIFIED, RELEASED
+from cairnmq.amqp.ports import Outcome
 from cairnmq.broker.kernel import queue_memory
 from cairnmq.broker.kernel.memory_budget import ENTRY_BYTES, MemoryBudget
 from cairnmq.broker.kernel.queue_memory import QueueMemory
@@ -175,16 +176,19 @@ def test_messages_in_transactions_count_as_selected() -> None:
     assert not memory.may_select()
 
 
-def test_released_messages_hold_no_content_without_memory(world: World) -> None:
-    taken = 0
-    for number in range(40):  # each consumer gets others
-        taker = world.open(to_client=True, filters=filters(f"colour = {number % 3}"))
-        world.do(taker.driver.request, 1000, False)
+def test_requeued_messages_hold_no_content_without_memory(world: World) -> None:
+    """A consumer reads through the queue, and declares each message undeliverable to itself."""
+    hostile = world.open(to_client=True, filters=filters("colour >= 0"))
+    world.do(hostile.driver.request, 1000, False)
+    refused = 0
+    while refused < COUNT:
         world.read_all()
-        taken += len(taker.forwarded)
-        world.do(taker.driver.close, [entry for entry, _ in taker.forwarded], False, True)
+        entries = [entry for entry, _ in hostile.forwarded[refused:]]
+        assert entries
+        refused += len(entries)
+        back = [Outcome(None, entry, MODIFIED, False, True, None, b"") for entry in entries]
+        world.do(hostile.driver.outcomes, back)
         assert world.broker.core.memory.used_bytes < LIMIT_BYTES + COUNT * ENTRY_BYTES + 6 * ONE_BYTES
-    assert taken > 40
     taker = world.open(to_client=True)
     world.broker.core.memory.limit_bytes = 1 << 20
     world.do(taker.driver.request, 1000, False)
