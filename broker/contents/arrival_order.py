@@ -12,7 +12,6 @@ from heapq import heapify, heappop, heappush
 from itertools import groupby
 
 from ..kernel.loader import BATCH_MESSAGES
-from ..kernel.memory_budget import ENTRY_BYTES
 from ..messages.backlog import Backlog, Page
 from ..messages.entry import Entry
 from .contents import QueueContents
@@ -99,11 +98,8 @@ class ArrivalOrder:
 
     def give_back(self, entry: Entry) -> None:
         """Requeue a message at its position, before all others or between them."""
-        contents, position, memory = self._contents, entry.position, self._contents.memory
-        memory.count_returned(entry.held_bytes)
-        if entry.message_id and entry.content is not None and not memory.has_room():
-            memory.release(entry.held_bytes - ENTRY_BYTES)
-            entry.content, entry.held_bytes = None, ENTRY_BYTES
+        contents, position = self._contents, entry.position
+        contents.memory.requeue(entry)
         contents.watch(entry)
         if contents.backlog.first <= position < contents.backlog.first + contents.backlog.count:
             contents.backlog.put_back(entry)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Sized
 from typing import Protocol
 
-from .memory_budget import ALLOWANCE_BYTES, MemoryBudget
+from .memory_budget import ALLOWANCE_BYTES, ENTRY_BYTES, MemoryBudget
 
 MOST_SELECTED_BYTES = 2 * ALLOWANCE_BYTES
 """The bytes that the selecting consumers of a queue may have read without room: a page, and messages out of it."""
@@ -15,6 +15,9 @@ class HeldMessage(Protocol):
     """A message, as the memory of its queue sees it."""
 
     held_bytes: int
+
+    def drop_content(self, held_bytes: int) -> int:
+        """Hold only *held_bytes* if the store has the content; return the bytes that this releases."""
 
 
 class SelectionHolder(Protocol):
@@ -97,9 +100,15 @@ class QueueMemory:
         """Count messages that a selecting consumer acquired."""
         self._selected_bytes += size_bytes
 
-    def count_returned(self, size_bytes: int) -> None:
-        """Count messages that a consumer gave back."""
-        self._released_bytes += size_bytes
+    def selection_ends(self) -> None:
+        """Count the messages of selecting consumers anew, as one of them leaves."""
+        self._released_bytes += MOST_SELECTED_BYTES
+
+    def requeue(self, message: HeldMessage) -> None:
+        """Handle that a message is requeued: a stored one keeps no content if there is no room for it."""
+        self._released_bytes += message.held_bytes
+        if not self.has_room():
+            self.release(message.drop_content(ENTRY_BYTES))
 
     def spare_bytes(self) -> int:
         """Return how many bytes may be held that can't be read back."""

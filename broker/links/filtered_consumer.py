@@ -24,7 +24,7 @@ from ...base.errors import CairnError
 from ..contents.ports import LinkErrors
 from ..kernel.context import CoreContext
 from ..kernel.loader import BATCH_BYTES, BEGINNING_BYTES, Loaded
-from ..kernel.queue_memory import MOST_SELECTED_BYTES, QueueMemory
+from ..kernel.queue_memory import QueueMemory
 from ..messages.backlog import Page
 from ..messages.entry import Entry, HeldContent
 from ..queues.queue import Queue
@@ -166,7 +166,7 @@ class FilteredConsumer(Consumer):
         self._waiting.clear()
         self._count_page(0)
         self._judge.close()
-        self._queue.memory.count_returned(MOST_SELECTED_BYTES)
+        self._queue.memory.selection_ends()
         if self in self._queue.selecting:
             self._queue.selecting.remove(self)
             self._queue.browsers.remove(self)

@@ -52,6 +52,13 @@ class Entry:
     def __lt__(self, other: Entry) -> bool:
         return self.position < other.position
 
+    def drop_content(self, held_bytes: int) -> int:
+        """Drop a content that the store has, so that the message holds *held_bytes*; return the bytes released."""
+        if not self.message_id or self.content is None:
+            return 0
+        released_bytes, self.held_bytes, self.content = self.held_bytes - held_bytes, held_bytes, None
+        return released_bytes
+
     def whole(self) -> bytes:
         """Return the complete content, which must be in memory."""
         content = self.content

@@ -172,7 +172,7 @@ def test_messages_in_transactions_count_as_selected() -> None:
     memory = QueueMemory(MemoryBudget(0), [], [], locked)
     assert memory.may_select()
     locked[Entry(1, 1, b"", queue_memory.MOST_SELECTED_BYTES)] = None
-    memory.count_returned(queue_memory.MOST_SELECTED_BYTES)
+    memory.selection_ends()
     assert not memory.may_select()
 
 
