@@ -72,7 +72,7 @@ def without_login(at: Address, proceed: Proceed) -> None:
     """Requests of clients that may not log in, and connections that make none or never complete one."""
     works: list[Callable[[], None]] = []
     for number in range(8):
-        name = ("victim", "admin", f"nobody-{number}")[number % 3]
+        name = ("victim", "admin", f"stranger-{number}")[number % 3]
         works.append(_asker(ApiClient(at.http_port), "/session", "POST", {"user": name, "password": "a guess"}))
     for path in ("/openapi.json", "/queues", "/journal", "/not-there"):
         works.append(_asker(ApiClient(at.http_port), path))
