@@ -197,30 +197,27 @@ class FilteredConsumer(Consumer):
         self._is_starved = False
         taken: list[Entry] = []
         room = self.room()
+        done = room <= 0
         if room > 0:
             done = self._look_at_waiting(taken, room) and self._look_at_ready(taken, room) and self._look_at_backlog()
             if taken:
                 self._queue.memory.count_selected(sum([entry.held_bytes for entry in taken]))
                 self.take(taken)
-            self._end_page()
             if done:
                 self._judge.close()
-            if not done and not self._left and self.room() > 0:
-                self._posted = True
-                self._core.background.put_off(self._look_on, self._user)
-                return
-            if not done and self.room() > 0:
-                if self._is_starved and self._state is DRAINING:
-                    self._wait_for_memory()
-                return  # messages that are being read come first
-        else:
-            self._end_page()
-        self._handle(ConsumerEvent.DISPATCHED)
+        self._end_page()
+        if done or self.room() <= 0:
+            self._handle(ConsumerEvent.DISPATCHED)
+        elif not self._left:
+            self._posted = True
+            self._core.background.put_off(self._look_on, self._user)
+        elif self._is_starved and self._state is DRAINING:
+            self._wait_for_memory()  # otherwise messages that are being read come first
 
     def _end_page(self) -> None:
-        """Release the page if all of it was judged; drop it if there is no credit for more of it, and no need for it.
+        """Release the page if all of it was judged. Without credit for more of it, drop it if it has no use.
 
-        There is no need for it once others have read it, too, and no memory if consumers that select have too much.
+        It has no use if other consumers have read its messages, too, or if selecting consumers hold too much memory.
         """
         if self._reading:
             return
@@ -233,7 +230,7 @@ class FilteredConsumer(Consumer):
                 self._drop_page(set(contents.returned))
 
     def _drop_page(self, returned: set[Entry]) -> None:
-        """Forget the rest of the page, which is found on the queue again; *returned* messages are before that place."""
+        """Forget the rest of the page, which is read again later, except for messages in *returned*."""
         dropped = [entry for entry in self._waiting if entry.position >= self._page_first and entry not in returned]
         if dropped:
             self._waiting = deque(sorted({*self._waiting} - {*dropped}))
