@@ -332,7 +332,7 @@ class Timer(Protocol):
 
 
 class Drivers(Protocol):
-    """The source of drivers for terminals (F1). Called on the core, except for `why_not_in`."""
+    """The source of drivers for terminals (F1). Called on the core, except for `denial_reason_in`."""
 
     @property
     def scheduler(self) -> Timer: ...
@@ -340,7 +340,7 @@ class Drivers(Protocol):
     def is_manager(self, user: str) -> bool:
         """Return whether connections are reserved for *user*, who may make changes by management. Any thread."""
 
-    def why_not_in(self, user: str) -> str:
+    def denial_reason_in(self, user: str) -> str:
         """Return the reason why *user* may not connect; empty if they may. Any thread."""
 
     def core_share(self, user: str) -> int:
@@ -355,7 +355,7 @@ class Drivers(Protocol):
     def is_routed(self, address: str | None) -> bool:
         """Return whether a link to that address may lead to another container. Any thread."""
 
-    def open(self, wish: Open, terminal: TerminalEnd) -> None:
+    def open(self, attach: Open, terminal: TerminalEnd) -> None:
         """Open a channel; `opened` or `failure` answers, at once or later."""
 
     def link_closed(self, terminal: TerminalEnd) -> None:
@@ -376,8 +376,8 @@ class Drivers(Protocol):
     def connected(self, name: str, connection: OutwardEnd) -> None:
         """Handle that the connector *name* has opened a connection."""
 
-    def disconnected(self, name: str, connection: object, why: str) -> None:
-        """Handle that the connector *name* has no connection, or could not open one; *why* is fit for the log."""
+    def disconnected(self, name: str, connection: object, reason: str) -> None:
+        """Handle that the connector *name* has no connection, or could not open one; *reason* is fit for the log."""
 
     def when_answered(self, action: Callable[[], None]) -> None:
         """Run *action* once everything posted so far is durable and its confirmation is queued."""

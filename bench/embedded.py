@@ -25,8 +25,8 @@ class Embedded(Protocol):
         """Insert *values* under the numbers from *first* on; durable on return."""
         ...
 
-    def change(self, first: int, values: Sequence[bytes], gone: range) -> None:
-        """Insert *values* under the numbers from *first* on and delete the numbers *gone*, in one transaction."""
+    def change(self, first: int, values: Sequence[bytes], removed: range) -> None:
+        """Insert *values* under the numbers from *first* on and delete the numbers *removed*, in one transaction."""
         ...
 
     def close(self) -> None: ...
@@ -44,10 +44,10 @@ class Sqlite:
     def put(self, first: int, values: Sequence[bytes]) -> None:
         self.change(first, values, range(0))
 
-    def change(self, first: int, values: Sequence[bytes], gone: range) -> None:
+    def change(self, first: int, values: Sequence[bytes], removed: range) -> None:
         self._sql.execute("BEGIN")
         self._sql.executemany("INSERT INTO message VALUES (?, ?)", enumerate(values, first))
-        self._sql.executemany("DELETE FROM message WHERE id = ?", zip(gone, strict=True))
+        self._sql.executemany("DELETE FROM message WHERE id = ?", zip(removed, strict=True))
         self._sql.execute("COMMIT")
 
     def close(self) -> None:
@@ -63,11 +63,11 @@ class Lmdb:
     def put(self, first: int, values: Sequence[bytes]) -> None:
         self.change(first, values, range(0))
 
-    def change(self, first: int, values: Sequence[bytes], gone: range) -> None:
+    def change(self, first: int, values: Sequence[bytes], removed: range) -> None:
         with self._env.begin(write=True) as txn:
             for number, value in enumerate(values, first):
                 txn.put(number.to_bytes(8, "big"), value, append=True)
-            for number in gone:
+            for number in removed:
                 txn.delete(number.to_bytes(8, "big"))
 
     def close(self) -> None:
@@ -87,11 +87,11 @@ class RocksDb:
     def put(self, first: int, values: Sequence[bytes]) -> None:
         self.change(first, values, range(0))
 
-    def change(self, first: int, values: Sequence[bytes], gone: range) -> None:
+    def change(self, first: int, values: Sequence[bytes], removed: range) -> None:
         batch = self._api.WriteBatch(raw_mode=True)
         for number, value in enumerate(values, first):
             batch.put(number.to_bytes(8, "big"), value)
-        for number in gone:
+        for number in removed:
             batch.delete(number.to_bytes(8, "big"))
         self._db.write(batch)
 

@@ -89,8 +89,8 @@ def _measure(name: str, group: Group, bus: Bus | None, idle: Idle, rounds: int, 
 
 def _group_per_s(group: Group, idle: Idle, batch: int, events: int) -> float:
     begun_s = time.perf_counter()
-    given = heard = 0
-    while heard < events:
+    given = received = 0
+    while received < events:
         while given < events:
             if not group.multicast(EVENT):
                 break
@@ -98,7 +98,7 @@ def _group_per_s(group: Group, idle: Idle, batch: int, events: int) -> float:
             if not given % batch:
                 group.flush()
         came = [len(event.payloads) for event in group.step() if isinstance(event, EventBatch)]
-        heard += sum(came)
+        received += sum(came)
         if not came:
             idle()
             _in_time(begun_s)
@@ -108,12 +108,12 @@ def _group_per_s(group: Group, idle: Idle, batch: int, events: int) -> float:
 def _bus_per_s(bus: Bus, idle: Idle, batch: int, events: int) -> float:
     frame = bytes(HEAD_BYTES + batch * (4 + len(EVENT)))
     begun_s = time.perf_counter()
-    given = heard = 0
-    while heard * batch < events:
-        while given * batch < events and given - heard < _WINDOW_FRAMES and bus.send(frame):
+    given = received = 0
+    while received * batch < events:
+        while given * batch < events and given - received < _WINDOW_FRAMES and bus.send(frame):
             given += 1
         came = sum(isinstance(event, BusMessage) for event in bus.poll(256))
-        heard += came
+        received += came
         if not came:
             idle()
             _in_time(begun_s)

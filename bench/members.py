@@ -225,7 +225,7 @@ def _fail_over(members: Members) -> float:
     sender.connection.close()
     first.process.wait()
     members.lab.start(1)
-    members.lab.wait_whole()
+    members.lab.wait_complete()
     members.start(1)
     return took_s
 

@@ -55,9 +55,9 @@ def measure(path: str, rounds: int, round_s: float) -> list[Row]:
         for _ in range(rounds):
             for part, us in _round(program, path, broker, clients, next(addresses), messages).items():
                 found[part].append(1e6 / us)
-    whole = [sum(1e6 / rates[number] for rates in found.values()) for number in range(rounds)]
+    complete = [sum(1e6 / rates[number] for rates in found.values()) for number in range(rounds)]
     return [
-        row(SECTION, part, found[part], 1e6 / guess_us, "all of it", [1e6 / us for us in whole])
+        row(SECTION, part, found[part], 1e6 / guess_us, "all of it", [1e6 / us for us in complete])
         for part, guess_us in zip(PARTS, _GUESSES_US, strict=True)
     ]
 

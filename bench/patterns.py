@@ -86,13 +86,13 @@ def _run(broker: Broker, clients: Clients, jobs: list[Job], found: Rounds) -> No
     received = [result for job, result in zip(jobs, results, strict=True) if not job.sender]
     messages = sum(job.messages for job in jobs if not job.sender)
     latency = max((result.latency for result in sent), key=lambda latency: latency.p99_us)
-    whole = Result(
+    complete = Result(
         min(result.begun_ns for result in sent),
         max(result.ended_ns for result in received),
         latency,
         sum(result.cpu_s for result in sent),
     )
-    found.add(messages, whole.begun_ns, whole, broker_s)
+    found.add(messages, complete.begun_ns, complete, broker_s)
 
 
 def _row(kind: str, body_bytes: int, durable: bool, noted: Rounds, found: dict[tuple[str, int, bool], Rounds]) -> Row:

@@ -38,9 +38,9 @@ def measure(path: str, rounds: int, round_s: float) -> list[Row]:
         running.store.kick()
         running.settle(lsn)
         took_s = time.perf_counter() - begun_s
-        gone_lsn = running.store.dequeue(message_id, running.queue_id, now_us())
+        removed_lsn = running.store.dequeue(message_id, running.queue_id, now_us())
         running.store.kick()
-        running.settle(gone_lsn)
+        running.settle(removed_lsn)
         return took_s
 
     def sync() -> float:

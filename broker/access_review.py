@@ -22,7 +22,7 @@ class AccessReview:
     def __init__(
         self, links: LinkContext, connections: Connections, endpoints: Mapping[str, Endpoint], routes: LinkRoutes
     ) -> None:
-        self.why_gone: Callable[[ConnectionEnd], str] = _stays
+        self.closing_reason: Callable[[ConnectionEnd], str] = _stays
         """Returns why a connection may not be open; empty if it may."""
         self._resolver = links.resolver
         self._subscriptions = links.subscriptions
@@ -32,44 +32,44 @@ class AccessReview:
 
     def connection_opened(self, connection: ConnectionEnd) -> None:
         """Close *connection* if the rules were changed while it was opened, and it is denied now."""
-        if why := self.why_gone(connection):
-            connection.expel(why)
+        if reason := self.closing_reason(connection):
+            connection.expel(reason)
 
     def revise(self) -> int:
         """Close connections and detach links that would be denied now; return the number of them."""
-        gone = 0
+        removed = 0
         for connection in list(self._connections.by_end.values()):
-            if why := self.why_gone(connection.end):
-                connection.end.expel(why)
-                gone += 1
+            if reason := self.closing_reason(connection.end):
+                connection.end.expel(reason)
+                removed += 1
                 continue
             for link in list(connection.links.values()):
-                if why := self._why_not(link.wish):
-                    link.terminal.failure("amqp:unauthorized-access", why)
-                    gone += 1
-        return gone
+                if reason := self._denial_reason(link.attach):
+                    link.terminal.failure("amqp:unauthorized-access", reason)
+                    removed += 1
+        return removed
 
-    def _why_not(self, wish: Open) -> str:
+    def _denial_reason(self, attach: Open) -> str:
         """Return why a link may not be open; empty if it may.
 
         The node that was made for a link is its own, and the anonymous relay checks each message.
         """
-        address, resolver = wish.terminus.address, self._resolver
-        if address is None and wish.to_client and wish.terminus.absent:
-            return self._subscriptions.why_not(wish)
-        if address is None or wish.terminus.dynamic or wish.terminus.coordinator:
+        address, resolver = attach.terminus.address, self._resolver
+        if address is None and attach.to_client and attach.terminus.absent:
+            return self._subscriptions.denial_reason(attach)
+        if address is None or attach.terminus.dynamic or attach.terminus.coordinator:
             return ""
-        operation = operation_of(wish)
+        operation = operation_of(attach)
         if address.startswith(STREAM):
-            return resolver.why_not(wish.user, BROWSE, address.removeprefix(STREAM))
+            return resolver.denial_reason(attach.user, BROWSE, address.removeprefix(STREAM))
         if address in self._endpoints:
-            return resolver.why_not(wish.user, operation, address)
-        place = resolver.place_of(address, wish.terminus.capabilities)
+            return resolver.denial_reason(attach.user, operation, address)
+        place = resolver.place_of(address, attach.terminus.capabilities)
         may_lead_away = place is None or isinstance(place, PassthroughAddress)
-        if may_lead_away and self._routes.find(address, to_client=wish.to_client):
-            operation = operation_there(wish)
-        name = addresses.parse(address, wish.terminus.capabilities).name if place is None else place.name
-        return resolver.why_not_used(place, name, wish.user, operation, wish.connection)
+        if may_lead_away and self._routes.find(address, to_client=attach.to_client):
+            operation = operation_there(attach)
+        name = addresses.parse(address, attach.terminus.capabilities).name if place is None else place.name
+        return resolver.use_denial_reason(place, name, attach.user, operation, attach.connection)
 
 
 def _stays(connection: ConnectionEnd) -> str:

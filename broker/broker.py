@@ -69,7 +69,7 @@ class MemberAssembly(Protocol):
     def members(self) -> BrokerMembers:
         """Return the port to the other members."""
 
-    def nodes(self, core: CoreContext, make_queue: MakeQueue, gone: NodeDeleted) -> NodeRegistry:
+    def nodes(self, core: CoreContext, make_queue: MakeQueue, removed: NodeDeleted) -> NodeRegistry:
         """Build the nodes of the broker: changes of replicated ones are ordered (D58)."""
 
     def moves(self, core: CoreContext) -> Moves:
@@ -149,7 +149,7 @@ class Broker:
         self.totals = RetiredTotals()
         owned = OwnedNodes(core, nodes)
         removal.queue_removed += (owned.node_deleted, self.totals.take_over, core.users.queue_went)
-        removal.exchange_removed += (owned.node_deleted, self.totals.take_over, self.subscriptions.exchange_gone)
+        removal.exchange_removed += (owned.node_deleted, self.totals.take_over, self.subscriptions.exchange_deleted)
 
         handlers = self._open_links(owned, credit)
         self.remote = RemoteParts.build(

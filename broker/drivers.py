@@ -34,7 +34,7 @@ class BrokerDrivers:
         self._connections = connections
         self._link_routes = remote.link_routes
         # calls that are these parts' alone
-        self.is_manager, self.why_not_in = links.resolver.is_manager, links.resolver.why_not_in
+        self.is_manager, self.denial_reason_in = links.resolver.is_manager, links.resolver.denial_reason_in
         self.connected, self.disconnected = remote.connectors.connected, remote.connectors.disconnected
         self.session_begun, self.session_ended = connections.session_came, connections.session_went
         self.resumes, self.open = endpoints.resumes, opener.open
@@ -55,8 +55,8 @@ class BrokerDrivers:
         self._users.connection_opened(connection.user)
         for opened in self._events.connection_opened:
             opened(connection)
-        if why_not := self._members.why_not_serving():
-            connection.expel(why_not, elsewhere=True)
+        if denial_reason := self._members.not_serving_reason():
+            connection.expel(denial_reason, elsewhere=True)
 
     def connection_closed(self, connection: object) -> None:
         for closed in self._events.connection_closed:
@@ -69,7 +69,7 @@ class BrokerDrivers:
     def link_closed(self, terminal: TerminalEnd) -> None:
         link = self._connections.links.get(terminal)
         if link is not None:
-            self._users.link_closed(link.wish.user, terminal)
+            self._users.link_closed(link.attach.user, terminal)
         self._connections.link_went(terminal)
         for closed in self._events.link_closed:
             closed(terminal)

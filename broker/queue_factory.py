@@ -31,7 +31,7 @@ class QueueFactory:
         """Set the parts that queues use, which are built after the factory."""
         self._links = links
         check_lifetime = partial(lifetimes.check, links.nodes)
-        self._services = QueueServices(links.nodes, links.returns.bury, self._local_order, check_lifetime)
+        self._services = QueueServices(links.nodes, links.returns.dead_letter, self._local_order, check_lifetime)
 
     def make(self, name: str, queue_id: int, arguments: Arguments) -> Queue:
         """Make a queue, empty. Raise `StoreError` if *arguments* are not valid."""

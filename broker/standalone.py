@@ -33,10 +33,10 @@ class Standalone:
     def made(self, queue: QueueState) -> None:
         raise AssertionError(f"queue {queue.name!r} is this broker's alone")
 
-    def transact(self, work: Work, heard: Then, then: Then, refused: Then) -> None:
+    def transact(self, work: Work, received: Then, then: Then, refused: Then) -> None:
         raise AssertionError("no queue has other members")
 
-    def why_not_serving(self) -> str:
+    def not_serving_reason(self) -> str:
         return ""
 
     def when_answered(self, action: Callable[[], None]) -> None:
@@ -64,8 +64,8 @@ class StandaloneAssembly:
     def __init__(self) -> None:
         self.members = Standalone()
 
-    def nodes(self, core: CoreContext, make_queue: MakeQueue, gone: NodeDeleted) -> NodeRegistry:
-        return NodeRegistry(core.store, core.post, make_queue, gone)
+    def nodes(self, core: CoreContext, make_queue: MakeQueue, removed: NodeDeleted) -> NodeRegistry:
+        return NodeRegistry(core.store, core.post, make_queue, removed)
 
     def moves(self, core: CoreContext) -> Moves:
         return LocalMoves(core)

@@ -124,7 +124,7 @@ BROKER_FAMILIES: tuple[Family[Figures], ...] = (
     gauge("federated_queue_up", "1 while the federated queue is connected to its upstream.",
           lambda f: f.by_copy(lambda one: one.state == UP)),
     gauge("federated_queue_complete", "1 if the copy equals its upstream at a point in time.",
-          lambda f: f.by_copy(lambda one: one.copy.is_whole)),
+          lambda f: f.by_copy(lambda one: one.copy.is_complete)),
     gauge("federated_queue_messages", "Messages on the queue.", lambda f: f.by_copy(lambda one: len(one.copy.ids))),
     gauge("federated_queue_lag_seconds", "Time since the copy was last complete.",
           lambda f: f.by_copy(lambda one: one.lag_s(f.context.clock.wall_us()))),
@@ -215,12 +215,12 @@ class BrokerCollector(Collector):
         core: Core,
         choice: QueueChoice,
         audit: Audit | None = None,
-        why_full: Callable[[], str] = str,
+        full_reason: Callable[[], str] = str,
         tracing: Tracing | None = None,
     ) -> None:
-        """*why_full*: the reason why the store is full; empty if it is not. Any thread."""
+        """*full_reason*: the reason why the store is full; empty if it is not. Any thread."""
         self._parts = parts
-        self._why_full = why_full
+        self._full_reason = full_reason
         self._tracing = tracing
         self._audit = audit
         self._core = core
@@ -228,7 +228,7 @@ class BrokerCollector(Collector):
         self._highest: dict[str, float] = {}
 
     def collect(self) -> Iterator[Metric]:
-        figures = Figures(self._parts, self._core, self._choice, self._audit, self._why_full(), self._tracing)
+        figures = Figures(self._parts, self._core, self._choice, self._audit, self._full_reason(), self._tracing)
         for family in BROKER_FAMILIES:
             value = family.value(figures)
             if family.kind == "counter" and isinstance(value, int | float):

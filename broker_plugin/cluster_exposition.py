@@ -25,7 +25,7 @@ CLUSTER_FAMILIES: tuple[Family[ClusterMember], ...] = (
         lambda core: Samples(("cluster", "phase"), [((core.state.name, core.state.phase_name), 1)]),
     ),
     gauge("cluster_synced", "1 while this member has all messages.", lambda core: core.state.phase == SYNCHRONIZED),
-    gauge("cluster_serving", "1 while this member serves clients.", lambda core: not core.service.why_not_serving()),
+    gauge("cluster_serving", "1 while this member serves clients.", lambda core: not core.service.not_serving_reason()),
     gauge("cluster_members", "Members of the group, this one included.", lambda core: len(core.state.members)),
     gauge("cluster_following_members", "Members that apply events.", lambda core: core.service.following),
     gauge("cluster_waiting_events", "Events that a majority has not acknowledged.", lambda core: core.commits.backlog),
@@ -120,7 +120,7 @@ class ClusterType(One):
             (
                 string("cluster", "Its name.", lambda _: core.state.name),
                 string("phase", "The phase of this member.", lambda _: core.state.phase_name),
-                boolean("serving", "This member serves clients.", lambda _: not core.service.why_not_serving()),
+                boolean("serving", "This member serves clients.", lambda _: not core.service.not_serving_reason()),
                 Attribute("members", "list", "The members of the group.",
                           lambda _: [str(one) for one in core.state.members]),
                 number("connected", "The number of members.", lambda _: len(core.state.members)),

@@ -84,7 +84,7 @@ class FileReload:
         self._post = links.core.post
         self._review = review
         self._lock = threading.Lock()
-        review.why_gone = self._why_gone
+        review.closing_reason = self._closing_reason
 
     def reload(self, done: Callable[[Reloaded], None]) -> None:
         """Read all files again; *done* gets the result, on the core.
@@ -122,15 +122,15 @@ class FileReload:
             self._resolver.auto_create = options.auto_create
             self._memory.limit_bytes = options.memory_limit_bytes
         self._users.set_quotas(quotas_of(access, self._quota))
-        gone = self._review.revise()
+        removed = self._review.revise()
         text = "reloaded users, access rules, certificates and options; closed %d connections and links"
-        log.info(text, gone, extra=_RELOADED)
-        done(Reloaded(gone, () if options is None else options.restart_needed))
+        log.info(text, removed, extra=_RELOADED)
+        done(Reloaded(removed, () if options is None else options.restart_needed))
 
-    def _why_gone(self, end: ConnectionEnd) -> str:
+    def _closing_reason(self, end: ConnectionEnd) -> str:
         """Return the reason to close that connection; empty if it may continue."""
         if end.certificate and self._router.credentials.is_revoked(end.certificate):
             return "its certificate was revoked"
         if end.user and end.user != end.certified and not self._router.credentials.knows(end.user):
             return "its user was removed"
-        return self._resolver.why_not_in(end.user)
+        return self._resolver.denial_reason_in(end.user)

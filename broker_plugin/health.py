@@ -14,26 +14,26 @@ class Health:
     def __init__(self) -> None:
         self.has_failed = False
         self._full: Callable[[], str] | None = None
-        self._why_not: Callable[[], str] = str
+        self._denial_reason: Callable[[], str] = str
 
-    def serving(self, full: Callable[[], str], why_not: Callable[[], str] = str) -> None:
-        """Set the state to serving: *full* returns why nothing can be stored, *why_not* why clients are not served."""
+    def serving(self, full: Callable[[], str], denial_reason: Callable[[], str] = str) -> None:
+        """Set the state to serving; *full* and *denial_reason* return why nothing is stored or no client is served."""
         self._full = full
-        self._why_not = why_not
+        self._denial_reason = denial_reason
 
     def stopping(self) -> None:
         """Set the state to stopping: clients are not admitted any more."""
         self._full = None
 
-    def why_not_alive(self) -> list[str]:
+    def liveness_failures(self) -> list[str]:
         return [FAILED] if self.has_failed else []
 
-    def why_not_ready(self) -> list[str]:
+    def readiness_failures(self) -> list[str]:
         if self.has_failed:
             return [FAILED]
         if self._full is None:
             return [NOT_SERVING]
-        if why_not := self._why_not():
-            return [why_not]
+        if denial_reason := self._denial_reason():
+            return [denial_reason]
         full = self._full()
         return [f"the store is full: {full}"] if full else []

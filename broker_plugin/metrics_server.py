@@ -324,9 +324,9 @@ class MetricsServer:
         if path == "/metrics":
             return self._pages.answer(asked, start)
         if path == "/health":
-            return _respond_health(start, self._health.why_not_alive())
+            return _respond_health(start, self._health.liveness_failures())
         if path == "/ready":
-            return _respond_health(start, self._health.why_not_ready())
+            return _respond_health(start, self._health.readiness_failures())
         return _respond(start, "404 Not Found", "text/plain", _PATHS)
 
     def _names_this_host(self, host: str) -> bool:
@@ -354,8 +354,8 @@ def read_token(path: str) -> bytes:
     except OSError as error:
         raise unreadable(path, error, "name a file with the token alone") from error
     if not token or len(token) > MOST_TOKEN_BYTES or not token.isascii() or len(token.split()) != 1:
-        why = f"invalid token: one word of 1 to {MOST_TOKEN_BYTES} ASCII characters is required"
-        raise CairnError(path, why, "write one there, such as the output of `openssl rand -hex 32`")
+        reason = f"invalid token: one word of 1 to {MOST_TOKEN_BYTES} ASCII characters is required"
+        raise CairnError(path, reason, "write one there, such as the output of `openssl rand -hex 32`")
     return token
 
 

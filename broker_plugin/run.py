@@ -123,7 +123,8 @@ class RunningBroker:
         own_types = () if self._membership is None else (ClusterType(self._membership.core),)
         path = options.router.users_file
         accounts = AccountChanges(path, bool(options.acl_file), self._reader.submit, self._post) if path else None
-        serve(self._broker.parts, self._broker.resolver.why_not, self._reload_for, own_types, self._audit, accounts)
+        denial_reason = self._broker.resolver.denial_reason
+        serve(self._broker.parts, denial_reason, self._reload_for, own_types, self._audit, accounts)
         room_again = self._broker.sender_credit.grant_withheld
         self._store.start(
             partial(self._post, self._broker.steps.durable), self._journal_failed, partial(self._post, room_again)
@@ -136,14 +137,14 @@ class RunningBroker:
         dialler = self._router.outbound_connections
         self._post(remote.connectors.start, dialler, options.connect_to, options.secrets_dir)
         if self._membership is None:
-            self._health.serving(self._why_full)
+            self._health.serving(self._full_reason)
         else:
-            self._health.serving(self._why_full, self._membership.core.service.why_not_serving)
+            self._health.serving(self._full_reason, self._membership.core.service.not_serving_reason)
             self._membership.start(self._router.watch, self._post)
         if self._metrics is not None:
             store = self._store
             of_broker = BrokerCollector(
-                self._broker.parts, self._core, options.metrics_of, self._audit, self._why_full, tracing
+                self._broker.parts, self._core, options.metrics_of, self._audit, self._full_reason, tracing
             )
             self._metrics.show(of_broker)
             if self._membership is not None:
@@ -278,7 +279,7 @@ class RunningBroker:
         if self.failure is not None:
             raise self.failure
 
-    def _why_full(self) -> str:
+    def _full_reason(self) -> str:
         """Return why the store is full. Any thread."""
         if not isinstance(self._store, JournalStore):
             return self._store.full()

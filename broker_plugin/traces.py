@@ -149,10 +149,10 @@ class Tracing:
         """Return *then* with the end of a span; *entry* is moved off *queue* for *reason*."""
         start_ns = time_ns()
         context = self.settling.get(entry) or self.context(entry.content, start_ns)
-        return then if context is None else partial(self._buried, context, start_ns, queue.name, reason, then)
+        return then if context is None else partial(self._dead_lettered, context, start_ns, queue.name, reason, then)
 
-    def _buried(self, context: Context, start_ns: int, place: str, why: str, then: Then, lsn: int) -> None:
-        self.add("dead-letter", context, start_ns, time_ns(), place, why)
+    def _dead_lettered(self, context: Context, start_ns: int, place: str, reason: str, then: Then, lsn: int) -> None:
+        self.add("dead-letter", context, start_ns, time_ns(), place, reason)
         then(lsn)
 
 
@@ -200,11 +200,11 @@ class _Spans:
             opened = self.open.pop(key, None)
             if opened is None:
                 continue
-            whole, first, second = self._names
-            context, start_ns, middle_ns, why = opened
+            complete, first, second = self._names
+            context, start_ns, middle_ns, reason = opened
             middle_ns = middle_ns or now_ns
             end_ns = now_ns if first else middle_ns
-            inner = self.tracing.add(whole, context, start_ns, end_ns, self._place, error or why)
+            inner = self.tracing.add(complete, context, start_ns, end_ns, self._place, error or reason)
             if first:
                 self.tracing.add(first, inner, start_ns, middle_ns, self._place)
             self.tracing.add(second, inner, middle_ns, now_ns, self._place)
@@ -270,8 +270,8 @@ class _Driver:
             now_ns = time_ns()
             for outcome in outcomes:
                 key = outcome.tag if outcome.delivery is None else outcome.delivery
-                why = "" if outcome.error is None else outcome.error[0]
-                spans.pass_middle(outcome.tag, now_ns, key, why)
+                reason = "" if outcome.error is None else outcome.error[0]
+                spans.pass_middle(outcome.tag, now_ns, key, reason)
                 if key in spans.open:
                     settling[outcome.tag] = spans.open[key].context
         settle(*arguments)
@@ -287,11 +287,11 @@ _ENDS: dict[str, Callable[..., tuple[Iterable[Delivery], str]]] = {
     "confirm": lambda deliveries, credit: (deliveries, ""),
     "release": lambda deliveries, credit: (deliveries, ""),
     "hand_back": lambda deliveries, credit: (deliveries, "released"),
-    "reject": lambda deliveries, credit, condition, why: (deliveries, condition),
-    "refuse_relayed": lambda delivery, condition, why, is_settled: ((delivery,), condition),
+    "reject": lambda deliveries, credit, condition, reason: (deliveries, condition),
+    "refuse_relayed": lambda delivery, condition, reason, is_settled: ((delivery,), condition),
     "tell": lambda answers, credit: ([answer.delivery for answer in answers], "not accepted"),
     "accept_in": lambda txn_id, deliveries, credit: (deliveries, ""),
-    "reject_in": lambda txn_id, deliveries, credit, condition, why: (deliveries, condition),
+    "reject_in": lambda txn_id, deliveries, credit, condition, reason: (deliveries, condition),
     "settle": lambda settled: ([delivery for delivery, _ in settled], ""),
     "settle_in": lambda settled, done: ([delivery for delivery, _, _ in settled], ""),
 }
@@ -301,11 +301,11 @@ _ENDS: dict[str, Callable[..., tuple[Iterable[Delivery], str]]] = {
 class _Terminal:
     """The worker's end of a channel, as the broker sees it; all that is not here is passed on."""
 
-    def __init__(self, terminal: TerminalEnd, tracing: Tracing, wish: Open) -> None:
+    def __init__(self, terminal: TerminalEnd, tracing: Tracing, attach: Open) -> None:
         self._terminal = terminal
-        names = ("deliver", "", "settle") if wish.to_client else ("publish", "route", "store")
-        self._spans = _Spans(tracing, names, wish.terminus.address or wish.link_name)
-        self._is_presettled = wish.presettled
+        names = ("deliver", "", "settle") if attach.to_client else ("publish", "route", "store")
+        self._spans = _Spans(tracing, names, attach.terminus.address or attach.link_name)
+        self._is_presettled = attach.presettled
         self.driver: DriverEnd | None = None
         for name, ends in _ENDS.items():
             setattr(self, name, partial(self._end, getattr(terminal, name), ends))
@@ -354,10 +354,10 @@ class TracedDrivers:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._drivers, name)
 
-    def open(self, wish: Open, terminal: TerminalEnd) -> None:
-        traced = cast(TerminalEnd, _Terminal(terminal, self._tracing, wish))
+    def open(self, attach: Open, terminal: TerminalEnd) -> None:
+        traced = cast(TerminalEnd, _Terminal(terminal, self._tracing, attach))
         self._terminals[terminal] = traced
-        self._drivers.open(wish, traced)
+        self._drivers.open(attach, traced)
 
     def link_closed(self, terminal: TerminalEnd) -> None:
         self._drivers.link_closed(self._terminals.pop(terminal, terminal))

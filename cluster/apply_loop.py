@@ -78,21 +78,21 @@ class ApplyLoop:
         try:
             event = events.decode(payload)
             if isinstance(event, events.PartEvent):
-                whole = self._whole(sender, event)
-                if whole is None:
+                complete = self._complete(sender, event)
+                if complete is None:
                     return
-                if mine_counts and whole[0] != events.CONTROL:
-                    self._own(position, whole[0])
+                if mine_counts and complete[0] != events.CONTROL:
+                    self._own(position, complete[0])
                     return
-                event, received = events.decode(whole), received._replace(payload=whole)
+                event, received = events.decode(complete), received._replace(payload=complete)
         except events.BadEvent as error:
             self._count_bad(sender, error)
             if mine:
-                self._locals.heard()
+                self._locals.received()
             return
-        local = self._locals.heard() if mine else None
+        local = self._locals.received() if mine else None
         if isinstance(event, events.AckEvent):
-            commits.heard(sender, event.numbers)
+            commits.received(sender, event.numbers)
         elif isinstance(event, events.ControlEvent) and event.about["what"] == "alive":  # there is nothing to apply
             if mine:
                 self._came_back()
@@ -116,15 +116,15 @@ class ApplyLoop:
     def _own(self, position: int, kind: int) -> None:
         """Applies an event of this member: nothing is decoded, unless it names messages by position."""
         state = self._state
-        local = self._locals.heard()
+        local = self._locals.received()
         if state.phase != SYNCHRONIZED:
             abandon(local)
             return
         assert state.me is not None
         if local.kept is not None:
             there = self._messages.enqueue(position, local.names, local.kept.messages, local.kept.timed)
-            if local.heard is not None:
-                local.heard()
+            if local.received is not None:
+                local.received()
             self._commits.when_safe(position, local.then if there or local.refused is None else local.refused)
         elif local.event is not None:
             self._do(state.me, position, local.event, local)
@@ -146,8 +146,8 @@ class ApplyLoop:
             self._receiver.digests(sender, event)
         elif isinstance(event, events.TransactionEvent):
             done = self._transactions.do(sender, position, event, local)
-            if local is not None and local.heard is not None:
-                local.heard()
+            if local is not None and local.received is not None:
+                local.received()
         if local is not None:
             self._commits.when_safe(position, local.then if done or local.refused is None else local.refused)
         self.position = position + 1
@@ -158,7 +158,7 @@ class ApplyLoop:
             abandon(local)
         self._receiver.keep(received._replace(kept=True))
 
-    def _whole(self, sender: MemberId, part: events.PartEvent) -> bytes | None:
+    def _complete(self, sender: MemberId, part: events.PartEvent) -> bytes | None:
         """Returns the event whose last fragment is *part*, if it is one."""
         phase = self._state.phase
         try:

@@ -23,8 +23,8 @@ class ClusterAssembly:
         self._member = member
         self.members = BrokerHandler(member)
 
-    def nodes(self, core: CoreContext, make_queue: MakeQueue, gone: NodeDeleted) -> ClusterNodes:
-        self._member.nodes = ClusterNodes(self.members, core.store, core.post, make_queue, gone)
+    def nodes(self, core: CoreContext, make_queue: MakeQueue, removed: NodeDeleted) -> ClusterNodes:
+        self._member.nodes = ClusterNodes(self.members, core.store, core.post, make_queue, removed)
         return self._member.nodes
 
     def moves(self, core: CoreContext) -> Moves:

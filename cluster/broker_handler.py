@@ -61,9 +61,9 @@ class BrokerHandler:
         queue.order = ReplicatedOrder(queue, self.returns)
         self.member.owners.made(Replica(queue))
 
-    def gone(self, queue: SourceQueue) -> None:
-        self.member.owners.gone(queue.name)
-        self.member.feeds.gone(queue.name)
+    def removed(self, queue: SourceQueue) -> None:
+        self.member.owners.removed(queue.name)
+        self.member.feeds.removed(queue.name)
 
     @property
     def shares_queues(self) -> bool:
@@ -96,8 +96,8 @@ class BrokerHandler:
         replica = self.member.owners.replicas.get(queue.name)
         return replica is not None and not replica.interested <= {self.member.state.me}
 
-    def why_not_serving(self) -> str:
-        return self.member.service.why_not_serving()
+    def not_serving_reason(self) -> str:
+        return self.member.service.not_serving_reason()
 
     def enqueue(self, queues: Sequence[TargetQueue], kept: Kept, then: Then, refused: Then) -> None:
         names = [queue.name for queue in queues]
@@ -106,7 +106,7 @@ class BrokerHandler:
             is_last = number == len(batches)
             local = LocalEvent(
                 then if is_last else NOTHING.then, refused if is_last else None, Kept(batch, kept.timed), names,
-                heard=count_arrivals(queues, batch),
+                received=count_arrivals(queues, batch),
             )  # fmt: skip
             if self.member.state.is_alone:
                 self.member.broadcaster.send(_ENQUEUE, local)
@@ -136,7 +136,7 @@ class BrokerHandler:
             events.move(*event), LocalEvent(then, refused, queue=queue, entries=(entry,), event=event)
         )
 
-    def transact(self, work: Work, heard: Then, then: Then, refused: Then) -> None:
+    def transact(self, work: Work, received: Then, then: Then, refused: Then) -> None:
         parts: list[EnqueueEvent | DequeueEvent | MoveEvent] = []
         locals_: list[LocalEvent] = []
         for queues, kept in work.puts:
@@ -149,7 +149,7 @@ class BrokerHandler:
             names = [target.name for target in targets]
             parts.append(MoveEvent(reason, queue.name, entry.position & ARRIVAL_MASK, names, message))
             locals_.append(LocalEvent(NOTHING.then, queue=queue, entries=(entry,)))
-        local = LocalEvent(then, refused, event=TransactionEvent(parts), parts=locals_, heard=heard)
+        local = LocalEvent(then, refused, event=TransactionEvent(parts), parts=locals_, received=received)
         if self.member.state.is_alone:
             self.member.broadcaster.send(_TRANSACTION, local)
             return

@@ -175,9 +175,9 @@ class ClusterMember:
         return {
             "report-wish": self.queries.wished,
             "report": self.queries.record_answer,
-            "state": self.bootstrap.heard,
-            "address": self.addresses.heard,
-            "flow": self.flow.heard,
+            "state": self.bootstrap.received,
+            "address": self.addresses.received,
+            "flow": self.flow.received,
             "follow": self.receiver.follow,
             "sync": self.receiver.asked,
             "snapshot": self.receiver.snapshot,
@@ -190,8 +190,8 @@ class ClusterMember:
             "cancel": self.owners.cancel,
             "release-queue": self.owners.release_queue,
             "purge-wish": self.purges.wished,
-            "purge": self.purges.heard,
-            "followed": self.feeds.heard,
+            "purge": self.purges.received,
+            "followed": self.feeds.received,
             "update-done": self.receiver.update_done,
             "lacking": self.sender.lacking,
             "synced": self.receiver.synced,
@@ -230,7 +230,7 @@ class ClusterMember:
             self.fail("the progress record of the cluster cannot be stored", str(made))
             return
         self.progress_record.read(made.queue_id)
-        self.progress_record.heard_now = self.commits.begun
+        self.progress_record.received_now = self.commits.begun
         if any(one.state is TxState.PREPARED for one in in_doubt.in_doubt()):
             self.fail(
                 "its store has distributed transactions in doubt",

@@ -106,7 +106,7 @@ class ReplicatedOrder:
         self._cluster.purge(self._queue, done)
 
     def deleted(self) -> None:
-        self._cluster.gone(self._queue)
+        self._cluster.removed(self._queue)
 
 
 def _do_all(actions: Sequence[Callable[[], None]]) -> None:

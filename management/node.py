@@ -28,7 +28,7 @@ from ..broker.nodes.addresses import parse as parse_address
 from ..broker.nodes.replication_port import Members
 from ..broker.nodes.resolver import Resolver
 from ..broker.nodes.targets import keeps_messages, owner_of
-from .protocol.call import Call, WhyNot
+from .protocol.call import Call, DenialReason
 from .protocol.replies import Receiver, put
 from .protocol.request import MAX_REQUEST_BYTES, Envelope, envelope, shown
 from .protocol.turns import Turns
@@ -49,7 +49,7 @@ class Management:
         connections: Connections,
         resolver: Resolver,
         members: Members,
-        why_not: WhyNot,
+        denial_reason: DenialReason,
         do: Callable[[Call], None],
         audit: Audit | None = None,
     ) -> None:
@@ -59,7 +59,7 @@ class Management:
         self._connections = connections
         self._resolver = resolver
         self._members = members
-        self.why_not = why_not
+        self.denial_reason = denial_reason
         self._do = do
         self._receivers: dict[Connection, dict[Receiver, str]] = {}
         self.background = core.background
@@ -74,13 +74,13 @@ class Management:
         """Return True until *connection* is closed."""
         return self._connections.by_end.get(connection.end) is connection
 
-    def open(self, wish: Open, terminal: TerminalEnd) -> None:
+    def open(self, attach: Open, terminal: TerminalEnd) -> None:
         """Open a link to the node, or from it."""
         link = self._connections.links.get(terminal)
-        if link is None or wish.terminus.browse:
+        if link is None or attach.terminus.browse:
             terminal.failure("amqp:not-allowed", f"{ADDRESS} can't be browsed; use a consuming link")
-        elif not wish.to_client:
-            terminal.opened(Requests(self, terminal, wish.user), None, CREDIT)
+        elif not attach.to_client:
+            terminal.opened(Requests(self, terminal, attach.user), None, CREDIT)
         else:
             there = self._receivers.setdefault(link.connection, {})
 
@@ -88,13 +88,13 @@ class Management:
                 if there.pop(receiver, None) is not None and not there:
                     del self._receivers[link.connection]
 
-            user, connection = wish.user, link.connection
+            user, connection = attach.user, link.connection
 
             def waiting(change_bytes: int) -> None:
                 self.turns.of(connection, user).note_waiting(change_bytes)
 
             receiver = Receiver(terminal, ended, waiting)
-            there[receiver] = wish.target or ""
+            there[receiver] = attach.target or ""
             terminal.opened(receiver, None, 0)
 
     def handle(self, fragments: Sequence[Fragment], terminal: TerminalEnd) -> None:
@@ -118,9 +118,9 @@ class Management:
         reply = self._way_back(link, asked)
         if isinstance(reply, str):
             return "amqp:precondition-failed", reply
-        requester = self.turns.of(link.connection, link.wish.user)
-        if why := requester.refusal(len(content)):
-            return "amqp:resource-limit-exceeded", why
+        requester = self.turns.of(link.connection, link.attach.user)
+        if reason := requester.refusal(len(content)):
+            return "amqp:resource-limit-exceeded", reason
         if settled:
             terminal.release((delivery,), 0)
         else:
@@ -148,10 +148,10 @@ class Management:
             return f"there is no node {shown(to)} for the response"
         if not keeps_messages(place):
             return f"messages are not stored at {shown(to)}, so it can't hold a response"
-        if owner_of(place) is not link.wish.connection:
-            why = self.why_not(link.wish.user, SEND, place.name)
-            if why:
-                return why
+        if owner_of(place) is not link.attach.connection:
+            reason = self.denial_reason(link.attach.user, SEND, place.name)
+            if reason:
+                return reason
         return lambda content: put(self._resolver.nodes.exchanges, self._core.commits, self._members, place, content)
 
 

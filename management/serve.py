@@ -12,13 +12,13 @@ from .entity_types import make_types
 from .node import ADDRESS, Management
 from .operations.clusterwide import reporter
 from .operations.operations import NodeOperations
-from .protocol.call import WhyNot
+from .protocol.call import DenialReason
 from .protocol.entity import Type
 
 
 def serve(
     parts: BrokerParts,
-    why_not: WhyNot,
+    denial_reason: DenialReason,
     reload: Reload | None = None,
     more: Sequence[Type] = (),
     audit: Audit | None = None,
@@ -26,14 +26,14 @@ def serve(
 ) -> Management:
     """Attach the management node to the broker that has *parts*.
 
-    *why_not* is called before every operation, including reads (A13). *reload* reads the files of users, rules and
+    *denial_reason* is called before every operation and read (A13). *reload* reads the files of users, rules and
     certificates again. *more*: types of the broker's caller. *audit*: the log of changes.
     *accounts*: the users file.
     """
     links = parts.links
     types = make_types(parts, reload, more, accounts)
     operations = NodeOperations(links.core.background, links.members, types)
-    node = Management(links.core, parts.connections, links.resolver, links.members, why_not, operations.do, audit)
+    node = Management(links.core, parts.connections, links.resolver, links.members, denial_reason, operations.do, audit)
     parts.endpoints[ADDRESS] = node
     links.members.reports_by(reporter(types))
     return node

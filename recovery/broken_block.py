@@ -38,7 +38,7 @@ class BrokenBlock:
     """The records, proven or not, each with its LSN."""
     payload_lsn: int = 0
     """The LSN at which the payloads begin."""
-    whole: set[int] = field(default_factory=set)
+    complete: set[int] = field(default_factory=set)
     """The LSNs of the rows whose payload matches its checksum."""
 
 
@@ -114,7 +114,7 @@ def _judged(view: memoryview, lsn: int, head: BlockHead | None, rows: list[Recor
         start = payloads + row.place
         fits = row.size <= MAX_PAYLOAD_BYTES and start + row.size <= len(view)
         if fits and crc32c(view[start : start + row.size]) == row.crc32c:
-            found.whole.add(at)
+            found.complete.add(at)
     return found
 
 

@@ -196,7 +196,7 @@ class Survey:
                     self._take(broken, lsn, row)
 
     def _believes(self, broken: BrokenBlock, lsn: int, row: RecordHead, number: int) -> bool:
-        if lsn not in broken.whole or row.queue_id not in self.queue_ids or not says_twice(lsn, row, number):
+        if lsn not in broken.complete or row.queue_id not in self.queue_ids or not says_twice(lsn, row, number):
             return False
         if row.type == RecordType.START:
             self.doubtful[lsn] = f"the head of its record at LSN {lsn} is not proven"
@@ -206,8 +206,8 @@ class Survey:
     def _take(self, broken: BrokenBlock, lsn: int, row: RecordHead) -> None:
         piece = Piece(broken.payload_lsn + row.place, row)
         self.pieces[lsn] = piece
-        self.state.apply(lsn, row, lambda: self._payload(piece) if lsn in broken.whole else memoryview(b""))
-        if lsn not in broken.whole:
+        self.state.apply(lsn, row, lambda: self._payload(piece) if lsn in broken.complete else memoryview(b""))
+        if lsn not in broken.complete:
             self._spoilt[lsn] = row.message_id
 
     def _payload(self, piece: Piece) -> memoryview:
@@ -232,30 +232,31 @@ class Survey:
         """Messages with a payload that does not match its checksum are lost."""
         state = self.state
         for lsn, message_id in self._spoilt.items():
-            odd = state.detailed.get(message_id)
+            detailed = state.detailed.get(message_id)
             if message_id not in state:
                 continue
-            if state.place_of(message_id) == lsn or (odd and any(at == lsn for at, _ in odd.pieces.values())):
-                self._lose(message_id, odd, f"the payload of its record at LSN {lsn} does not match its checksum", True)
+            if state.place_of(message_id) == lsn or (detailed and any(at == lsn for at, _ in detailed.pieces.values())):
+                reason = f"the payload of its record at LSN {lsn} does not match its checksum"
+                self._lose(message_id, detailed, reason, True)
 
     def _judge_partial(self, doubt_end: int) -> None:
         """Messages without some of their records are lost; those without a queue are noted. See `_judge`."""
-        for message_id, odd in self.state.detailed.items():
-            if odd.queues and not odd.is_complete:
-                seen = max((lsn for lsn, _ in odd.records()), default=message_id)
+        for message_id, detailed in self.state.detailed.items():
+            if detailed.queues and not detailed.is_complete:
+                seen = max((lsn for lsn, _ in detailed.records()), default=message_id)
                 slot = message_id // self.mark.container_bytes
-                gone = not odd.start and not self.reader.holds(slot)  # deleted, or copied into a gap
+                removed = not detailed.start and not self.reader.holds(slot)  # deleted, or copied into a gap
                 reason = "not all of its records can be read"
-                self._lose(message_id, odd, reason, seen >= doubt_end and not gone)
-            elif not odd.queues:
-                self.unplaced[message_id] = odd
+                self._lose(message_id, detailed, reason, seen >= doubt_end and not removed)
+            elif not detailed.queues:
+                self.unplaced[message_id] = detailed
 
     def _judge_undequeued(self, doubt_end: int) -> None:
         """Mark messages from before *doubt_end* as doubtful: an unreadable range may contain their dequeue."""
         reason = f"its dequeue may have stood in what can't be read, up to LSN {doubt_end}"
-        for message_id, odd in self._messages():
+        for message_id, detailed in self._messages():
             place = self.state.place_of(message_id)
-            seen = place if odd is None else max((lsn for lsn, _ in odd.records()), default=0)
+            seen = place if detailed is None else max((lsn for lsn, _ in detailed.records()), default=0)
             if seen < doubt_end and message_id not in self.lost and message_id not in self.unplaced:
                 self.doubtful.setdefault(message_id, reason)
 
@@ -265,9 +266,9 @@ class Survey:
                 yield message_id, None
         yield from self.state.detailed.items()
 
-    def _lose(self, message_id: int, odd: DetailedMessage | None, reason: str, certain: bool) -> None:
+    def _lose(self, message_id: int, detailed: DetailedMessage | None, reason: str, certain: bool) -> None:
         queue_id = self.state.queue_of(message_id)
-        queues = (queue_id,) if queue_id is not None else tuple(odd.queues) if odd is not None else ()
+        queues = (queue_id,) if queue_id is not None else tuple(detailed.queues) if detailed is not None else ()
         self.lost.setdefault(message_id, LostMessage(message_id, queues, reason, certain))
 
 

@@ -139,8 +139,8 @@ def recover(
             checkpointing = Checkpointer(
                 checkpoint, state, journal, clock, options.checkpoint_bytes, is_good=bool(log.resumed_lsn)
             )
-            if restored.why_not and not created:
-                log.remarks.append(f"the checkpoint was not used: {restored.why_not}; the whole log was read")
+            if restored.denial_reason and not created:
+                log.remarks.append(f"the checkpoint was not used: {restored.denial_reason}; the whole log was read")
         wiring.migrate()  # only now: what is refused is not changed
         store = JournalStore(wiring, RecoveredLog(journal, state, checkpointing, bookmarks), release)
         discarded = store.discard_unfinished(clock.wall_us())

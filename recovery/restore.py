@@ -16,7 +16,7 @@ class Restored:
     """
 
     def __init__(self, state: State, file: CheckpointFile | None) -> None:
-        self.why_not = ""
+        self.denial_reason = ""
         """The reason why the checkpoint was not used; empty if it was used."""
         self._state = state
         self._file = file
@@ -35,6 +35,6 @@ class Restored:
             if not reader.resume_after(meta.block_lsn, meta.block_crc):
                 raise BadCheckpoint(f"the log does not have the block at LSN {meta.block_lsn} that it continues")
         except (BadCheckpoint, ValueError, KeyError, TypeError) as error:  # sealed, but invalid content
-            self.why_not = str(error)
+            self.denial_reason = str(error)
             return
         self._state.take_over(known)

@@ -18,7 +18,7 @@ from ..base.testing.memory_disk import MemoryDirectory, Survivors
 from ..journal.write.open import MIN_CONTAINER_BYTES
 from ..store.contract.options import StoreOptions
 from ..store.journaled.store import JournalStore
-from ..store.wiring.database import Database, whole_transactions
+from ..store.wiring.database import Database, explicit_transactions
 from ..store.wiring.wiring import Wiring
 from .recover import recover
 from .report import RecoveryReport
@@ -29,7 +29,7 @@ class MemoryWiring(Wiring):
 
     def __init__(self) -> None:
         engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
-        super().__init__(Database(whole_transactions(engine), "memory"))
+        super().__init__(Database(explicit_transactions(engine), "memory"))
         self.sqlite = cast(sqlite3.Connection, engine.raw_connection().driver_connection)
         """The connection to the database, the only one."""
 

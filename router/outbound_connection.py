@@ -72,9 +72,9 @@ class OutboundConnection:
         try:
             sock = socket.create_connection((target.host, target.port), CONNECT_TIMEOUT_S)
         except (OSError, UnicodeError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            log.debug("%s: %s", target.place, why)
-            self._failed(target.name, why)
+            reason = getattr(error, "strerror", None) or str(error)
+            log.debug("%s: %s", target.place, reason)
+            self._failed(target.name, reason)
             return None
         if self._stopped:
             sock.close()

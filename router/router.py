@@ -176,8 +176,8 @@ class Router:
             def named(user: str, certificate: bytes, wake: Callable[[object], None]) -> Terminal:
                 return make(wake=wake, secure=True, certified=user, certificate=certificate)
 
-            def refused(claimed: str, why: str) -> None:
-                self._gate.login_failed(LoginFailure(name, claimed, "EXTERNAL", IDENTITY, why))
+            def refused(claimed: str, reason: str) -> None:
+                self._gate.login_failed(LoginFailure(name, claimed, "EXTERNAL", IDENTITY, reason))
 
             worker.adopt(sock, SecuredTerminal(name, context, named, worker.wake, refused=refused), address)
 
@@ -198,11 +198,11 @@ class Router:
     def _least_loaded(self) -> Worker:
         return min(self._workers, key=lambda worker: worker.load)
 
-    def _not_connected(self, name: str, why: str) -> None:
+    def _not_connected(self, name: str, reason: str) -> None:
         """Report that a connection to another container could not be opened. Any thread."""
         assert self._core is not None
         assert self._drivers is not None
-        self._core.submit(self._drivers.disconnected, name, None, why)
+        self._core.submit(self._drivers.disconnected, name, None, reason)
 
     def _client_terminal(
         self, target: Target, worker: Worker, wake: Callable[[Terminal], None], over: Callable[[], None]

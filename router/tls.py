@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, cast
 
 from ..amqp.connector_target import Target
 from ..amqp.engine.engine import ALL_CONTROLS
-from ..base.accounts.users import why_no_name
+from ..base.accounts.users import invalid_name_reason
 from ..base.errors import CairnError
 from .connections.connection import Turn
 from .connections.terminal import Terminal
@@ -108,7 +108,7 @@ class Named(NamedTuple):
     """The user name; empty without a certificate, or if it names no valid user."""
     claimed: str = ""
     """The common name of a certificate that names no valid user."""
-    why: str = ""
+    reason: str = ""
     """The reason why it is invalid."""
 
 
@@ -120,8 +120,8 @@ def user_of(tls: ssl.SSLObject) -> Named:
     names = [str(value) for relative in subject for key, value in relative if key == "commonName"]
     if len(names) != 1:
         return Named()
-    if why := why_no_name(names[0]):
-        return Named("", names[0], f"its certificate names no user: {why}")
+    if reason := invalid_name_reason(names[0]):
+        return Named("", names[0], f"its certificate names no user: {reason}")
     return Named(names[0])
 
 
@@ -161,7 +161,7 @@ class SecuredTerminal:
         self._terminal: Terminal | None = None
         self._over = False  # before the terminal existed, or because TLS failed
         self._said_goodbye = False
-        self._why = ""
+        self._reason = ""
         self._chatter_bytes = 0
         self._cipher = memoryview(b"")
 
@@ -201,10 +201,10 @@ class SecuredTerminal:
         try:
             if self._terminal is None:
                 self._tls.do_handshake()
-                user, claimed, why = user_of(self._tls)
+                user, claimed, reason = user_of(self._tls)
                 log.debug("%s: %s, certificate of %r", self.name, self._tls.version(), user)
-                if why and self._refused is not None:
-                    self._refused(claimed, why)
+                if reason and self._refused is not None:
+                    self._refused(claimed, reason)
                 self._terminal = self._make(user, self._tls.getpeercert(True) or b"", lambda terminal: self._wake(self))
             else:
                 self._chatter_bytes += len(data)
@@ -212,8 +212,8 @@ class SecuredTerminal:
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
-            self._why = f"TLS failed: {_HINTS.get(error.reason, _reason(error))}"
-            log.info("%s: %s", self.name, self._why)
+            self._reason = f"TLS failed: {_HINTS.get(error.reason, _reason(error))}"
+            log.info("%s: %s", self.name, self._reason)
             self._fail()
         if self._chatter_bytes > MOST_CHATTER_BYTES:
             log.info("%s: TLS records without data", self.name)
@@ -360,10 +360,10 @@ class SecuredClientTerminal(SecuredTerminal):
         super()._fail()
         self._end("TLS failed")
 
-    def _end(self, why: str) -> None:
+    def _end(self, reason: str) -> None:
         """End the terminal, which existed from the beginning, with the error of the handshake."""
         if self._over and not self._inner.closed:
-            self._inner.why = self._why or why
+            self._inner.reason = self._reason or reason
             self._inner.give_up()
 
     def free(self) -> None:

@@ -36,9 +36,9 @@ def normalize(archive: Path, time_s: int) -> None:
     with tarfile.open(archive) as source:
         members = sorted(source.getmembers(), key=lambda member: member.name)
         contents = [source.extractfile(member) if member.isfile() else None for member in members]
-        whole = archive.with_suffix(".new")
+        complete = archive.with_suffix(".new")
         with (
-            whole.open("wb") as raw,
+            complete.open("wb") as raw,
             gzip.GzipFile("", "wb", 9, raw, mtime=time_s) as packed,
             tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as target,
         ):
@@ -47,7 +47,7 @@ def normalize(archive: Path, time_s: int) -> None:
                 member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
                 member.pax_headers = {}
                 target.addfile(member, content)
-    whole.replace(archive)
+    complete.replace(archive)
 
 
 def main(target: Path, *options: str) -> None:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from tests.harness.core_only import guard
-from tests.harness.postgresql import Server, why_not
+from tests.harness.postgresql import Server, denial_reason
 
 from .costs import Costs, leave_out_long
 from .time_limit import LeftOut, TimeLimit
@@ -120,7 +120,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """A real PostgreSQL server."""
-    reason = why_not()
+    reason = denial_reason()
     if reason:
         pytest.skip(reason)
     made = Server()

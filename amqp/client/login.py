@@ -61,7 +61,7 @@ class LoginSocket:
         try:
             sock = socket.create_connection((where.host, where.port), where.timeout_s)
         except (OSError, UnicodeError) as error:
-            raise BrokerError(where.url, f"can't be reached: {_why(error)}", "is a broker running there?") from error
+            raise BrokerError(where.url, f"can't be reached: {_reason(error)}", "is a broker running there?") from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if where.tls:
             try:
@@ -69,7 +69,7 @@ class LoginSocket:
             except OSError as error:
                 sock.close()
                 raise BrokerError(
-                    str(where.ca), f"it can't be used as a CA: {_why(error)}", "name a PEM file with its certificate"
+                    str(where.ca), f"it can't be used as a CA: {_reason(error)}", "name a PEM file with its certificate"
                 ) from error
             try:
                 sock = context.wrap_socket(sock, server_hostname=where.host)
@@ -85,7 +85,8 @@ class LoginSocket:
             self._agree(p.AMQP_HEADER)
         except (OSError, Malformed) as error:
             self.sock.close()
-            raise BrokerError(self._where.url, f"login failed: {_why(error)}", "see the log of the broker") from error
+            reason = f"login failed: {_reason(error)}"
+            raise BrokerError(self._where.url, reason, "see the log of the broker") from error
         except BrokerError:
             self.sock.close()
             raise
@@ -93,16 +94,16 @@ class LoginSocket:
     def _tls_failure(self, error: OSError) -> BrokerError:
         where = self._where
         if isinstance(error, ssl.SSLCertVerificationError):
-            why = error.verify_message.rstrip(".")
+            reason = error.verify_message.rstrip(".")
             remedy = "name the CA that signed it with --ca"
-            if "mismatch" in why:
+            if "mismatch" in reason:
                 remedy = "use a host name or address that the certificate names"
-            return BrokerError(where.url, f"the broker's certificate is not trusted: {why}", remedy)
+            return BrokerError(where.url, f"the broker's certificate is not trusted: {reason}", remedy)
         if isinstance(error, ssl.SSLError) and error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
             return BrokerError(
                 where.url, "that port does not speak TLS", "use amqp://, or the port of the broker's --tls-port"
             )
-        return BrokerError(where.url, f"the TLS handshake failed: {_why(error)}", "does that port speak TLS?")
+        return BrokerError(where.url, f"the TLS handshake failed: {_reason(error)}", "does that port speak TLS?")
 
     def _log_in(self) -> None:
         self._agree(p.SASL_HEADER)
@@ -160,8 +161,8 @@ class LoginSocket:
         if code == 0:
             return
         if code != 1:
-            why = f"the broker can't check logins now (SASL outcome {_OUTCOMES.get(code, code)})"
-            raise BrokerError(where.url, f"login failed: {why}", "try again, and see its log")
+            reason = f"the broker can't check logins now (SASL outcome {_OUTCOMES.get(code, code)})"
+            raise BrokerError(where.url, f"login failed: {reason}", "try again, and see its log")
         if where.user is None:
             raise LoginRefused(where.url, "login failed: the broker refuses anonymous clients", "log in with --user")
         raise LoginRefused(
@@ -183,8 +184,8 @@ class LoginSocket:
                 ) from None
             raise
         except TimeoutError as error:
-            why = f"no answer to the AMQP header within {where.timeout_s:g} s"
-            raise BrokerError(where.url, why, "is it the port of a broker?") from error
+            reason = f"no answer to the AMQP header within {where.timeout_s:g} s"
+            raise BrokerError(where.url, reason, "is it the port of a broker?") from error
         if found == header:
             return
         if found[:2] in _TLS_RECORDS:
@@ -232,7 +233,7 @@ def _names(offered: Any) -> list[str]:
     return [str(name) for name in (offered.items if isinstance(offered, Array) else [offered]) if name is not None]
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """The reason of an error, without its number."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"

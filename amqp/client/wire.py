@@ -30,10 +30,10 @@ _NEXT = 1 << 32
 class LinkRefused(BrokerError):
     """The broker closed a link, or did not attach it."""
 
-    def __init__(self, url: str, address: str, why: str) -> None:
-        super().__init__(f"{url}: {address}", why)
+    def __init__(self, url: str, address: str, reason: str) -> None:
+        super().__init__(f"{url}: {address}", reason)
         self.address = address
-        self.condition = why.partition(": ")[0]
+        self.condition = reason.partition(": ")[0]
 
 
 class Wire:
@@ -133,9 +133,9 @@ class Wire:
             except (BlockingIOError, ssl.SSLWantReadError):
                 break
             except OSError as error:
-                raise self._gone(str(error)) from error
+                raise self._removed(str(error)) from error
             if not size:
-                raise self._gone("the broker closed the connection")
+                raise self._removed("the broker closed the connection")
             self._filled += size
             full = self._filled == _BUFFER_BYTES
             self._digest()
@@ -153,7 +153,7 @@ class Wire:
             except (BlockingIOError, ssl.SSLWantWriteError):
                 break
             except OSError as error:
-                raise self._gone(str(error)) from error
+                raise self._removed(str(error)) from error
         self.blocked = bool(self._out)
 
     @property
@@ -194,7 +194,7 @@ class Wire:
         while not self._begun:
             left_s = end_s - time.monotonic()
             if left_s <= 0:
-                raise self._gone(f"no answer to the open of the connection within {self.where.timeout_s:g} s")
+                raise self._removed(f"no answer to the open of the connection within {self.where.timeout_s:g} s")
             self._sock.settimeout(left_s)
             try:
                 self._sock.sendall(self._out)
@@ -203,9 +203,9 @@ class Wire:
             except TimeoutError:
                 continue
             except OSError as error:
-                raise self._gone(str(error)) from error
+                raise self._removed(str(error)) from error
             if not size:
-                raise self._gone("the broker closed the connection")
+                raise self._removed("the broker closed the connection")
             self._filled += size
             self._digest()
 
@@ -216,7 +216,7 @@ class Wire:
             except (BlockingIOError, ssl.SSLWantWriteError):
                 pass
             except OSError as error:
-                raise self._gone(str(error)) from error
+                raise self._removed(str(error)) from error
             self.blocked = bool(frames)
         self._out += frames
         self._wrote_s = time.monotonic()
@@ -228,7 +228,7 @@ class Wire:
             while end - at >= p.HEADER_BYTES:
                 size = int.from_bytes(buffer[at : at + 4])
                 if not p.HEADER_BYTES <= size <= _BUFFER_BYTES:
-                    raise self._gone(f"a frame of {size} bytes")
+                    raise self._removed(f"a frame of {size} bytes")
                 if end - at < size:
                     break
                 frame = view[at : at + size]
@@ -242,7 +242,7 @@ class Wire:
                     self._frame(bytes(frame))
                 at += size
         except (Malformed, IndexError, TypeError, KeyError) as error:
-            raise self._gone(f"it sent data that is not AMQP: {error!r}") from error
+            raise self._removed(f"it sent data that is not AMQP: {error!r}") from error
         if at:
             buffer[: end - at] = buffer[at:end]
         self._filled = end - at
@@ -309,8 +309,8 @@ class Wire:
             self._peer_first_id = fields[1]
             self.window = fields[2]
         elif code in (p.END, p.CLOSE):
-            why = p.error_text(fields[0])
-            raise self._gone(f"the broker closed the connection{': ' if why else ''}{why}")
+            reason = p.error_text(fields[0])
+            raise self._removed(f"the broker closed the connection{': ' if reason else ''}{reason}")
 
     def _flowed(self, fields: list[Any]) -> None:
         next_incoming, window, handle, echo = fields[0], fields[1], fields[4], fields[9]
@@ -350,8 +350,8 @@ class Wire:
         ):
             self._sent.popleft()
 
-    def _gone(self, why: str) -> BrokerError:
-        return BrokerError(self.where.url, why, "see the log of the broker")
+    def _removed(self, reason: str) -> BrokerError:
+        return BrokerError(self.where.url, reason, "see the log of the broker")
 
 
 def outcome_of(state: Described | None) -> tuple[int, list[Any]]:

@@ -10,13 +10,13 @@ from .sections import DATA, VALUE, Sections
 _STRINGS = (0xA1, 0xB1)
 
 
-def body_text(content: bytes, found: Sections | None = None, *, whole: bool = True) -> str | None:
+def body_text(content: bytes, found: Sections | None = None, *, complete: bool = True) -> str | None:
     """The text of the body: a value that is a string, or data that are text (`base.texts`). None for anything else.
 
-    *found*: the sections of *content*, where they are known. *whole*: *content* is no beginning of a message only.
+    *found*: the sections of *content*, where they are known. *complete*: *content* is no beginning of a message only.
     """
     try:
-        found = found or sections.index(content, whole=whole)
+        found = found or sections.index(content, complete=complete)
         if not found.body:
             return None
         first = found.body[0]

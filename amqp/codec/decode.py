@@ -146,7 +146,7 @@ def value(data: bytes, at: int = 0, *, plain: bool = False) -> tuple[Any, int]:
     return _value(data, at, len(data), _PLAIN if plain else _TYPED, MAX_DEPTH)
 
 
-def whole(data: bytes) -> Any:
+def complete(data: bytes) -> Any:
     """The value that *data* is, all of it."""
     found, end = value(data)
     if end != len(data):

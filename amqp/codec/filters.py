@@ -46,7 +46,7 @@ def parse(encoded: bytes) -> Filters:
     for key, name, raw in decode.raw_entries(encoded, 0):
         if name is None:
             raise Malformed("a filter's name is not a symbol")
-        filtered = decode.whole(raw)
+        filtered = decode.complete(raw)
         kind = filtered.descriptor if isinstance(filtered, Described) else None
         if kind in _SELECTOR:
             if type(filtered.value) is not str:

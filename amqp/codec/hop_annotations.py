@@ -113,7 +113,7 @@ def take_off(content: bytes) -> tuple[Hop, AnnotatedMessage]:
 
 
 def _hop(found: Mapping[bytes | None, bytes]) -> Hop:
-    to = decode.whole(found[TO]) if TO in found else None
+    to = decode.complete(found[TO]) if TO in found else None
     if not isinstance(to, str):
         raise Malformed("a message between brokers names no address")
     targets = _names(found[TARGETS]) if TARGETS in found else None
@@ -121,7 +121,7 @@ def _hop(found: Mapping[bytes | None, bytes]) -> Hop:
 
 
 def _names(raw: bytes) -> tuple[str, ...]:
-    names = decode.whole(raw)
+    names = decode.complete(raw)
     if not isinstance(names, list) or len(names) > MOST_ROUTERS or not all(isinstance(one, str) for one in names):
         raise Malformed("a list of brokers is expected")
     return tuple(names)

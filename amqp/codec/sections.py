@@ -118,10 +118,10 @@ def next_section(content: bytes, at: int, last: int) -> Section:
     return Section(code, at, value, end)
 
 
-def index(content: bytes, *, whole: bool = True) -> Sections:
+def index(content: bytes, *, complete: bool = True) -> Sections:
     """The sections of a message. Raises `Malformed`.
 
-    With *whole* False, *content* is the beginning of a message: the section it ends in is not there yet.
+    With *complete* False, *content* is the beginning of a message: the section it ends in is not there yet.
     """
     found: list[Section | None] = [None] * 5
     body: list[Section] = []
@@ -138,7 +138,7 @@ def index(content: bytes, *, whole: bool = True) -> Sections:
         try:
             section = next_section(content, at, last)
         except Cut:
-            if whole:
+            if complete:
                 raise
             break
         last = section.code

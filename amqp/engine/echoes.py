@@ -116,7 +116,7 @@ def handle_of_attach(frames: bytes) -> int | None:
             continue
         size = int.from_bytes(frames[at : at + 4])
         if frames[at + _CODE_AT] == _ATTACH:
-            found = decode.whole(raw_items(frames[at : at + size], _FIELDS_AT)[0][1])
+            found = decode.complete(raw_items(frames[at : at + size], _FIELDS_AT)[0][1])
             handle = found if isinstance(found, int) else None
         at += max(size, _HEADER_BYTES)
     return handle

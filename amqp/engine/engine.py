@@ -343,8 +343,8 @@ class Engine:
         if link is not None and link.sender:
             if lib.pn_link_credit(link.pn) < -2 * (link.sent + link.given_back):
                 # proton counts with 31 bits; revoked credit of messages in flight is never that much
-                why = f"credit of more than {MOST_CREDIT} is not understood"
-                self.endpoints.close_link(link, "amqp:not-implemented", why)
+                reason = f"credit of more than {MOST_CREDIT} is not understood"
+                self.endpoints.close_link(link, "amqp:not-implemented", reason)
                 return
             self.endpoints.events.append(Event(EventKind.FLOW, link))
             if self._named is not None:
@@ -432,12 +432,12 @@ class Engine:
 
     def _refuse_empty(self, link: Link, delivery: Pointer) -> None:
         """Reject a message without any section, or close the link if its sender requests no outcome (3.2)."""
-        why = "a message has at least one section, the body; this one has no bytes"
+        reason = "a message has at least one section, the body; this one has no bytes"
         if link.presettled or lib.pn_delivery_settled(delivery):
-            self.endpoints.close_link(link, "amqp:decode-error", why)
+            self.endpoints.close_link(link, "amqp:decode-error", reason)
             return
         lib.pn_link_advance(link.pn)
-        settlement.reject(link, (delivery,), 1, "amqp:decode-error", why)
+        settlement.reject(link, (delivery,), 1, "amqp:decode-error", reason)
 
     def _count_partial(self, link: Link) -> bool:
         """Count a part of a message; return False, with the link closed, after too many parts (A6)."""
@@ -470,11 +470,11 @@ class Engine:
         resumed = self._read_along.frames.is_resumed(link.name, tag)
         if not resumed and (link.name, True) in self._taken.frames.incomplete:
             link.inbox.pop()
-            why = "the unsettled map is incomplete: new deliveries are not allowed yet"
-            self.endpoints.close_link(link, "amqp:not-allowed", why)
+            reason = "the unsettled map is incomplete: new deliveries are not allowed yet"
+            self.endpoints.close_link(link, "amqp:not-allowed", reason)
             return
         if not flags & MORE:
-            self._read_along.frames.is_whole(link.name, tag)
+            self._read_along.frames.is_complete(link.name, tag)
             if not flags & SETTLED:
                 resuming.tags[delivery] = tag
         resuming.arrivals.append((tag, resumed))
@@ -484,8 +484,8 @@ class Engine:
         settled = lib.pn_delivery_settled(delivery)
         tag = link.unsettled.get(delivery)
         if tag is None and settlement.is_unasked(link, delivery):
-            why = f"a message came on the link {link.name!r}, on which its peer receives"
-            self.endpoints.refuse("amqp:not-allowed", why)
+            reason = f"a message came on the link {link.name!r}, on which its peer receives"
+            self.endpoints.refuse("amqp:not-allowed", reason)
             return
         if tag is None or (not settled and (not state or state == RECEIVED)):
             return
@@ -535,8 +535,8 @@ class Engine:
         link.credit = lib.pn_link_credit(link.pn)
         if (link.credit >= 0 and not (link.revoked_credit or link.is_locally_initiated)) or crediting.is_kept(link):
             return True
-        why = "more messages were sent than there was credit for"
-        self.endpoints.close_link(link, "amqp:link:transfer-limit-exceeded", why)
+        reason = "more messages were sent than there was credit for"
+        self.endpoints.close_link(link, "amqp:link:transfer-limit-exceeded", reason)
         return False
 
     def hold(self, link: Link) -> None:

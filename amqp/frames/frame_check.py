@@ -417,8 +417,8 @@ class FrameCheck:
 
     def _open(self, fields: Performative, number: int) -> None:
         if number:
-            why = f"an open is sent on channel 0, not {number} (2.4.1)"
-            raise Violation(Scope.CONNECTION, "amqp:not-allowed", why)
+            reason = f"an open is sent on channel 0, not {number} (2.4.1)"
+            raise Violation(Scope.CONNECTION, "amqp:not-allowed", reason)
         check(OPEN, fields.raw)
         self._opened = True
 
@@ -432,8 +432,8 @@ class FrameCheck:
         check(BEGIN, fields.raw)
         is_answer = bool(fields.raw) and fields.raw[0][0] != NULL
         if is_answer and not self._handler.awaits_begin():
-            why = "begin with a remote-channel on which no session waits for an answer (2.7.2)"
-            raise Violation(Scope.CONNECTION, "amqp:not-allowed", why)
+            reason = "begin with a remote-channel on which no session waits for an answer (2.7.2)"
+            raise Violation(Scope.CONNECTION, "amqp:not-allowed", reason)
         channel = self._channels[number] = Channel(is_answer=is_answer)
         self.begun.append(channel)
         return frame if is_answer else None
@@ -446,11 +446,11 @@ class FrameCheck:
         half = Half(fields)
         key = half.name, half.sends
         if key in channel.names:
-            name = decode.whole(fields.raw[0])
+            name = decode.complete(fields.raw[0])
             raise Violation(Scope.SESSION, _INVALID, f"the session has a link {name!r} of that direction already")
         if self._handles >= (most := self._handler.most_handles()):
-            why = f"a connection may have {most} attached handles, refused links among them: detach those"
-            raise Violation(Scope.CONNECTION, "amqp:resource-limit-exceeded", why)
+            reason = f"a connection may have {most} attached handles, refused links among them: detach those"
+            raise Violation(Scope.CONNECTION, "amqp:resource-limit-exceeded", reason)
         replacement = None
         try:
             self._check_attach(fields, half)
@@ -497,8 +497,8 @@ class FrameCheck:
     def _half(self, channel: Channel, handle: int, what: str) -> Half:
         half = channel.handles.get(handle)
         if half is None:
-            why = f"{what} for handle {handle}, which has no link (2.7.4)"
-            raise Violation(Scope.SESSION, "amqp:session:unattached-handle", why)
+            reason = f"{what} for handle {handle}, which has no link (2.7.4)"
+            raise Violation(Scope.SESSION, "amqp:session:unattached-handle", reason)
         return half
 
     def _transfer(self, frame: bytes, fields: Performative, channel: Channel) -> bytes | None:
@@ -506,8 +506,8 @@ class FrameCheck:
         check(TRANSFER, raw, _IDS)
         half = self._half(channel, fields.number(0) or 0, "transfer")
         if not half.sends:
-            why = "a transfer came on a link on which its sender receives (2.7.5)"
-            raise Violation(Scope.SESSION, "amqp:not-allowed", why)
+            reason = "a transfer came on a link on which its sender receives (2.7.5)"
+            raise Violation(Scope.SESSION, "amqp:not-allowed", reason)
         is_first = not half.in_delivery
         if is_first and fields.number(1) is None:
             raise Invalid("the first transfer of a delivery has no delivery-id (2.7.5)")

@@ -81,7 +81,7 @@ class Incoming:
         """Return whether the client resumes the delivery with this tag on the link *name*."""
         return tag in self._resumed.get(name, ())
 
-    def is_whole(self, name: str, tag: bytes) -> None:
+    def is_complete(self, name: str, tag: bytes) -> None:
         """Forget a delivery that has arrived completely."""
         self._resumed.get(name, {}).pop(tag, None)
 
@@ -136,7 +136,7 @@ class Incoming:
         raw = raw_items(frame, at)[0]
         if len(raw) <= _RESUME or raw[_RESUME] not in (b"\x41", b"\x56\x01"):
             return
-        handle, tag = (decode.whole(raw[place]) for place in (0, 2))
+        handle, tag = (decode.complete(raw[place]) for place in (0, 2))
         name = self._resuming.get((int.from_bytes(frame[6:8]), handle))
         if name is not None and isinstance(tag, bytes):
             self._resumed.setdefault(name, {})[tag] = None
@@ -184,7 +184,7 @@ class Outgoing:
 
     def _attach(self, frame: bytes) -> bytes:
         raw, _ = raw_items(frame, 11)
-        key = decode.whole(raw[0]), raw[2] == b"\x41"
+        key = decode.complete(raw[0]), raw[2] == b"\x41"
         states = self.unsettled.pop(key, None)
         if not states:
             return frame
@@ -206,7 +206,7 @@ class Outgoing:
     def _transfer(self, frame: bytes) -> bytes:
         """Add the flag, and the position where the message restarts, to the first transfer of a resumed delivery."""
         raw, end = raw_items(frame, 11)
-        tag = decode.whole(raw[2]) if len(raw) > 2 else None
+        tag = decode.complete(raw[2]) if len(raw) > 2 else None
         if tag not in self.resumed:
             return frame
         self.resumed.remove(tag)

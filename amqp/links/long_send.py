@@ -10,7 +10,7 @@ from .stream_cursor import StreamCursor
 from .values import Content
 
 
-class WholeBytes:
+class CompleteBytes:
     """Bytes too long for a frame, as content of one piece."""
 
     pieces = 1
@@ -22,7 +22,7 @@ class WholeBytes:
         return self._data
 
 
-_NOTHING = WholeBytes(b"")
+_NOTHING = CompleteBytes(b"")
 
 
 class Sending:

@@ -20,7 +20,7 @@ from ..codec.annotated_message import AnnotatedMessage
 from ..native.buffer_pool import Buckets
 from ..native.proton_ffi import Pointer, ffi, lib
 from .link import Acquired, Link
-from .long_send import CutThroughSend, RewrittenSend, Sending, WholeBytes
+from .long_send import CompleteBytes, CutThroughSend, RewrittenSend, Sending
 from .resume_state import ResumeState
 from .stream_cursor import StreamCursor
 from .transaction_state import begin
@@ -49,7 +49,7 @@ def _begun(delivery: Pointer, tag: Any, content: bytes | Content | StreamCursor 
         return CutThroughSend(delivery, tag, content)
     if isinstance(content, AnnotatedMessage):
         return RewrittenSend(delivery, tag, content)
-    return Sending(delivery, tag, WholeBytes(content) if isinstance(content, bytes) else content)
+    return Sending(delivery, tag, CompleteBytes(content) if isinstance(content, bytes) else content)
 
 
 def _tag_ends(words: Pointer) -> Iterator[list[int]]:
@@ -171,7 +171,7 @@ class SendQueue:
             start = ffi.from_buffer("char[]", its_tag)
             tag = ffi.new("pn_delivery_tag_t *", {"size": len(its_tag), "start": start})
             delivery = lib.pn_delivery(link.pn, tag[0])
-            link.sending = Sending(delivery, entry, WholeBytes(content) if isinstance(content, bytes) else content)
+            link.sending = Sending(delivery, entry, CompleteBytes(content) if isinstance(content, bytes) else content)
             credit_left |= self._send_part(link, link.sending)
         if link.sending is not None or (link.outbox and lib.pn_link_credit(link.pn) > 0):
             self.blocked[link] = None

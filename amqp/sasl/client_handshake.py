@@ -51,7 +51,7 @@ class ClientHandshake(Handshake):
         assert attempt is not None
         return self._respond(lambda: attempt.checked(found))
 
-    def _heard(self, frame: bytes, code: int, at: int) -> bytes:
+    def _received(self, frame: bytes, code: int, at: int) -> bytes:
         fields = read_items(frame, at)
         if code == MECHANISMS and self._attempt is None:
             return self._begin(fields[0])

@@ -39,7 +39,7 @@ class Handshake(ABC):
 
     def __init__(self) -> None:
         self.stage = Stage.HEADER
-        self.why = ""
+        self.reason = ""
         """The reason why the connection was refused."""
         self.user = ""
         """The authenticated user of the peer; empty for an anonymous one."""
@@ -72,7 +72,7 @@ class Handshake(ABC):
         """Process a protocol header; return the answer, None until the header is complete."""
 
     @abstractmethod
-    def _heard(self, frame: bytes, code: int, at: int) -> bytes:
+    def _received(self, frame: bytes, code: int, at: int) -> bytes:
         """Process a complete SASL frame, whose fields are at *at*; return the answer. Raises `Malformed`."""
 
     @abstractmethod
@@ -115,11 +115,11 @@ class Handshake(ABC):
             if self._frames > MAX_SASL_FRAMES:
                 self._refuse(f"a login of more than {MAX_SASL_FRAMES} SASL frames")
                 return b""
-            return self._heard(frame, code, at)
+            return self._received(frame, code, at)
         except (Invalid, IndexError, Malformed) as error:
             self._refuse(f"malformed SASL frame: {error}")
             return b""
 
-    def _refuse(self, why: str) -> None:
-        self.stage, self.why, self.check = Stage.REFUSED, why, None
+    def _refuse(self, reason: str) -> None:
+        self.stage, self.reason, self.check = Stage.REFUSED, reason, None
         self._held, self._at = b"", 0

@@ -23,9 +23,9 @@ _INVALID_PROOF = "invalid-proof"
 class Denied(Exception):
     """The login is denied. The reason is for the log only; it is never sent to the client."""
 
-    def __init__(self, why: str, reason: str = PROTOCOL, user: str = "") -> None:
+    def __init__(self, text: str, reason: str = PROTOCOL, user: str = "") -> None:
         """*reason*: one of `accounts.audit.REASONS`; *user*: the name that the client gave, if it came that far."""
-        super().__init__(why)
+        super().__init__(text)
         self.reason = reason
         self.user = user
 
@@ -114,8 +114,8 @@ class _External:
 
     def respond(self, data: bytes | None) -> Reply:
         if data and data != self._certified.encode():
-            why = f"the certificate is that of {self._certified!r}, and another identity is asked for"
-            raise Denied(why, IDENTITY, self._certified)
+            text = f"the certificate is that of {self._certified!r}, and another identity is asked for"
+            raise Denied(text, IDENTITY, self._certified)
         return Success(self._certified)
 
     def checked(self, found: Any) -> Reply:

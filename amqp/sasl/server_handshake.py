@@ -48,7 +48,7 @@ class ServerHandshake(Handshake):
 
     def failure(self, address: str) -> LoginFailure:
         """Return the login failure of the client at *address*, once `stage` is REFUSED."""
-        return LoginFailure(address, self._claimed, self.mechanism, self._reason, self.why)
+        return LoginFailure(address, self._claimed, self.mechanism, self._reason, self.reason)
 
     def left(self) -> bool:
         """Note that the client closed the connection; true if that is a failed login, and `failure` has it."""
@@ -87,7 +87,7 @@ class ServerHandshake(Handshake):
         assert exchange is not None
         return self._reply(lambda: exchange.checked(found))
 
-    def _heard(self, frame: bytes, code: int, at: int) -> bytes:
+    def _received(self, frame: bytes, code: int, at: int) -> bytes:
         fields, _ = read_list(frame, at)
         wanted = INIT if self._exchange is None else RESPONSE
         if code != wanted:
@@ -104,10 +104,10 @@ class ServerHandshake(Handshake):
         self._exchange = self._login.begin(str(mechanism), self._certified)
         return self._respond(self._exchange, initial)
 
-    def _refuse_without_mechanism(self, why: str) -> None:
+    def _refuse_without_mechanism(self, reason: str) -> None:
         """The two sides have no SASL mechanism in common."""
         self._reason = MECHANISM
-        self._refuse(f"{why} (offered: {', '.join(self._offered)}); see docs/reference/clients.md")
+        self._refuse(f"{reason} (offered: {', '.join(self._offered)}); see docs/reference/clients.md")
 
     def _respond(self, exchange: Exchange, data: Value) -> bytes:
         assert data is None or isinstance(data, bytes)

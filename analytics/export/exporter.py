@@ -185,8 +185,8 @@ def _copy(
         try:
             write(part)
         except CorruptJournal as error:
-            if (whole := part.before(error.first_lsn)) is not None:
-                write(whole)
+            if (complete := part.before(error.first_lsn)) is not None:
+                write(complete)
             raise
     exported = sink.exported
     missing = tuple(

@@ -13,7 +13,7 @@ import os
 import sys
 
 from ..scan.files import open_log
-from ..sidecars.side_process import is_asked_to_end, look_again_and_again, run_beside
+from ..sidecars.side_process import is_asked_to_end, look_again_and_again, run_in_side_process
 from ..views.retention_lease import hold, release_until
 from .exporter import ExportRequest, export
 
@@ -71,7 +71,7 @@ def main() -> None:
         except _Ended:
             return
 
-    run_beside("exports", run)
+    run_in_side_process("exports", run)
 
 
 if __name__ == "__main__":

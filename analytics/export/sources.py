@@ -25,7 +25,7 @@ from ..scan.ranges import Ranges
 from ..scan.scanner import Damaged, no_payloads
 from ..scan.selection import Selection
 from ..sidecars.folder import Folder
-from ..sidecars.sidecar import COLUMNS, SUFFIX, Sidecar, is_whole
+from ..sidecars.sidecar import COLUMNS, SUFFIX, Sidecar, is_complete
 from ..views.journal import Journal, open_journal
 from ..views.records import Names, ReadOptions
 
@@ -157,12 +157,12 @@ class LogSource:
         reading = ReadOptions(("lsn",), verify=True, permissive=self._skip_damaged)
         journal = self._journal.with_names(names)
         begun = [unit for unit in part.units if unit.first_lsn > unit.of.slot_lsn]
-        whole = tuple(unit.of for unit in part.units if unit.first_lsn == unit.of.slot_lsn)
+        complete = tuple(unit.of for unit in part.units if unit.first_lsn == unit.of.slot_lsn)
         try:
             for unit in begun:
                 rest = replace(reading, selection=Selection(start_lsn=unit.first_lsn))
                 yield from journal.records(rest, list(columns), pieces=(unit.of,))
-            for some in grouped(whole, self.container_bytes, _READ_BYTES):
+            for some in grouped(complete, self.container_bytes, _READ_BYTES):
                 yield from journal.records(reading, list(columns), pieces=some)
         except CorruptJournal as error:
             raise CorruptJournal(error.place, error.reason, _REMEDY, error.first_lsn, error.end_lsn) from error
@@ -202,7 +202,7 @@ class SidecarSource:
 
     def rows(self, part: ExportPart, columns: tuple[str, ...], names: Mapping[int, str]) -> Iterator[pa.RecordBatch]:
         for sidecar in {unit.of.path: unit.of for unit in part.units}.values():
-            if not is_whole(sidecar):
+            if not is_complete(sidecar):
                 reason = "its checksum does not match: it is damaged"
                 raise CairnError(sidecar.path, reason, "remove it, and export the store or the archive")
             self._refuse_damage(sidecar, part)

@@ -90,11 +90,11 @@ class Target:
 
 def check_fits(path: str, kind: str) -> None:
     """Raises `CairnError` if a table of that format can't be at *path*. Looks at the name alone."""
-    whole = os.path.abspath(path)
-    unfit = next((one for one in whole if one in _UNFIT.get(kind, "")), None)
+    complete = os.path.abspath(path)
+    unfit = next((one for one in complete if one in _UNFIT.get(kind, "")), None)
     if unfit is not None:
         reason = f"the library for {kind} can't have {unfit!r} in the path of a table"
-        raise CairnError(whole, reason, f"{_ANOTHER}, or export --format parquet")
+        raise CairnError(complete, reason, f"{_ANOTHER}, or export --format parquet")
 
 
 def _reported(value: object) -> str:

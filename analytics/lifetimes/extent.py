@@ -66,8 +66,8 @@ def extent_as_of(log: Log, lsn: int) -> LogExtent:
     last = log.pieces[at] if at >= 0 else None
     following = log.pieces[at + 1] if at + 1 < len(log.pieces) else None
     end_lsn = 0 if last is None else last.slot_lsn + log.container_bytes
-    gone = log.missing(end_lsn, lsn if following is None else following.slot_lsn)
-    if any(gap.is_reclaimed and gap.first_lsn < lsn for gap in gone):
+    removed = log.missing(end_lsn, lsn if following is None else following.slot_lsn)
+    if any(gap.is_reclaimed and gap.first_lsn < lsn for gap in removed):
         if following is None or lsn < following.slot_lsn:
             return LogExtent(log.between(0, lsn), Gap(lsn - 1 - (lsn - 1) % log.container_bytes, lsn, True))
         start, last_lsn = _recorded_before(log, following, lsn, start)[0], following.prev_lsn
@@ -75,7 +75,7 @@ def extent_as_of(log: Log, lsn: int) -> LogExtent:
         is_all = False
         if last is not None:
             start, is_all = _recorded_before(log, last, lsn, start)
-        if following is not None and not is_all and not gone:
+        if following is not None and not is_all and not removed:
             start, _ = _recorded_before(log, following, lsn, start)
         last_lsn = end_lsn - 1
     size = log.container_bytes

@@ -101,8 +101,8 @@ def lifetimes_of(facts: RecordTables, as_of: int = NEVER) -> Lifetimes:
     starts = facts.of_type(RecordType.START)
     if as_of < NEVER:
         starts = starts.where((starts.message_id < as_of) & ~_copies(starts, starts.message_id, outcomes))
-    gone = _ends(dequeues, deletes)
-    messages = _messages(facts, starts, outcomes, gone, as_of)
+    removed = _ends(dequeues, deletes)
+    messages = _messages(facts, starts, outcomes, removed, as_of)
     enqueues = facts.of_type(RecordType.ENQUEUE)
     enqueues = enqueues.where(
         ~enqueues.has(Flag.PREPARED) & (outcomes.counts(enqueues) | is_in(enqueues.lsn, dequeues.extra))
@@ -110,7 +110,7 @@ def lifetimes_of(facts: RecordTables, as_of: int = NEVER) -> Lifetimes:
     if as_of < NEVER:
         enqueues = enqueues.where(~_copies(enqueues, enqueues.extra, outcomes))
     places = _places(enqueues, starts, outcomes, dequeues.message_id, as_of)
-    places = _end(places, dequeues, gone, _cuts(facts, as_of))
+    places = _end(places, dequeues, removed, _cuts(facts, as_of))
     return Lifetimes(messages, places, opened[opened < as_of])
 
 
@@ -151,7 +151,7 @@ def _ends(dequeues: RecordTables, deletes: RecordTables) -> _Ends:
     return _Ends(message_ids[first], lsns[first], times[first], first >= len(last.lsn), flags[first])
 
 
-def _messages(facts: RecordTables, starts: RecordTables, outcomes: Outcomes, gone: _Ends, as_of: int) -> Messages:
+def _messages(facts: RecordTables, starts: RecordTables, outcomes: Outcomes, removed: _Ends, as_of: int) -> Messages:
     first = first_of_each(starts.message_id, starts.lsn)
     first = first[first_of_each(starts.message_id[first])]
     ids = starts.message_id[first]
@@ -169,7 +169,7 @@ def _messages(facts: RecordTables, starts: RecordTables, outcomes: Outcomes, gon
     np.add.at(pieces, whose, 1)
     ends = ~chunks.has(Flag.MORE)
     last[whose[ends]] = chunks.extra[ends]
-    end_lsn, end_us, by_delete, flags = gone.of(ids)
+    end_lsn, end_us, by_delete, flags = removed.of(ids)
     fate = outcomes.fate_of(original.txn_id)
     fate[end_lsn < NEVER] = 0
     return Messages(
@@ -232,10 +232,10 @@ def _cuts(facts: RecordTables, as_of: int) -> list[_Cut]:
     return list(cuts.values())
 
 
-def _end(places: Places, dequeues: RecordTables, gone: _Ends, cuts: list[_Cut]) -> Places:
+def _end(places: Places, dequeues: RecordTables, removed: _Ends, cuts: list[_Cut]) -> Places:
     end_lsn, end_us, flags = _dequeued(places, dequeues)
     how = np.where(end_lsn < NEVER, np.uint8(DEQUEUED), np.uint8(0))
-    message_end, message_us, by_delete, message_flags = gone.of(places.message_id)
+    message_end, message_us, by_delete, message_flags = removed.of(places.message_id)
     is_copy = (flags & Flag.MOVED) != 0  # of a missing Dequeue: only its time shows its order
     earlier = (message_end < end_lsn) & ~(is_copy & (end_us <= message_us))
     end_lsn = np.where(earlier, message_end, end_lsn)

@@ -287,7 +287,7 @@ class _Scan:
                     return len(data)
                 if found.ends[at] > end_of_data:
                     return int(found.lsns[at]) - lsn
-                if not self._is_whole(data, lsn, found, at):
+                if not self._is_complete(data, lsn, found, at):
                     found = found.without(at)
                     continue
                 yield Damaged(self._piece.path, self._at, int(found.lsns[at]), self._broken)
@@ -298,21 +298,21 @@ class _Scan:
                 if self._read_skipped(lsn):
                     found = self._candidates(data, lsn)
                 else:
-                    self._broken = self._why(data, lsn, found, at)
+                    self._broken = self._reason(data, lsn, found, at)
                 continue
             upto = found.chained(at)
-            whole = at + int(np.searchsorted(found.ends[at:upto], end_of_data, "right"))
-            window = found.window(data, lsn, at, whole)
-            good = self._proven(window, found, at, whole)
+            complete = at + int(np.searchsorted(found.ends[at:upto], end_of_data, "right"))
+            window = found.window(data, lsn, at, complete)
+            good = self._proven(window, found, at, complete)
             if good > at:
                 self._at, self._last = int(found.ends[good - 1]), int(found.lsns[good - 1])
                 self._incarnation = int(found.incarnations[good - 1])
-                window = window if good == whole else found.window(data, lsn, at, good)
+                window = window if good == complete else found.window(data, lsn, at, good)
                 if self._skipped and self._scanner.needs_payloads(window.heads):
                     self._read_skipped(lsn)
                 yield window
-            if good == whole < upto:
-                return int(found.lsns[whole]) - lsn
+            if good == complete < upto:
+                return int(found.lsns[complete]) - lsn
 
     def _candidates(self, data: Bytes, lsn: int) -> _Candidates:
         """Return the sectors that contain a block head with their own LSN."""
@@ -341,7 +341,7 @@ class _Scan:
             return False  # left over in a slot that was started again
         return not self._last or found.previous[at] == self._last
 
-    def _why(self, data: Bytes, lsn: int, found: _Candidates, at: int) -> str:
+    def _reason(self, data: Bytes, lsn: int, found: _Candidates, at: int) -> str:
         if at < found.size and found.lsns[at] == self._at:
             return f"its block follows the one at LSN {found.previous[at]}"
         try:
@@ -362,12 +362,12 @@ class _Scan:
         if suspects:
             self._read_skipped(lsn)
         for at in suspects:
-            if not self._is_whole(data, lsn, found, at):
+            if not self._is_complete(data, lsn, found, at):
                 self._broken = f"checksum fails over {found.sizes[at]} bytes"
                 return at
         return end
 
-    def _is_whole(self, data: Bytes, lsn: int, found: _Candidates, at: int) -> bool:
+    def _is_complete(self, data: Bytes, lsn: int, found: _Candidates, at: int) -> bool:
         begin = int(found.lsns[at]) - lsn
         return bool(crc32c(memoryview(data.data)[begin + 4 : begin + int(found.sizes[at])]) == found.crcs[at])
 

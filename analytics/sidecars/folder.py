@@ -114,12 +114,12 @@ class Folder:
 
     def limit(self, most_bytes: int) -> list[Sidecar]:
         """Remove the oldest sidecars until at most *most_bytes* are left; return the removed ones."""
-        gone = []
+        removed = []
         while self.sidecars and self.size_bytes > most_bytes:
             oldest = self.sidecars.pop(0)
             _remove(oldest.path)
-            gone.append(oldest)
-        return gone
+            removed.append(oldest)
+        return removed
 
     def let_go(self) -> None:
         """Remove the second names of sidecars that were merged long ago."""
@@ -129,8 +129,9 @@ class Folder:
                 if one.name not in names and time.time() - one.stat().st_ctime > HELD_S:
                     _remove(one.path)
 
-    def _replace(self, parts: list[Sidecar], whole: Sidecar) -> None:
-        self.sidecars = sorted([*(one for one in self.sidecars if one not in parts), whole], key=lambda s: s.first_lsn)
+    def _replace(self, parts: list[Sidecar], complete: Sidecar) -> None:
+        others = [one for one in self.sidecars if one not in parts]
+        self.sidecars = sorted([*others, complete], key=lambda sidecar: sidecar.first_lsn)
         for part in parts:
             _remove(part.path)
 

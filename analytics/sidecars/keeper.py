@@ -22,7 +22,7 @@ from ..scan.scanner import Reclaimed
 from ..views.journal import Journal, open_journal
 from . import folder
 from .folder import NAME, Folder
-from .side_process import is_asked_to_end, look_again_and_again, run_beside
+from .side_process import is_asked_to_end, look_again_and_again, run_in_side_process
 from .sidecar import make
 
 log = logging.getLogger(__name__)
@@ -71,8 +71,8 @@ class SidecarKeeper:
         self._say_what_is_missing(journal.log)
         while may_go_on() and self.folder.compact():
             pass
-        for gone in self.folder.limit(self._most_bytes):
-            log.info("%s removed: sidecars have reached their limit", gone.path)
+        for removed in self.folder.limit(self._most_bytes):
+            log.info("%s removed: sidecars have reached their limit", removed.path)
         self.folder.let_go()
         return made
 
@@ -128,7 +128,7 @@ def main() -> None:
     """Run with the arguments STORE DIRECTORY ARCHIVE MOST_BYTES of the broker; an empty ARCHIVE means none."""
     store, directory, archive, most_bytes = sys.argv[1:]
     place = directory or os.path.join(store, NAME)
-    run_beside("sidecars", lambda: run(store, place, archive or None, int(most_bytes)))
+    run_in_side_process("sidecars", lambda: run(store, place, archive or None, int(most_bytes)))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def look_again_and_again(step: Callable[[], object], what: str, wait_s: Callable
             return
 
 
-def run_beside(what: str, run: Callable[[], None]) -> None:
+def run_in_side_process(what: str, run: Callable[[], None]) -> None:
     """*run* as a process beside a broker."""
     tighten_umask()
     logging.basicConfig(format="%(message)s", level=logging.INFO)

@@ -108,14 +108,14 @@ def make(journal: Journal, pieces: Sequence[LogPiece], directory: str) -> Sideca
     """
     reading = ReadOptions(COLUMNS, verify=True, permissive=True)
     batches = journal.records(reading, list(COLUMNS), pieces=tuple(pieces))
-    whole = pa.Table.from_batches(batches, SCHEMA).combine_chunks()
-    log, containers = journal.log, whole["container"].to_numpy()
+    complete = pa.Table.from_batches(batches, SCHEMA).combine_chunks()
+    log, containers = journal.log, complete["container"].to_numpy()
     summaries = []
     for piece in pieces:
         first, end = np.searchsorted(containers, (piece.slot_lsn, piece.slot_lsn + 1)).tolist()
-        summaries.append(_summary(piece, whole.slice(first, end - first)))
+        summaries.append(_summary(piece, complete.slice(first, end - first)))
     path = os.path.join(directory, _name(pieces[0].slot_lsn, pieces[-1].slot_lsn + log.container_bytes))
-    return _write(path, log.uuid.hex, log.container_bytes, tuple(summaries), [whole], synced=len(pieces) > 1)
+    return _write(path, log.uuid.hex, log.container_bytes, tuple(summaries), [complete], synced=len(pieces) > 1)
 
 
 def merge(parts: Sequence[Sidecar], directory: str) -> Sidecar:
@@ -165,7 +165,7 @@ def held_path(path: str) -> str:
     return os.path.join(directory, HELD, name)
 
 
-def is_whole(sidecar: Sidecar) -> bool:
+def is_complete(sidecar: Sidecar) -> bool:
     """Return whether all of the file is as it was written. Reads it."""
     try:
         reported = os.path.basename(sidecar.path).removesuffix(SUFFIX).rpartition("-")[2]

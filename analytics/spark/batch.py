@@ -150,20 +150,20 @@ def rows_of(view: str, part: JournalPart, names: tuple[str, ...]) -> Batches:
 
 def check_loss(log: Log, start_lsn: int, end_lsn: int, options: Options, also: str = "") -> list[Gap]:
     """The reclaimed part of a range. Raises `CairnError`, with *also* as a further remedy, if that is data loss."""
-    gone = [gap for gap in log.missing(start_lsn, end_lsn) if gap.is_reclaimed]
-    if start_lsn < log.first_lsn < end_lsn and not gone:
-        gone = [Gap(*run, True) for run in options.elsewhere.without(start_lsn, log.first_lsn)]
-    if gone and options.fail_on_data_loss:
-        lost = sum(gap.end_lsn - gap.first_lsn for gap in gone)
+    removed = [gap for gap in log.missing(start_lsn, end_lsn) if gap.is_reclaimed]
+    if start_lsn < log.first_lsn < end_lsn and not removed:
+        removed = [Gap(*run, True) for run in options.elsewhere.without(start_lsn, log.first_lsn)]
+    if removed and options.fail_on_data_loss:
+        lost = sum(gap.end_lsn - gap.first_lsn for gap in removed)
         raise CairnError(
             log.place,
-            f"LSN {gone[0].first_lsn} to {gone[-1].end_lsn} was asked for, and {lost} bytes of it were reclaimed; "
-            f"the log begins at LSN {log.first_lsn}",
+            f"LSN {removed[0].first_lsn} to {removed[-1].end_lsn} was asked for, and {lost} bytes of it were reclaimed"
+            f"; the log begins at LSN {log.first_lsn}",
             "name an archive that has them (option archive), begin later, or accept the loss with "
             "failOnDataLoss=false; the next time keep them with an archive or, for a stream, a slot"
             + (f"; {also}" if also else ""),
         )  # fmt: skip
-    return gone
+    return removed
 
 
 def check_past(journal: Journal, reading: ReadOptions, options: Options) -> None:
@@ -179,12 +179,12 @@ def check_past(journal: Journal, reading: ReadOptions, options: Options) -> None
     earliest = lsn
     if options.end_us is not None and (options.end_lsn is None or lsn < options.end_lsn):
         earliest = min(lsn, journal.doubtful_lsn_since(options.end_us, reading) or lsn)
-    gone = missing_as_of(log, earliest)
-    if gone is not None:
+    removed = missing_as_of(log, earliest)
+    if removed is not None:
         raise CairnError(
             log.place,
-            f"the view {options.view} as of LSN {lsn} needs all that the log had then, and LSN {gone.first_lsn} to "
-            f"{gone.end_lsn} was reclaimed since; the log is complete as of LSN {whole_from(log)} and later",
+            f"the view {options.view} as of LSN {lsn} needs all that the log had then, and LSN {removed.first_lsn} to "
+            f"{removed.end_lsn} was reclaimed since; the log is complete as of LSN {whole_from(log)} and later",
             "name one of these, or an archive that has the rest (option archive); failOnDataLoss=false shows what is "
             "left",
         )  # fmt: skip
@@ -202,11 +202,11 @@ def check_still_there(log: Log, seen: Ranges, options: Options, when: str) -> No
     """Raise `CairnError` if the log has reclaimed data that existed *when* it was opened, and that is to be read here.
     """
     there = Ranges.union((Ranges(log.runs(0)), options.elsewhere))
-    gone = [run for first, end in seen.runs for run in there.without(first, end)]
-    if gone:
+    removed = [run for first, end in seen.runs for run in there.without(first, end)]
+    if removed:
         raise CairnError(
             log.place,
-            f"LSN {gone[0][0]} to {gone[-1][1]} was there {when}, and was reclaimed since",
+            f"LSN {removed[0][0]} to {removed[-1][1]} was there {when}, and was reclaimed since",
             "start again; name an archive to keep the records",
         )  # fmt: skip
 

@@ -80,10 +80,10 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log = options.open(history=held_lsn is not None).log
             if begin == "earliest" and held_lsn is None:
                 lsn = max(lsn, log.first_lsn)  # something left the log before it was held
-        gone = [(gap.first_lsn, gap.end_lsn) for gap in log.missing(lsn, log.durable_lsn) if gap.is_reclaimed]
+        removed = [(gap.first_lsn, gap.end_lsn) for gap in log.missing(lsn, log.durable_lsn) if gap.is_reclaimed]
         return {
             "lsn": lsn, **({"since": lsn} if begin == "earliest" and lsn else {}),
-            **({"reclaimed": [*map(list, gone)], "began": log.durable_lsn} if is_earliest and gone else {}),
+            **({"reclaimed": [*map(list, removed)], "began": log.durable_lsn} if is_earliest and removed else {}),
         }  # fmt: skip
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
@@ -116,8 +116,8 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         journal = options.open(history=True)
         log = journal.log
-        gone = Ranges.union((_gone(start), _gone(end)))
-        check_loss(without(log, gone), start_lsn, end_lsn, options, OLD_OFFSET if "began" not in start else "")
+        removed = Ranges.union((_removed(start), _removed(end)))
+        check_loss(without(log, removed), start_lsn, end_lsn, options, OLD_OFFSET if "began" not in start else "")
         check_lost(log, start_lsn, end_lsn, options)
         if end_lsn > log.durable_lsn:
             raise CairnError(
@@ -128,11 +128,12 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reading = replace(
             reading,
             selection=replace(reading.selection, start_lsn=start_lsn, end_lsn=end_lsn),
-            seen=tuple(gone.without(int(end.get("since", 0)), _ALL)),
+            seen=tuple(removed.without(int(end.get("since", 0)), _ALL)),
         )
         most = options.partition_bytes or PARTITION_BYTES
         light = journal.with_pieces(())
-        pieces = [piece for piece in log.between(start_lsn, end_lsn) if gone.from_on(piece.slot_lsn) == piece.slot_lsn]
+        between = log.between(start_lsn, end_lsn)
+        pieces = [piece for piece in between if removed.from_on(piece.slot_lsn) == piece.slot_lsn]
         runs = grouped(pieces, log.container_bytes, most)
         return [JournalPart(light, reading, some) for some in runs] or [JournalPart(None, None, ())]
 
@@ -151,7 +152,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._options.open().log
 
 
-def _gone(offset: Offset) -> Ranges:
+def _removed(offset: Offset) -> Ranges:
     """The range that had been reclaimed when the query began."""
     try:
         return Ranges.of(offset.get("reclaimed", ()))

@@ -25,7 +25,7 @@ from ..scan.files import store_of
 from ..scan.ranges import Ranges
 from ..scan.selection import Selection
 from ..sidecars.folder import NAME, Folder
-from ..sidecars.sidecar import COLUMNS, Sidecar, held_path, is_whole
+from ..sidecars.sidecar import COLUMNS, Sidecar, held_path, is_complete
 from ..views.journal import Journal
 from ..views.records import ENDS, ReadOptions
 from .options import Options
@@ -72,7 +72,7 @@ def planned(options: Options) -> Plan | None:
     must = options.use_sidecar == "true"
     if options.use_sidecar == "false":
         return None
-    reason = _why_not(options)
+    reason = _denial_reason(options)
     if reason:
         if must:
             raise CairnError("option useSidecar=true", f"{reason}, and sidecars have heads only", "leave it out")
@@ -92,7 +92,7 @@ def planned(options: Options) -> Plan | None:
     return plan
 
 
-def _why_not(options: Options) -> str:
+def _denial_reason(options: Options) -> str:
     """The reason why sidecars can't serve *options*; empty if they can."""
     if options.view != "records":
         return f"the view {options.view} is made of containers"
@@ -121,13 +121,13 @@ def _lsn_since(time_us: int, options: Options, journal: Journal, folder: Folder,
     lsn = journal.first_lsn_since(time_us, how)
     size, there = journal.log.container_bytes, Ranges(journal.log.runs(0))
     for sidecar in () if only_there else folder.sidecars:
-        gone = [one for one in sidecar.summaries if there.without(one.container, one.container + size)]
-        if not any(one.last_us >= time_us and one.container < lsn for one in gone):
+        removed = [one for one in sidecar.summaries if there.without(one.container, one.container + size)]
+        if not any(one.last_us >= time_us and one.container < lsn for one in removed):
             continue
         table = pq.read_table(_lasting(sidecar.path), columns=["lsn", "container", "time", "moved"])
-        is_gone = pc.is_in(table["container"], pa.array([one.container for one in gone], pa.int64()))
+        is_removed = pc.is_in(table["container"], pa.array([one.container for one in removed], pa.int64()))
         is_late = pc.greater_equal(table["time"].cast(pa.int64()), time_us)
-        some = table["lsn"].filter(pc.and_(pc.and_(is_gone, is_late), pc.invert(table["moved"])))
+        some = table["lsn"].filter(pc.and_(pc.and_(is_removed, is_late), pc.invert(table["moved"])))
         if len(some):
             lsn = min(lsn, int(pc.min(some).as_py()))
     return lsn
@@ -171,7 +171,7 @@ def _is_sealed(sidecar: Sidecar) -> bool:
         return False
     key = (sidecar.path, reported.st_ino, reported.st_size, reported.st_mtime_ns)
     if key not in _SEALED:
-        _SEALED[key] = is_whole(sidecar)
+        _SEALED[key] = is_complete(sidecar)
     return _SEALED[key]
 
 

@@ -48,19 +48,19 @@ _PROPERTIES = {
 _MAPS = ("delivery_annotations", "message_annotations", "application_properties")
 
 
-def decoded(contents: Iterable[bytes | None], columns: Iterable[str], *, whole: bool = True) -> list[pa.Array]:
-    """Return the *columns* of each content; null for missing values. *whole*: all contents are complete."""
+def decoded(contents: Iterable[bytes | None], columns: Iterable[str], *, complete: bool = True) -> list[pa.Array]:
+    """Return the *columns* of each content; null for missing values. *complete*: all contents are complete."""
     names = list(columns)
-    decode = partial(_row, wants=frozenset(names), whole=whole)
+    decode = partial(_row, wants=frozenset(names), complete=complete)
     rows = [{} if content is None else decode(content) for content in contents]
     return [pa.array([row.get(name) for row in rows], SCHEMA.field(name).type) for name in names]
 
 
-def _row(content: bytes, wants: frozenset[str], whole: bool) -> dict[str, Any]:
+def _row(content: bytes, wants: frozenset[str], complete: bool) -> dict[str, Any]:
     row: dict[str, Any] = {}
     try:
-        found = sections.index(content, whole=whole)
-        if not content or (found.end == 0 and whole):
+        found = sections.index(content, complete=complete)
+        if not content or (found.end == 0 and complete):
             raise Malformed("it has no section")
         if wants & {*_HEADER}:
             said = header.parse(content)

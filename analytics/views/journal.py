@@ -251,12 +251,12 @@ class Journal:
                 found.setdefault(message_id, {})[number] = payload
                 if not flags & 4:
                     last[message_id] = number
-        whole = {
+        complete = {
             message_id: b"".join(pieces[number] for number in sorted(pieces))
             for message_id, pieces in found.items()
             if len(pieces) == last.get(message_id, -1) + 1
         }
-        return [whole.get(message_id) for message_id in ids.tolist()]
+        return [complete.get(message_id) for message_id in ids.tolist()]
 
 
 def open_journal(
@@ -295,7 +295,7 @@ def _with_amqp(
 ) -> pa.RecordBatch:
     rows = zip(batch["type"].to_pylist(), batch["payload"].to_pylist(), strict=True)
     contents = [payload if kind == "start" else None for kind, payload in rows]
-    more = dict(zip(decoded, amqp_columns.decoded(contents, decoded, whole=False), strict=True))
+    more = dict(zip(decoded, amqp_columns.decoded(contents, decoded, complete=False), strict=True))
     return pa.RecordBatch.from_arrays([more[name] if name in more else batch[name] for name in names], schema=schema)
 
 

@@ -55,7 +55,7 @@ class Users(NamedTuple):
         return self.accounts.get(name, decoy)
 
 
-def why_no_name(name: str) -> str:
+def invalid_name_reason(name: str) -> str:
     """Return the reason why *name* is not a valid user name; empty if it is valid."""
     if not name or len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
         return f"a user's name has 1 to {MAX_NAME_BYTES} bytes"
@@ -117,7 +117,7 @@ def parse(data: bytes, path: str) -> Users:
 def account(line: str) -> tuple[str, Credentials]:
     """Return the name and the credentials of a line. Raises `ValueError`."""
     name, _, secret = line.partition(":")
-    reason = why_no_name(name)
+    reason = invalid_name_reason(name)
     if reason:
         raise ValueError(reason)
     parts = secret.split("$")

@@ -58,8 +58,8 @@ class FileNode:
         first = offset // unit
         if end <= (first + 1) * unit:
             return get(first, zeros)[offset - first * unit : end - first * unit]
-        whole = b"".join([get(index, zeros) for index in range(first, -(-end // unit))])
-        return whole[offset - first * unit : end - first * unit]
+        complete = b"".join([get(index, zeros) for index in range(first, -(-end // unit))])
+        return complete[offset - first * unit : end - first * unit]
 
     def write(self, operation: int, offset: int, data: Buffer) -> None:
         if not data:

@@ -121,7 +121,7 @@ class QueueContents:
             return True
         return any(parked is entry for parked in self.order.parked())
 
-    def mark_gone(self) -> None:
+    def mark_deleted(self) -> None:
         """Mark all messages in memory as dequeued."""
         for entry in (*self.ready, *self.returned, *self.delayed, *self.order.parked()):
             entry.is_dequeued = True
@@ -148,9 +148,9 @@ class QueueContents:
         """Return whether a message may be dispatched now."""
         return self.expiry is None or self.expiry.is_timely(entry)
 
-    def put_aside(self, entry: Entry, why: CairnError) -> None:
+    def put_aside(self, entry: Entry, reason: CairnError) -> None:
         """Remove an unreadable message from the queue; it stays in the store, and the next start reads it again."""
-        report_unreadable(self._queue.name, entry.message_id, why)
+        report_unreadable(self._queue.name, entry.message_id, reason)
         entry.is_dequeued = True
         self.memory.release(entry.held_bytes)
 

@@ -112,7 +112,7 @@ class UpstreamReceiver(IdleDriver):
                 self._owner.fail(self._federated, CairnError("the source", "it sent an invalid replication step"))
             elif not flags & MORE:
                 content, self._pieces, self._size_bytes = b"".join(self._pieces), [], 0
-                self._owner.heard(self._federated, self.terminal, content, delivery)
+                self._owner.received(self._federated, self.terminal, content, delivery)
 
 
 class FederatedQueues:
@@ -200,12 +200,12 @@ class FederatedQueues:
         federated.channel = channel
         self._by_channel[channel] = federated
 
-    def heard(self, federated: FederatedQueue, channel: AttachedEnd, content: bytes, delivery: Delivery) -> None:
+    def received(self, federated: FederatedQueue, channel: AttachedEnd, content: bytes, delivery: Delivery) -> None:
         """Handle messages of the source, each a step or a part of one."""
         copy = federated.copy
         try:
             head, events = decode(content)
-            copy.heard(events)
+            copy.received(events)
             lsn = 0
             if head.flags & END:
                 if full := self._core.store.full():
@@ -349,7 +349,7 @@ class FederatedQueues:
         except StoreError as error:
             done(error)
             return
-        if not copy.is_whole and not force:
+        if not copy.is_complete and not force:
             reason = "it does not have all messages of its source"
             done(StoreError(f"queue {federated.name!r}", reason, "wait until it is complete, or promote with --force"))
             return
@@ -382,7 +382,7 @@ class FederatedQueues:
             return
         notes = self._nodes.copies.get(notes_name(federated.name))
 
-        def gone(error: Exception | None) -> None:
+        def removed(error: Exception | None) -> None:
             if error is not None:
                 self._handle(federated, failed)
             else:
@@ -392,16 +392,16 @@ class FederatedQueues:
                     self._drop(notes, ignore)
             done(error)
 
-        self._drop(federated.row, gone)
+        self._drop(federated.row, removed)
 
     def _drop(self, row: QueueRow, done: Done) -> None:
         """Delete a store queue that is no node, with all its messages."""
 
-        def gone(error: Exception | None) -> None:
+        def removed(error: Exception | None) -> None:
             if error is None:
                 self._nodes.copies.pop(row.name, None)
                 lsn = self._core.store.purge(row.id, self._core.clock.wall_us(), is_final=True)
                 self._core.commits.when_durable(lsn, self._core.store.finish_destroy_queue, row.id, ignore)
             done(error)
 
-        self._core.store.begin_destroy_queue(row.id, lambda error: self._core.post(gone, error))
+        self._core.store.begin_destroy_queue(row.id, lambda error: self._core.post(removed, error))

@@ -38,7 +38,7 @@ class DownstreamReplica:
         """The position in that history up to which the copy has it."""
         self.after = 0
         """The position up to which the first copy has arrived; `wire_format.ALL` when it is complete."""
-        self.is_whole = False
+        self.is_complete = False
         """True if the copy equals the source's queue at `place`; False during the first copy, or a long catch-up."""
         self.as_of_us = 0
         """The source's clock at that place."""
@@ -68,7 +68,7 @@ class DownstreamReplica:
         for note_id in notes:
             note = self._read(note_id)
             self.line, self.place, self.after = note["line"], note["place"], note["after"]
-            self.is_whole, self.as_of_us, put = note["whole"], note["as_of"], note["put"]
+            self.is_complete, self.as_of_us, put = note["whole"], note["as_of"], note["put"]
             self._notes[note_id] = 0
             source_of.update({own: (source, note_id) for source, own in note["had"]})
         last = [own for own in ids if own not in source_of]
@@ -95,7 +95,7 @@ class DownstreamReplica:
         found: dict[str, Any] = note
         return found
 
-    def heard(self, events: Sequence[Event]) -> None:
+    def received(self, events: Sequence[Event]) -> None:
         """Take a part of a step. Raises `CairnError`, and then the whole step must be dropped."""
         now_us = self._clock.wall_us()
         for event in events:
@@ -238,22 +238,22 @@ class DownstreamReplica:
     def _note(self, head: Head, put: Sequence[int], had: dict[int, int]) -> bytes:
         note = {
             "line": self.line, "place": head.place, "after": head.after, "as_of": head.as_of_us,
-            "whole": self._whole_with(head), "put": put, "had": [*had.items()],
+            "whole": self._is_complete_with(head), "put": put, "had": [*had.items()],
         }  # fmt: skip
         return json.dumps(note, separators=(",", ":")).encode()
 
     def _is_now(self, head: Head) -> None:
         self.place, self.after, self.as_of_us = head.place, head.after, head.as_of_us
-        self.is_whole = self._whole_with(head)
+        self.is_complete = self._is_complete_with(head)
 
-    def _whole_with(self, head: Head) -> bool:
-        return (self.is_whole or bool(head.flags & COMPLETE)) and not head.flags & BETWEEN
+    def _is_complete_with(self, head: Head) -> bool:
+        return (self.is_complete or bool(head.flags & COMPLETE)) and not head.flags & BETWEEN
 
     def empty(self) -> int:
         """Drop the whole copy, to begin again; return the LSN to wait for."""
         self.drop()
         now_us = self._clock.wall_us()
-        self.line, self.is_whole = "", False
+        self.line, self.is_complete = "", False
         self._store.put(self.notes_id, self._note(Head(0, 0, 0, 0), (), self.ids), now_us)
         self._store.purge(self.queue_id, now_us)
         return self._renew(Head(0, 0, 0, 0), {}, now_us)

@@ -18,7 +18,7 @@ from ...amqp.codec import decode
 from ...amqp.codec.primitives import Malformed
 from ...amqp.ports import Open, TerminalEnd
 from ...base.errors import CairnError
-from ...store.journaled.queue_changes import HistoryGone, QueueGone
+from ...store.journaled.queue_changes import HistoryReclaimed, QueueDeleted
 from ...store.journaled.retention_leases import Bookmark
 from ...store.journaled.store import JournalStore
 from ..contents.ports import QueueState
@@ -78,29 +78,29 @@ class Upstreams:
             if not self.feeders:
                 self._core.events.durable.remove(self._look)
 
-    def open(self, wish: Open, terminal: TerminalEnd) -> None:
+    def open(self, attach: Open, terminal: TerminalEnd) -> None:
         """Open the link of a downstream."""
         store = self._core.store
-        name = (wish.terminus.address or "").removeprefix(STREAM)
+        name = (attach.terminus.address or "").removeprefix(STREAM)
         queue = self._nodes.queues.get(name)
         is_shared = queue is not None and queue.replicated and not self._members.is_alone
-        if why := self._resolver.why_not(wish.user, BROWSE, name):
-            terminal.failure("amqp:unauthorized-access", why)
-        elif not wish.to_client or wish.attach is None:
+        if reason := self._resolver.denial_reason(attach.user, BROWSE, name):
+            terminal.failure("amqp:unauthorized-access", reason)
+        elif not attach.to_client or attach.attach is None:
             terminal.failure("amqp:not-allowed", f"{STREAM}{name} is for brokers that replicate the queue")
         elif queue is None or queue.is_deleting:
             terminal.failure("amqp:not-found", f"there is no queue {name!r}; create it, or correct the source")
         elif not is_shared and not (queue.queue_id and isinstance(store, JournalStore)):
-            why = "is not durable" if not queue.queue_id else "is in a store without a journal"
-            terminal.failure("amqp:not-implemented", f"the queue {name!r} can't be followed: it {why}")
+            reason = "is not durable" if not queue.queue_id else "is in a store without a journal"
+            terminal.failure("amqp:not-implemented", f"the queue {name!r} can't be followed: it {reason}")
         else:
             try:
-                said = _said(wish.attach.properties, wish.user)
+                said = _said(attach.attach.properties, attach.user)
                 if is_shared:
                     self._members.follow(queue, said, terminal)
                 elif isinstance(store, JournalStore):
                     self._begin(store, queue, said, terminal)
-            except HistoryGone as error:
+            except HistoryReclaimed as error:
                 terminal.failure("amqp:not-found", f"unsent records were reclaimed: {error}")
             except CairnError as error:
                 terminal.failure("amqp:invalid-field", str(error))
@@ -109,7 +109,7 @@ class Upstreams:
         line, place, after, follower = said
         ours = f"{store.journal.pool.log_uuid}/{queue.queue_id}"
         if line and (line != ours or place > store.journal.cut_lsn):
-            raise HistoryGone(f"queue {queue.name!r}", "it is not the queue that was replicated", "resynchronize")
+            raise HistoryReclaimed(f"queue {queue.name!r}", "it is not the queue that was replicated", "resynchronize")
         cut_lsn = store.journal.cut_lsn
         place, after = (place, after) if line else (cut_lsn, 0)
         mark = Bookmark(f"follow-{queue.queue_id}-{follower}", place, MOST_BYTES)
@@ -127,7 +127,7 @@ class Upstreams:
 def _said(properties: bytes, user: str) -> ReplicaPosition:
     """Return the position in a downstream's attach. Its name is scoped to *user*, separate from other users'."""
     try:
-        found = decode.whole(properties) if properties else {}
+        found = decode.complete(properties) if properties else {}
     except Malformed as error:
         raise CairnError("the downstream's attach", f"its properties can't be read: {error}") from error
     said = {str(key): one for key, one in found.items()} if isinstance(found, dict) else {}
@@ -223,10 +223,10 @@ class LogFeeder(DownstreamLink):
 
     def _fail(self, error: CairnError) -> None:
         self._end()
-        if isinstance(error, HistoryGone):
+        if isinstance(error, HistoryReclaimed):
             self._forget()
             self.terminal.failure("amqp:not-found", f"unsent records were reclaimed: {error}")
-        elif isinstance(error, QueueGone):
+        elif isinstance(error, QueueDeleted):
             self.terminal.failure("amqp:resource-deleted", str(error))
         else:
             self.terminal.failure("amqp:internal-error", str(error))

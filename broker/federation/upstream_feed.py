@@ -61,10 +61,10 @@ class Feed:
         self._now_us = now_us
         self._history = QueueHistory(store, queue_id, place)
         self._durable_lsn = self._cut_lsn = 0
-        self._whole_lsn = 0
+        self._complete_lsn = 0
         """The place at which the copy is complete; 0 while it is not known."""
         self._as_of_us = 0
-        self._is_whole = False
+        self._is_complete = False
         """True once the downstream received that its copy is complete."""
         self._messages = self._run()
 
@@ -99,14 +99,14 @@ class Feed:
         if self._after < ALL:
             yield from self._copy()
             yield _PAUSE  # all records of this moment are known when more is requested
-        self._whole_lsn = self._cut_lsn
+        self._complete_lsn = self._cut_lsn
         while True:
             durable_lsn = self._durable_lsn
             yield from self._steps(durable_lsn)
             if self._history.is_at(durable_lsn) and self._history.is_between:
                 place = max(self._history.read_lsn, durable_lsn, self._place)
                 self._as_of_us = self._now_us()
-                tells = not self._is_whole and durable_lsn >= self._whole_lsn
+                tells = not self._is_complete and durable_lsn >= self._complete_lsn
                 if tells or place >= self._place + SILENT_BYTES:
                     self._place = place
                     yield self._message(END, [])
@@ -191,9 +191,9 @@ class Feed:
             yield self._message(END, events)
 
     def _message(self, flags: int, events: Sequence[bytes]) -> FeedMessage:
-        if flags & END and self._after == ALL and 0 < self._whole_lsn <= self._place:
+        if flags & END and self._after == ALL and 0 < self._complete_lsn <= self._place:
             flags |= COMPLETE
-            self._is_whole = True
+            self._is_complete = True
         head = Head(flags, self._place, self._after, self._as_of_us)
         return FeedMessage(self._place if flags & END else 0, message(head, events))
 

@@ -38,9 +38,9 @@ class AcquisitionLog:
         self._takers: dict[TerminalEnd, bytes] = {}
         self._is_due = False
 
-    def link_came(self, wish: Open, terminal: TerminalEnd) -> None:
-        if wish.to_client:
-            self._takers[terminal] = taker(wish.container, wish.link_name)
+    def link_came(self, attach: Open, terminal: TerminalEnd) -> None:
+        if attach.to_client:
+            self._takers[terminal] = taker(attach.container, attach.link_name)
 
     def link_went(self, terminal: TerminalEnd) -> None:
         self._takers.pop(terminal, None)

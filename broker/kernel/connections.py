@@ -17,7 +17,7 @@ class ClientLink(NamedTuple):
 
     identity: str
     connection: Connection
-    wish: Open
+    attach: Open
     terminal: TerminalEnd
     since_us: int
 
@@ -71,19 +71,19 @@ class Connections:
         if connection is not None:
             connection.sessions.pop(number, None)
 
-    def link_came(self, wish: Open, terminal: TerminalEnd) -> bool:
+    def link_came(self, attach: Open, terminal: TerminalEnd) -> bool:
         """Add a link; return False if its connection is unknown or closed."""
-        connection = self.by_end.get(wish.connection)
+        connection = self.by_end.get(attach.connection)
         if connection is not None:
             identity = f"{connection.identity}-{next(self._numbers)}"
-            link = ClientLink(identity, connection, wish, terminal, self._clock.wall_us())
+            link = ClientLink(identity, connection, attach, terminal, self._clock.wall_us())
             connection.links[terminal] = self.links[terminal] = link
         return connection is not None
 
-    def is_same(self, terminal: object, wish: Open) -> bool:
+    def is_same(self, terminal: object, attach: Open) -> bool:
         """Return whether an open link has the name, AMQP container ID, user and direction of one to be attached."""
         there = self.links.get(terminal)
-        return there is not None and bool(wish.container) and _whose(there.wish) == _whose(wish)
+        return there is not None and bool(attach.container) and _whose(there.attach) == _whose(attach)
 
     def link_went(self, terminal: TerminalEnd) -> None:
         link = self.links.pop(terminal, None)
@@ -91,5 +91,5 @@ class Connections:
             del link.connection.links[terminal]
 
 
-def _whose(wish: Open) -> tuple[str, str, str, bool]:
-    return wish.user, wish.container, wish.link_name, wish.to_client
+def _whose(attach: Open) -> tuple[str, str, str, bool]:
+    return attach.user, attach.container, attach.link_name, attach.to_client

@@ -72,9 +72,9 @@ class Loader:
                     found[number] = beginning if isinstance(beginning, CairnError) else Beginning(beginning)
         return found
 
-    def load_whole(self, ids: Sequence[int], then: Callable[[list[bytes | CairnError]], None]) -> None:
+    def load_complete(self, ids: Sequence[int], then: Callable[[list[bytes | CairnError]], None]) -> None:
         """Load complete contents of any number of pieces; *then* gets them, on the core."""
-        self._submit(self._work, lambda: [self._whole(message_id) for message_id in ids], then)
+        self._submit(self._work, lambda: [self._complete(message_id) for message_id in ids], then)
 
     def load_beginnings(self, ids: Sequence[int], then: Callable[[list[bytes | CairnError]], None]) -> None:
         """Load the first `BEGINNING_BYTES` of contents; *then* gets them, on the core."""
@@ -107,7 +107,7 @@ class Loader:
             return CairnError(f"message {message_id}", "it went while it was looked at")
         return begin[:BEGINNING_BYTES]
 
-    def _whole(self, message_id: int) -> bytes | CairnError:
+    def _complete(self, message_id: int) -> bytes | CairnError:
         try:
             pieces = range(self._store.piece_count(message_id))
             return b"".join(self._store.load_piece(message_id, number) for number in pieces)
@@ -124,10 +124,10 @@ class Loader:
             self._post(then, found)
 
 
-def report_unreadable(queue: str, message_id: int, why: object) -> None:
+def report_unreadable(queue: str, message_id: int, reason: object) -> None:
     """Log that a message is unreadable, and stays undelivered in the store."""
     about = {"event": "message.unreadable", "queue": queue}
-    log.error("queue %s: message %d stays in the store, undelivered: %s", queue, message_id, why, extra=about)
+    log.error("queue %s: message %d stays in the store, undelivered: %s", queue, message_id, reason, extra=about)
 
 
 def _raise(error: Exception) -> None:
@@ -158,7 +158,7 @@ class CompleteLoads:
         They count in the memory budget until `forwarded` or `end`. Call `end` when they were sent, or the link is
         closed.
         """
-        self.waiting.setdefault(user, {})[link] = size_bytes, lambda: self._loader.load_whole(ids, then)
+        self.waiting.setdefault(user, {})[link] = size_bytes, lambda: self._loader.load_complete(ids, then)
         self._start(user)
 
     def forwarded(self, user: str, link: object) -> None:

@@ -51,111 +51,111 @@ class LinkOpener:
         """Links whose selectors are being compiled."""
         links.core.events.link_closed.append(self._link_closed)
 
-    def open(self, wish: Open, terminal: TerminalEnd) -> None:
+    def open(self, attach: Open, terminal: TerminalEnd) -> None:
         """Open a link, perhaps later: answer *terminal* with a driver, or with the reason why it has none."""
         users = self._core.users
-        denial = users.of(wish.user).link_denial()
-        if self._connections.link_came(wish, terminal):
-            users.link_opened(wish.user)
+        denial = users.of(attach.user).link_denial()
+        if self._connections.link_came(attach, terminal):
+            users.link_opened(attach.user)
         if denial is not None:
             terminal.failure("amqp:resource-limit-exceeded", str(denial))
             return
         if self._core.acquisitions is not None:
-            self._core.acquisitions.link_came(wish, terminal)
-        if why_not := self._members.why_not_serving():
-            terminal.failure("amqp:connection:forced", why_not)
+            self._core.acquisitions.link_came(attach, terminal)
+        if denial_reason := self._members.not_serving_reason():
+            terminal.failure("amqp:connection:forced", denial_reason)
             return
-        if wish.claims is None:
-            self._resumable.give_up(wish)
-        if not any(claim(wish, terminal) for claim in self._handlers.claims):
-            self._compile(wish, terminal)
+        if attach.claims is None:
+            self._resumable.give_up(attach)
+        if not any(claim(attach, terminal) for claim in self._handlers.claims):
+            self._compile(attach, terminal)
 
-    def open_at(self, place: AddressTarget, wish: Open, terminal: TerminalEnd) -> None:
+    def open_at(self, place: AddressTarget, attach: Open, terminal: TerminalEnd) -> None:
         """Open a link of the broker's own, which may do everything."""
         if self._core.acquisitions is not None:
-            self._core.acquisitions.link_came(wish, terminal)
-        self._handlers.open_at_target(place, wish, terminal)
+            self._core.acquisitions.link_came(attach, terminal)
+        self._handlers.open_at_target(place, attach, terminal)
 
     def _link_closed(self, terminal: TerminalEnd) -> None:
         """Forget a link that is closed, perhaps before it was opened."""
         self._compiling.pop(terminal, None)
 
-    def _compile(self, wish: Open, terminal: TerminalEnd) -> None:
+    def _compile(self, attach: Open, terminal: TerminalEnd) -> None:
         """Compile the selector of a link, if it has one, and continue."""
         try:
-            text = filters.parse(wish.terminus.filters).selector
-            lifetimes.asked_for(wish.terminus.properties)
+            text = filters.parse(attach.terminus.filters).selector
+            lifetimes.asked_for(attach.terminus.properties)
         except Malformed as error:
             terminal.failure("amqp:invalid-field", str(error))
             return
         if text is None:
-            self._go_on(wish, terminal)
+            self._go_on(attach, terminal)
         elif too_long := self._compiler.too_long(text):
             terminal.failure("amqp:resource-limit-exceeded", too_long)
         else:
             self._compiling[terminal] = None
-            self._compiler.compile(text, wish.user or wish.connection, partial(self._compiled, wish, terminal))
+            self._compiler.compile(text, attach.user or attach.connection, partial(self._compiled, attach, terminal))
 
-    def _compiled(self, wish: Open, terminal: TerminalEnd, found: Selector | SelectorError) -> None:
+    def _compiled(self, attach: Open, terminal: TerminalEnd, found: Selector | SelectorError) -> None:
         if terminal not in self._compiling:
             return
         del self._compiling[terminal]
         if isinstance(found, SelectorError):
             terminal.failure("amqp:invalid-field", str(found))
         else:
-            self._go_on(wish, terminal)
+            self._go_on(attach, terminal)
 
-    def _go_on(self, wish: Open, terminal: TerminalEnd) -> None:
+    def _go_on(self, attach: Open, terminal: TerminalEnd) -> None:
         """Open a link whose selector is compiled, if it has one."""
-        terminus, address, handlers = wish.terminus, wish.terminus.address, self._handlers
+        terminus, address, handlers = attach.terminus, attach.terminus.address, self._handlers
         if terminus.dynamic:
-            self._open_dynamic(wish, terminal)
+            self._open_dynamic(attach, terminal)
         elif address is None:
-            self._open_without_address(wish, terminal)
+            self._open_without_address(attach, terminal)
         elif (endpoint := handlers.endpoints.get(address)) is not None:
-            if why := self._resolver.why_not(wish.user, RECEIVE if wish.to_client else SEND, address):
-                terminal.failure("amqp:unauthorized-access", why)
+            if reason := self._resolver.denial_reason(attach.user, RECEIVE if attach.to_client else SEND, address):
+                terminal.failure("amqp:unauthorized-access", reason)
             else:
-                endpoint.open(wish, terminal)
+                endpoint.open(attach, terminal)
         elif (handler := handlers.for_prefix(address)) is not None:
-            handler(wish, terminal)
+            handler(attach, terminal)
         else:
             self._resolver.find(
                 address,
-                lambda found: self._answer(found, wish, terminal),
+                lambda found: self._answer(found, attach, terminal),
                 terminus.capabilities,
-                user=wish.user,
-                operation=operation_of(wish),
-                connection=wish.connection,
+                user=attach.user,
+                operation=operation_of(attach),
+                connection=attach.connection,
             )
 
-    def _open_without_address(self, wish: Open, terminal: TerminalEnd) -> None:
-        if not wish.to_client:
-            self._handlers.relay(wish, terminal)
-        elif wish.terminus.absent:
-            self._handlers.without_source(wish, terminal)
+    def _open_without_address(self, attach: Open, terminal: TerminalEnd) -> None:
+        if not attach.to_client:
+            self._handlers.relay(attach, terminal)
+        elif attach.terminus.absent:
+            self._handlers.without_source(attach, terminal)
         else:
             terminal.failure("amqp:invalid-field", "a source needs an address, or to be dynamic")
 
-    def _open_dynamic(self, wish: Open, terminal: TerminalEnd) -> None:
+    def _open_dynamic(self, attach: Open, terminal: TerminalEnd) -> None:
         """Make a node for a link, and open the link on it."""
         name = f"{DYNAMIC_PREFIX}{uuid4()}"
-        if why := self._resolver.why_not(wish.user, CREATE, name):
-            terminal.failure("amqp:unauthorized-access", why)
-        elif (denial := self._core.users.of(wish.user).queue_denial()) is not None:
+        if reason := self._resolver.denial_reason(attach.user, CREATE, name):
+            terminal.failure("amqp:unauthorized-access", reason)
+        elif (denial := self._core.users.of(attach.user).queue_denial()) is not None:
             terminal.failure("amqp:resource-limit-exceeded", str(denial))
-        elif not is_topic(wish.terminus.capabilities):
-            self._queue_links.open_made(self._owned.make_queue(name, wish), wish, terminal)
-        elif lifetimes.asked_for(wish.terminus.properties) == lifetimes.CLOSE:
-            self._exchange_links.open(self._owned.make_topic(name, wish), wish, terminal)
+        elif not is_topic(attach.terminus.capabilities):
+            self._queue_links.open_made(self._owned.make_queue(name, attach), attach, terminal)
+        elif lifetimes.asked_for(attach.terminus.properties) == lifetimes.CLOSE:
+            self._exchange_links.open(self._owned.make_topic(name, attach), attach, terminal)
         else:
             terminal.failure("amqp:not-implemented", "a dynamic topic is deleted with its link; use delete-on-close")
 
-    def _answer(self, found: AddressTarget | Exception, wish: Open, terminal: TerminalEnd) -> None:
+    def _answer(self, found: AddressTarget | Exception, attach: Open, terminal: TerminalEnd) -> None:
         """Open a link at the target of its address."""
         if isinstance(found, LookupError):
             terminal.failure("amqp:not-found", str(found.args[0]))
         elif isinstance(found, Exception):
-            terminal.failure(*self._resolver.why_not_made(found))
+            terminal.failure(*self._resolver.creation_failure(found))
         else:
-            self._handlers.open_at_target(found, wish, terminal)
+            self._handlers.open_at_target(found, attach, terminal)

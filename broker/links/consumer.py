@@ -266,10 +266,10 @@ class Consumer(ReceivingDriver):
                     self._queue.contents.give_back(entry)
             self._core.schedule_dispatch(self._queue)
             return
-        whole = iter(contents)
+        complete = iter(contents)
         messages: list[Forward] = []
         for entry in entries:
-            content = next(whole) if entry.content is None else entry.content
+            content = next(complete) if entry.content is None else entry.content
             if isinstance(content, CairnError):
                 self._forwarded -= 1
                 if not entry.is_dequeued:
@@ -373,9 +373,9 @@ class Consumer(ReceivingDriver):
                 entry.excluded = (entry.excluded or set()) | {self}
             entry.previously_delivered = True
             if state == REJECTED:
-                self._bury(entry, REJECTION, delivery, state)
+                self._dead_letter(entry, REJECTION, delivery, state)
             elif is_over:
-                self._bury(entry, TOO_OFTEN, delivery, state)
+                self._dead_letter(entry, TOO_OFTEN, delivery, state)
             else:
                 ended = () if delivery is None else ((delivery, state),)
                 if queue.order.requeue(entry, has_failed, partial(self._settle_requeued, ended)):
@@ -390,16 +390,16 @@ class Consumer(ReceivingDriver):
     def over(self, entry: Entry) -> None:
         """Handle that the outcome of *entry*, which was settled in a transaction, has been applied."""
 
-    def _buried(self, entry: Entry) -> None:
+    def _dead_lettered(self, entry: Entry) -> None:
         """Handle that *entry* was moved away, or can't be."""
 
-    def _bury(self, entry: Entry, reason: str, delivery: Delivery | None, state: int) -> None:
-        def buried(lsn: int) -> None:
-            self._buried(entry)
+    def _dead_letter(self, entry: Entry, reason: str, delivery: Delivery | None, state: int) -> None:
+        def dead_lettered(lsn: int) -> None:
+            self._dead_lettered(entry)
             if delivery is not None:
                 self._core.commits.when_durable(lsn, self.terminal.settle, [(delivery, state)])
 
-        self._links.returns.bury(self._queue, entry, reason, buried)
+        self._links.returns.dead_letter(self._queue, entry, reason, dead_lettered)
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         self._sent_ahead.close()
@@ -422,7 +422,7 @@ class Consumer(ReceivingDriver):
                 continue
             entry.previously_delivered = True
             if lost and queue.failed(entry):
-                self._bury(entry, TOO_OFTEN, None, 0)
+                self._dead_letter(entry, TOO_OFTEN, None, 0)
             else:
                 queue.order.release(entry, lost)
         if self._has_complete and self._core.complete_loads.end(self._user, self):

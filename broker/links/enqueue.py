@@ -254,8 +254,8 @@ class Enqueuer:
         answer: Callable[[], None] = partial(
             self._answer_ordered, perf_counter(), queues, checked.confirmed, checked.unwanted
         )
-        gone = f"the queue {ordered[0].name!r}"
-        refused: Callable[[], None] = partial(self.reject_gone, [*checked.confirmed, *checked.unwanted], gone)
+        removed = f"the queue {ordered[0].name!r}"
+        refused: Callable[[], None] = partial(self.reject_deleted, [*checked.confirmed, *checked.unwanted], removed)
         others = tuple(own(queues))
         if others:  # the last of the two answers
             answers: list[Callable[[], None]] = [answer, ignore]
@@ -377,19 +377,19 @@ class Enqueuer:
         unwanted = [delivery for delivery, _, flags in fragments if flags & SETTLED]
         self._core.commits.when_durable(0, self.answer, (), confirmed, unwanted)
 
-    def reject_gone(self, deliveries: Sequence[Delivery], what: str) -> None:
+    def reject_deleted(self, deliveries: Sequence[Delivery], what: str) -> None:
         """Reject deliveries whose target was deleted."""
         self.reject(deliveries, len(deliveries), "amqp:not-found", f"{what} was deleted")
 
-    def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, why: str) -> None:
+    def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, reason: str) -> None:
         """Reject deliveries with an error; in a transaction they make it fail."""
         self.is_accepted = False
         if self.transaction is not None:
-            self.transaction.refuse(self.terminal, deliveries, credit, condition, why)
+            self.transaction.refuse(self.terminal, deliveries, credit, condition, reason)
         else:
-            self.terminal.reject(deliveries, credit, condition, why)
+            self.terminal.reject(deliveries, credit, condition, reason)
 
-    def refuse(self, queues: Queues, deliveries: Sequence[Delivery], why: str) -> None:
+    def refuse(self, queues: Queues, deliveries: Sequence[Delivery], reason: str) -> None:
         """Reject deliveries for which a resource has no room."""
         credit = self._credit(queues, len(deliveries))
-        self.reject(deliveries, credit, "amqp:resource-limit-exceeded", why)
+        self.reject(deliveries, credit, "amqp:resource-limit-exceeded", reason)

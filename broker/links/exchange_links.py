@@ -27,17 +27,17 @@ class ExchangeLinks:
         """Register the handler of links to and from exchanges."""
         handlers.targets[ExchangeTarget] = self.open
 
-    def open(self, place: ExchangeTarget, wish: Open, terminal: TerminalEnd) -> None:
+    def open(self, place: ExchangeTarget, attach: Open, terminal: TerminalEnd) -> None:
         """Open a link to or from an exchange, or refuse it."""
-        links, made = self._links, wish.terminus.dynamic
-        if wish.to_client:
-            links.subscriptions.open(place, wish, terminal)
-        elif wish.claims is not None and not links.members.shares_queues and not made:
-            self._resumable.send_through(place, wish, terminal, min(self._credit, MOST_RESUMING_CREDIT))
+        links, made = self._links, attach.terminus.dynamic
+        if attach.to_client:
+            links.subscriptions.open(place, attach, terminal)
+        elif attach.claims is not None and not links.members.shares_queues and not made:
+            self._resumable.send_through(place, attach, terminal, min(self._credit, MOST_RESUMING_CREDIT))
         else:
-            enqueuer = Enqueuer(links, terminal, wish.user)
-            route = ExchangeRoute(links, enqueuer, place, wish.container, wish.user)
-            driver = Producer(links, enqueuer, route, wish.user, vouches=links.vouches and not wish.relayed)
+            enqueuer = Enqueuer(links, terminal, attach.user)
+            route = ExchangeRoute(links, enqueuer, place, attach.container, attach.user)
+            driver = Producer(links, enqueuer, route, attach.user, vouches=links.vouches and not attach.relayed)
             if made:
                 place.exchange.maker = driver
             credit = enqueuer.credit((), self._credit, replicated=True)

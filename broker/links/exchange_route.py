@@ -149,8 +149,8 @@ class RoutedMessages:
         """Route messages of one key."""
         if len(key) > MAX_KEY_CHARACTERS:
             deliveries = [delivery for delivery, _, _ in fragments]
-            why = f"a key has up to {MAX_KEY_CHARACTERS} characters, this one has {len(key)}"
-            self._terminal.reject(deliveries, len(deliveries), "amqp:invalid-field", why)
+            reason = f"a key has up to {MAX_KEY_CHARACTERS} characters, this one has {len(key)}"
+            self._terminal.reject(deliveries, len(deliveries), "amqp:invalid-field", reason)
             return
         route = exchange.route(key)
         if not route.conditional:
@@ -161,8 +161,8 @@ class RoutedMessages:
 
     def _put_on(self, exchange: Exchange, key: str, queues: Queues, fragments: Sequence[Fragment], hops: int) -> None:
         queues = tuple([queue for queue in queues if not queue.is_deleting])
-        if queues and (why := self._enqueuer.account.fan_out_denial(len(queues))):
-            self._enqueuer.refuse((), [delivery for delivery, _, _ in fragments], why)
+        if queues and (reason := self._enqueuer.account.fan_out_denial(len(queues))):
+            self._enqueuer.refuse((), [delivery for delivery, _, _ in fragments], reason)
             return
         if queues:
             exchange.routed += len(fragments)
@@ -191,8 +191,8 @@ class RoutedMessages:
         if self._enqueuer.transaction is None:
             self._terminal.hand_back(deliveries, len(deliveries))
         else:  # in a transaction almost no client checks for that, and a commit would lose them
-            why = f"the exchange {exchange!r} has no queue for it"
-            self._enqueuer.reject(deliveries, len(deliveries), "amqp:not-found", why)
+            reason = f"the exchange {exchange!r} has no queue for it"
+            self._enqueuer.reject(deliveries, len(deliveries), "amqp:not-found", reason)
 
     def _queues_through(self, exchange: Exchange, key: str, start: bytes) -> Queues:
         self._long_exchange, queues = way_through(self._links.nodes.exchanges, exchange, key, start, self._container)
@@ -238,7 +238,8 @@ class ExchangeRoute(RoutedMessages):
     def _route(self, fragments: Sequence[Fragment]) -> None:
         """Route *fragments*, and hold those for which the step has no time."""
         if self._exchange.is_deleted:
-            self._enqueuer.reject_gone([fragment[0] for fragment in fragments], f"the exchange {self._exchange.name!r}")
+            deliveries = [fragment[0] for fragment in fragments]
+            self._enqueuer.reject_deleted(deliveries, f"the exchange {self._exchange.name!r}")
         elif self._key or not self._exchange.needs_key:
             self._route_run(self._key, fragments)
         else:

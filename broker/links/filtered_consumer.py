@@ -122,9 +122,9 @@ class SelectorFilter:
 
 def refuse(terminal: LinkErrors, queue_name: str, entry: Entry, error: OverBudget) -> None:
     """Close a link whose selector can't be applied to *entry*."""
-    why = f"queue {queue_name!r}: the selector can't be applied to message {entry.message_id}: {error}"
-    log.warning("%s; its link is closed", why, extra={"event": "link.selector-failed", "queue": queue_name})
-    terminal.failure("amqp:resource-limit-exceeded", why)
+    reason = f"queue {queue_name!r}: the selector can't be applied to message {entry.message_id}: {error}"
+    log.warning("%s; its link is closed", reason, extra={"event": "link.selector-failed", "queue": queue_name})
+    terminal.failure("amqp:resource-limit-exceeded", reason)
 
 
 class FilteredConsumer(Consumer):

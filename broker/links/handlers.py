@@ -21,17 +21,17 @@ TargetHandler = Callable[[Any, Open, TerminalEnd], None]
 class ResumableLinks(Protocol):
     """Links that outlast their connections."""
 
-    def give_up(self, wish: Open) -> None:
+    def give_up(self, attach: Open) -> None:
         """Delete the state of a link that its client attaches without resuming it."""
 
-    def send_to_queue(self, queue: Queue, wish: Open, terminal: TerminalEnd, credit: int) -> None:
+    def send_to_queue(self, queue: Queue, attach: Open, terminal: TerminalEnd, credit: int) -> None:
         """Open a link on which a client sends to a queue."""
 
-    def send_through(self, place: ExchangeTarget, wish: Open, terminal: TerminalEnd, credit: int) -> None:
+    def send_through(self, place: ExchangeTarget, attach: Open, terminal: TerminalEnd, credit: int) -> None:
         """Open a link on which a client sends through an exchange."""
 
     def open_to(
-        self, wish: Open, terminal: TerminalEnd, queue: Queue, filters: bytes, selector: Selector | None = None
+        self, attach: Open, terminal: TerminalEnd, queue: Queue, filters: bytes, selector: Selector | None = None
     ) -> None:
         """Open a link on which a client receives from a queue."""
 
@@ -61,6 +61,6 @@ class LinkHandlers:
         """Return the handler of addresses that begin like *address*."""
         return next((handler for prefix, handler in self.prefixes.items() if address.startswith(prefix)), None)
 
-    def open_at_target(self, target: object, wish: Open, terminal: TerminalEnd) -> None:
+    def open_at_target(self, target: object, attach: Open, terminal: TerminalEnd) -> None:
         """Open a link to or from *target*."""
-        next(handler for kind, handler in self.targets.items() if isinstance(target, kind))(target, wish, terminal)
+        next(handler for kind, handler in self.targets.items() if isinstance(target, kind))(target, attach, terminal)

@@ -89,14 +89,14 @@ class PartialMessage:
             self.walk, self.wrong = None, condition_of(error)
             self._held, self.held_bytes = [], 0
 
-    def whole(self) -> bytes:
+    def complete(self) -> bytes:
         """Return the content that is held, before the message has target queues."""
         return b"".join(self._held)
 
     def settle_on(self, queues: Sequence[TargetQueue]) -> None:
         """Set the target queues of the message; its first piece has arrived."""
         self.queues = queues
-        piece = self.whole()
+        piece = self.complete()
         lives = any(queue.policy.message_ttl_ms for queue in queues)
         try:
             head = header.parse(piece)
@@ -114,7 +114,7 @@ class PartialMessage:
 
     def end_piece(self, *, last: bool = False) -> None:
         """End the current piece: the bytes that arrived since the previous one. It may be the *last* one."""
-        piece = self.whole()
+        piece = self.complete()
         self._let_go_held()
         self._take(piece, last=last)
 
@@ -237,9 +237,9 @@ class PartialMessage:
         for queue in holding:
             queue.memory.hold(len(piece))
 
-    def refuse(self, why: str) -> None:
+    def refuse(self, reason: str) -> None:
         """Refuse the rest of the message, and drop its content."""
-        self.full = why
+        self.full = reason
         self.drop()
 
     def _let_go_held(self) -> None:

@@ -51,7 +51,7 @@ class QueueRoute:
 
     def send(self, fragments: Sequence[Fragment]) -> None:
         if self._queue.is_deleting:
-            self._enqueuer.reject_gone([fragment[0] for fragment in fragments], f"the queue {self._queue.name!r}")
+            self._enqueuer.reject_deleted([fragment[0] for fragment in fragments], f"the queue {self._queue.name!r}")
         else:
             self._enqueuer.enqueue(self._queues, fragments)
 
@@ -158,19 +158,19 @@ class Producer(IdleDriver):
             if queue.account is not None:
                 self.enqueuer.throttle(queue.account)
         if partial.queues is None:
-            queues = self._route.queues_of(partial.whole())
+            queues = self._route.queues_of(partial.complete())
             if queues is None or shared(queues):  # these get it when it is complete
                 partial.homeless = True
                 return
-            if why := self.enqueuer.account.fan_out_denial(len(queues)):
+            if reason := self.enqueuer.account.fan_out_denial(len(queues)):
                 partial.homeless = True
-                partial.refuse(why)
+                partial.refuse(reason)
                 return
             partial.settle_on(queues)
         partial.end_piece()
         for queue in partial.queues or ():
-            if not partial.full and queue.limits is not None and (why := queue.limits.too_long(partial.size_bytes)):
-                partial.refuse(why)
+            if not partial.full and queue.limits is not None and (reason := queue.limits.too_long(partial.size_bytes)):
+                partial.refuse(reason)
 
     def _complete(self, partial: PartialMessage, delivery: Delivery, flags: int) -> None:
         """Enqueue a complete long message, or reject it."""
@@ -180,7 +180,7 @@ class Producer(IdleDriver):
         elif partial.queues is None and partial.full:
             enqueuer.refuse((), (delivery,), partial.full)
         elif partial.queues is None:
-            content = partial.whole()
+            content = partial.complete()
             partial.drop()
             self._route.send([(delivery, content, flags)])
         elif partial.malformed:
@@ -228,7 +228,7 @@ class Producer(IdleDriver):
         if partial.full:
             enqueuer.refuse(queues, (delivery,), partial.full)
         elif not shown:
-            enqueuer.reject_gone((delivery,), f"the queue {queues[0].name!r}")
+            enqueuer.reject_deleted((delivery,), f"the queue {queues[0].name!r}")
         else:
             confirmed, unwanted = ([], [delivery]) if flags & SETTLED else ([delivery], [])
             commits.show_long(lsn, shown, enqueuer.answer, queues, confirmed, unwanted)

@@ -32,72 +32,72 @@ class QueueLinks:
         """Register the handler of links to and from queues."""
         handlers.targets[Queue] = self.open
 
-    def open(self, queue: Queue, wish: Open, terminal: TerminalEnd) -> None:
+    def open(self, queue: Queue, attach: Open, terminal: TerminalEnd) -> None:
         """Open a link to or from an existing queue, or refuse it."""
         if queue.is_deleted:  # it was made and deleted before a cluster had answered
             terminal.failure("amqp:not-found", f"the queue {queue.name!r} was deleted")
-        elif wish.claims is not None and queue.queue_id and not (
-            queue.replicated or (wish.to_client and wish.terminus.browse)
+        elif attach.claims is not None and queue.queue_id and not (
+            queue.replicated or (attach.to_client and attach.terminus.browse)
         ):
-            self._open_resumable(queue, wish, terminal)
-        elif wish.to_client and (refusal := self._refusal(queue, wish)):
+            self._open_resumable(queue, attach, terminal)
+        elif attach.to_client and (refusal := self._refusal(queue, attach)):
             terminal.failure(*refusal)
         else:
-            self._open(queue, wish, terminal, None)
+            self._open(queue, attach, terminal, None)
 
-    def open_made(self, queue: Queue, wish: Open, terminal: TerminalEnd) -> None:
+    def open_made(self, queue: Queue, attach: Open, terminal: TerminalEnd) -> None:
         """Open the link that a queue was made for."""
-        if wish.to_client and (refusal := self._refusal(queue, wish)):
+        if attach.to_client and (refusal := self._refusal(queue, attach)):
             terminal.failure(*refusal)
         else:
-            self._open(queue, wish, terminal, queue.name)
+            self._open(queue, attach, terminal, queue.name)
 
-    def _open(self, queue: Queue, wish: Open, terminal: TerminalEnd, made: str | None) -> None:
+    def _open(self, queue: Queue, attach: Open, terminal: TerminalEnd, made: str | None) -> None:
         driver: DriverEnd
         applied, credit = b"", 0
-        if wish.to_client:
-            driver, applied = self._receiver(queue, wish, terminal)
-            if not wish.terminus.browse:
+        if attach.to_client:
+            driver, applied = self._receiver(queue, attach, terminal)
+            if not attach.terminus.browse:
                 queue.order.consuming()
         else:
             links = self._links
-            enqueuer = Enqueuer(links, terminal, wish.user)
+            enqueuer = Enqueuer(links, terminal, attach.user)
             route = QueueRoute(links, enqueuer, queue)
-            driver = Producer(links, enqueuer, route, wish.user, vouches=links.vouches and not wish.relayed)
+            driver = Producer(links, enqueuer, route, attach.user, vouches=links.vouches and not attach.relayed)
             credit = enqueuer.credit((queue,), self._credit)
         queue.was_linked = True
         if made is not None and queue.policy.auto_delete == lifetimes.CLOSE:
             queue.maker = driver
         terminal.opened(driver, made, credit, filters=applied)
 
-    def _open_resumable(self, queue: Queue, wish: Open, terminal: TerminalEnd) -> None:
-        if not wish.to_client:
+    def _open_resumable(self, queue: Queue, attach: Open, terminal: TerminalEnd) -> None:
+        if not attach.to_client:
             queue.was_linked = True
-            self._resumable.send_to_queue(queue, wish, terminal, self._credit)
-        elif refusal := self._refusal(queue, wish):
+            self._resumable.send_to_queue(queue, attach, terminal, self._credit)
+        elif refusal := self._refusal(queue, attach):
             terminal.failure(*refusal)
         else:
             queue.was_linked = True
-            selector, applied = asked_for(wish.terminus.filters)
-            self._resumable.open_to(wish, terminal, queue, applied, selector)
+            selector, applied = asked_for(attach.terminus.filters)
+            self._resumable.open_to(attach, terminal, queue, applied, selector)
 
-    def _refusal(self, queue: Queue, wish: Open) -> tuple[str, str] | None:
+    def _refusal(self, queue: Queue, attach: Open) -> tuple[str, str] | None:
         """Return the error for a receiver that the queue can't have; None if it can."""
-        if wish.terminus.browse:
+        if attach.terminus.browse:
             return None
-        if queue.policy.exclusive and not self._take_over(queue, wish):
+        if queue.policy.exclusive and not self._take_over(queue, attach):
             return "amqp:resource-locked", f"the queue {queue.name!r} has a consumer, and may have only one"
-        if wish.terminus.filters and queue.policy.assigns:
+        if attach.terminus.filters and queue.policy.assigns:
             return "amqp:not-implemented", f"the queue {queue.name!r} does not support selectors"
         return None
 
-    def _take_over(self, queue: Queue, wish: Open) -> bool:
+    def _take_over(self, queue: Queue, attach: Open) -> bool:
         """Make a client the only consumer, if there is no other, or if it attaches its own link again.
 
         Clients detect a lost connection before the broker does.
         """
         there: list[QueueConsumer | FilteringConsumer] = [*queue.consumers, *queue.selecting]
-        if any(not self._connections.is_same(consumer.terminal, wish) for consumer in there):
+        if any(not self._connections.is_same(consumer.terminal, attach) for consumer in there):
             return False
         if queue.order.has_other_consumers():
             return False
@@ -105,17 +105,17 @@ class QueueLinks:
             consumer.terminal.failure(*STOLEN)
         return True
 
-    def _receiver(self, queue: Queue, wish: Open, terminal: TerminalEnd) -> tuple[DriverEnd, bytes]:
+    def _receiver(self, queue: Queue, attach: Open, terminal: TerminalEnd) -> tuple[DriverEnd, bytes]:
         """Return a driver that acquires or browses messages, and the filters that it applies."""
         links = self._links
-        selector, applied = asked_for(wish.terminus.filters)
+        selector, applied = asked_for(attach.terminus.filters)
         if selector is None:
-            if wish.terminus.browse:
-                return Browser(links.core, terminal, queue, wish.user), applied
-            return Consumer(links, terminal, queue, presettled=wish.presettled, user=wish.user), applied
-        if wish.terminus.browse:
-            return FilteredBrowser(links.core, terminal, queue, selector, wish.user), applied
+            if attach.terminus.browse:
+                return Browser(links.core, terminal, queue, attach.user), applied
+            return Consumer(links, terminal, queue, presettled=attach.presettled, user=attach.user), applied
+        if attach.terminus.browse:
+            return FilteredBrowser(links.core, terminal, queue, selector, attach.user), applied
         consumer = FilteredConsumer(
-            links, terminal, queue, presettled=wish.presettled, selector=selector, user=wish.user
+            links, terminal, queue, presettled=attach.presettled, selector=selector, user=attach.user
         )
         return consumer, applied

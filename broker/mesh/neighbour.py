@@ -42,10 +42,10 @@ class Mesh(Protocol):
     def up(self, neighbour: Neighbour) -> None:
         """Use a connection whose links are all open."""
 
-    def down(self, neighbour: Neighbour, why: str) -> None:
+    def down(self, neighbour: Neighbour, reason: str) -> None:
         """Give up a connection."""
 
-    def heard(self, neighbour: Neighbour, said: Said) -> None:
+    def received(self, neighbour: Neighbour, said: Said) -> None:
         """Apply a neighbour's message about the network. Raises `Wrong`."""
 
     def place_of(self, said: Hop) -> PassthroughAddress | None:
@@ -118,7 +118,7 @@ class Neighbour:
             self._telling = ControlSender(self.ended)
             return self._telling
         if number < 0:
-            self._hearing = ControlReceiver(self._heard, self.ended)
+            self._hearing = ControlReceiver(self._received, self.ended)
             return self._hearing
         if sends:
             lane = self.priority_links[number] = PriorityLink(self.ended)
@@ -142,7 +142,7 @@ class Neighbour:
         assert self._telling is not None
         self._telling.say(_SAYS + encode.value(dict(said)))
 
-    def _heard(self, content: bytes) -> None:
+    def _received(self, content: bytes) -> None:
         try:
             if not content.startswith(_SAYS):
                 raise Wrong("it sent a message that is not a value")
@@ -150,16 +150,16 @@ class Neighbour:
             if not isinstance(said, dict):
                 raise Wrong("it sent a message that is not a map")
             if not self.is_over:
-                self._network.heard(self, said)
+                self._network.received(self, said)
         except (Malformed, Wrong) as error:
             self.ended(f"it sent an invalid message: {error}")
 
-    def ended(self, why: str) -> None:
+    def ended(self, reason: str) -> None:
         """End the connection: one of its links is closed, or can't be continued."""
         if not self.is_over:
             self.is_over = True
-            self._network.down(self, why)
-            self.connection.expel(f"the link between the brokers is over: {why}")
+            self._network.down(self, reason)
+            self.connection.expel(f"the link between the brokers is over: {reason}")
 
 
 class ControlSender(IdleDriver):
@@ -195,8 +195,8 @@ class ControlReceiver(IdleDriver):
 
     terminal: TerminalEnd
 
-    def __init__(self, heard: Callable[[bytes], None], ended: Callable[[str], None]) -> None:
-        self._heard = heard
+    def __init__(self, received: Callable[[bytes], None], ended: Callable[[str], None]) -> None:
+        self._received = received
         self._ended = ended
         self._pieces: list[bytes] = []
         self._size_bytes = 0
@@ -214,7 +214,7 @@ class ControlReceiver(IdleDriver):
             self._pieces, self._size_bytes = [], 0
             self.terminal.release((delivery,), 1)
             if not flags & ABORTED:
-                self._heard(content)
+                self._received(content)
 
     def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
         self._ended("brokers have no transactions with each other")

@@ -63,9 +63,9 @@ class Network:
         """Begin a neighbour on the connection that a connector has opened."""
         if connector.target.role != INTER_ROUTER:
             return
-        if why := self._why_not(connection.container):
-            log.error("connector %s: %s", connector.name, why, extra={"event": "neighbor.refused"})
-            connection.expel(why)
+        if reason := self._denial_reason(connection.container):
+            log.error("connector %s: %s", connector.name, reason, extra={"event": "neighbor.refused"})
+            connection.expel(reason)
             return
         neighbour = Neighbour(self, self._core, connection.container, connection, connector.target.cost)
         neighbour.attach_all(connection)
@@ -73,27 +73,27 @@ class Network:
     def went(self, connector: Connector) -> None:
         """Handle that a connection is closed; its links are ended separately."""
 
-    def _why_not(self, name: str) -> str:
+    def _denial_reason(self, name: str) -> str:
         if name == self.me or not name:
             return f"both brokers are called {name!r}: start each with a --container-id of its own"
         return ""
 
-    def _attached(self, number: int, wish: Open, terminal: TerminalEnd) -> None:
+    def _attached(self, number: int, attach: Open, terminal: TerminalEnd) -> None:
         """Handle that another broker attaches one of the links between brokers."""
         link = self._connections.links.get(terminal)
-        if why := self._why_not(wish.container):
-            terminal.failure("amqp:not-allowed", why)
+        if reason := self._denial_reason(attach.container):
+            terminal.failure("amqp:not-allowed", reason)
             return
-        if link is None or wish.terminus.browse:
+        if link is None or attach.terminus.browse:
             terminal.failure("amqp:not-allowed", "that is for brokers")
             return
-        neighbour = self.coming.get(wish.connection)
+        neighbour = self.coming.get(attach.connection)
         if neighbour is None or neighbour.is_over:
             end: ConnectionEnd = link.connection.end
-            neighbour = self.coming[wish.connection] = Neighbour(
-                self, self._core, wish.container, end, _cost_of(wish.terminus.properties)
+            neighbour = self.coming[attach.connection] = Neighbour(
+                self, self._core, attach.container, end, _cost_of(attach.terminus.properties)
             )
-        neighbour.attached(number, terminal, to_client=wish.to_client)
+        neighbour.attached(number, terminal, to_client=attach.to_client)
 
     def up(self, neighbour: Neighbour) -> None:
         """Add *neighbour*, all of whose links are open, to the network."""
@@ -103,11 +103,12 @@ class Network:
         if len(there) == 1:
             self.topology.joined(neighbour.name, neighbour.cost, neighbour.tell)
 
-    def down(self, neighbour: Neighbour, why: str) -> None:
+    def down(self, neighbour: Neighbour, reason: str) -> None:
         """Remove *neighbour*, whose connection has ended or was never established."""
         self.coming.pop(neighbour.connection, None)
         there = self.neighbours.get(neighbour.name, [])
-        log.warning("neighbor %r at %s: not connected: %s", neighbour.name, neighbour.connection.name, why, extra=_DOWN)
+        address = neighbour.connection.name
+        log.warning("neighbor %r at %s: not connected: %s", neighbour.name, address, reason, extra=_DOWN)
         if neighbour not in there:
             return
         first = there[0] is neighbour
@@ -119,8 +120,8 @@ class Network:
         if first and there:
             self.topology.joined(neighbour.name, there[0].cost, there[0].tell)
 
-    def heard(self, neighbour: Neighbour, said: Said) -> None:
-        self.topology.heard(neighbour.name, said)
+    def received(self, neighbour: Neighbour, said: Said) -> None:
+        self.topology.received(neighbour.name, said)
 
     def place_of(self, said: Hop) -> PassthroughAddress | None:
         """Return the address of a message from a neighbour; None if the routing (anycast, multicast) does not match."""
@@ -176,8 +177,8 @@ class _Port:
     def __init__(self, attached: partial[None]) -> None:
         self._attached = attached
 
-    def open(self, wish: Open, terminal: TerminalEnd) -> None:
-        self._attached(wish, terminal)
+    def open(self, attach: Open, terminal: TerminalEnd) -> None:
+        self._attached(attach, terminal)
 
     def handle(self, fragments: Sequence[Fragment], terminal: TerminalEnd) -> None:
         deliveries = [delivery for delivery, _, _ in fragments]

@@ -23,7 +23,7 @@ MOST_ADDRESSES = 1 << 17
 """The number of addresses that one broker may announce."""
 
 
-MOST_GONE = 1024
+MOST_REMOVED = 1024
 """Brokers that can't be reached, before the first of them is forgotten."""
 
 
@@ -98,7 +98,7 @@ class Topology:
         _apply(mine, said)
         self._pass_on(said, "")
 
-    def heard(self, neighbour: str, said: Said) -> None:
+    def received(self, neighbour: str, said: Said) -> None:
         """Apply a message from *neighbour*. Raises `Wrong`."""
         wanted = said.get("want")
         if isinstance(wanted, str):
@@ -110,7 +110,7 @@ class Topology:
             raise Wrong("its router, epoch or number is missing")
         known = self.routers.get(name)
         if name == self.me:
-            self._heard_of_me(epoch, number)
+            self._received_own(epoch, number)
         elif known is not None and (epoch, number) <= (known.epoch, known.number):
             return
         elif said.get("whole") is True or (known is not None and known.is_followed_by(epoch, number)):
@@ -124,10 +124,10 @@ class Topology:
 
     def _apply_news(self, neighbour: str, name: str, said: Said) -> None:
         """Apply the complete state of router *name*, or the next change of its known state, and pass it on."""
-        known, whole = self.routers.get(name), said.get("whole") is True
+        known, complete = self.routers.get(name), said.get("whole") is True
         before = RouterState(0) if known is None else known
-        state = RouterState(said["epoch"], said["number"]) if whole or known is None else known
-        links, names = dict(before.links), set(before.addresses) if whole else set()
+        state = RouterState(said["epoch"], said["number"]) if complete or known is None else known
+        links, names = dict(before.links), set(before.addresses) if complete else set()
         _check(said)
         _apply(state, said)
         self.routers[name] = state
@@ -137,7 +137,7 @@ class Topology:
         else:
             self._changed(names | set(said.get("add", ())) | set(said.get("drop", ())))
 
-    def _heard_of_me(self, epoch: int, number: int) -> None:
+    def _received_own(self, epoch: int, number: int) -> None:
         """Overtake the state that an earlier run of this broker announced and that still circulates."""
         mine = self.routers[self.me]
         if (epoch, number) > (mine.epoch, mine.number):
@@ -165,8 +165,8 @@ class Topology:
                 if further not in next_hops and there is not None and name in there.links:
                     heappush(queue, (cost + more, further, first))
         self.next_hops = next_hops
-        gone = [name for name in self.routers if name not in next_hops and name != self.me]
-        for name in gone[:-MOST_GONE]:
+        removed = [name for name in self.routers if name not in next_hops and name != self.me]
+        for name in removed[:-MOST_REMOVED]:
             del self.routers[name]
         self._changed(None)
 

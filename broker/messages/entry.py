@@ -59,7 +59,7 @@ class Entry:
         released_bytes, self.held_bytes, self.content = self.held_bytes - held_bytes, held_bytes, None
         return released_bytes
 
-    def whole(self) -> bytes:
+    def complete(self) -> bytes:
         """Return the complete content, which must be in memory."""
         content = self.content
         assert content is not None

@@ -5,10 +5,10 @@ that the broker resolved the address to, and are compared literally: a queue's n
 (A14). `connect` has no name, and `on` is ignored for it.
 
 Templates and link routes are named by patterns, and a rule that matches such a pattern as a text may not match all the
-names that the pattern matches. Therefore a pattern is compared with a rule as a pattern (`Access.why_not` with
+names that the pattern matches. Therefore a pattern is compared with a rule as a pattern (`Access.denial_reason` with
 *pattern*): it is allowed only if every name that it matches is allowed.
 
-Every operation calls `Access.why_not`: the broker for links, the management node for all its operations, including
+Every operation calls `Access.denial_reason`: the broker for links, the management node for all its operations with
 reads (A13). An operation on two names, such as a queue with an alternate exchange, checks both.
 """
 
@@ -85,7 +85,7 @@ class Access:
         self.quotas = quotas
         """The file's quotas, over no defaults."""
 
-    def why_not(self, user: str, operation: str, name: str = "", *, pattern: bool = False) -> str:
+    def denial_reason(self, user: str, operation: str, name: str = "", *, pattern: bool = False) -> str:
         """Return why *user* (empty: an anonymous client) may not do *operation* on *name*; empty if it is allowed.
 
         *pattern*: the name is a pattern, and the result applies to all names that it matches. The text may be sent to

@@ -21,18 +21,18 @@ class NodeRemoval:
         """Callbacks for deleted exchanges."""
         self._purges = purges
 
-    def deleted(self, node: Queue | Exchange, why: str) -> None:
+    def deleted(self, node: Queue | Exchange, reason: str) -> None:
         """Handle a deleted node: purge its messages, and close its links with the reason."""
         if isinstance(node, Queue):
             drivers = self._end_order(node)
             self._purges.purge_deleted(node)
-            reason = f"the queue {node.name!r} was deleted: {why}"
+            text = f"the queue {node.name!r} was deleted: {reason}"
         else:
             drivers = [*node.producers, *subscribers(node)]
             for exchange_removed in self.exchange_removed:
                 exchange_removed(node)
-            reason = f"the exchange {node.name!r} was deleted: {why}"
-        _close(drivers, "amqp:resource-deleted", reason)
+            text = f"the exchange {node.name!r} was deleted: {reason}"
+        _close(drivers, "amqp:resource-deleted", text)
 
     def replaced(self, queue: Queue) -> None:
         """Handle a queue that an empty one replaces; the store keeps the queue's messages."""

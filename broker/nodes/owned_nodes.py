@@ -21,23 +21,23 @@ class OwnedNodes:
         self._by_connection: dict[object, list[Queue | Exchange]] = {}
         core.events.connection_closed.append(self._connection_closed)
 
-    def make_queue(self, name: str, wish: Open) -> Queue:
+    def make_queue(self, name: str, attach: Open) -> Queue:
         """Create a queue for a link. Its lifetime ends with the link, unless the client asked for another policy."""
-        lifetime = lifetimes.asked_for(wish.terminus.properties)
-        queue = self._nodes.add_queue(name, self._users.owned({"auto-delete": lifetime}, wish.user))
+        lifetime = lifetimes.asked_for(attach.terminus.properties)
+        queue = self._nodes.add_queue(name, self._users.owned({"auto-delete": lifetime}, attach.user))
         if lifetime == lifetimes.CLOSE:
-            self._own(queue, wish)
+            self._own(queue, attach)
         return queue
 
-    def make_topic(self, name: str, wish: Open) -> ExchangeTarget:
+    def make_topic(self, name: str, attach: Open) -> ExchangeTarget:
         """Create a topic for a link, whose subscribers all get its messages. Its lifetime ends with the link."""
         exchange = self._nodes.add_exchange(name, FanoutExchange.type, {})
-        self._own(exchange, wish)
+        self._own(exchange, attach)
         return ExchangeTarget(exchange)
 
-    def _own(self, node: Queue | Exchange, wish: Open) -> None:
-        node.owner, node.private = wish.connection, wish.to_client
-        self._by_connection.setdefault(wish.connection, []).append(node)
+    def _own(self, node: Queue | Exchange, attach: Open) -> None:
+        node.owner, node.private = attach.connection, attach.to_client
+        self._by_connection.setdefault(attach.connection, []).append(node)
 
     def node_deleted(self, node: Queue | Exchange) -> None:
         """Forget a node that was deleted."""

@@ -53,7 +53,7 @@ class MakeQueue(Protocol):
 class NodeDeleted(Protocol):
     """The callback for a node that was deleted."""
 
-    def __call__(self, node: Queue | Exchange, why: str) -> None: ...
+    def __call__(self, node: Queue | Exchange, reason: str) -> None: ...
 
 
 RenewQueue = Callable[[Queue], Queue]
@@ -64,7 +64,7 @@ class NodeRegistry:
     """All queues and exchanges of one broker, by name."""
 
     def __init__(
-        self, store: MessageStore, post: Callable[..., None], make_queue: MakeQueue, gone: NodeDeleted
+        self, store: MessageStore, post: Callable[..., None], make_queue: MakeQueue, removed: NodeDeleted
     ) -> None:
         self.queues: dict[str, Queue] = {}
         self.exchanges: dict[str, Exchange] = {}
@@ -77,7 +77,7 @@ class NodeRegistry:
         self._store = store
         self._post = post
         self._make_queue = make_queue
-        self._gone = gone
+        self._removed = removed
         self._creating: dict[str, list[Done[Queue]]] = {}
         self._creating_exchanges: dict[str, tuple[str, list[Done[Exchange]]]] = {}
         """The exchanges that are being created, with their types."""
@@ -124,10 +124,10 @@ class NodeRegistry:
     def delete_template(self, pattern: str, done: Done[None]) -> None:
         """Delete a template; it is no error if it does not exist."""
         self._store.destroy_config(
-            TEMPLATE + pattern, lambda error: self._post(self._template_gone, pattern, done, error)
+            TEMPLATE + pattern, lambda error: self._post(self._template_removed, pattern, done, error)
         )
 
-    def _template_gone(self, pattern: str, done: Done[None], error: Exception | None) -> None:
+    def _template_removed(self, pattern: str, done: Done[None], error: Exception | None) -> None:
         if error is None:
             self.templates.pop(pattern, None)
         done(error)
@@ -153,7 +153,7 @@ class NodeRegistry:
         there = self.queues.get(name)
         if there is not None:
             if there.is_deleting:
-                there.when_gone.append(lambda: self.create_queue(name, arguments, done))
+                there.when_deleted.append(lambda: self.create_queue(name, arguments, done))
             else:
                 done(there)
             return
@@ -228,14 +228,14 @@ class NodeRegistry:
             queue.change(arguments)
         done(error)
 
-    def delete_queue(self, queue: Queue, done: Done[None], why: str = "it was deleted") -> None:
+    def delete_queue(self, queue: Queue, done: Done[None], reason: str = "it was deleted") -> None:
         """Delete a queue, its bindings and messages. Raises `MessageLocked` if a prepared transaction concerns it."""
         if queue.is_deleted:
             done(None)
         elif queue.is_deleting:  # that may fail
-            queue.when_gone.append(partial(NodeRegistry.delete_queue, self, queue, done, why))
+            queue.when_deleted.append(partial(NodeRegistry.delete_queue, self, queue, done, reason))
         elif not queue.queue_id:
-            self._drop_queue(queue, why)
+            self._drop_queue(queue, reason)
             done(None)
         else:
             try:
@@ -245,29 +245,29 @@ class NodeRegistry:
                 return
             queue.change_lifetime(LifetimeEvent.DELETE)  # SQL may commit it before the core is notified
             self._store.begin_destroy_queue(
-                queue.queue_id, lambda error: self._post(self._going, queue, why, done, error)
+                queue.queue_id, lambda error: self._post(self._going, queue, reason, done, error)
             )
 
-    def drop_queue(self, name: str, done: Done[None], why: str = "it was deleted") -> None:
+    def drop_queue(self, name: str, done: Done[None], reason: str = "it was deleted") -> None:
         """Delete the queue of that name, if it exists."""
         queue = self.queues.get(name)
         if queue is not None:
-            self.delete_queue(queue, done, why)
+            self.delete_queue(queue, done, reason)
 
-    def _going(self, queue: Queue, why: str, done: Done[None], error: Exception | None) -> None:
+    def _going(self, queue: Queue, reason: str, done: Done[None], error: Exception | None) -> None:
         queue = self.queues[queue.name]  # it may have been renewed meanwhile
         if error is not None:
             queue.change_lifetime(LifetimeEvent.NOT_DELETED)
         else:
-            self._drop_queue(queue, why)
+            self._drop_queue(queue, reason)
         done(error)
-        waiting, queue.when_gone = queue.when_gone, []
+        waiting, queue.when_deleted = queue.when_deleted, []
         for action in waiting:
             action()
 
-    def _drop_queue(self, queue: Queue, why: str) -> None:
+    def _drop_queue(self, queue: Queue, reason: str) -> None:
         self._forget(queue)
-        self._gone(queue, why)
+        self._removed(queue, reason)
 
     def _forget(self, queue: Queue) -> None:
         """Remove a queue from memory, with its bindings."""
@@ -287,7 +287,7 @@ class NodeRegistry:
         made.contents.delivered_below = 0
         if was_deleting:
             made.change_lifetime(LifetimeEvent.DELETE)
-            made.when_gone, queue.when_gone = queue.when_gone, []
+            made.when_deleted, queue.when_deleted = queue.when_deleted, []
         return made
 
     # ---- exchanges ------------------------------------------------------------------------------------------------
@@ -336,15 +336,15 @@ class NodeRegistry:
         for done in self._creating_exchanges.pop(name)[1]:
             done(made)
 
-    def delete_exchange(self, exchange: Exchange, done: Done[None], why: str = "it was deleted") -> None:
+    def delete_exchange(self, exchange: Exchange, done: Done[None], reason: str = "it was deleted") -> None:
         """Delete an exchange and its bindings; `StoreError` for a predeclared one."""
         if exchange.name in PREDECLARED:
             done(StoreError(f"exchange {exchange.name!r}", "predeclared exchanges can't be deleted"))
         elif not exchange.exchange_id:
-            self._drop_exchange(exchange, why, done, None)
+            self._drop_exchange(exchange, reason, done, None)
         else:
             self._store.destroy_exchange(
-                exchange.exchange_id, lambda error: self._post(self._drop_exchange, exchange, why, done, error)
+                exchange.exchange_id, lambda error: self._post(self._drop_exchange, exchange, reason, done, error)
             )
 
     def maker_closed(self, driver: object, exchange: Exchange) -> None:
@@ -352,11 +352,11 @@ class NodeRegistry:
         if exchange.maker is driver and not exchange.is_deleted:
             self.delete_exchange(exchange, ignore, "its link was closed")
 
-    def _drop_exchange(self, exchange: Exchange, why: str, done: Done[None], error: Exception | None) -> None:
+    def _drop_exchange(self, exchange: Exchange, reason: str, done: Done[None], error: Exception | None) -> None:
         if error is None and not exchange.is_deleted:
             exchange.end()
             del self.exchanges[exchange.name]
-            self._gone(exchange, why)
+            self._removed(exchange, reason)
         done(error)
 
     # ---- bindings -------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ class Members(Protocol):
     def is_alone(self) -> bool:
         """True if this broker is always the only member, so its store holds all messages."""
 
-    def why_not_serving(self) -> str:
+    def not_serving_reason(self) -> str:
         """Return why clients are refused here; empty if they are served."""
 
     def when_answered(self, action: Then) -> None:
@@ -99,10 +99,10 @@ class Members(Protocol):
     def step(self) -> bool:
         """Send waiting events and apply delivered ones; return whether any event was sent or applied."""
 
-    def transact(self, work: Work, heard: Then, then: Then, refused: Then) -> None:
+    def transact(self, work: Work, received: Then, then: Then, refused: Then) -> None:
         """Apply all of *work* as one event, or none of it if a queue or a message was removed before: then *refused*.
 
-        `heard` is called before *then* or *refused*, when this member has applied or rejected the event.
+        `received` is called before *then* or *refused*, when this member has applied or rejected the event.
         """
 
     def enqueue(self, queues: Sequence[TargetQueue], kept: Kept, then: Then, refused: Then) -> None:
@@ -122,7 +122,7 @@ class Members(Protocol):
 class Cluster(Members, Protocol):
     """The cluster that a broker is a member of."""
 
-    def gone(self, queue: SourceQueue) -> None:
+    def removed(self, queue: SourceQueue) -> None:
         """Note that a replicated queue was deleted."""
 
     def take(self, queue: SourceQueue, entries: Sequence[Entry], reason: DequeueReason, then: Then) -> None:

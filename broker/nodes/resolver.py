@@ -1,6 +1,6 @@
 """Resolution of addresses to targets, with access checks and queues that are created on first use.
 
-Core only, except `why_not`, `why_not_in` and `is_manager`, which any thread may call.
+Core only, except `denial_reason`, `denial_reason_in` and `is_manager`, which any thread may call.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .registry import MAX_NAME_BYTES, Arguments, CopyLocked, Done, NodeRegistry
 from .targets import AddressTarget, ExchangeTarget, PassthroughTarget
 
 
-def operation_of(wish: Open) -> str:
-    """Return the operation that a link needs a right for; of a subscription, see `Resolver.why_not_used`."""
-    return SEND if not wish.to_client else BROWSE if wish.terminus.browse else RECEIVE
+def operation_of(attach: Open) -> str:
+    """Return the operation that a link needs a right for; of a subscription, see `Resolver.use_denial_reason`."""
+    return SEND if not attach.to_client else BROWSE if attach.terminus.browse else RECEIVE
 
 
 class PassthroughAddresses(Protocol):
@@ -92,11 +92,11 @@ class Resolver:
         place = self.place_of(address, capabilities)
         name = addresses.parse(address, capabilities).name if place is None else place.name
         if self.access is not None or operation != SEND:
-            why = self.why_not_used(place, name, user, operation, connection)
-            if not why and place is None and may_create:
-                why = self.why_not(user, CREATE, name)
-            if why:
-                then(Forbidden(why))
+            reason = self.use_denial_reason(place, name, user, operation, connection)
+            if not reason and place is None and may_create:
+                reason = self.denial_reason(user, CREATE, name)
+            if reason:
+                then(Forbidden(reason))
                 return
         self._find(place, name, then, user, may_create=may_create)
 
@@ -128,7 +128,7 @@ class Resolver:
         self, place: AddressTarget | None, name: str, then: Callable[[AddressTarget | Exception], None],
         user: str = "", *, may_create: bool = True,
     ) -> None:  # fmt: skip
-        reason = "" if place is not None else self._why_not_created(name, may_create=may_create)
+        reason = "" if place is not None else self._creation_denial_reason(name, may_create=may_create)
         if name in self.nodes.copies and not isinstance(place, Queue | ExchangeTarget):
             then(CopyLocked(name))
         elif place is not None:
@@ -141,14 +141,14 @@ class Resolver:
     def is_manager(self, user: str) -> bool:
         return self.access is not None and self.access.allows_on_all(user, MANAGE)
 
-    def why_not_in(self, user: str) -> str:
-        return self.why_not(user, CONNECT)
+    def denial_reason_in(self, user: str) -> str:
+        return self.denial_reason(user, CONNECT)
 
-    def why_not(self, user: str, operation: str, name: str = "", *, pattern: bool = False) -> str:
+    def denial_reason(self, user: str, operation: str, name: str = "", *, pattern: bool = False) -> str:
         """Return why *user* may not do that, empty if they may; without access rules, all is allowed. Any thread."""
-        return "" if self.access is None else self.access.why_not(user, operation, name, pattern=pattern)
+        return "" if self.access is None else self.access.denial_reason(user, operation, name, pattern=pattern)
 
-    def why_not_used(
+    def use_denial_reason(
         self, place: AddressTarget | None, name: str, user: str, operation: str, connection: object
     ) -> str:
         """Return why a link may not do that, empty if it may. Nodes made for a connection are its own to read (A14).
@@ -163,9 +163,9 @@ class Resolver:
                 return ""
             if operation != SEND and node.private:
                 return f"{name!r} belongs to another connection"
-        return self.why_not(user, operation, name)
+        return self.denial_reason(user, operation, name)
 
-    def _why_not_created(self, address: str, *, may_create: bool) -> str:
+    def _creation_denial_reason(self, address: str, *, may_create: bool) -> str:
         shown = address if len(address) <= 80 else address[:80] + "..."
         if not may_create:
             return f"there is no queue or exchange {shown!r}"
@@ -176,7 +176,7 @@ class Resolver:
             return f"a queue's name has 1 to {MAX_NAME_BYTES} bytes, this one has {len(address.encode())}"
         return ""
 
-    def why_not_made(self, error: Exception) -> tuple[str, str]:
+    def creation_failure(self, error: Exception) -> tuple[str, str]:
         """Return the AMQP error for a queue that could not be created, with the reason."""
         if isinstance(error, Forbidden):
             return "amqp:unauthorized-access", str(error)

@@ -98,55 +98,55 @@ class Subscriptions:
         self._make_consumer = make_consumer
         self._open_resumable = open_resumable
 
-    def open(self, place: ExchangeTarget, wish: Open, terminal: TerminalEnd) -> None:
+    def open(self, place: ExchangeTarget, attach: Open, terminal: TerminalEnd) -> None:
         """Open a channel on which a client receives from an exchange."""
         try:
-            asked = _asked(place, wish)
+            asked = _asked(place, attach)
         except (CairnError, Malformed) as error:
             terminal.failure("amqp:invalid-field", str(error))
             return
         queue = self._nodes.queues.get(asked.queue)
         if queue is None or queue.is_deleting:
-            self._make(asked, wish, terminal)
+            self._make(asked, attach, terminal)
         elif _terms_of(queue) is None:
             terminal.failure("amqp:not-allowed", f"the queue {asked.queue!r} is not a subscription; use another name")
         elif queue.arguments[SUBSCRIPTION] == asked.terms:
             if place.exchange.binding(queue, asked.key) is None:  # the exchange was deleted and created again
-                self._bind(queue, asked, wish, terminal)
+                self._bind(queue, asked, attach, terminal)
             else:
-                self._attach(queue, asked, wish, terminal)
+                self._attach(queue, asked, attach, terminal)
         elif queue.consumers or queue.selecting:
             terminal.failure("amqp:resource-locked", "others share that subscription on other terms; use another name")
         else:
-            self._nodes.delete_queue(queue, lambda error: self._again(error, asked, wish, terminal))
+            self._nodes.delete_queue(queue, lambda error: self._again(error, asked, attach, terminal))
 
-    def find(self, wish: Open, terminal: TerminalEnd) -> None:
+    def find(self, attach: Open, terminal: TerminalEnd) -> None:
         """Answer a client that asks by its link's name for its subscription, mostly to end it: it cannot use it."""
-        found = self._found(wish)
+        found = self._found(attach)
         if found is None:
-            terminal.failure("amqp:not-found", f"there is no subscription {wish.link_name!r}; check the container ID")
+            terminal.failure("amqp:not-found", f"there is no subscription {attach.link_name!r}; check the container ID")
             return
         queue, address = found
-        if why := self._resolver.why_not(wish.user, RECEIVE, address):
-            terminal.failure("amqp:unauthorized-access", why)
+        if reason := self._resolver.denial_reason(attach.user, RECEIVE, address):
+            terminal.failure("amqp:unauthorized-access", reason)
         elif queue.consumers:
-            why = f"the subscription {wish.link_name!r} is in use: close its consumers, then unsubscribe"
-            terminal.failure("amqp:resource-locked", why)
+            reason = f"the subscription {attach.link_name!r} is in use: close its consumers, then unsubscribe"
+            terminal.failure("amqp:resource-locked", reason)
         else:
             source = Terminus(address=address, durability=2, expiry="never", capabilities=("topic",))
-            consumer = self._make_consumer(terminal, queue, presettled=wish.presettled, user=wish.user)
+            consumer = self._make_consumer(terminal, queue, presettled=attach.presettled, user=attach.user)
             terminal.opened(consumer, None, 0, found=source)
 
-    def why_not(self, wish: Open) -> str:
+    def denial_reason(self, attach: Open) -> str:
         """Return why a client may not resume the subscription that its link without a source names; empty if it may."""
-        found = self._found(wish)
-        return "" if found is None else self._resolver.why_not(wish.user, RECEIVE, found[1])
+        found = self._found(attach)
+        return "" if found is None else self._resolver.denial_reason(attach.user, RECEIVE, found[1])
 
-    def _found(self, wish: Open) -> tuple[Queue, str] | None:
+    def _found(self, attach: Open) -> tuple[Queue, str] | None:
         """Return the subscription that a link without a source names, and the address of its exchange and key."""
-        names = [_durable_name(wish, shared=shared) for shared in (False, True)]
-        if wish.link_name.partition("|")[2] == GLOBAL:
-            names.append(_name("", wish, shared=True))
+        names = [_durable_name(attach, shared=shared) for shared in (False, True)]
+        if attach.link_name.partition("|")[2] == GLOBAL:
+            names.append(_name("", attach, shared=True))
         queues = self._nodes.queues
         there = (queue for name in names if (queue := queues.get(name)) is not None and not queue.is_deleting)
         for queue in there:
@@ -168,7 +168,7 @@ class Subscriptions:
         ):
             self._nodes.delete_queue(queue, _ignore, "it was unsubscribed")
 
-    def exchange_gone(self, exchange: Exchange) -> None:
+    def exchange_deleted(self, exchange: Exchange) -> None:
         """Delete the subscriptions that depend on the deleted *exchange*."""
         for queue in {binding.queue: None for binding in exchange.bindings()}:
             if queue.arguments.get(GOES_WITH) == exchange.name:
@@ -179,60 +179,60 @@ class Subscriptions:
         for queue in [queue for queue in self._nodes.queues.values() if GOES_WITH in queue.arguments]:
             self._nodes.delete_queue(queue, _ignore, "its topic did not last")
 
-    def _again(self, error: object, asked: _Asked, wish: Open, terminal: TerminalEnd) -> None:
+    def _again(self, error: object, asked: _Asked, attach: Open, terminal: TerminalEnd) -> None:
         if isinstance(error, Exception):
-            terminal.failure(*self._resolver.why_not_made(error))
+            terminal.failure(*self._resolver.creation_failure(error))
         else:
-            self._make(asked, wish, terminal)
+            self._make(asked, attach, terminal)
 
-    def _make(self, asked: _Asked, wish: Open, terminal: TerminalEnd) -> None:
+    def _make(self, asked: _Asked, attach: Open, terminal: TerminalEnd) -> None:
         arguments: dict[str, Any] = {SUBSCRIPTION: asked.terms}
         if asked.durable:
             exchange = asked.place.exchange
             if not (exchange.exchange_id or exchange.name in PREDECLARED):
                 arguments |= {GOES_WITH: exchange.name, "replicated": False}
             self._resolver.create_queue(
-                wish.user, asked.queue, arguments, lambda queue: self._bind(queue, asked, wish, terminal)
+                attach.user, asked.queue, arguments, lambda queue: self._bind(queue, asked, attach, terminal)
             )
         else:
-            denial = self._users.of(wish.user).queue_denial()
-            owned = self._users.owned(arguments, wish.user)
+            denial = self._users.of(attach.user).queue_denial()
+            owned = self._users.owned(arguments, attach.user)
             made = self._nodes.add_queue(asked.queue, owned) if denial is None else denial
-            self._bind(made, asked, wish, terminal)
+            self._bind(made, asked, attach, terminal)
 
-    def _bind(self, queue: Queue | Exception, asked: _Asked, wish: Open, terminal: TerminalEnd) -> None:
+    def _bind(self, queue: Queue | Exception, asked: _Asked, attach: Open, terminal: TerminalEnd) -> None:
         if isinstance(queue, Exception):
-            terminal.failure(*self._resolver.why_not_made(queue))
+            terminal.failure(*self._resolver.creation_failure(queue))
             return
         self._nodes.bind(
             asked.place.exchange,
             queue,
             asked.key,
             asked.arguments,
-            lambda error: self._bound(error, queue, asked, wish, terminal),
+            lambda error: self._bound(error, queue, asked, attach, terminal),
         )
 
-    def _bound(self, error: object, queue: Queue, asked: _Asked, wish: Open, terminal: TerminalEnd) -> None:
+    def _bound(self, error: object, queue: Queue, asked: _Asked, attach: Open, terminal: TerminalEnd) -> None:
         exchange = asked.place.exchange
         if isinstance(error, CairnError) or exchange.is_deleted:
             if not queue.messages:
                 self._nodes.delete_queue(queue, _ignore)
             if isinstance(error, CairnError):
-                terminal.failure(*self._resolver.why_not_made(error))
+                terminal.failure(*self._resolver.creation_failure(error))
             else:
                 terminal.failure("amqp:resource-deleted", f"the exchange {exchange.name!r} was deleted")
         else:
-            self._attach(queue, asked, wish, terminal)
+            self._attach(queue, asked, attach, terminal)
 
-    def _attach(self, queue: Queue, asked: _Asked, wish: Open, terminal: TerminalEnd) -> None:
+    def _attach(self, queue: Queue, asked: _Asked, attach: Open, terminal: TerminalEnd) -> None:
         exchange = asked.place.exchange
         if queue.consumers and not asked.shared:
             for taker in list(queue.consumers):  # a client that has not detected that its old link is closed
                 taker.terminal.failure("amqp:link:stolen", "the subscription was attached to anew")
-        if wish.claims is not None and asked.durable:
-            self._open_resumable(wish, terminal, queue, asked.applied)
+        if attach.claims is not None and asked.durable:
+            self._open_resumable(attach, terminal, queue, asked.applied)
             return
-        consumer = self._make_consumer(terminal, queue, presettled=wish.presettled, user=wish.user)
+        consumer = self._make_consumer(terminal, queue, presettled=attach.presettled, user=attach.user)
         if asked.made:
             exchange.maker = consumer
         terminal.opened(consumer, exchange.name if asked.made else None, 0, filters=asked.applied)
@@ -269,9 +269,9 @@ def _topic(queue: BoundQueue) -> str:
     return "" if terms is None else str(terms["exchange"])
 
 
-def _asked(place: ExchangeTarget, wish: Open) -> _Asked:
+def _asked(place: ExchangeTarget, attach: Open) -> _Asked:
     """Raises `Malformed`, or `CairnError` for a key that can't be."""
-    terminus = wish.terminus
+    terminus = attach.terminus
     asked = filters.parse(terminus.filters)
     key = place.key or ("#" if place.exchange.type == "topic" else "")
     place.exchange.check_key(key)
@@ -279,13 +279,13 @@ def _asked(place: ExchangeTarget, wish: Open) -> _Asked:
     if asked.selector is not None:
         selector(asked.selector)  # an invalid one is detected before anything is created
         arguments[SELECTOR] = asked.selector
-    if asked.no_local and wish.container:
-        arguments[NOT_FROM] = wish.container
+    if asked.no_local and attach.container:
+        arguments[NOT_FROM] = attach.container
     made = terminus.dynamic  # for this link: with any name, there is nothing to find again, or to share
     shared = "shared" in terminus.capabilities and not made
     durable = terminus.lasts and not made
     if durable or shared:
-        queue = _durable_name(wish, shared=shared)
+        queue = _durable_name(attach, shared=shared)
         if not durable:
             queue = f"{queue}:volatile"
     else:
@@ -296,15 +296,15 @@ def _asked(place: ExchangeTarget, wish: Open) -> _Asked:
     return _Asked(place, key, arguments, applied, durable, shared, queue, made)
 
 
-def _durable_name(wish: Open, *, shared: bool) -> str:
-    container = "" if GLOBAL in wish.terminus.capabilities else quote(wish.container, safe="")
-    if wish.user and GLOBAL not in wish.terminus.capabilities:  # clients choose their IDs, also an empty one
-        container = f"{quote(wish.user, safe='')}@{container}"
-    return _name(container, wish, shared=shared)
+def _durable_name(attach: Open, *, shared: bool) -> str:
+    container = "" if GLOBAL in attach.terminus.capabilities else quote(attach.container, safe="")
+    if attach.user and GLOBAL not in attach.terminus.capabilities:  # clients choose their IDs, also an empty one
+        container = f"{quote(attach.user, safe='')}@{container}"
+    return _name(container, attach, shared=shared)
 
 
-def _name(container: str, wish: Open, *, shared: bool) -> str:
-    name = quote(wish.link_name.partition("|")[0], safe="")
+def _name(container: str, attach: Open, *, shared: bool) -> str:
+    name = quote(attach.link_name.partition("|")[0], safe="")
     return f"{SUBSCRIPTION_PREFIX}{container}:{'shared:' if shared else ''}{name}"
 
 

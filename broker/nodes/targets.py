@@ -51,7 +51,7 @@ def owner_of(target: object) -> object | None:
 class Endpoint(Protocol):
     """A service on the core that clients reach by an address (router guide C18). Core only."""
 
-    def open(self, wish: Open, terminal: TerminalEnd) -> None:
+    def open(self, attach: Open, terminal: TerminalEnd) -> None:
         """Open a client's link to or from the endpoint; answer with `opened` or `failure`."""
 
     def handle(self, fragments: Sequence[Fragment], terminal: TerminalEnd) -> None:

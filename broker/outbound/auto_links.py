@@ -143,14 +143,14 @@ class AutoLinks:
 
     def _join(self, link: AutoLink, channel: AttachedEnd, connection: OutwardEnd) -> None:
         """Start dispatching, since the other container has opened the link."""
-        if reason := self._members.why_not_serving():
+        if reason := self._members.not_serving_reason():
             self._fail(link, channel, reason)
             return
 
         def found(place: AddressTarget | Exception) -> None:
             if link.channel is not channel:
                 return
-            wish = Open(
+            attach = Open(
                 link.direction == OUT, Terminus(address=link.address), connection=connection, link_name=link.name,
                 container=connection.container, relayed=True,
             )  # fmt: skip
@@ -161,7 +161,7 @@ class AutoLinks:
             elif keeps_messages(place) and (link.direction == IN or not isinstance(place, ExchangeTarget)):
                 link.state = UP
                 log.info("auto-link %s: up", link.name, extra={"event": "auto-link.up"})
-                self._open_at(place, wish, channel)
+                self._open_at(place, attach, channel)
             else:
                 self._fail(link, channel, f"{link.address!r} is not a queue")
 
@@ -180,7 +180,7 @@ class AutoLinks:
         link = self._by_channel.pop(channel, None)
         if link is None or link.channel is not channel:
             return
-        self._is_over(link, link.reason or _why(channel.error) or "the other container ended it")
+        self._is_over(link, link.reason or _reason(channel.error) or "the other container ended it")
         self._core.scheduler.after(link.wait_s, self._try, link)
         link.wait_s = min(2 * link.wait_s, LONGEST_WAIT_S)
 
@@ -231,5 +231,5 @@ class AutoLinks:
                 link.channel = None
 
 
-def _why(error: Error | None) -> str:
+def _reason(error: Error | None) -> str:
     return "" if error is None else f"{error.condition}: {error.description}"

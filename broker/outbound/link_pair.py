@@ -224,14 +224,14 @@ class LinkPair:
         transactions: Transactions,
         connector: str,
         prefix: str,
-        wish: Open,
+        attach: Open,
         terminal: TerminalEnd,
         over: Callable[[LinkPair], None],
     ) -> None:
         """*prefix*: the prefix of the client's addresses that those of the other container lack."""
         self.connector = connector
         self._prefix = prefix
-        self.wish = wish
+        self.attach = attach
         self.name = ""
         """The name of the link at the other container."""
         self.settles_second = False
@@ -244,25 +244,25 @@ class LinkPair:
     def begin(self, connection: OutwardEnd, asked: Attach) -> None:
         """Ask the other container."""
         self.name = asked.name
-        self._far.terminal = connection.attach(asked, self._far, self._opened, sends=not self.wish.to_client)
+        self._far.terminal = connection.attach(asked, self._far, self._opened, sends=not self.attach.to_client)
 
     def _opened(self, found: Attach) -> None:
         """Handle the peer's answer to the attach. If it refuses the link, its detach follows."""
-        end = found.source if self.wish.to_client else found.target
+        end = found.source if self.attach.to_client else found.target
         if self._far.is_closed or end.kind == ABSENT:
             return
         self._answered = True
         self.settles_second = found.rcv_settle_mode == SECOND
         if self._prefix and end.address:  # many clients take another address than they asked for as a refusal
             end = end._replace(address=self._prefix + end.address)
-            found = found._replace(target=end) if not self.wish.to_client else found._replace(source=end)
+            found = found._replace(target=end) if not self.attach.to_client else found._replace(source=end)
         self._near.terminal.opened_as(self._near, found)
 
     def ended(self, half: LinkHalf, *, lost: bool, for_good: bool) -> None:
         """End the pair: one of its links is closed."""
-        asked = self.wish.attach
+        asked = self.attach.attach
         assert asked is not None
-        end = asked.source if self.wish.to_client else asked.target
+        end = asked.source if self.attach.to_client else asked.target
         for_good = for_good or (lost and not end.lasts)  # many clients wait forever after a detach without closed
         if half is self._far:
             broke = Error("amqp:link:detach-forced", f"the connection to {self.connector!r} broke")

@@ -101,34 +101,34 @@ class LinkRoutes:
     def find(self, address: str, *, to_client: bool) -> LinkRoute | None:
         return next((route for route in self.all if route.fits(address, to_client=to_client)), None)
 
-    def take(self, wish: Open, terminal: TerminalEnd) -> bool:
+    def take(self, attach: Open, terminal: TerminalEnd) -> bool:
         """Take an attach whose address matches a route, unless a queue or an exchange has that name."""
-        address = wish.terminus.address
-        if not address or wish.attach is None or wish.terminus.dynamic:
+        address = attach.terminus.address
+        if not address or attach.attach is None or attach.terminus.dynamic:
             return False
         if address.startswith(("$", QUEUE_SCHEME, TOPIC_SCHEME)):
             return False
-        route = self.find(address, to_client=wish.to_client)
+        route = self.find(address, to_client=attach.to_client)
         if route is None or keeps_messages(self._resolver.place_of(address)):
             return False
-        if why := self._resolver.why_not(wish.user, operation_there(wish), address):
-            terminal.failure("amqp:unauthorized-access", why)
+        if reason := self._resolver.denial_reason(attach.user, operation_there(attach), address):
+            terminal.failure("amqp:unauthorized-access", reason)
         else:
-            self._open(route, wish, terminal)
+            self._open(route, attach, terminal)
         return True
 
-    def _open(self, route: LinkRoute, wish: Open, terminal: TerminalEnd) -> None:
+    def _open(self, route: LinkRoute, attach: Open, terminal: TerminalEnd) -> None:
         """Open a client's attach to an address of *route*."""
         connector = self._connectors.by_name.get(route.connector)
         connection = None if connector is None else connector.connection
-        if connector is None or connection is None or wish.attach is None:
+        if connector is None or connection is None or attach.attach is None:
             where = "which does not exist; create it" if connector is None else "which has no connection now; try again"
             terminal.failure("amqp:not-found", f"that leads over the connector {route.connector!r}, {where}")
             return
         pair = LinkPair(
-            self._core, self._transactions, connector.name, route.prefix, wish, terminal, self.pairs.discard
+            self._core, self._transactions, connector.name, route.prefix, attach, terminal, self.pairs.discard
         )
-        asked = _asked(route, wish)
+        asked = _asked(route, attach)
         pair.begin(connection, asked._replace(name=self._free_name(asked.name, connector.name)))
         self.pairs.add(pair)
 
@@ -162,32 +162,32 @@ class LinkRoutes:
         self.all = tuple(one for one in self.all if one.pattern != route.pattern)
 
 
-def operation_there(wish: Open) -> str:
+def operation_there(attach: Open) -> str:
     """Return the operation of a link over a route, as access rules name it.
 
     Only the other container knows the node at that address. A request for a copy of a topic, or for a shared or durable
     link, creates a subscription there, and consumes its messages.
     """
-    operation, terminus = operation_of(wish), wish.terminus
+    operation, terminus = operation_of(attach), attach.terminus
     subscribes = terminus.lasts or not {"topic", "shared"}.isdisjoint(terminus.capabilities)
     return RECEIVE if operation == BROWSE and subscribes else operation
 
 
-def _asked(route: LinkRoute, wish: Open) -> Attach:
+def _asked(route: LinkRoute, attach: Open) -> Attach:
     """Return the attach for the other container.
 
     All clients of it share one connection, so that the name of the link has the client's user and container ID in it:
     a link that resumes, or a durable subscription, is never found by another user.
     """
-    asked = wish.attach
+    asked = attach.attach
     assert asked is not None
-    end = asked.source if wish.to_client else asked.target
+    end = asked.source if attach.to_client else asked.target
     address = (end.address or "").removeprefix(route.prefix) if route.prefix else end.address
     end = end._replace(address=address)
-    name = f"{_escaped(asked.name)}@{_escaped(wish.container)}"
-    if wish.user:
-        name = f"{_escaped(wish.user)}/{name}"
-    return asked._replace(name=name, source=end) if wish.to_client else asked._replace(name=name, target=end)
+    name = f"{_escaped(asked.name)}@{_escaped(attach.container)}"
+    if attach.user:
+        name = f"{_escaped(attach.user)}/{name}"
+    return asked._replace(name=name, source=end) if attach.to_client else asked._replace(name=name, target=end)
 
 
 def _escaped(part: str) -> str:

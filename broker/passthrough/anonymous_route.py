@@ -95,7 +95,7 @@ class AnonymousRoute(RoutedMessages):
         elif isinstance(found, LookupError):
             self._hand_on_first(str(found.args[0]))
         elif isinstance(found, Exception):
-            self._refuse_first(*self._links.resolver.why_not_made(found))
+            self._refuse_first(*self._links.resolver.creation_failure(found))
         else:
             assert isinstance(found, PassthroughAddress)
             self._pass_on(found, self._take_first())
@@ -104,11 +104,11 @@ class AnonymousRoute(RoutedMessages):
             self._route_held()
             self._end_wait()
 
-    def _hand_on_first(self, why: str) -> None:
+    def _hand_on_first(self, reason: str) -> None:
         """Try an endpoint of that name, since no such queue exists."""
         endpoint = self._endpoints.get(header.address_of(self._held[0][1]) or "")
         if endpoint is None:
-            self._refuse_first("amqp:not-found", why)
+            self._refuse_first("amqp:not-found", reason)
             return
         fragment = self._take_first()
         if self._enqueuer.transaction is None:
@@ -128,12 +128,12 @@ class AnonymousRoute(RoutedMessages):
             self._addresses.hold(place)
         self._direct.forward_to(place, (fragment,))
 
-    def _refuse_first(self, condition: str, why: str) -> None:
+    def _refuse_first(self, condition: str, reason: str) -> None:
         delivery, _, flags = self._take_first()
         if self._enqueuer.transaction is None:
-            self._terminal.refuse_relayed(delivery, condition, why, is_settled=bool(flags & SETTLED))
+            self._terminal.refuse_relayed(delivery, condition, reason, is_settled=bool(flags & SETTLED))
         else:
-            self._enqueuer.reject((delivery,), 1, condition, why)
+            self._enqueuer.reject((delivery,), 1, condition, reason)
         self._end_first()
 
     def queues_of(self, start: bytes) -> Queues | None:
@@ -142,7 +142,7 @@ class AnonymousRoute(RoutedMessages):
         try:
             address, capabilities = header.addressed(start)
             place = self._links.resolver.place_of(address or "", capabilities)
-            if place is not None and self._links.resolver.why_not(self._user, SEND, place.name):
+            if place is not None and self._links.resolver.denial_reason(self._user, SEND, place.name):
                 return None  # refused when it is complete
             if isinstance(place, ExchangeTarget):
                 return self._queues_through(place.exchange, place.key_for(start), start)

@@ -34,30 +34,30 @@ class PassthroughLinks:
         handlers.relay = self.open_relay
         handlers.targets[PassthroughAddress] = self.open
 
-    def open(self, place: PassthroughAddress, wish: Open, terminal: TerminalEnd) -> None:
+    def open(self, place: PassthroughAddress, attach: Open, terminal: TerminalEnd) -> None:
         """Open a link to or from an address, or refuse it."""
         links = self._links
-        if not wish.to_client:
+        if not attach.to_client:
             sender = PassthroughProducer(
                 links.core, self._addresses, links.transactions, terminal, place,
-                user=wish.user, credit=self._credit, vouches=links.vouches,
+                user=attach.user, credit=self._credit, vouches=links.vouches,
             )  # fmt: skip
             terminal.opened(sender, None, sender.first_credit)
-        elif wish.terminus.browse or filters.parse(wish.terminus.filters).selector is not None:
-            why = f"at {place.name!r} nothing is stored, so there is nothing to browse or to select from; use a queue"
-            terminal.failure("amqp:not-implemented", why)
+        elif attach.terminus.browse or filters.parse(attach.terminus.filters).selector is not None:
+            reason = f"at {place.name!r} nothing is stored, so there is nothing to browse or to select; use a queue"
+            terminal.failure("amqp:not-implemented", reason)
         else:
             receiver = PassthroughReceiver(
                 links.core.memory, self._addresses, links.transactions, terminal, place,
-                presettled=wish.presettled, user=wish.user,
+                presettled=attach.presettled, user=attach.user,
             )  # fmt: skip
             terminal.opened(receiver, None, 0)
             receiver.join()
 
-    def open_relay(self, wish: Open, terminal: TerminalEnd) -> None:
+    def open_relay(self, attach: Open, terminal: TerminalEnd) -> None:
         """Open a link whose messages name their targets."""
         links = self._links
-        enqueuer = Enqueuer(links, terminal, wish.user)
-        route = AnonymousRoute(links, self._addresses, self._endpoints, enqueuer, wish.container, wish.user)
-        producer = Producer(links, enqueuer, route, wish.user, vouches=links.vouches)
+        enqueuer = Enqueuer(links, terminal, attach.user)
+        route = AnonymousRoute(links, self._addresses, self._endpoints, enqueuer, attach.container, attach.user)
+        producer = Producer(links, enqueuer, route, attach.user, vouches=links.vouches)
         terminal.opened(producer, None, enqueuer.credit((), self._credit, replicated=True))

@@ -129,8 +129,8 @@ class StreamingSender(PassthroughSender):
         """Accept a complete message for receivers that give no outcome: presettled, or without one if *settled*."""
         takers = [one for one in arriving.copies.values() if one is not None]
         over = [one for one in takers if one.presettled or (settled and not one.tells_of_settled)]
-        heard = [passage.hear(ACCEPTANCE) for one in over]
-        if any(heard):
+        received = [passage.hear(ACCEPTANCE) for one in over]
+        if any(received):
             finish((passage,))
 
     def _abort(self, passage: ForwardedDelivery) -> None:
@@ -208,17 +208,17 @@ class PassthroughProducer(StreamingSender, IdleDriver):
         self.first_credit = self._credit(credit)
 
     def receive(self, fragments: Sequence[Fragment]) -> None:
-        whole: list[Fragment] = []
+        complete: list[Fragment] = []
         for fragment in fragments:
             if not fragment[2] & (MORE | ABORTED) and self._current is None:
-                whole.append(fragment)
+                complete.append(fragment)
                 continue
-            if whole:
-                self._put_whole(whole)
-                whole = []
+            if complete:
+                self._put_complete(complete)
+                complete = []
             self._grow(*fragment)
-        if whole:
-            self._put_whole(whole)
+        if complete:
+            self._put_complete(complete)
         if self._streams or self._held:
             self._look()
 
@@ -249,7 +249,7 @@ class PassthroughProducer(StreamingSender, IdleDriver):
         self._owed += wanted
         return 0
 
-    def _put_whole(self, fragments: list[Fragment]) -> None:
+    def _put_complete(self, fragments: list[Fragment]) -> None:
         if self._vouch:
             fragments = [fragment for fragment in fragments if self._is_from_user(fragment)]
         if fragments:

@@ -234,8 +234,8 @@ def place_name(name: str) -> str:
     """Return the name of the queue that holds the records of queue *name*.
 
     A name that is too long behind the prefix is replaced by its hash."""
-    whole = PREFIX + name
-    return whole if len(whole.encode()) <= MAX_NAME_BYTES else PREFIX + sha256(name.encode()).hexdigest()
+    complete = PREFIX + name
+    return complete if len(complete.encode()) <= MAX_NAME_BYTES else PREFIX + sha256(name.encode()).hexdigest()
 
 
 def _whose(store: MessageStore) -> dict[str, Any]:

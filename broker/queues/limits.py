@@ -182,12 +182,12 @@ class QueueLimits:
             return
         count, size = len(out), sum([self._sizes.get(entry.position & ARRIVAL_MASK, 0) for entry in out])
 
-        def gone() -> None:  # it was delivered before it is safe, and counted twice in between
+        def removed() -> None:  # it was delivered before it is safe, and counted twice in between
             self._leaving -= count
             self._leaving_bytes -= size
             self.shown()
 
-        self._queue.order.drop(out, DequeueReason.OVERFLOW, gone)
+        self._queue.order.drop(out, DequeueReason.OVERFLOW, removed)
 
     def comes(self, messages: int, size_bytes: int) -> None:
         """Count messages that this member sent to the cluster to be enqueued here, until `came`."""

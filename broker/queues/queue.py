@@ -119,7 +119,7 @@ class Queue:
         self.lifetime = QueueLifetime.ACTIVE
         self.is_deleting = False
         """The queue is not active: nothing is enqueued any more. `change_lifetime` sets it, and `is_deleted`."""
-        self.when_gone: list[Callable[[], None]] = []
+        self.when_deleted: list[Callable[[], None]] = []
         """Actions that wait for the end of the deletion."""
         self.is_deleted = False
         self.late_selector: LateSelector | None = None
@@ -325,7 +325,7 @@ class Queue:
         kept = self.with_consumers()
         held_bytes = sum([entry.held_bytes for entry in kept])
         if self.order.finds_by_position:  # others find entries by position, and must see dequeued ones
-            self.contents.mark_gone()
+            self.contents.mark_deleted()
         self.contents.dispose(kept, user)
         self.contents.purged_below = next(copy(self.positions))
         self.messages = len(kept)

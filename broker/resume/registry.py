@@ -77,34 +77,34 @@ class LinkEndpoints:
         """Return whether *user* has a resumable link of that AMQP container ID. Any thread."""
         return (user, container) in self._of_containers
 
-    def send_to_queue(self, queue: Queue, wish: Open, terminal: TerminalEnd, credit: int) -> None:
+    def send_to_queue(self, queue: Queue, attach: Open, terminal: TerminalEnd, credit: int) -> None:
         """Open a link on which a client sends to a queue, and may resume."""
-        enqueuer = Enqueuer(self._links, terminal, wish.user)
-        self._open_from(wish, enqueuer, partial(QueueRoute, self._links, enqueuer, queue), (queue,), credit)
+        enqueuer = Enqueuer(self._links, terminal, attach.user)
+        self._open_from(attach, enqueuer, partial(QueueRoute, self._links, enqueuer, queue), (queue,), credit)
 
-    def send_through(self, place: ExchangeTarget, wish: Open, terminal: TerminalEnd, credit: int) -> None:
+    def send_through(self, place: ExchangeTarget, attach: Open, terminal: TerminalEnd, credit: int) -> None:
         """Open a link on which a client sends through an exchange, and may resume."""
-        enqueuer = Enqueuer(self._links, terminal, wish.user)
-        make_route = partial(ExchangeRoute, self._links, enqueuer, place, wish.container, wish.user)
-        self._open_from(wish, enqueuer, make_route, (), credit)
+        enqueuer = Enqueuer(self._links, terminal, attach.user)
+        make_route = partial(ExchangeRoute, self._links, enqueuer, place, attach.container, attach.user)
+        self._open_from(attach, enqueuer, make_route, (), credit)
 
     def _open_from(
-        self, wish: Open, enqueuer: Enqueuer, make_route: Callable[[], Route], queues: Queues, credit: int
+        self, attach: Open, enqueuer: Enqueuer, make_route: Callable[[], Route], queues: Queues, credit: int
     ) -> None:
         """Open a link on which a client sends, and may resume; its sender gets *credit* for *queues* to begin."""
         terminal = enqueuer.terminal
 
         def made(end: LinkEndpoint) -> ResumableProducer:
             assert isinstance(end, SenderEndpoint)
-            return ResumableProducer(self._links, enqueuer, make_route(), wish.user, end)
+            return ResumableProducer(self._links, enqueuer, make_route(), attach.user, end)
 
         def ready(driver: ResumableDriver, kept: KeptLink) -> None:
             terminal.opened(driver, None, enqueuer.credit(queues, credit), kept=kept)
 
-        self._find(wish, None, lambda end: self._attach(end, wish, terminal, made, ready))
+        self._find(attach, None, lambda end: self._attach(end, attach, terminal, made, ready))
 
     def open_to(
-        self, wish: Open, terminal: TerminalEnd, queue: Queue, filters: bytes, selector: Selector | None = None
+        self, attach: Open, terminal: TerminalEnd, queue: Queue, filters: bytes, selector: Selector | None = None
     ) -> None:
         """Open a channel on which a client receives, and may resume; it gets messages for which *selector* is true."""
 
@@ -114,7 +114,7 @@ class LinkEndpoints:
                 driver = ResumableConsumer(self._links, terminal, queue, presettled=False)
             else:
                 driver = FilteredResumableConsumer(
-                    self._links, terminal, queue, presettled=False, selector=selector, user=wish.user
+                    self._links, terminal, queue, presettled=False, selector=selector, user=attach.user
                 )
             assert isinstance(end, ReceiverEndpoint)
             driver.attach_to(end)
@@ -125,18 +125,18 @@ class LinkEndpoints:
             assert isinstance(driver, ResumableConsumer)
             driver.begin()
 
-        self._find(wish, queue, lambda end: self._attach(end, wish, terminal, made, ready))
+        self._find(attach, queue, lambda end: self._attach(end, attach, terminal, made, ready))
 
     def _attach(
         self,
         end: LinkEndpoint | Exception,
-        wish: Open,
+        attach: Open,
         terminal: TerminalEnd,
         make: Callable[[LinkEndpoint], ResumableDriver],
         then: Callable[[ResumableDriver, KeptLink], None],
     ) -> None:
         if isinstance(end, Exception):
-            terminal.failure(*self._links.resolver.why_not_made(end))
+            terminal.failure(*self._links.resolver.creation_failure(end))
             return
         driver = make(end)
 
@@ -146,11 +146,11 @@ class LinkEndpoints:
             else:
                 then(driver, kept)
 
-        end.attach(driver, wish.claims or UNKNOWN, ready)
+        end.attach(driver, attach.claims or UNKNOWN, ready)
 
-    def _find(self, wish: Open, source: Queue | None, then: _Found) -> None:
+    def _find(self, attach: Open, source: Queue | None, then: _Found) -> None:
         """Find or create the endpoint of the link that a client opens, for *then*; *source*: the queue it reads."""
-        name = PREFIX + _digest(wish)
+        name = PREFIX + _digest(attach)
         found = self._by_name.get(name)
         if isinstance(found, ReceiverEndpoint) and found.source is not source:  # the client has another queue now
             found.steal()
@@ -161,31 +161,31 @@ class LinkEndpoints:
             return
         if found is not None:  # its queue was deleted by a client
             self._remove(found)
-        if self._of_users[wish.user] >= MOST_PER_USER:
+        if self._of_users[attach.user] >= MOST_PER_USER:
             reason = f"a user may have {MOST_PER_USER} links that resume"
-            then(CairnError(f"link {wish.link_name!r}", reason, "close one of them without resuming it"))
+            then(CairnError(f"link {attach.link_name!r}", reason, "close one of them without resuming it"))
             return
-        terminus = wish.terminus
+        terminus = attach.terminus
         about = {
-            "user": wish.user,
-            "container": wish.container,
-            "name": wish.link_name,
+            "user": attach.user,
+            "container": attach.container,
+            "name": attach.link_name,
             "expires-s": terminus.timeout_s or (0 if terminus.expiry == "never" else DEFAULT_S),
             **({} if source is None else {FROM: source.queue_id}),
         }
-        self._nodes.create_queue(name, {LINK: about}, lambda made: self._made(made, wish, source, then))
+        self._nodes.create_queue(name, {LINK: about}, lambda made: self._made(made, attach, source, then))
 
-    def _made(self, made: Queue | Exception, wish: Open, source: Queue | None, then: _Found) -> None:
+    def _made(self, made: Queue | Exception, attach: Open, source: Queue | None, then: _Found) -> None:
         if isinstance(made, Exception):
             then(made)
         elif made.name in self._by_name:  # it has attached twice at once, perhaps to another queue each time
-            self._find(wish, source, then)
+            self._find(attach, source, then)
         else:
             then(self._add(made, source))
 
-    def give_up(self, wish: Open) -> None:
+    def give_up(self, attach: Open) -> None:
         """Delete the kept state of a link name, since a client attaches such a link without resuming it."""
-        found = self._by_name.get(PREFIX + _digest(wish)) if self.resumes(wish.user, wish.container) else None
+        found = self._by_name.get(PREFIX + _digest(attach)) if self.resumes(attach.user, attach.container) else None
         if found is not None:
             found.give_up()
 
@@ -222,7 +222,7 @@ def _count_down(counter: Counter[_Key], key: _Key) -> None:
         del counter[key]
 
 
-def _digest(wish: Open) -> str:
-    direction = "to" if wish.to_client else "from"
-    whose = json.dumps([wish.user, wish.container, wish.link_name, direction])
+def _digest(attach: Open) -> str:
+    direction = "to" if attach.to_client else "from"
+    whose = json.dumps([attach.user, attach.container, attach.link_name, direction])
     return hashlib.sha256(whose.encode()).hexdigest()

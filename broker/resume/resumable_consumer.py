@@ -91,7 +91,7 @@ class ReceiverEndpoint(LinkEndpoint):
     def _attached(self, driver: ResumableDriver, claims: Claims, ready: Ready) -> None:
         self._core.commits.when_durable(0, self._compare, driver, claims, ready)
 
-    def buried(self, entry: Entry) -> None:
+    def dead_lettered(self, entry: Entry) -> None:
         """Handle that *entry* was moved away."""
         self.burying.pop(entry, None)
         self.release(entry)
@@ -112,8 +112,8 @@ class ReceiverEndpoint(LinkEndpoint):
             self.unsettled.pop(entry, None)
             self.release(entry)
         if claims is UNKNOWN and self.tags:
-            why = "the unsettled map was sent before it could be read: attach again"
-            driver.terminal.failure("amqp:link:detach-forced", why)
+            reason = "the unsettled map was sent before it could be read: attach again"
+            driver.terminal.failure("amqp:link:detach-forced", reason)
             ready(None)
             return
         outcomes: list[Outcome] = []
@@ -164,7 +164,7 @@ class ReceiverEndpoint(LinkEndpoint):
         if not entry.is_dequeued:
             entry.previously_delivered = True
             if self._was_lost and self.source.failed(entry):
-                self._returns.bury(self.source, entry, TOO_OFTEN, ignore)
+                self._returns.dead_letter(self.source, entry, TOO_OFTEN, ignore)
             else:
                 self.source.contents.give_back(entry)
         self.release(entry)
@@ -274,12 +274,12 @@ class ResumableConsumer(Consumer):
         if entry not in self.end.burying:
             self.end.release(entry)
 
-    def _bury(self, entry: Entry, reason: str, delivery: Delivery | None, state: int) -> None:
+    def _dead_letter(self, entry: Entry, reason: str, delivery: Delivery | None, state: int) -> None:
         self.end.burying[entry] = None
-        super()._bury(entry, reason, delivery, state)
+        super()._dead_letter(entry, reason, delivery, state)
 
-    def _buried(self, entry: Entry) -> None:
-        self.end.buried(entry)
+    def _dead_lettered(self, entry: Entry) -> None:
+        self.end.dead_lettered(entry)
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         self._handle(ConsumerEvent.CLOSE)

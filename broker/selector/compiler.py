@@ -75,8 +75,8 @@ _LONG = 1 << 63
 class SelectorError(CairnError):
     """A selector that cannot be compiled; the text contains place and reason."""
 
-    def __init__(self, at: int, why: str) -> None:
-        super().__init__(f"selector, at character {at + 1}", why)
+    def __init__(self, at: int, reason: str) -> None:
+        super().__init__(f"selector, at character {at + 1}", reason)
 
 
 @lru_cache(256)  # more than `background_compiler` allows for
@@ -300,16 +300,16 @@ def _like(part: Node, pattern: Token, escape: Token | None = None, *, wanted: bo
         raise BadSelector(pattern.start_pos or 0, str(error)) from None
 
 
-_WHOLE = re.compile(r"(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)[lL]?")
+_INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)[lL]?")
 _FLOAT = re.compile(r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)([fFdD]?)")
 _HEX_FLOAT = re.compile(r"(0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)([fFdD]?)")
 
 
 def _number(token: Token) -> int | float:
     """Return the value of a literal in Java's syntax: decimal, octal, hexadecimal; a float if it has a point."""
-    found = _WHOLE.fullmatch(token)
+    found = _INTEGER.fullmatch(token)
     if found is not None:
-        return _whole(found[1], token.start_pos or 0)
+        return _integer(found[1], token.start_pos or 0)
     found = _FLOAT.fullmatch(token)
     if found is not None and not _BAD_OCTAL.fullmatch(token):
         return _float(float, found[1], found[2], token)
@@ -322,7 +322,7 @@ def _number(token: Token) -> int | float:
 _BAD_OCTAL = re.compile("0[0-9]+")
 
 
-def _whole(digits: str, at: int) -> int:
+def _integer(digits: str, at: int) -> int:
     if digits[0] == "0" and len(digits) > 1:  # the bits of a long: the first one is its sign
         value = int(digits, 16 if digits[1] in "xX" else 8)
         most = 2 * _LONG - 1

@@ -48,8 +48,8 @@ class Node(NamedTuple):
 class BadSelector(ValueError):
     """A syntax error in a selector; *at* is its offset in the text, from 0."""
 
-    def __init__(self, at: int, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, at: int, reason: str) -> None:
+        super().__init__(reason)
         self.at = at
 
 

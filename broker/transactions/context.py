@@ -84,7 +84,7 @@ class Claimant(Protocol):
     def forget(self, entry: Entry) -> None:
         """Drop the message, which its other holder requeues."""
 
-    def fail(self, why: str, refusal: str = "") -> None:
+    def fail(self, reason: str, refusal: str = "") -> None:
         """Roll the transaction back."""
 
 

@@ -57,12 +57,12 @@ class Coordinator(IdleDriver):
             transaction.roll_back(ROLLBACK, "the link to its coordinator was closed")
             self._transactions.discharged(transaction)
 
-    def _fail(self, condition: str, why: str) -> None:
+    def _fail(self, condition: str, reason: str) -> None:
         self._closed = True
-        self.terminal.failure(condition, why)
+        self.terminal.failure(condition, reason)
 
-    def _reject(self, delivery: Delivery, condition: str, why: str) -> None:
-        self.terminal.refuse_relayed(delivery, condition, why, is_settled=False)
+    def _reject(self, delivery: Delivery, condition: str, reason: str) -> None:
+        self.terminal.refuse_relayed(delivery, condition, reason, is_settled=False)
 
     def _answer(self, delivery: Delivery, message: bytes) -> None:
         try:
@@ -135,9 +135,9 @@ class Coordinator(IdleDriver):
                 self._reject(delivery, ROLLBACK, str(error))
 
 
-def open_coordinator(transactions: Transactions, wish: Open, terminal: TerminalEnd) -> bool:
+def open_coordinator(transactions: Transactions, attach: Open, terminal: TerminalEnd) -> bool:
     """Open a link to the coordinator; return False for other links."""
-    is_one = wish.terminus.coordinator and not wish.to_client
+    is_one = attach.terminus.coordinator and not attach.to_client
     if is_one:
-        terminal.opened(Coordinator(transactions, terminal, wish.connection), None, CREDIT)
+        terminal.opened(Coordinator(transactions, terminal, attach.connection), None, CREDIT)
     return is_one

@@ -84,7 +84,7 @@ class Returns:
         """Return whether a message lost now is no failed delivery: the broker stops. A cluster counts it."""
         return self.is_stopping and not queue.replicated
 
-    def bury(self, queue: SourceQueue, entry: Entry, reason: str, then: Then) -> None:
+    def dead_letter(self, queue: SourceQueue, entry: Entry, reason: str, then: Then) -> None:
         """Off the queue: to the address that its policy names for such messages, or nowhere."""
         for wrap in self._core.events.burials:
             then = wrap(queue, entry, reason, then)
@@ -96,9 +96,9 @@ class Returns:
             return
         queue.contents.delayed[entry] = None
         if entry.content is not None:
-            self._find(queue, entry, reason, then, address, entry.whole())
+            self._find(queue, entry, reason, then, address, entry.complete())
         else:
-            self._core.loader.load_whole(
+            self._core.loader.load_complete(
                 [entry.message_id], lambda contents: self._find(queue, entry, reason, then, address, contents[0])
             )
 
@@ -126,9 +126,9 @@ class Returns:
         if not address:
             then(([], b""))
         elif entry.content is not None:
-            loaded([entry.whole()])
+            loaded([entry.complete()])
         else:
-            self._core.loader.load_whole([entry.message_id], loaded)
+            self._core.loader.load_complete([entry.message_id], loaded)
 
     def _let_go(self, queue: SourceQueue, entry: Entry, reason: str, then: Then) -> None:
         if entry.is_dequeued or queue.is_deleted:
@@ -222,8 +222,8 @@ class Returns:
                 kept.append(target)
             elif len(self._cycles) < MOST_CYCLES and (queue.name, target.name) not in self._cycles:
                 self._cycles.add((queue.name, target.name))
-                why = "it was there before for the same reason, and no client has rejected it since"
-                reported = queue.name, reason, target.name, why
+                cause = "it was there before for the same reason, and no client has rejected it since"
+                reported = queue.name, reason, target.name, cause
                 text = "queue %s: a message (%s) is dropped, not moved to %s: %s (logged once)"
                 log.warning(text, *reported, extra={"event": "dead-letter.dropped", "queue": queue.name})
         return kept
@@ -231,8 +231,8 @@ class Returns:
 
 def _check_fan_out(queue: SourceQueue, targets: Sequence[TargetQueue]) -> None:
     """Raise `CairnError` if the owner of *queue* may not put one message on that many queues."""
-    if queue.account is not None and (why := queue.account.fan_out_denial(len(targets))):
-        raise CairnError(f"queue {queue.name!r}", why)
+    if queue.account is not None and (cause := queue.account.fan_out_denial(len(targets))):
+        raise CairnError(f"queue {queue.name!r}", cause)
 
 
 def _count(queue: SourceQueue, reason: str) -> None:

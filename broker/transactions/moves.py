@@ -110,13 +110,13 @@ def shown(
         return content
     try:
         if reason:
-            content = _with_obituary(queue, failures, reason, content, now_us // 1000)
+            content = _with_death_record(queue, failures, reason, content, now_us // 1000)
         return carried(content, now_us, always=any(target.policy.message_ttl_ms for target in targets))
     except Malformed:  # it is passed on, with any meaning of its sender
         return content
 
 
-def _with_obituary(queue: SourceQueue, failures: int, reason: str, content: bytes, now_ms: int) -> bytes:
+def _with_death_record(queue: SourceQueue, failures: int, reason: str, content: bytes, now_ms: int) -> bytes:
     head = header.parse(content)
     content = (
         sections.header_section(head._replace(delivery_count=head.delivery_count + failures, ttl_ms=None))

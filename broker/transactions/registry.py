@@ -115,10 +115,10 @@ class Transactions:
             for transaction in list(controller.transactions.values()):
                 transaction.roll_back(ROLLBACK, "its connection was closed")
 
-    def roll_back_all(self, why: str) -> None:
+    def roll_back_all(self, reason: str) -> None:
         """Roll back all open transactions: all clients are being disconnected."""
         for _, transaction in [*self.open()]:
-            transaction.roll_back(ROLLBACK, why)
+            transaction.roll_back(ROLLBACK, reason)
 
     def lost(self) -> None:
         """Handle that the cluster is lost: no result of submitted transactions will arrive."""
@@ -130,8 +130,8 @@ class Transactions:
     def _expire(self, which: ref[ClientTransaction]) -> None:
         transaction = which()
         if transaction is not None and transaction.is_open:
-            why = f"it took longer than {self.limits.timeout_s:g} s and was rolled back"
-            transaction.roll_back(TIMEOUT, why)
+            reason = f"it took longer than {self.limits.timeout_s:g} s and was rolled back"
+            transaction.roll_back(TIMEOUT, reason)
 
     def take(self, connection: object, consumer: AcquiringLink, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
         """Record a client's outcomes, which apply if their transactions are committed."""

@@ -31,7 +31,7 @@ from .staging import StagingArea
 from .taken_messages import Taken, TakenMessages
 from .work import LocalWork
 
-GONE = "a message that it acquired or a queue was deleted"
+DELETED = "a message that it acquired or a queue was deleted"
 
 
 class ReplicatedWork:
@@ -112,7 +112,7 @@ class ReplicatedWork:
             for target in others:
                 self._staging.hold(target, content, len(content), times_of(content, target.policy.message_ttl_ms))
             if self._owner.failure is None:
-                self._moves.append(Moved(taken.queue, taken.entry, ordered, message, REASONS[taken.why_moved()]))
+                self._moves.append(Moved(taken.queue, taken.entry, ordered, message, REASONS[taken.move_reason()]))
                 taken.is_off = True
         self._staging.count()
 
@@ -123,7 +123,7 @@ class ReplicatedWork:
                     raise StoreError(f"queue {queue.name!r}", "it was deleted")
         taken = self._taken.by_entry.values()
         if any(one.is_off and one.entry.is_dequeued and shared([one.queue]) for one in taken):
-            raise StoreError("transaction", GONE)
+            raise StoreError("transaction", DELETED)
 
     def submit(self, began: Callable[[], None], is_safe: Callable[[], None], is_refused: Callable[[], None]) -> bool:
         """Multicast the work on replicated queues; return False without such work."""

@@ -36,7 +36,7 @@ class Taken:
         self.is_off = is_off(queue, self.state)
         """True if the commit dequeues the message."""
 
-    def why_moved(self) -> str:
+    def move_reason(self) -> str:
         """Return the reason why the commit moves the message away; empty if it does not."""
         if self.is_off or self.entry.is_dequeued:
             return ""
@@ -180,7 +180,7 @@ class TakenMessages:
         if returns.spares(queue):
             queue.contents.give_back(entry)
         elif queue.failed(entry):
-            returns.bury(queue, entry, TOO_OFTEN, ignore)
+            returns.dead_letter(queue, entry, TOO_OFTEN, ignore)
         else:
             queue.order.requeue(entry, True, ignore)
         self._core.schedule_dispatch(queue)

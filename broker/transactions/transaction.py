@@ -22,7 +22,7 @@ from ..kernel.memory_budget import ENTRY_BYTES
 from ..queues.ends import SourceQueue, TargetQueue
 from .context import AcquiringLink, Controller, TransactionContext
 from .dead_letters import Found
-from .replicated import GONE, ReplicatedWork
+from .replicated import DELETED, ReplicatedWork
 from .staging import ROLLBACK, UNKNOWN_ID, StagingArea
 from .taken_messages import Taken, TakenMessages
 from .transaction_state import DECIDED, OPEN, TABLE, WITH_CLIENT, TransactionAction, TransactionEvent, TransactionState
@@ -166,18 +166,18 @@ class ClientTransaction:
         if self.failure is None:
             terminal.accept_in(self.id, wanted, credit)
             return
-        condition, why = self.failure  # outside of a transaction, unavailable messages would be refused the same way
-        terminal.reject_in(self.id, wanted, credit, self._refusal or condition, why)
+        condition, reason = self.failure  # outside of a transaction, unavailable messages would be refused the same way
+        terminal.reject_in(self.id, wanted, credit, self._refusal or condition, reason)
         self._refusal = ""
         if unwanted and self.failure[0] == UNKNOWN_ID:  # there is no other way to report it
             terminal.failure(*self.failure)
 
     def refuse(
-        self, terminal: TerminalEnd, deliveries: Sequence[Delivery], credit: int, condition: str, why: str
+        self, terminal: TerminalEnd, deliveries: Sequence[Delivery], credit: int, condition: str, reason: str
     ) -> None:
         """Reject messages that can't be staged, which makes the transaction fail."""
-        self.fail(why)
-        terminal.reject_in(self.id, deliveries, credit, condition, why)
+        self.fail(reason)
+        terminal.reject_in(self.id, deliveries, credit, condition, reason)
 
     def take(self, consumer: AcquiringLink, queue: SourceQueue, outcomes: Sequence[Outcome]) -> None:
         """Apply outcomes of messages that *consumer* has, and no other open transaction, with the commit."""
@@ -200,11 +200,11 @@ class ClientTransaction:
         """
         if self.failure is not None:
             return
-        moves = [taken for taken in self.taken.by_entry.values() if taken.why_moved()]
+        moves = [taken for taken in self.taken.by_entry.values() if taken.move_reason()]
         self.pending += len(moves)
         for taken in moves:
             found = partial(self._move, taken)
-            self._context.returns.look_up(taken.queue, taken.entry, taken.why_moved(), taken.failures, found)
+            self._context.returns.look_up(taken.queue, taken.entry, taken.move_reason(), taken.failures, found)
 
     def _move(self, taken: Taken, found: Found | CairnError) -> None:
         if self.failure is None:
@@ -267,7 +267,7 @@ class ClientTransaction:
     def _is_refused(self, then: Callable[[], None] | None) -> None:
         """Finish the transaction that all members refuse."""
         del self._context.under_way[self]
-        self.handle(TransactionEvent.REFUSED, (ROLLBACK, GONE))
+        self.handle(TransactionEvent.REFUSED, (ROLLBACK, DELETED))
         if then is not None:
             then()
 
@@ -275,25 +275,25 @@ class ClientTransaction:
         """Handle that this member has lost its cluster after the submission."""
         self.handle(TransactionEvent.LOST)
 
-    def fail(self, why: str, refusal: str = "") -> None:
+    def fail(self, reason: str, refusal: str = "") -> None:
         """Make the transaction fail for that reason. *refusal*: the AMQP error of the message that is being staged."""
         if self.failure is None:
             self._refusal = refusal
-        self.roll_back(ROLLBACK, why)
+        self.roll_back(ROLLBACK, reason)
 
-    def roll_back(self, condition: str, why: str) -> int:
+    def roll_back(self, condition: str, reason: str) -> int:
         """Roll back the transaction with that error; return the LSN to wait for. A repeated call has no effect."""
         if self.failure is not None:
             return 0
         lsn, inner = 0, self.staging.inner
         if inner is not None and inner.state in (TxState.OPEN, TxState.PREPARED):
             lsn = inner.rollback(self._core.clock.wall_us())
-        self.rolled_back(condition, why)
+        self.rolled_back(condition, reason)
         return lsn
 
-    def rolled_back(self, condition: str, why: str) -> None:
+    def rolled_back(self, condition: str, reason: str) -> None:
         """Do the rest of a rollback, whose part in the store is done."""
-        self.handle(TransactionEvent.FAILED, (condition, why))
+        self.handle(TransactionEvent.FAILED, (condition, reason))
 
     def restored(self, inner: StoreTransaction, queues: Mapping[int, RestoredQueue]) -> None:
         """Restore a transaction that was prepared before the broker started."""

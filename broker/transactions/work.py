@@ -42,7 +42,7 @@ class LocalWork:
         """Move a message to *targets*, with *content* there."""
         message_id = taken.entry.message_id
         if message_id:
-            self._staging.dequeue([message_id], taken.queue.queue_id, REASONS[taken.why_moved()])
+            self._staging.dequeue([message_id], taken.queue.queue_id, REASONS[taken.move_reason()])
         self._staging.move(targets, content, is_stored=message_id > 0)
         if self._owner.failure is None:
             taken.is_off = True

@@ -130,8 +130,8 @@ class UserAccount:
     def _denial(self, what: str, have: int, most: int, limit: str, remedy: str) -> QuotaExceeded | None:
         if not 0 < most <= have:
             return None
-        why = f"has {have} of {most} {what} ({limit})"
-        return QuotaExceeded(f"user {self.name!r}", why, f"{remedy}, or have {limit} raised {REMEDY}")
+        reason = f"has {have} of {most} {what} ({limit})"
+        return QuotaExceeded(f"user {self.name!r}", reason, f"{remedy}, or have {limit} raised {REMEDY}")
 
 
 class UserAccounts:

@@ -59,11 +59,11 @@ def interrupting(interrupt: Callable[[], None]) -> Iterator[None]:
     """Signals that raise have *interrupt* called before: for C code that may swallow what is raised within it."""
 
     def made_of(before: Any) -> Handler | None:
-        def heard(number: int, frame: FrameType | None) -> None:
+        def received(number: int, frame: FrameType | None) -> None:
             interrupt()
             before(number, frame)
 
-        return heard if callable(before) else None
+        return received if callable(before) else None
 
     with replaced(ENDING, made_of):
         yield

@@ -106,14 +106,14 @@ class HttpUrl(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = str(value)
-        reason = _why_invalid(text)
+        reason = _invalid_reason(text)
         if reason:
             place = param.opts[0] if param is not None else self.name
             raise InvalidOption(place, reason, f"give a URL such as {self._example}")
         return text
 
 
-def _why_invalid(url: str) -> str | None:
+def _invalid_reason(url: str) -> str | None:
     try:
         parts = urlsplit(url)
         is_complete = bool(parts.hostname) and parts.port != 0

@@ -53,7 +53,7 @@ def add(name: str, path: str, iterations: int) -> None:
     Example:
       cairnmq users add anna --users-file ./users
     """
-    reason = users_file.why_no_name(name)
+    reason = users_file.invalid_name_reason(name)
     if reason:
         raise InvalidOption(f"user {name!r}", reason, "choose another name")
     if os.path.lexists(path):  # before a password is asked for

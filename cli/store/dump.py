@@ -15,7 +15,7 @@ from ...tools.history.history_view import rows_of, stores_of
 from ...tools.inspect.dump import Totals, last_of
 from ...tools.inspect.dump import dump as run_dump
 from ...tools.inspect.evidence import Evidence, ask_server, open_evidence
-from ...tools.inspect.lines import WHOLE_PAYLOAD, JsonLines, Lines, PeopleLines
+from ...tools.inspect.lines import COMPLETE_PAYLOAD, JsonLines, Lines, PeopleLines
 from ...tools.inspect.point_in_time import time_of
 from ...tools.inspect.row_filter import RowFilter, checked_types
 from ...tools.load.load_lines import wiring_line
@@ -61,7 +61,7 @@ class _Number(click.ParamType[int]):
 @option(SELECTION, "--message", "messages", type=_Number("LSN"), multiple=True,
               help="Only records of the message with this id. Repeatable.")  # fmt: skip
 @output_options
-@option(OUTPUT, "--payload", type=_Number("N", {"all": WHOLE_PAYLOAD}), metavar="N|all",
+@option(OUTPUT, "--payload", type=_Number("N", {"all": COMPLETE_PAYLOAD}), metavar="N|all",
               help="Bytes of payload to show.  [default: 32; 0 with --json]")  # fmt: skip
 @option(OUTPUT, "--complete", is_flag=True,
               help="Print input for `cairnmq load`: JSON with all payloads.")  # fmt: skip
@@ -111,7 +111,7 @@ def dump(
     redaction = Redaction(Rules(rules, (redact_key or "").encode())) if rules else None
     wiring, wiring_remarks = _wiring(evidence, paths, connect, catalog) if complete and not summary else ("", [])
     if complete:
-        as_json, payload = True, WHOLE_PAYLOAD
+        as_json, payload = True, COMPLETE_PAYLOAD
     lines: Lines = (
         JsonLines(names, payload, redaction, with_text=not complete)
         if as_json

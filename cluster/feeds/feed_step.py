@@ -34,7 +34,7 @@ class FeedPart:
         self, store: MessageStore, puts: Sequence[tuple[int, int]], others: Sequence[bytes], head: Head
     ) -> None:
         """*puts*: positions and IDs; *others*: encoded events. The flags of *head* state whether the step ends here."""
-        self.gone: list[int] = []
+        self.removed: list[int] = []
         """Positions of messages that were dequeued before they could be read: with any, the step does not end here."""
         self.sent_bytes = 0
         self._store = store
@@ -76,7 +76,7 @@ class FeedPart:
                 elif self._store.holds(message_id):
                     raise content
                 else:
-                    self.gone.append(position)
+                    self.removed.append(position)
             at += len(contents)
         for event in self._others:
             if size_bytes >= STEP_BYTES:
@@ -84,7 +84,7 @@ class FeedPart:
                 events, size_bytes = [], 0
             events.append(event)
             size_bytes += len(event)
-        if self.head.flags & END and not self.gone:
+        if self.head.flags & END and not self.removed:
             yield FeedMessage(self.head.place, message(self.head, events))
         elif events:
             yield self._message(events)
@@ -100,7 +100,7 @@ class FeedPart:
                 yield self._message([encode(Piece(position, self._store.load_piece(message_id, number)))])
         except (CairnError, LookupError) as error:
             if not self._store.holds(message_id):
-                self.gone.append(position)
+                self.removed.append(position)
                 return
             raise error if isinstance(error, CairnError) else CairnError(f"message {message_id}", str(error)) from error
         events.append(encode(PutPieces(position)))

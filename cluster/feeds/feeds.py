@@ -45,7 +45,7 @@ class ReplicatedFeeds:
         self._upstreams.add(feeder)
         feeder.begin()
 
-    def heard(self, message: ControlMessage) -> None:
+    def received(self, message: ControlMessage) -> None:
         """Handles the first event of a feed on any member, which gives the queue's history its ID, once."""
         sender, position, about = message
         replica = self._owners.replicas.get(about["queue"])
@@ -54,13 +54,13 @@ class ReplicatedFeeds:
         if sender == self._context.state.me and about["number"] in self.feeders:
             self.feeders[about["number"]].cut(position)
 
-    def gone(self, name: str) -> None:
+    def removed(self, name: str) -> None:
         """Ends the feeds of a queue that was deleted."""
         for feeder in [*self.feeders.values()]:
             if feeder.queue.name == name:
                 feeder.fail("amqp:resource-deleted", f"queue {name!r}: it was deleted")
 
-    def lost(self, why: str) -> None:
+    def lost(self, reason: str) -> None:
         """Ends all feeds, since the group was left: another member has to serve them."""
         for feeder in [*self.feeders.values()]:
-            feeder.fail("amqp:link:detach-forced", f"the queue can no longer be followed here: {why}")
+            feeder.fail("amqp:link:detach-forced", f"the queue can no longer be followed here: {reason}")

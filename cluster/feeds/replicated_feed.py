@@ -135,8 +135,8 @@ class ReplicatedFeed(DownstreamLink):
             self.fail("amqp:not-found", f"there is no queue {replica.name!r}")
             return
         if self._line not in ("", replica.line) or self.place > place or self._after > replica.last:
-            why = f"queue {replica.name!r}: it is not the queue that was followed, or all members were restarted"
-            self.fail("amqp:not-found", f"unsent records were reclaimed: {why}; resynchronize")
+            reason = f"queue {replica.name!r}: it is not the queue that was followed, or all members were restarted"
+            self.fail("amqp:not-found", f"unsent records were reclaimed: {reason}; resynchronize")
             return
         if not self._line:
             self._begins = [encode(Line(replica.line))]
@@ -215,9 +215,9 @@ class ReplicatedFeed(DownstreamLink):
             return
         if taken.is_over:
             self._part = None
-            self._owed.update(part.gone)
+            self._owed.update(part.removed)
             self._open_bytes += part.sent_bytes
-            self._is_open = not part.head.flags & END or bool(part.gone)
+            self._is_open = not part.head.flags & END or bool(part.removed)
             if not self._is_open:
                 self._open_bytes = 0
                 self._place = part.head.place
@@ -281,9 +281,9 @@ class ReplicatedFeed(DownstreamLink):
         puts: dict[int, int] = {}
         others: list[bytes] = []
         for unit in units:
-            for why, positions in unit.takes:
+            for reason, positions in unit.takes:
                 there = [position for position in positions if not puts.pop(position, 0)]
-                others += [encode(Take(why, there[at : at + TAKES_EACH])) for at in range(0, len(there), TAKES_EACH)]
+                others += [encode(Take(reason, there[at : at + TAKES_EACH])) for at in range(0, len(there), TAKES_EACH)]
             if unit.purged:
                 puts = {one: message_id for one, message_id in puts.items() if _is_in(unit, one)}
                 if len(units) == 1 and not self._is_open and len(unit.kept) < MOST_KEPT:
@@ -309,13 +309,13 @@ class ReplicatedFeed(DownstreamLink):
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
-    def fail(self, condition: str, why: str) -> None:
+    def fail(self, condition: str, reason: str) -> None:
         """Ends the feed: this member cannot serve it any more."""
         if self._phase is not UpstreamState.OVER:
             self._end()
-            self.terminal.failure(condition, why)
+            self.terminal.failure(condition, reason)
             about = {"event": "federation.downstream-down", "queue": self.queue.name}
-            log.warning("queue %s: no longer copied to %s: %s", self.queue.name, self.follower, why, extra=about)
+            log.warning("queue %s: no longer copied to %s: %s", self.queue.name, self.follower, reason, extra=about)
 
     def _end(self) -> None:
         super()._end()

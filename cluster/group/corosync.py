@@ -42,7 +42,7 @@ from .corosync_library import (
     load,
     nodes_configured,
 )
-from .detached_call import Beside
+from .detached_call import DetachedCall
 from .group import GroupError
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class CorosyncBus:
         self._name = ffi.new("struct cpg_name *")
         self._cpg: CorosyncConnection | None = None
         self._quorum: CorosyncConnection | None = None
-        self._joining: Beside[CorosyncConnection] | None = None
+        self._joining: DetachedCall[CorosyncConnection] | None = None
         """The call that connects and joins, while it runs."""
         self._joining_since_s = 0.0
         self._is_silent = False
@@ -110,7 +110,7 @@ class CorosyncBus:
         self._name.length = len(encoded)
         ffi.memmove(self._name.value, encoded, len(encoded))
         self._epoll = select.epoll()
-        connecting = Beside(self._connect, lambda found: _finalize(*found[:2]))
+        connecting = DetachedCall(self._connect, lambda found: _finalize(*found[:2]))
         if not connecting.ended(self._answer_s) and connecting.give_up():
             self.close()
             raise GroupError("corosync", SILENT.format(self._answer_s), SILENT_REMEDY)
@@ -137,7 +137,7 @@ class CorosyncBus:
     def _begin_joining(self, before: CorosyncConnection | None) -> None:
         """Starts to join over the present connection, or over a new one that replaces *before*."""
         there, self._cpg = self._cpg, None
-        self._joining = Beside(partial(self._join, there, before), _finalize)
+        self._joining = DetachedCall(partial(self._join, there, before), _finalize)
         self._joining_since_s = self._clock.monotonic_s()
 
     def send(self, frame: bytes) -> bool:
@@ -240,7 +240,7 @@ class CorosyncBus:
         check(quorum.quorum_trackstart(handle[0], TRACK_CURRENT | TRACK_CHANGES), "to follow quorum")
         return CorosyncConnection(handle[0], _descriptor(quorum.quorum_fd_get, handle[0]))
 
-    def _look_whether_joined(self, joining: Beside[CorosyncConnection]) -> None:
+    def _look_whether_joined(self, joining: DetachedCall[CorosyncConnection]) -> None:
         waited_s = self._clock.monotonic_s() - self._joining_since_s
         if not joining.ended():
             if waited_s > self._answer_s and not self._is_silent:

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Beside(Generic[T]):
+class DetachedCall(Generic[T]):
     """One call of *work*, started immediately. One thread polls for its result."""
 
     def __init__(self, work: Callable[[threading.Event], T], late: Callable[[T], None]) -> None:

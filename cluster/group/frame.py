@@ -67,8 +67,8 @@ HEAD_BYTES = _HEAD.size
 class BadFrame(GroupError):
     """The bytes are not a valid frame."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__("cluster group", f"invalid frame: {why}")
+    def __init__(self, reason: str) -> None:
+        super().__init__("cluster group", f"invalid frame: {reason}")
 
 
 class OtherVersion(BadFrame):
@@ -118,7 +118,7 @@ class WelcomeFrame:
 class EventsFrame:
     incarnation: int
     seq: int
-    heard: int
+    received: int
     view: int
     state: int
     payloads: list[bytes]
@@ -138,7 +138,7 @@ class RefusalFrame:
 
     incarnation: int
     target: MemberId
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ def digest(members: Iterable[BusAddress]) -> int:
 def encode(frame: Frame) -> bytes:
     match frame:
         case EventsFrame():
-            return encode_events(frame.incarnation, frame.seq, frame.heard, frame.view, frame.state, frame.payloads)
+            return encode_events(frame.incarnation, frame.seq, frame.received, frame.view, frame.state, frame.payloads)
         case HelloFrame():
             flags = FORCED if frame.forced else 0
             body = _HELLO.pack(*frame.ring, frame.digest, frame.view, frame.configured, flags)
@@ -181,21 +181,23 @@ def encode(frame: Frame) -> bytes:
         case LostFrame():
             return _sealed(LOST, 0, frame.incarnation, frame.seq, 0, 0, 0, b"")
         case RefusalFrame():
-            return _sealed(REFUSAL, 0, frame.incarnation, 0, 0, 0, 0, _TARGET.pack(*frame.target) + _text(frame.why))
+            return _sealed(REFUSAL, 0, frame.incarnation, 0, 0, 0, 0, _TARGET.pack(*frame.target) + _text(frame.reason))
         case ExpulsionFrame():
             body = _ENTRY.pack(*frame.target, frame.next_seq)
             return _sealed(EXPULSION, 0, frame.incarnation, 0, 0, 0, 0, body)
 
 
-def encode_events(incarnation: int, seq: int, heard: int, view: int, state: int, payloads: Sequence[bytes]) -> bytes:
+def encode_events(incarnation: int, seq: int, received: int, view: int, state: int, payloads: Sequence[bytes]) -> bytes:
     """Encodes an events frame, the only frequent kind."""
     count = len(payloads)
     body = struct.pack(f"<{count}I", *map(len, payloads)) + b"".join(payloads)
-    return _sealed(EVENTS, count, incarnation, seq, heard, view, state, body)
+    return _sealed(EVENTS, count, incarnation, seq, received, view, state, body)
 
 
-def _sealed(kind: int, count: int, incarnation: int, seq: int, heard: int, view: int, state: int, body: bytes) -> bytes:
-    rest = _HEAD.pack(0, MAGIC, VERSION, kind, 0, count, incarnation, seq, heard, view, state)[4:] + body
+def _sealed(
+    kind: int, count: int, incarnation: int, seq: int, received: int, view: int, state: int, body: bytes
+) -> bytes:
+    rest = _HEAD.pack(0, MAGIC, VERSION, kind, 0, count, incarnation, seq, received, view, state)[4:] + body
     return crc32c(rest).to_bytes(4, "little") + rest
 
 
@@ -206,7 +208,7 @@ class _Header(NamedTuple):
     parts: int
     incarnation: int
     seq: int
-    heard: int
+    received: int
     view: int
     state: int
 
@@ -252,14 +254,14 @@ def _header(data: bytes) -> _Header:
     if crc != crc32c(memoryview(data)[4:]):
         raise BadFrame(f"wrong checksum over {len(data)} bytes")
     header = _Header(kind, *fields)
-    if zero or not header.incarnation or max(header.seq, header.heard, header.view) > LARGEST:
+    if zero or not header.incarnation or max(header.seq, header.received, header.view) > LARGEST:
         raise BadFrame("a header field is out of range")
     return header
 
 
 def _events(header: _Header, data: bytes) -> EventsFrame:
-    _, count, incarnation, seq, heard, view, state = header
-    return EventsFrame(incarnation, seq, heard, view, state, _payloads(data, count, len(data) - HEAD_BYTES))
+    _, count, incarnation, seq, received, view, state = header
+    return EventsFrame(incarnation, seq, received, view, state, _payloads(data, count, len(data) - HEAD_BYTES))
 
 
 def _lost(header: _Header, data: bytes) -> LostFrame:

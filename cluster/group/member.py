@@ -2,7 +2,7 @@
 
 Missing numbers: when a frame of sender S is missing, nothing is delivered until S sends one of these frames:
 
-* An events frame with `heard` at or beyond the missing number: S received the frame, so only this member missed it.
+* An events frame with `received` at or beyond the missing number: S received the frame, so only this member missed it.
   This member leaves and joins as new.
 * A lost frame: S missed the frame, too, and leaves. The others continue without the later frames of S.
 
@@ -135,7 +135,7 @@ class GroupMember:
             return
         outbox = self._outbox
         self._blocked = outbox.flush()
-        if self._quiet_at is None and outbox.heard < outbox.last_seq:  # both the frame and its repetition may be lost
+        if self._quiet_at is None and outbox.received < outbox.last_seq:  # the frame and its repetition may be lost
             self._quiet_at = self._clock.monotonic_s() + self._quiet_s
 
     def nodes(self) -> tuple[int, ...]:
@@ -208,7 +208,7 @@ class GroupMember:
         elif isinstance(event, BusChange):
             self._changed(event, events)
         else:
-            self._heard(event, events)
+            self._received(event, events)
 
     def _changed(self, change: BusChange, events: list[Event]) -> None:
         membership = self._there()
@@ -218,13 +218,13 @@ class GroupMember:
         events += membership.changed(change)
         self._after(before)
 
-    def _heard(self, message: BusMessage, events: list[Event]) -> None:
+    def _received(self, message: BusMessage, events: list[Event]) -> None:
         membership = self._there()
         try:
             frame = decode(message.frame)
         except OtherVersion as error:
             self.dropped += 1
-            self._heard_foreign(message.sender, error, events)
+            self._received_foreign(message.sender, error, events)
             return
         except BadFrame:
             self.dropped += 1
@@ -233,11 +233,11 @@ class GroupMember:
             self._keep(message, self._kept)
         if isinstance(frame, EventsFrame):
             if membership.seats:
-                self._heard_events(message, frame, events)
+                self._received_events(message, frame, events)
         else:
-            self._heard_about_group(message, frame, events)
+            self._received_about_group(message, frame, events)
 
-    def _heard_events(self, message: BusMessage, frame: EventsFrame, events: list[Event]) -> None:
+    def _received_events(self, message: BusMessage, frame: EventsFrame, events: list[Event]) -> None:
         membership = self._there()
         seat = membership.seats.get(message.sender)
         if seat is None or seat.member.incarnation != frame.incarnation or not seat.next_seq:
@@ -265,32 +265,32 @@ class GroupMember:
         events.append(EventBatch(seat.member, membership.position, frame.payloads, frame.seq))
         membership.position += len(frame.payloads)
 
-    def _heard_foreign(self, sender: BusAddress, error: OtherVersion, events: list[Event]) -> None:
+    def _received_foreign(self, sender: BusAddress, error: OtherVersion, events: list[Event]) -> None:
         """Repeats this member's state, so that the sender of an unreadable frame learns how many cannot read it."""
         membership = self._there()
         reported = membership.refuse(sender, error.reason)
         events += reported
-        if why := membership.foreign(sender, error.version):
-            self._die(why, events, "install the same version of CairnMQ on all members")
+        if reason := membership.foreign(sender, error.version):
+            self._die(reason, events, "install the same version of CairnMQ on all members")
         elif reported and membership.seats:
             self._quiet_at = self._clock.monotonic_s() + self._quiet_s
 
-    def _heard_about_group(self, message: BusMessage, frame: Frame, events: list[Event]) -> None:
+    def _received_about_group(self, message: BusMessage, frame: Frame, events: list[Event]) -> None:
         membership = self._there()
         before = membership.id
         if isinstance(frame, HelloFrame):
-            events += membership.heard_hello(message.sender, frame)
+            events += membership.received_hello(message.sender, frame)
             if membership.replaced:
                 self._die("another process of this node joined the group in its place", events)
                 return
         elif isinstance(frame, WelcomeFrame):
-            events += membership.heard_welcome(frame)
+            events += membership.received_welcome(frame)
         elif isinstance(frame, LostFrame):
-            self._heard_lost(message.sender, frame, events)
+            self._received_lost(message.sender, frame, events)
         elif isinstance(frame, ExpulsionFrame):
-            events += membership.heard_expulsion(message.sender, frame)
-        elif isinstance(frame, RefusalFrame) and (why := membership.refused_by(frame)):
-            self._die(f"the cluster refused this broker: {why}", events, REMEDY)
+            events += membership.received_expulsion(message.sender, frame)
+        elif isinstance(frame, RefusalFrame) and (reason := membership.refused_by(frame)):
+            self._die(f"the cluster refused this broker: {reason}", events, REMEDY)
             return
         kept, self._kept = self._kept, self._kept if membership.waits else None
         if membership.waits and kept is None:
@@ -300,7 +300,7 @@ class GroupMember:
             for each in kept or ():
                 self._take(each, events)
 
-    def _heard_lost(self, sender: BusAddress, frame: LostFrame, events: list[Event]) -> None:
+    def _received_lost(self, sender: BusAddress, frame: LostFrame, events: list[Event]) -> None:
         seat = self._there().seats.get(sender)
         if seat is None or seat.member.incarnation != frame.incarnation:
             self.dropped += 1
@@ -342,7 +342,7 @@ class GroupMember:
             return
         if frame.incarnation != self._there().seats[sender].member.incarnation:
             return
-        if isinstance(frame, EventsFrame) and frame.heard >= missing:
+        if isinstance(frame, EventsFrame) and frame.received >= missing:
             self._leave_by_itself(events)
         elif isinstance(frame, LostFrame):
             held, self._held, self._missing, self._held_until = self._held, None, None, None

@@ -118,23 +118,23 @@ class GroupMembership:
         self.waits = False
         found: list[Event] = []
         if self.seats:
-            gone = [at for at in self.seats if at in change.left or at not in change.members]
-            if gone:
-                left = [self.seats.pop(at).member for at in gone]
+            removed = [at for at in self.seats if at in change.left or at not in change.members]
+            if removed:
+                left = [self.seats.pop(at).member for at in removed]
                 found.append(self._configuration(left=left))
-                if self.me in gone or not self._enough():
+                if self.me in removed or not self._enough():
                     self._dissolve()
         if not self.seats:
             self._said = 0
             self.wants_hello = self.me in change.members
         return found
 
-    def heard_hello(self, sender: BusAddress, hello: HelloFrame) -> list[Event]:
+    def received_hello(self, sender: BusAddress, hello: HelloFrame) -> list[Event]:
         if hello.ring != self.ring or hello.digest != self._digest or sender not in self.present:
             return []
         if hello.configured != self.configured:
-            why = f"it is configured for {hello.configured} members, node {self.me.node} for {self.configured}"
-            return self._refuse_hello(sender, hello, why)
+            reason = f"it is configured for {hello.configured} members, node {self.me.node} for {self.configured}"
+            return self._refuse_hello(sender, hello, reason)
         if differs := difference(hello.agreed, self.agreed, self.me.node):
             return self._refuse_hello(sender, hello, differs)
         self._tally[sender.node] = (sender, hello)
@@ -149,7 +149,7 @@ class GroupMembership:
             self.waits = True
         return []
 
-    def heard_welcome(self, welcome: WelcomeFrame) -> list[Event]:
+    def received_welcome(self, welcome: WelcomeFrame) -> list[Event]:
         """Enters the group if *welcome* is for this process. The caller then replays the frames since its hello."""
         target = BusAddress(*welcome.target[:2])
         address, hello = self._tally.get(target.node, (None, None))
@@ -172,7 +172,7 @@ class GroupMembership:
     def refused_by(self, refusal: RefusalFrame) -> str:
         """Return the reason if a group refuses this member; empty if *refusal* is for another one."""
         is_mine = not self.seats and refusal.target == (*self.me, self._said)
-        return refusal.why if is_mine else ""
+        return refusal.reason if is_mine else ""
 
     def foreign(self, sender: BusAddress, version: int) -> str:
         """Returns why this process cannot become a member, if most nodes use that other version; else empty."""
@@ -199,7 +199,7 @@ class GroupMembership:
         self._dissolve()
         return [event]
 
-    def heard_expulsion(self, sender: BusAddress, expulsion: ExpulsionFrame) -> list[Event]:
+    def received_expulsion(self, sender: BusAddress, expulsion: ExpulsionFrame) -> list[Event]:
         """Removes a silent member, if it sent nothing that *sender* did not receive, and the rest is a majority."""
         accuser, target = self.seats.get(sender), BusAddress(*expulsion.target[:2])
         seat = self.seats.get(target)
@@ -220,19 +220,19 @@ class GroupMembership:
         self._dissolve()
         return [event]
 
-    def _refuse_hello(self, sender: BusAddress, hello: HelloFrame, why: str) -> list[Event]:
+    def _refuse_hello(self, sender: BusAddress, hello: HelloFrame, reason: str) -> list[Event]:
         """Refuses a hello. Its sender is notified only if a group exists; without one, either side may be wrong."""
         if self.seats:
             me = self.seats[self.me].member
-            self.to_say.append(RefusalFrame(me.incarnation, MemberId(*sender, hello.incarnation), why))
-        return self.refuse(sender, why)
+            self.to_say.append(RefusalFrame(me.incarnation, MemberId(*sender, hello.incarnation), reason))
+        return self.refuse(sender, reason)
 
-    def refuse(self, sender: BusAddress, why: str) -> list[Event]:
+    def refuse(self, sender: BusAddress, reason: str) -> list[Event]:
         """Returns the refusal of *sender*, once until it leaves the bus."""
         if sender in self._refused:
             return []
         self._refused.add(sender)
-        return [MemberRefused(sender.node, sender.pid, why)]
+        return [MemberRefused(sender.node, sender.pid, reason)]
 
     def _begin(self, state: int) -> None:
         self.state, self._came_in = state, self.view

@@ -35,7 +35,7 @@ class Outbox:
         self.in_flight_bytes = 0
         self.last_seq = 0
         """The number of the last frame that was made."""
-        self.heard = 0
+        self.received = 0
         """The number of the last frame that came back, with all before it."""
 
     @property
@@ -48,7 +48,7 @@ class Outbox:
         self._batch.clear()
         self._waiting.clear()
         self._flying.clear()
-        self._batch_size = self.in_flight_bytes = self.last_seq = self.heard = 0
+        self._batch_size = self.in_flight_bytes = self.last_seq = self.received = 0
         self.incarnation = incarnation
 
     def enqueue(self, payload: bytes) -> bool:
@@ -83,10 +83,10 @@ class Outbox:
         self._say_events(())
 
     def came_back(self, seq: int) -> None:
-        self.heard = seq
+        self.received = seq
         while self._flying and self._flying[0][0] <= seq:
             self.in_flight_bytes -= self._flying.popleft()[1]
 
     def _say_events(self, payloads: Sequence[bytes]) -> None:
-        frame = encode_events(self.incarnation, self.last_seq, self.heard, self.view, self.state, payloads)
+        frame = encode_events(self.incarnation, self.last_seq, self.received, self.view, self.state, payloads)
         self._waiting.append(frame)

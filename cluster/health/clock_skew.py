@@ -25,7 +25,7 @@ class ClockSkew:
         self.apart_s: dict[int, float] = {}
         """By node: the time by which its clock was ahead of this one's, if that was too much."""
 
-    def heard(self, node: int, wall_us: int) -> None:
+    def received(self, node: int, wall_us: int) -> None:
         """Compares the clock of *node*, which it sent just before, with this one."""
         ahead_s = (wall_us - self._clock.wall_us()) / 1e6
         if abs(ahead_s) <= APART_S:

@@ -61,7 +61,7 @@ class CommitDelays:
             return
         self._timers.after(LOOK_S, self._look, turn)
         now_s, oldest = self._clock.monotonic_s(), self._commits.oldest
-        unheard = self._locals.times_heard if len(self._locals) else None
+        unheard = self._locals.times_received if len(self._locals) else None
         if unheard != self._unheard[0]:
             self._unheard = unheard, now_s
         if oldest is not self._unsafe[0]:

@@ -114,11 +114,11 @@ class Liveness:
             return
         self._again()
         self._say()
-        heard = self._group.take_signs()
-        if state.me not in heard:  # no other member can be considered silent
+        received = self._group.take_signs()
+        if state.me not in received:  # no other member can be considered silent
             return
         for member in state.members:
-            if member == state.me or member in heard:
+            if member == state.me or member in received:
                 self._silent.pop(member, None)
                 self._speaks_again(member)
             else:

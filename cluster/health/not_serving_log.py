@@ -51,13 +51,13 @@ class NotServingLog:
 
     def _look(self, turn: int, since_s: float) -> None:
         state = self._state
-        why = self._service.why_not_serving()
-        if turn != self._turn or not why or state.has_failed:
+        reason = self._service.not_serving_reason()
+        if turn != self._turn or not reason or state.has_failed:
             return
         phase, remedy = self.explanation()
         log.warning(
             "cluster %s: no clients were served here for %.0f s: %s (phase: %s; %s). %s",
-            state.name, self._clock.monotonic_s() - since_s, why, state.phase_name, phase, remedy,
+            state.name, self._clock.monotonic_s() - since_s, reason, state.phase_name, phase, remedy,
             extra={"event": "cluster.not-serving"},
         )  # fmt: skip
         self._timers.after(AGAIN_S, self._look, turn, since_s)

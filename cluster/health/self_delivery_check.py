@@ -28,7 +28,7 @@ class SelfDeliveryCheck:
         self._may_dispatch = may_dispatch
         self._hold = hold
         self.is_missing = False
-        self._heard = 0
+        self._received = 0
         self._since_s: float | None = None
         """The time of the last self-delivery, or of the first event sent since; None if nothing is in flight."""
 
@@ -37,11 +37,11 @@ class SelfDeliveryCheck:
         said, now_s = self._locals, self._clock.monotonic_s()
         if not len(said):
             self._since_s = None
-        elif self._since_s is None or said.times_heard != self._heard:
+        elif self._since_s is None or said.times_received != self._received:
             self._since_s = now_s
         is_missing = not self._may_dispatch(now_s)
         is_missing = is_missing or (self._since_s is not None and now_s - self._since_s > SILENT_S)
-        self._heard = said.times_heard
+        self._received = said.times_received
         if is_missing != self.is_missing:
             self.is_missing = is_missing
             self._hold(is_missing)

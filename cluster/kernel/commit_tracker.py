@@ -54,7 +54,7 @@ class CommitTracker:
         self._waiting: deque[PendingAction] = deque()
         self._undone: deque[tuple[int, int, dict[MemberId, int]]] = deque()
         """LSNs, each with the position below which all is durable when that LSN is, and with the numbers of senders."""
-        self._heard: dict[MemberId, int] = {}
+        self._received: dict[MemberId, int] = {}
         """The numbers of batches that were applied since the last step."""
         self._last: dict[MemberId, int] = {}
         """The last batch that was received here completely, by member."""
@@ -97,7 +97,7 @@ class CommitTracker:
         self.done = position
         self.acks = {member: {} for member in members}
         self.numbers.clear()
-        self._heard = {}
+        self._received = {}
         self._last.clear()
         self._inherited.clear()
         self._left.clear()
@@ -119,7 +119,7 @@ class CommitTracker:
     def hears(self, sender: MemberId, number: int, is_last: bool) -> None:
         """Records that an event of that batch is being applied, which completes the batch if the event is its last."""
         self.now = (sender, number)
-        self._heard[sender] = self._last[sender] = number if is_last else number - 1
+        self._received[sender] = self._last[sender] = number if is_last else number - 1
         if self._left and sender == self.me and is_last:
             self._over |= self._left
             self._left.clear()
@@ -143,8 +143,8 @@ class CommitTracker:
 
     def applied(self, lsn: int, position: int) -> None:
         """Records that all events below *position* are applied, and that their effects are durable when *lsn* is."""
-        self._undone.append((lsn, position, self._heard))
-        self._heard = {}
+        self._undone.append((lsn, position, self._received))
+        self._received = {}
         self._cut = {*self._begun}
         self.ended_one = False
 
@@ -155,7 +155,7 @@ class CommitTracker:
             self.numbers.update(numbers)
             self.has_news = True
 
-    def heard(self, sender: MemberId, numbers: Mapping[MemberId, int]) -> None:
+    def received(self, sender: MemberId, numbers: Mapping[MemberId, int]) -> None:
         if sender in self.acks:
             acked = self.acks[sender]
             for member, number in (*self._updated.pop(sender, {}).items(), *numbers.items()):
@@ -171,7 +171,7 @@ class CommitTracker:
             self.floors[member] = position
             self._cuts[member] = dict(self._last)
 
-    def is_whole(self, member: MemberId) -> None:
+    def is_complete(self, member: MemberId) -> None:
         """Records that *member* has all messages from before its cut, too."""
         self.floors.pop(member, None)
         self._updated[member] = self._cuts.pop(member, {})
@@ -209,10 +209,10 @@ class CommitTracker:
             found[sender] = max(number, found.get(sender, 0))
         return found
 
-    def knows(self, heard: Mapping[MemberId, int]) -> bool:
+    def knows(self, received: Mapping[MemberId, int]) -> bool:
         """Returns whether all those batches are applied here: a member that applied only them has nothing more."""
         known = self.known()
-        return bool(heard) and all(known.get(sender, 0) >= number for sender, number in heard.items())
+        return bool(received) and all(known.get(sender, 0) >= number for sender, number in received.items())
 
     def inherit(self, known: Mapping[MemberId, int]) -> None:
         self._inherited = dict(known)

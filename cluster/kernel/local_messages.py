@@ -35,7 +35,7 @@ class LocalEvent(NamedTuple):
     """Messages of that queue that no consumer has, and that stay off the queue until the event is delivered."""
     parts: Sequence[LocalEvent] = ()
     """For a transaction, one event for each of its parts."""
-    heard: Then | None = None
+    received: Then | None = None
     """The action to run when it is applied or rejected here: for transactions, and for limits that count."""
     answered: Callable[[object], None] | None = None
     """The callback for the result of a change of the wiring."""
@@ -65,7 +65,7 @@ class LocalMessageMap:
 
     def __init__(self) -> None:
         self._locals: deque[LocalEvent] = deque()
-        self.times_heard = 0
+        self.times_received = 0
 
     def __len__(self) -> int:
         return len(self._locals)
@@ -81,9 +81,9 @@ class LocalMessageMap:
                 found.setdefault(local.queue, []).extend(local.entries)
         return found
 
-    def heard(self) -> LocalEvent:
+    def received(self) -> LocalEvent:
         """Removes and returns the next event, which came back."""
-        self.times_heard += 1
+        self.times_received += 1
         return self._locals.popleft()
 
     def lost(self) -> list[LocalEvent]:

@@ -5,7 +5,7 @@ one before. The journal keeps its order, so after a crash a store that has the r
 before it (rule 17). `synced` is false from before a member's messages are dropped until it has those of the others: no
 member may use such a store as a source.
 
-`heard` contains, by sender, the last batch that was applied here, also in earlier memberships whose messages may still
+`received` contains, by sender, the last batch that was applied here, also in earlier memberships whose messages may
 be here. A member that has applied all of these batches lacks nothing of this store except what was dequeued since.
 """
 
@@ -46,9 +46,9 @@ class ProgressRecord:
         self.cluster = ""
         """The ID of the cluster; empty before the first one."""
         self.standing = Standing()
-        self.heard_now: Callable[[], dict[MemberId, int]] = dict
+        self.received_now: Callable[[], dict[MemberId, int]] = dict
         """Returns the last batches of the present membership, by sender."""
-        self.heard_before: dict[MemberId, int] | None = {}
+        self.received_before: dict[MemberId, int] | None = {}
         """The last batches of earlier memberships; None if unknown."""
 
     def read(self, queue_id: int) -> None:
@@ -62,24 +62,24 @@ class ProgressRecord:
             found = json.loads(self._store.load_piece(self._message_id, 0))
             self.cluster = found["cluster"]
             self.standing = Standing(*[found[name] for name in Standing._fields])
-            heard = found.get("heard")  # records of older versions have none
-            self.heard_before = None if heard is None else dict_of(heard)
+            received = found.get("heard")  # records of older versions have none
+            self.received_before = None if received is None else dict_of(received)
         except (ValueError, TypeError, KeyError) as error:
             raise CairnError(f"queue {NAME}", f"its message is not a valid progress record: {error}") from error
         for message_id in ids[:-1]:
             self._store.dequeue(message_id, queue_id, self._clock.wall_us())
 
-    def heard(self) -> dict[MemberId, int] | None:
+    def received(self) -> dict[MemberId, int] | None:
         """Returns the last batches of all memberships, by sender; None if unknown."""
-        return None if self.heard_before is None else {**self.heard_before, **self.heard_now()}
+        return None if self.received_before is None else {**self.received_before, **self.received_now()}
 
     def membership_ends(self) -> None:
         """Keeps the batches of the present membership as those of an earlier one."""
-        self.heard_before = self.heard()
+        self.received_before = self.received()
 
     def begins_anew(self) -> None:
         """Drops earlier batches: at this position the store is equal to those of the others."""
-        self.heard_before = {}
+        self.received_before = {}
 
     def move(self, position: int) -> None:
         self.write(self.standing._replace(position=position))
@@ -87,8 +87,9 @@ class ProgressRecord:
     def write(self, standing: Standing) -> None:
         self.standing = standing
         now_us = self._clock.wall_us()
-        heard = self.heard()
-        about = {"cluster": self.cluster, **standing._asdict(), "heard": None if heard is None else rows_of(heard)}
+        received = self.received()
+        rows = None if received is None else rows_of(received)
+        about = {"cluster": self.cluster, **standing._asdict(), "heard": rows}
         content = json.dumps(about).encode()
         before = self._message_id
         self._message_id, _ = self._store.put(self._queue_id, content, now_us)
@@ -96,9 +97,9 @@ class ProgressRecord:
             self._store.dequeue(before, self._queue_id, now_us)
 
 
-def rows_of(heard: dict[MemberId, int]) -> list[tuple[MemberId, int]]:
+def rows_of(received: dict[MemberId, int]) -> list[tuple[MemberId, int]]:
     """Returns the last batches as they are stored and multicast."""
-    return [*heard.items()]
+    return [*received.items()]
 
 
 def dict_of(rows: Iterable[tuple[Iterable[int], int]]) -> dict[MemberId, int]:

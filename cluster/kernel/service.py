@@ -19,7 +19,7 @@ class Service:
         """The number of members that apply events, synced or not."""
         return len(self._state.synced | {*self._commits.floors})
 
-    def why_not_serving(self) -> str:
+    def not_serving_reason(self) -> str:
         """Returns the reason for clients; empty if this member serves them."""
         state = self._state
         if state.has_failed:

@@ -21,10 +21,10 @@ class ClientDisconnector:
 
     def expel(self) -> None:
         """Closes all connections, rolls transactions back, and requeues what consumers have."""
-        why = self._service.why_not_serving() or "this broker has left its cluster"
+        reason = self._service.not_serving_reason() or "this broker has left its cluster"
         for connection in [*self._connections.by_end.values()]:
-            connection.end.expel(why, elsewhere=True)
-        self._transactions.roll_back_all(why)
+            connection.end.expel(reason, elsewhere=True)
+        self._transactions.roll_back_all(reason)
         for replica in self._owners.replicas.values():
             replica.take_back()
         self._owners.forget_consumers()

@@ -61,12 +61,12 @@ class ClusterNodes(NodeRegistry):
         store: MessageStore,
         post: Callable[..., None],
         make_queue: MakeQueue,
-        gone: NodeDeleted,
+        removed: NodeDeleted,
     ) -> None:
         self._ordering = ordering
         self._making_own: dict[str, str] = {}
         """The names and kinds of local nodes that are being created: requests for such a name get that node."""
-        super().__init__(store, post, make_queue, gone)
+        super().__init__(store, post, make_queue, removed)
 
     def set_template(self, pattern: str, arguments: Arguments, done: Done[None]) -> None:
         self._ordering.change({"do": "template", "name": pattern, "arguments": {**arguments}}, done)
@@ -101,11 +101,11 @@ class ClusterNodes(NodeRegistry):
             return
         self._ordering.change({"do": "new-arguments", "queue": queue.name, "changes": {**changes}}, done)
 
-    def delete_queue(self, queue: Queue, done: Done[None], why: str = "it was deleted") -> None:
+    def delete_queue(self, queue: Queue, done: Done[None], reason: str = "it was deleted") -> None:
         if queue.replicated:
-            self._ordering.change({"do": "no-queue", "name": queue.name, "why": why}, done)
+            self._ordering.change({"do": "no-queue", "name": queue.name, "why": reason}, done)
         else:
-            super().delete_queue(queue, done, why)
+            super().delete_queue(queue, done, reason)
 
     def create_exchange(self, name: str, kind: str, arguments: Arguments, done: Done[Exchange]) -> None:
         there = self.exchanges.get(name)
@@ -125,19 +125,19 @@ class ClusterNodes(NodeRegistry):
         about = {"do": "exchange", "name": name, "type": kind, "arguments": {**arguments}}
         self._ordering.change(about, done)
 
-    def delete_exchange(self, exchange: Exchange, done: Done[None], why: str = "it was deleted") -> None:
+    def delete_exchange(self, exchange: Exchange, done: Done[None], reason: str = "it was deleted") -> None:
         if exchange.exchange_id and not _is_own(exchange):
-            self._ordering.change({"do": "no-exchange", "name": exchange.name, "why": why}, done)
+            self._ordering.change({"do": "no-exchange", "name": exchange.name, "why": reason}, done)
         else:
-            super().delete_exchange(exchange, done, why)
+            super().delete_exchange(exchange, done, reason)
 
     def bind(self, exchange: Exchange, queue: BoundQueue, key: str, arguments: Arguments, done: Done[None]) -> None:
         if self._is_ordered(exchange, queue):
             about = {"do": "binding", "exchange": exchange.name, "queue": queue.name, "key": key}
             self._ordering.change({**about, "arguments": {**arguments}}, done)
         elif queue.replicated and exchange.exchange_id:
-            why = f"it is local to this member, and queue {queue.name!r} is replicated"
-            done(StoreError(f"exchange {exchange.name!r}", why, "bind the queue to a replicated exchange"))
+            reason = f"it is local to this member, and queue {queue.name!r} is replicated"
+            done(StoreError(f"exchange {exchange.name!r}", reason, "bind the queue to a replicated exchange"))
         else:
             super().bind(exchange, queue, key, arguments, done)
 
@@ -182,7 +182,7 @@ class ClusterNodes(NodeRegistry):
         name, arguments = about["name"], about["arguments"]
         queue, exchange = self.queues.get(name), self.exchanges.get(name)
         if queue is not None and not queue.replicated and queue.is_deleting:
-            queue.when_gone.append(partial(self._make, about, done))
+            queue.when_deleted.append(partial(self._make, about, done))
             return
         is_queue = about["do"] == "queue"
         try:
@@ -195,11 +195,11 @@ class ClusterNodes(NodeRegistry):
         except Exception as error:
             done(error)
             return
-        why = "the cluster has a node of that name"
+        reason = "the cluster has a node of that name"
         if queue is not None and not queue.queue_id:
-            super().delete_queue(queue, ignore, why)  # the deletion of a transient node cannot fail
+            super().delete_queue(queue, ignore, reason)  # the deletion of a transient node cannot fail
         if exchange is not None and not exchange.exchange_id and _is_own(exchange):
-            super().delete_exchange(exchange, ignore, why)
+            super().delete_exchange(exchange, ignore, reason)
 
         def made(result: Any) -> None:
             kind = self._taken_by(name)

@@ -69,7 +69,7 @@ class FailoverAddresses:
         if any(self.mine) and not self._state.is_alone:
             self._broadcaster.send(events.control("address", plain=self.mine.plain, tls=self.mine.tls))
 
-    def heard(self, message: ControlMessage) -> None:
+    def received(self, message: ControlMessage) -> None:
         sender, _, about = message
         if sender != self._state.me:
             places = ClientAddresses(_places(about["plain"]), _places(about["tls"]))
@@ -79,8 +79,8 @@ class FailoverAddresses:
 
     def remained(self, config: Configuration) -> None:
         """Forgets the members that left, since this one remained."""
-        gone = [member.node for member in config.left if self._others.pop(member.node, None) is not None]
-        if gone:
+        removed = [member.node for member in config.left if self._others.pop(member.node, None) is not None]
+        if removed:
             self.on_change(self.others)
 
 

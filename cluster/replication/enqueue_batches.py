@@ -40,8 +40,8 @@ def count_arrivals(queues: Sequence[TargetQueue], messages: Sequence[Message]) -
     for limits in all_limits:
         limits.comes(len(messages), size)
 
-    def heard() -> None:
+    def received() -> None:
         for limits in all_limits:
             limits.came(len(messages), size)
 
-    return heard
+    return received

@@ -225,8 +225,8 @@ class FlowControl:
         if self._done > done or is_only_full or not self._others_are_enough():
             self._watch()
         else:
-            why = f"no received event was stored for {STUCK_S:.0f} s, and all other members wait"
-            self._fail(why, "check the disk and the SQL database, and start this broker again")
+            reason = f"no received event was stored for {STUCK_S:.0f} s, and all other members wait"
+            self._fail(reason, "check the disk and the SQL database, and start this broker again")
 
     def _watch_full(self) -> None:
         self._disk_full()
@@ -251,17 +251,17 @@ class FlowControl:
                     self._note_off(off, event)
         return len(members - off - {self._state.me}) >= self._commits.majority
 
-    def _note_off(self, off: set[MemberId], heard: ReceivedEvent) -> None:
-        reported = events.decode(heard.payload)
+    def _note_off(self, off: set[MemberId], received: ReceivedEvent) -> None:
+        reported = events.decode(received.payload)
         if isinstance(reported, events.ControlEvent) and reported.about["what"] == "flow":
-            (off.add if reported.about["off"] else off.discard)(heard.sender)
+            (off.add if reported.about["off"] else off.discard)(received.sender)
 
     def say_again(self) -> None:
         """Multicasts the lag of this member again, for new members."""
         if self.is_off:
             self._broadcaster.send(events.control("flow", off=True))
 
-    def heard(self, message: ControlMessage) -> None:
+    def received(self, message: ControlMessage) -> None:
         """Records whether *sender* lags."""
         sender, _, about = message
         if sender == self._state.me:

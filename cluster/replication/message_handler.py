@@ -208,7 +208,7 @@ class MessageHandler:
         for position in event.positions:
             if replica.is_to_come(position) and position not in replica.held and self.has(replica, sender, position):
                 replica.note(position, failed[position])
-        for entry in self.valid(replica, sender, event.positions, local, bury=False):
+        for entry in self.valid(replica, sender, event.positions, local, dead_letter=False):
             arrival = entry.position & ARRIVAL_MASK
             entry.previously_delivered = True
             entry.failures += failed[arrival]
@@ -273,8 +273,8 @@ class MessageHandler:
         stays = [entry for entry in map(replica.find, wanted) if entry is not None]
         settled, late = _split([entry for entry in unheard if not entry.is_dequeued], kept)
         held = {*stays, *replica.held.values(), *settled}
-        _, gone = _split([entry for entry in queue.with_consumers() if not entry.is_dequeued], kept)
-        queue.forget(gone)
+        _, removed = _split([entry for entry in queue.with_consumers() if not entry.is_dequeued], kept)
+        queue.forget(removed)
         mine = dict.fromkeys(queue.with_consumers())
         front = replica.purge_front(kept)
         stored = [*held, *mine, *replica.front.values()]
@@ -283,7 +283,7 @@ class MessageHandler:
         )
         replica.drop_pending()
         before = queue.messages
-        queue.count_dequeued(gone)
+        queue.count_dequeued(removed)
         queue.clear()
         elsewhere = held - mine.keys()
         others = len(elsewhere) + len(replica.front)
@@ -314,9 +314,9 @@ class MessageHandler:
         positions: Sequence[int],
         local: LocalEvent | None,
         *,
-        bury: bool = True,
+        dead_letter: bool = True,
     ) -> list[Entry]:
-        """Returns the messages at *positions* that *sender* has; *bury* leaves tombstones for those still to come.
+        """Return the messages at *positions* that *sender* has; *dead_letter* leaves tombstones for later ones.
 
         Events of this member about a deleted queue do not apply to a new queue of that name.
         """
@@ -336,7 +336,7 @@ class MessageHandler:
             if found is not None and not found.is_dequeued:
                 replica.queue.contents.delayed.pop(found, None)
                 entries.append(found)
-            elif found is None and position <= replica.base and bury:
+            elif found is None and position <= replica.base and dead_letter:
                 replica.tombstones.add(position)
         return entries
 
@@ -359,5 +359,5 @@ def _split(entries: Iterable[Entry], kept: Container[int]) -> tuple[list[Entry],
 def _forget(entry: Entry, held_bytes: int, looks_inside: bool) -> None:
     """Drops the content of a message that can be read back; a queue that reads properties keeps the first bytes."""
     if looks_inside:
-        entry.first_bytes = entry.whole()[:BEGINNING_BYTES]
+        entry.first_bytes = entry.complete()[:BEGINNING_BYTES]
     entry.content, entry.held_bytes = None, held_bytes

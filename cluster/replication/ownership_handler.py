@@ -67,7 +67,7 @@ class QueueOwnerHandler:
         self._ownership[replica.name] = QueueOwnership(replica, self._timers, self._release, held=self._held)
         self.decide(replica)
 
-    def gone(self, name: str) -> None:
+    def removed(self, name: str) -> None:
         """Removes all state of a queue that was deleted (D49)."""
         replica = self.replicas.pop(name, None)
         if replica is not None and not self._state.is_alone:
@@ -141,10 +141,10 @@ class QueueOwnerHandler:
         others = replica.interested - {sender}
         replica.interested.add(sender)
         if sender == self._state.me and others and replica.queue.policy.exclusive:  # the first one in the order wins
-            why = f"queue {replica.name!r} allows one consumer, and has one on another member"
+            reason = f"queue {replica.name!r} allows one consumer, and has one on another member"
             consumers: list[QueueConsumer | FilteringConsumer] = [*replica.queue.consumers, *replica.queue.selecting]
             for consumer in consumers:
-                consumer.terminal.failure("amqp:resource-locked", why)
+                consumer.terminal.failure("amqp:resource-locked", reason)
         if replica.owner is None:
             self._pass_on(replica, sender, position)  # D72
         elif replica.owner == self._state.me:

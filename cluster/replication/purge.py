@@ -22,7 +22,7 @@ from .replica import Replica
 Done = Callable[[int | Exception], None]
 
 
-class _Wish(NamedTuple):
+class _Request(NamedTuple):
     name: str
     done: Done
 
@@ -47,28 +47,28 @@ class Purges:
         self._messages = messages
         self._release_all = release_all
         self._on_purged = on_purged
-        self._wishes: dict[int, _Wish] = {}
+        self._requests: dict[int, _Request] = {}
         self._number = 0
 
     def ask(self, name: str, done: Done) -> None:
         """*done* gets the number of removed messages, when the purge is safe."""
         self._number += 1
-        self._wishes[self._number] = _Wish(name, done)
+        self._requests[self._number] = _Request(name, done)
         self._say(self._number)
 
     def _say(self, number: int) -> None:
         me = self._state.me
         by = list(me) if me is not None else []
-        self._broadcaster.send(events.control("purge-wish", queue=self._wishes[number].name, by=by, number=number))
+        self._broadcaster.send(events.control("purge-wish", queue=self._requests[number].name, by=by, number=number))
 
     def members_changed(self, config: Configuration) -> None:
         """Asks again if a member left: it may have been the one to answer."""
         if config.left:
-            for number in self._wishes:
+            for number in self._requests:
                 self._say(number)
 
     def lost(self) -> None:
-        self._wishes.clear()
+        self._requests.clear()
 
     def wished(self, message: ControlMessage) -> None:
         """Purges a queue that this member decides about."""
@@ -78,10 +78,10 @@ class Purges:
             self._answer(position, about, StoreError(f"queue {about['queue']!r}", "it was deleted"))
         elif self._owners.decider(replica) == self._state.me:
             self._release_all()
-            wish = {"queue": replica.name, "by": about["by"], "number": about["number"]}
-            self._broadcaster.send(events.control("purge", **wish, keep=replica.unavailable()))
+            attach = {"queue": replica.name, "by": about["by"], "number": about["number"]}
+            self._broadcaster.send(events.control("purge", **attach, keep=replica.unavailable()))
 
-    def heard(self, message: ControlMessage) -> None:
+    def received(self, message: ControlMessage) -> None:
         """Applies the purge of a queue."""
         sender, position, about = message
         replica = self._owners.replicas.get(about["queue"])
@@ -97,9 +97,9 @@ class Purges:
 
     def _is_ours(self, about: About) -> bool:
         me = self._state.me
-        return me is not None and tuple(about["by"]) == me and about["number"] in self._wishes
+        return me is not None and tuple(about["by"]) == me and about["number"] in self._requests
 
     def _answer(self, position: int, about: About, result: int | Exception) -> None:
         if self._is_ours(about):
-            done = self._wishes.pop(about["number"]).done
+            done = self._requests.pop(about["number"]).done
             self._commits.when_safe(position, lambda: done(result))

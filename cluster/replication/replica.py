@@ -209,18 +209,18 @@ class Replica:
 
     def drop_pending(self) -> int:
         """Removes all pending messages; returns their number."""
-        gone = 0
+        removed = 0
         for entries in self._pending:
             for entry in entries:
                 if entry.position not in self._absent and not entry.is_dequeued:
                     self._absent.add(entry.position)
                     entry.is_dequeued = True
-                    gone += 1
+                    removed += 1
         for entry in self._back.values():
             entry.is_dequeued = True
-        gone += len(self._back)
+        removed += len(self._back)
         self._back.clear()
-        return gone
+        return removed
 
     def purge_below(self, end: int, kept: frozenset[int]) -> None:
         """Records a purge of all messages at positions below *end*, except those that are *kept*."""
@@ -231,9 +231,9 @@ class Replica:
 
     def purge_front(self, kept: frozenset[int]) -> list[Entry]:
         """Removes the messages that a transfer brought, except those that are *kept*; returns the removed ones."""
-        gone = [entry for position, entry in self.front.items() if position not in kept]
+        removed = [entry for position, entry in self.front.items() if position not in kept]
         self.front = {position: entry for position, entry in self.front.items() if position in kept}
-        return gone
+        return removed
 
     def take_back(self) -> None:
         """Requeues the messages that consumers of this member have."""

@@ -90,13 +90,13 @@ class Bootstrap:
         clock_us = self._clock.wall_us()
         self._broadcaster.send(events.control("state", view=self._state.view, empty=empty, clock_us=clock_us, **about))
 
-    def heard(self, message: ControlMessage) -> None:
+    def received(self, message: ControlMessage) -> None:
         """Records the standing of the store of *sender*."""
         sender, _, about = message
         if about["view"] != self._state.view:  # members that are still founding report again
             return
         state = StoreState(Standing(**about["standing"]), about["cluster"], about["empty"])
-        self._clock_skew.heard(sender.node, about["clock_us"])
+        self._clock_skew.received(sender.node, about["clock_us"])
         if self._state.phase != BOOTSTRAPPING:
             if self._state.synced:
                 self._sender.invite(sender)

@@ -65,16 +65,16 @@ def read_digests(store: MessageStore, ids: Sequence[int]) -> Iterator[Read]:
 
 
 def _read_pieces(store: MessageStore, message_id: int) -> Read | None:
-    whole, beginning = blake2b(digest_size=DIGEST_BYTES), b""
+    complete, beginning = blake2b(digest_size=DIGEST_BYTES), b""
     try:
         for number in range(store.piece_count(message_id)):
             piece = store.load_piece(message_id, number)
-            whole.update(piece)
+            complete.update(piece)
             if len(beginning) < BEGINNING_BYTES:
                 beginning += piece
     except (CairnError, LookupError):
         return None
-    return Read(message_id, whole.digest(), beginning[:BEGINNING_BYTES])
+    return Read(message_id, complete.digest(), beginning[:BEGINNING_BYTES])
 
 
 class _KeptQueue:
@@ -187,7 +187,7 @@ class KeptMessages:
         queue.unread.extend(entry.message_id for entry in entries if entry.message_id)
         self._read_on()
 
-    def heard(self, event: DigestsEvent) -> None:
+    def received(self, event: DigestsEvent) -> None:
         """Answers digests of messages from before the cut with the lacking ones, as soon as all messages are read."""
         queue = self._queue(event.name)
         if queue is None:

@@ -83,7 +83,7 @@ class TransferReceiver:
         self._renew = renew
         self.kept_messages = KeptMessages(context.store, context.reader, owners.replicas, self.compare)
         self._kept: list[Any] = []
-        self.wishes = 0
+        self.requests = 0
         """The number of requests for a transfer by this member."""
         self.wanted = 0
         """The number of messages to receive, as counted at the cut."""
@@ -103,7 +103,7 @@ class TransferReceiver:
         self._left: list[tuple[Replica, list[int]]] | None = None
         """The queues and IDs of messages that the other members do not have, which are to be dropped."""
         self._wipe_lsn: int | None = None
-        self._whole_lsn: int | None = None
+        self._complete_lsn: int | None = None
         """The LSN whose durability makes all received messages durable."""
 
     @property
@@ -122,7 +122,7 @@ class TransferReceiver:
     def lost(self) -> None:
         self.received = self.wanted = self.queues = 0
         self._kept.clear()
-        self._donor = self._keep_lsn = self._wipe_lsn = self._whole_lsn = self._left = None
+        self._donor = self._keep_lsn = self._wipe_lsn = self._complete_lsn = self._left = None
         self._unfinished.clear()
         self.kept_messages.lost()
 
@@ -143,7 +143,7 @@ class TransferReceiver:
         """Notes that *sender* has all messages."""
         sender = message.sender
         state = self._state
-        self._commits.is_whole(sender)
+        self._commits.is_complete(sender)
         if sender == state.me:
             self.become_synced(PhaseEvent.COMPLETED, Standing(True, state.epoch, state.view, self._commits.done))
         self._owners.now_synced(sender)
@@ -165,7 +165,7 @@ class TransferReceiver:
         state = self._state
         if state.phase != BOOTSTRAPPING or state.me is None or tuple(about["to"]) != state.me:
             return
-        self._clock_skew.heard(sender.node, about["clock_us"])
+        self._clock_skew.received(sender.node, about["clock_us"])
         record = self._record
         state.epoch = about["epoch"]
         if record.cluster and record.cluster != about["cluster"]:
@@ -183,7 +183,7 @@ class TransferReceiver:
         state, record = self._state, self._record
         if state.handle(PhaseEvent.OUTRANKED) is not PhaseAction.WIPE:
             return
-        self._whole_lsn = None
+        self._complete_lsn = None
         record.cluster = cluster
         record.write(max(record.standing._replace(synced=False), Standing(False, state.epoch, state.view, 0)))
         self._wipe_lsn = self._store.next_lsn
@@ -192,8 +192,8 @@ class TransferReceiver:
     def durable(self) -> None:
         """Continues the steps that wait for a durable LSN; called when it may have moved."""
         durable_lsn = self._store.durable_lsn
-        if self._whole_lsn is not None and durable_lsn >= self._whole_lsn:
-            self._whole_lsn = None
+        if self._complete_lsn is not None and durable_lsn >= self._complete_lsn:
+            self._complete_lsn = None
             self._broadcaster.send(events.control("synced"))
         if self._keep_lsn is not None and durable_lsn >= self._keep_lsn:
             self._keep_lsn = None
@@ -212,8 +212,8 @@ class TransferReceiver:
             answers.append(result)
             while len(answers) == 1:  # else this call is made by the loop, which continues
                 if isinstance(result := answers[0], Exception):
-                    why = f"a change of the wiring failed: {result}"
-                    self._fail(why, "correct the cause, and start this broker again")
+                    reason = f"a change of the wiring failed: {result}"
+                    self._fail(reason, "correct the cause, and start this broker again")
                     return
                 change = next(left, None)
                 if change is None:
@@ -229,10 +229,10 @@ class TransferReceiver:
         """Multicasts a request for a transfer, because of *event*."""
         if self._state.handle(event) is not PhaseAction.ASK:
             return
-        self.wishes += 1
-        heard = self._record.heard()
-        about = {"kept": self.kept_messages.offer(), "heard": None if heard is None else rows_of(heard)}
-        self._broadcaster.send(events.control("sync", wish=self.wishes, queues=None, **about))
+        self.requests += 1
+        received = self._record.received()
+        about = {"kept": self.kept_messages.offer(), "heard": None if received is None else rows_of(received)}
+        self._broadcaster.send(events.control("sync", wish=self.requests, queues=None, **about))
 
     def ask_again(self) -> None:
         """Requests a transfer with a new cut; all answers so far, and those in flight, are ignored."""
@@ -241,7 +241,7 @@ class TransferReceiver:
 
     def _begin(self, donor: MemberId | None, about: dict[str, Any], update: int) -> None:
         """Notes the cut: the request of this member was delivered."""
-        if about["wish"] != self.wishes:
+        if about["wish"] != self.requests:
             return
         if about["queues"] is None:  # the donor is not known here yet
             if self._state.handle(PhaseEvent.CUT) is PhaseAction.KEEP:
@@ -257,8 +257,8 @@ class TransferReceiver:
             if replica is not None:
                 self.kept_messages.put_back(replica, self._messages.begin_again(replica))
 
-    def keep(self, heard: ReceivedEvent | Configuration) -> None:
-        self._kept.append(heard)
+    def keep(self, received: ReceivedEvent | Configuration) -> None:
+        self._kept.append(received)
 
     def members_changed(self, config: Configuration) -> None:
         """Requests another donor if the present one left."""
@@ -266,12 +266,12 @@ class TransferReceiver:
             return
         self._donor = None
         if self._state.phase == TRANSFERRING and self._state.synced:
-            self.wishes += 1
+            self.requests += 1
             self._update = 0
             replicas = self._owners.replicas
             queues = {name: replicas[name].base for name in self._unfinished if name in replicas}
             about = {"kept": [name for name in self.kept_messages.names() if name in queues], "heard": None}
-            self._broadcaster.send(events.control("sync", wish=self.wishes, queues=queues, **about))
+            self._broadcaster.send(events.control("sync", wish=self.requests, queues=queues, **about))
 
     def snapshot(self, message: ControlMessage) -> None:
         """Makes the wiring like that of *sender* at the cut."""
@@ -330,7 +330,7 @@ class TransferReceiver:
         self.kept_messages.begin({name: owners.replicas[name] for name in renewed})
         kept, self._kept = self._kept, []
         self._inbox.put_back(kept)
-        self._look_whether_whole()
+        self._check_completeness()
 
     def front(self, sender: MemberId, event: events.FrontEvent) -> None:
         """Adds messages from before the cut; they arrive in descending order."""
@@ -350,7 +350,7 @@ class TransferReceiver:
     def digests(self, sender: MemberId, event: events.DigestsEvent) -> None:
         """Compares digests of messages from before the cut with the messages of this member."""
         if self._state.phase == TRANSFERRING and event.update == self._update and sender == self._donor:
-            self.kept_messages.heard(event)
+            self.kept_messages.received(event)
 
     def compare(self, event: events.DigestsEvent, take: Take | None) -> None:
         """Keeps the messages of this store, found by *take*, and multicasts the lacking positions."""
@@ -378,11 +378,11 @@ class TransferReceiver:
         if replica is not None:
             replica.integrate()
         self._unfinished.discard(about["queue"])
-        self._look_whether_whole()
+        self._check_completeness()
 
-    def _look_whether_whole(self) -> None:
+    def _check_completeness(self) -> None:
         self._unfinished &= self._owners.replicas.keys()
-        if self._unfinished or self._whole_lsn is not None or self._left is not None:
+        if self._unfinished or self._complete_lsn is not None or self._left is not None:
             return
         self._donor = None
         self._left = self.kept_messages.left()
@@ -413,7 +413,7 @@ class TransferReceiver:
                 self._reader.next_step(partial(self._drop_left, left))
                 return
             left.pop()
-        self._whole_lsn = self._store.next_lsn
+        self._complete_lsn = self._store.next_lsn
         self.durable()
 
     def make_room(self) -> None:

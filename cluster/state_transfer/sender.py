@@ -124,8 +124,8 @@ class TransferSender:
     def share(self, to: MemberId) -> float | None:
         """Returns the part of the transfer to *to* that was sent, from 0 to 1; None without one. Any thread."""
         left = [queue.left for queue in [*self._queues] if queue.to == to]
-        whole = self._begun.get(to, 0)
-        return 1 - sum(left) / whole if left and whole else None
+        complete = self._begun.get(to, 0)
+        return 1 - sum(left) / complete if left and complete else None
 
     def _log_progress(self) -> None:
         now_s = self._clock.monotonic_s()
@@ -133,9 +133,9 @@ class TransferSender:
             return
         self._logged_s = now_s
         for to in {queue.to for queue in self._queues}:
-            whole = self._begun.get(to, 0)
+            complete = self._begun.get(to, 0)
             left = sum(queue.left for queue in self._queues if queue.to == to)
-            done = f"{whole - left:,} of {whole:,}"
+            done = f"{complete - left:,} of {complete:,}"
             about = {"event": "cluster.transfer-progress"}
             log.info("cluster %s: %s messages sent to node %d", self._state.name, done, to.node, extra=about)
 
@@ -164,14 +164,14 @@ class TransferSender:
         """Starts a transfer to *to*, which is at its cut at this position.
 
         *about*: `queues`, which another donor began, with their cuts, or None; `kept`, the queues of which *to* has
-        messages; `heard`, the last batches that *to* has applied, or None if unknown.
+        messages; `received`, the last batches that *to* has applied, or None if unknown.
         """
         replicas = self._owners.replicas
         unfinished, kept = about["queues"], {*about["kept"]}
         self._queues = deque(queue for queue in self._queues if queue.to != to)
         if unfinished is None:
-            heard = about["heard"]
-            knows = heard is not None and self._commits.knows(dict_of(heard))
+            received = about["heard"]
+            knows = received is not None and self._commits.knows(dict_of(received))
             self._broadcaster.send(self._snapshot(to, update, knows=knows))
             unfinished = {name: replica.last for name, replica in replicas.items()}
         self._release_all()
@@ -336,7 +336,7 @@ class TransferSender:
 
     def _content(self, todo: StandingMessage) -> bytes | None:
         entry = todo.entry
-        return None if entry is None or entry.content is None else entry.whole()
+        return None if entry is None or entry.content is None else entry.complete()
 
     def _say(
         self, queue: _Queue, batch: Sequence[tuple[StandingMessage, bytes | None]], loaded: Mapping[int, bytes]

@@ -151,13 +151,13 @@ class ViewChange:
             self._receiver.lost()
             self._bootstrap.begin()
 
-    def lost(self, why: str) -> None:
+    def lost(self, reason: str) -> None:
         """Leaves the group or its majority: nothing is completed nor owned from here on (rule 4)."""
         state = self._state
         if state.me is None:
             return
         event = {"event": "cluster.disconnected"}
-        log.warning("cluster %s: clients are disconnected: %s", state.name, why, extra=event)
+        log.warning("cluster %s: clients are disconnected: %s", state.name, reason, extra=event)
         self.lost_times += 1
         state.leave()
         self._events.lost()
@@ -166,6 +166,6 @@ class ViewChange:
         for local in [*self._locals.lost(), *self._flow.lost()]:
             abandon(local)
         self._transactions.lost()
-        self._events.service_ended(why)
+        self._events.service_ended(reason)
         self._clients.expel()
         self._not_serving_log.begin()

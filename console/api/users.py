@@ -9,7 +9,7 @@ import asyncio
 from typing import Any
 
 from ...base.accounts.credentials import make
-from ...base.accounts.users import verifier, why_no_name
+from ...base.accounts.users import invalid_name_reason, verifier
 from ..session.errors import CONFLICT, INVALID, NOT_IMPLEMENTED, ApiError
 from ..session.sessions import BrowserSession
 from .endpoint import LIST_QUERY, ApiCall, Endpoint, Field
@@ -69,7 +69,7 @@ async def _accounts(session: BrowserSession) -> list[str]:
 
 async def create_user(call: ApiCall) -> Any:
     name = call.body["name"]
-    if reason := why_no_name(name):
+    if reason := invalid_name_reason(name):
         raise ApiError(400, INVALID, f"name: {reason}", field="name")
     try:
         await _change(call, "CREATE", name, await _verified(call.body["password"]))

@@ -26,7 +26,7 @@ from ...base.errors import CairnError, CannotLink, DiskError, DiskFull, InvalidO
 from ..format import container
 from ..format import log_mark as mark
 from ..format.container import BadContainer
-from .recycled_content import content_of, is_whole
+from .recycled_content import content_of, is_complete
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ class Archive:
             with suppress(BadContainer):
                 next_prev_lsn = container.decode_head(_head(self.directory, name), name).prev_lsn
         with closing(self._journal.open(container.file_name(number))) as file:
-            return is_whole(file, slot, self.container_bytes, self._log_id, next_prev_lsn)
+            return is_complete(file, slot, self.container_bytes, self._log_id, next_prev_lsn)
 
     def _is_on_one_disk(self) -> bool:
         """Return whether files of the log can be hard-linked into the archive; tested with the mark."""

@@ -64,7 +64,7 @@ class Archiver:
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._unreported: list[int] = []  # slots that were dropped
-        self._why = ""
+        self._reason = ""
         self._reported_s = clock.monotonic_s() - SAY_AGAIN_S
 
     @property
@@ -135,7 +135,7 @@ class Archiver:
         with self._lock:
             self.dropped += 1
             self._unreported.append(left.slot)
-            self._why = reason
+            self._reason = reason
         if self._is_time_to_report():
             self._tell()
         self._done(left)
@@ -151,6 +151,6 @@ class Archiver:
             size, lost = self.archive.container_bytes, counted(len(slots), "container")
             log.warning(
                 "history is missing from the archive %s: %s of LSN %d to %d (%s)",
-                self.archive.directory.path, lost, min(slots) * size, (max(slots) + 1) * size, self._why,
+                self.archive.directory.path, lost, min(slots) * size, (max(slots) + 1) * size, self._reason,
                 extra={"event": "archive.gap"},
             )  # fmt: skip

@@ -51,7 +51,7 @@ def content_of(file: File, slot: int, container_bytes: int, log_id: int) -> Cont
     return Content(last, lsn, time_us)
 
 
-def is_whole(file: File, slot: int, container_bytes: int, log_id: int, next_prev_lsn: int) -> bool:
+def is_complete(file: File, slot: int, container_bytes: int, log_id: int, next_prev_lsn: int) -> bool:
     """Return whether *file* holds the complete content of *slot*, as far as can be determined.
 
     *next_prev_lsn*: the last block before the next slot that is known.

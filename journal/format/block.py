@@ -146,10 +146,10 @@ def peek(view: memoryview, lsn: int, log_id: int) -> BlockHead:
 
 def decode(view: memoryview, lsn: int, log_id: int) -> Block:
     """Decode the block at *lsn*, the start of *view*. Pure: a test needs only bytes. Raises `BadBlock`."""
-    return whole(peek(view, lsn, log_id), view)
+    return complete(peek(view, lsn, log_id), view)
 
 
-def whole(head: BlockHead, view: memoryview) -> Block:
+def complete(head: BlockHead, view: memoryview) -> Block:
     """Return the block at the start of *view* whose *head* `peek` returned, if its checksum proves that it is complete.
     """
     if head.size_bytes > len(view):

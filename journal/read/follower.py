@@ -21,7 +21,7 @@ from ..format.container import DATA_OFFSET
 from .container_heads import ContainerHeads
 
 
-class HistoryGone(JournalError):
+class HistoryReclaimed(JournalError):
     """An error for history that is lost because its container has been reused."""
 
 
@@ -31,7 +31,7 @@ class Follower:
     def __init__(self, directory: Directory, from_lsn: int) -> None:
         """*from_lsn*: the LSN of the first required byte; earlier blocks in its container are skipped.
 
-        Raises `HistoryGone` if no container may lead there.
+        Raises `HistoryReclaimed` if no container may lead there.
         """
         self._directory = directory
         self._from_lsn = from_lsn
@@ -39,7 +39,7 @@ class Follower:
         self._container_bytes = self._heads.container_bytes
         before = [slot for slot in self._heads.by_slot if slot <= from_lsn // self._container_bytes]
         if not before:
-            raise HistoryGone(f"LSN {from_lsn}", "its container is used for something else by now", _REMEDY)
+            raise HistoryReclaimed(f"LSN {from_lsn}", "its container is used for something else by now", _REMEDY)
         slot = max(before)  # if it is an older one, the log ended there and went on with a later one
         self.next_lsn = slot * self._container_bytes + DATA_OFFSET
         """The end of the last block that was returned or skipped."""
@@ -52,7 +52,7 @@ class Follower:
     def blocks(self, durable_lsn: int) -> Iterator[Block]:
         """Yield the next blocks that end at or before *durable_lsn*.
 
-        Raises `HistoryGone`, or `JournalError` where one can't be read. The next call continues at the end.
+        Raises `HistoryReclaimed`, or `JournalError` where one can't be read. The next call continues at the end.
         """
         try:
             while self.next_lsn < durable_lsn:
@@ -69,7 +69,7 @@ class Follower:
         """The record at *lsn*, which may have left the log. Raises `JournalError`."""
         head = self._heads.by_slot.get(lsn // self._container_bytes)
         if head is None:
-            raise HistoryGone(f"LSN {lsn}", "no container holds it any more", _REMEDY)
+            raise HistoryReclaimed(f"LSN {lsn}", "no container holds it any more", _REMEDY)
         with closing(self._directory.open(container.file_name(head.number))) as file:
             return read_record(file, lsn, self._container_bytes, self._heads.log_id)
 
@@ -91,7 +91,7 @@ class Follower:
                 self._slot = slot
                 return first
         if later or self._slot not in self._heads.by_slot:
-            raise HistoryGone(f"LSN {self.next_lsn}", "its container is used for something else by now", _REMEDY)
+            raise HistoryReclaimed(f"LSN {self.next_lsn}", "its container is used for something else by now", _REMEDY)
         raise JournalError(f"LSN {self.next_lsn}", "its block can't be read", SEE_DUMP)
 
     def _goes_on(self, found: Block) -> bool:
@@ -108,7 +108,7 @@ class Follower:
         window = self._window[1]
         try:
             head = block.peek(window.at(offset, BLOCK_HEAD_BYTES), lsn, self._heads.log_id)
-            return block.whole(head, window.at(offset, head.size_bytes))
+            return block.complete(head, window.at(offset, head.size_bytes))
         except BadBlock:
             return None
 

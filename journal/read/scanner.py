@@ -121,8 +121,8 @@ class LogReader:
                         continue
                     moved = self._moved_on(lsn)
                 if moved:
-                    gone_lsn, lsn = lsn, self._first_block(self._slot_from(lsn // self.container_bytes))
-                    self.recycled.append((gone_lsn, lsn))
+                    removed_lsn, lsn = lsn, self._first_block(self._slot_from(lsn // self.container_bytes))
+                    self.recycled.append((removed_lsn, lsn))
                     self.last = None
                     continue
                 if damage is None:
@@ -216,7 +216,7 @@ class LogReader:
         """Return the base and the holes in the blocks of *slot* up to *end_lsn*, also those behind a corrupt one."""
         before: Block | None = None
         recorded = _Recorded(0, None, False)
-        for found in self._whole_blocks_in(slot, self._first_block(slot)):
+        for found in self._complete_blocks_in(slot, self._first_block(slot)):
             if found.lsn >= end_lsn:
                 break
             if before is not None and (
@@ -269,7 +269,7 @@ class LogReader:
                 return BadBlock(lsn, "no container holds it")
             view = window.at(offset, block.BLOCK_HEAD_BYTES)
             head = block.peek(view, lsn, self.log_id)
-            return block.whole(head, view if head.size_bytes <= len(view) else window.at(offset, head.size_bytes))
+            return block.complete(head, view if head.size_bytes <= len(view) else window.at(offset, head.size_bytes))
         except BadBlock as error:
             return error
         except DiskError as error:
@@ -345,7 +345,7 @@ class LogReader:
         """Return the damage from *lsn* on; None if the log ends there."""
         next_lsn = 0
         claim = self.durable_lsn
-        for later in self._whole_blocks_after(lsn):
+        for later in self._complete_blocks_after(lsn):
             if not self._is_left_over(later.head):
                 next_lsn = next_lsn or later.lsn
             claim = max(claim, later.head.durable_lsn)
@@ -372,12 +372,12 @@ class LogReader:
             return False
         return not self._is_left_over(head)
 
-    def _whole_blocks_after(self, lsn: int) -> Iterator[Block]:
+    def _complete_blocks_after(self, lsn: int) -> Iterator[Block]:
         """Yield every complete block after *lsn*, chained or not."""
         for slot in self.slots[bisect_left(self.slots, lsn // self.container_bytes) :]:
-            yield from self._whole_blocks_in(slot, max(self._first_block(slot), lsn + SECTOR_BYTES))
+            yield from self._complete_blocks_in(slot, max(self._first_block(slot), lsn + SECTOR_BYTES))
 
-    def _whole_blocks_in(self, slot: int, lsn: int) -> Iterator[Block]:
+    def _complete_blocks_in(self, slot: int, lsn: int) -> Iterator[Block]:
         """Yield every complete block of *slot* from *lsn* on, chained or not, found sector by sector."""
         while (begin := self._next_begin(slot, lsn)) is not None:
             found = self._block_at(begin)

@@ -54,17 +54,17 @@ class LogSlots:
         holes, slots that join no other hole stay; a later call retires them. *are_openings*: the slots hold only
         openings, and some more holes are allowed.
         """
-        gone: list[int] = []
+        removed: list[int] = []
         new = sorted(slot for slot in slots if slot in self.slots and slot < self.current_slot)
         self._dead.update(new)
         while (first := next(iter(self.slots))) in self._dead:
             self._leave(first)
             self.passed.append(first)
-            gone.append(first)
+            removed.append(first)
         if first * self.container_bytes > self.base_lsn:
             self.base_lsn = first * self.container_bytes
             self.holes = holes.from_slot(self.holes, first)
-        return gone, self._punch(new, self.most_of_openings if are_openings else self.most_holes)
+        return removed, self._punch(new, self.most_of_openings if are_openings else self.most_holes)
 
     def waits(self, slot: int) -> bool:
         """Return whether *slot* is dead, but stays because the log has too many holes. Any thread."""
@@ -136,9 +136,9 @@ class LogSlots:
 
     def released(self, end_lsn: int, base_lsn: int) -> list[int]:
         """Return the slots that have permanently left the log, given the durable *end_lsn* and *base_lsn*."""
-        gone: list[int] = []
+        removed: list[int] = []
         while self.passed and (self.passed[0] + 1) * self.container_bytes <= base_lsn:
-            gone.append(self.passed.popleft())
+            removed.append(self.passed.popleft())
         while self.punched and self.punched[0][0] < end_lsn:
-            gone += self.punched.popleft()[1]
-        return gone
+            removed += self.punched.popleft()[1]
+        return removed

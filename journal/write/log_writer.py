@@ -142,9 +142,9 @@ class LogWriter:
     def _release(self, end_lsn: int, base_lsn: int) -> None:
         """Free the containers that the durable records leave out of the log."""
         assert base_lsn <= self._extent.base_lsn
-        gone = self._extent.released(end_lsn, base_lsn)
-        if gone:
-            self._pool.release(gone)
+        removed = self._extent.released(end_lsn, base_lsn)
+        if removed:
+            self._pool.release(removed)
             self._pool.trim()
 
     def _write_blocks(self) -> tuple[int, int, tuple[int, int, int]]:

@@ -82,7 +82,7 @@ class SessionType(Type):
                 number("number", "The number of the session within the connection.", lambda s: s.number),
                 time("since", "The time of the begin.", lambda s: Timestamp(s.since_us // 1000)),
                 number("links", "Links of the session.",
-                       lambda s: sum(link.wish.session == s.number for link in s.connection.links.values())),
+                       lambda s: sum(link.attach.session == s.number for link in s.connection.links.values())),
             ),
         )  # fmt: skip
 
@@ -107,19 +107,20 @@ class LinkType(Type):
             (
                 string("connection", "The identity of its connection.", lambda k: k.connection.identity),
                 string("session", "The identity of its session.",
-                       lambda k: f"{k.connection.identity}.{k.wish.session}"),
-                string("role", "`receiver` or `sender`.", lambda k: "receiver" if k.wish.to_client else "sender"),
+                       lambda k: f"{k.connection.identity}.{k.attach.session}"),
+                string("role", "`receiver` or `sender`.", lambda k: "receiver" if k.attach.to_client else "sender"),
                 string("address", "The address; null if each message names one or the broker chooses it.",
-                       lambda k: k.wish.terminus.address),
+                       lambda k: k.attach.terminus.address),
                 boolean("presettled", "Whether messages are sent settled, without confirmation.",
-                        lambda k: k.wish.presettled),
+                        lambda k: k.attach.presettled),
                 boolean("browsing", "Whether the link browses without consuming.",
-                        lambda k: k.wish.terminus.browse and not isinstance(k.terminal.driver, Consumer)),
+                        lambda k: k.attach.terminus.browse and not isinstance(k.terminal.driver, Consumer)),
                 boolean("open", "Whether the broker has answered the attach.", lambda k: k.terminal.driver is not None),
                 number("unsettled", "Messages that the client holds unsettled.",
                        lambda k: len(k.terminal.driver.unsettled) if isinstance(k.terminal.driver, Consumer) else 0),
                 number("credit", "Messages that the client has requested and not received yet, or that it may send.",
-                       lambda k: getattr(k.terminal.driver, "credit", None) if k.wish.to_client else k.terminal.credit),
+                       lambda k: getattr(k.terminal.driver, "credit", None)
+                       if k.attach.to_client else k.terminal.credit),
                 time("since", "The time of the attach.", lambda k: Timestamp(k.since_us // 1000)),
             ),
             (
@@ -139,7 +140,7 @@ class LinkType(Type):
         return next((link for one in connections for link in one.links.values() if link.identity == name), None)
 
     def name_of(self, entity: ClientLink) -> str:
-        return entity.wish.link_name
+        return entity.attach.link_name
 
     def identity_of(self, entity: ClientLink) -> str:
         return entity.identity
@@ -148,13 +149,13 @@ class LinkType(Type):
         return entity.terminal in self._connections.links
 
     def resource_of(self, entity: ClientLink) -> str:
-        return entity.wish.terminus.address or ""
+        return entity.attach.terminus.address or ""
 
     def _delete(self, call: Call) -> None:
         reason = _reason(call)
         link: ClientLink = self.wanted(call, MANAGE)
         call.check(MANAGE, self.resource_of(link))
-        call.subject = f"{link.identity}: {link.wish.link_name!r} of user {link.wish.user!r}"
+        call.subject = f"{link.identity}: {link.attach.link_name!r} of user {link.attach.user!r}"
         call.answer()
         self._loader.next_step(lambda: link.terminal.failure("amqp:link:detach-forced", reason))
 

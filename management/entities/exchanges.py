@@ -79,7 +79,8 @@ class ExchangeType(Named):
         properties = arguments(asked, "application-properties")
         content = sections.application_properties_section(properties) if properties else b""
         by, queues = way_through(self._nodes.exchanges, exchange, text(asked, "key", ""), content)
-        call.answer({"exchange": by.name, "queues": [q.name for q in queues if not call.why_not(MONITOR, q.name)]})
+        visible = [queue.name for queue in queues if not call.denial_reason(MONITOR, queue.name)]
+        call.answer({"exchange": by.name, "queues": visible})
 
     def _create(self, call: Call) -> None:
         name, asked = call.name(), call.request.map()
@@ -97,8 +98,8 @@ class ExchangeType(Named):
         there = self.find(name)
         if there is not None:
             if (there.type, self.attributes["durable"].read(there), there.arguments) != (kind, durable, settings):
-                why = f"the exchange {shown(name)} already exists with other attributes; delete it first"
-                raise Refusal(CONFLICT, why)
+                reason = f"the exchange {shown(name)} already exists with other attributes; delete it first"
+                raise Refusal(CONFLICT, reason)
             call.answer(self.map_of(there), OK)
         elif name in self._nodes.queues:
             raise Refusal(CONFLICT, "the name is in use by a queue; use another name")
@@ -118,8 +119,8 @@ class ExchangeType(Named):
         only(asked, "if-unused")
         exchange: Exchange = self.wanted(call, DELETE)
         if flag(asked, "if-unused", False) and exchange.binding_count:
-            why = f"has {counted(exchange.binding_count, 'binding')}; remove them, or leave out if-unused"
-            raise Refusal(CONFLICT, f"the exchange {shown(exchange.name)} {why}")
+            reason = f"has {counted(exchange.binding_count, 'binding')}; remove them, or leave out if-unused"
+            raise Refusal(CONFLICT, f"the exchange {shown(exchange.name)} {reason}")
         self._nodes.delete_exchange(exchange, call.then_answer())
 
 
@@ -198,8 +199,8 @@ class BindingType(Type):
         call.subject = self.name_of(bound)
         if self.is_there(bound):
             if self._arguments(bound) != settings:
-                why = f"the binding {shown(self.name_of(bound))} already exists with other arguments; use UPDATE"
-                raise Refusal(CONFLICT, why)
+                reason = f"the binding {shown(self.name_of(bound))} already exists with other arguments; use UPDATE"
+                raise Refusal(CONFLICT, reason)
             call.answer(self.map_of(bound), OK)
         else:
             self._bind(call, bound, settings, CREATED)
@@ -219,8 +220,8 @@ class BindingType(Type):
         elif too_long := self._compiler.too_long(text):
             raise Refusal(BAD_REQUEST, too_long)
         else:
-            wish = call.link.wish
-            self._compiler.compile(text, wish.user or wish.connection, call.then(compiled))
+            attach = call.link.attach
+            self._compiler.compile(text, attach.user or attach.connection, call.then(compiled))
 
     def _ends(self, call: Call, exchange_name: str, queue_name: str) -> tuple[Exchange, BoundQueue]:
         """Return exchange and queue of a binding. Checks both: the binder lets the queue receive from the exchange."""

@@ -31,7 +31,7 @@ class FederatedQueueType(Named):
                 string("state", "`waiting`, `attaching`, `up`, `broken`, or `ending`.", lambda f: f.state),
                 string("reason", "The last reason for a state other than `up`.", lambda f: f.reason),
                 boolean("complete", "Whether the copy equals the upstream queue at a point in time: false "
-                          "until the initial copy is complete.", lambda f: f.copy.is_whole),
+                          "until the initial copy is complete.", lambda f: f.copy.is_complete),
                 number("messages", "Messages on the queue.", lambda f: len(f.copy.ids)),
                 number("place", "The position of the copy: an upstream LSN, or an event number of a cluster.",
                        lambda f: f.copy.place),
@@ -67,7 +67,7 @@ class FederatedQueueType(Named):
         check_owner(call, settings)
         done = call.then_answer(lambda: self.map_of(self.by_name[name]), CREATED)
         source = text(asked, "source", name) or name
-        self._queues.create_for(call.link.wish.user, name, connector, source, settings, done)
+        self._queues.create_for(call.link.attach.user, name, connector, source, settings, done)
 
     def _promote(self, call: Call) -> None:
         queue = self.wanted(call, CONFIGURE)

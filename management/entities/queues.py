@@ -98,7 +98,7 @@ class QueueType(Named):
     def wanted(self, call: Call, operation: str) -> Queue:
         """Return the named queue; only its own connection may read from a private queue (A14)."""
         queue: Queue = super().wanted(call, operation)
-        if operation in (BROWSE, RECEIVE) and queue.private and queue.owner is not call.link.wish.connection:
+        if operation in (BROWSE, RECEIVE) and queue.private and queue.owner is not call.link.attach.connection:
             raise Refusal(FORBIDDEN, f"{shown(queue.name)} belongs to another connection")
         return queue
 
@@ -114,7 +114,7 @@ class QueueType(Named):
         call.check(CREATE, name)
         check_policy(call, name, settings)
         check_owner(call, settings)
-        user = call.link.wish.user
+        user = call.link.attach.user
         there = self.find(name)
         if there is not None:
             self._same(call, there, durable, settings)
@@ -139,8 +139,9 @@ class QueueType(Named):
 
     def _same(self, call: Call, there: Queue, durable: bool, settings: dict[str, Any]) -> None:
         if bool(there.queue_id) != durable or not is_as_asked(there, settings):
-            why = f"the queue {shown(there.name)} already exists with other attributes; use UPDATE, or delete it first"
-            raise Refusal(CONFLICT, why)
+            name = shown(there.name)
+            reason = f"the queue {name} already exists with other attributes; use UPDATE, or delete it first"
+            raise Refusal(CONFLICT, reason)
         call.answer(self.map_of(there), OK)
 
     def _update(self, call: Call) -> None:
@@ -160,11 +161,11 @@ class QueueType(Named):
         only(asked, "if-unused", "if-empty")
         queue: Queue = self.wanted(call, DELETE)
         if flag(asked, "if-unused", False) and queue.taker_count:
-            why = f"has {counted(queue.taker_count, 'consumer')}; close them, or leave out if-unused"
-            raise Refusal(CONFLICT, f"the queue {shown(queue.name)} {why}")
+            reason = f"has {counted(queue.taker_count, 'consumer')}; close them, or leave out if-unused"
+            raise Refusal(CONFLICT, f"the queue {shown(queue.name)} {reason}")
         if flag(asked, "if-empty", False) and queue.messages:
-            why = f"has {counted(queue.messages, 'message')}; purge it, or leave out if-empty"
-            raise Refusal(CONFLICT, f"the queue {shown(queue.name)} {why}")
+            reason = f"has {counted(queue.messages, 'message')}; purge it, or leave out if-empty"
+            raise Refusal(CONFLICT, f"the queue {shown(queue.name)} {reason}")
         call.messages = queue.messages
         self._nodes.delete_queue(queue, call.then_answer())
 
@@ -179,7 +180,7 @@ class QueueType(Named):
                 call.messages = count
                 call.answer({"purged": count})
 
-        queue.order.purge(call.then(purged), call.link.wish.user)
+        queue.order.purge(call.then(purged), call.link.attach.user)
 
 
 def is_as_asked(queue: Queue, settings: dict[str, Any]) -> bool:

@@ -92,12 +92,12 @@ class BrokerType(One):
     def _access(self, call: Call) -> None:
         asked = call.request.map()
         only(asked, "user", "on")
-        own = call.link.wish.user
+        own = call.link.attach.user
         user, on = text(asked, "user", own), text(asked, "on", EVERY)
         if user != own:
             call.check(MANAGE, "")
         is_pattern = "on" not in asked
-        denials = {name: call.why_not_of(user, name, on, pattern=is_pattern) for name in OPERATIONS}
+        denials = {name: call.denial_reason_of(user, name, on, pattern=is_pattern) for name in OPERATIONS}
         rows = [{"operation": name, "allowed": not reason, "reason": reason} for name, reason in denials.items()]
         call.answer({"user": user, "on": on, "operations": rows})
 

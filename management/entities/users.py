@@ -131,7 +131,7 @@ class UserType(Named):
         _check(accounts, call)
         only(call.request.map())
         name = call.name()
-        if name == call.link.wish.user:
+        if name == call.link.attach.user:
             raise Refusal(CONFLICT, "a user can't remove its own account: log in as another user")
 
         def edit(found: dict[str, Credentials]) -> None:
@@ -171,8 +171,8 @@ class UserType(Named):
         asked = call.request.map()
         only(asked, "verifier")
         name = call.name()
-        if why := users_file.why_no_name(name):
-            raise Refusal(BAD_REQUEST, why)
+        if reason := users_file.invalid_name_reason(name):
+            raise Refusal(BAD_REQUEST, reason)
         try:
             return users_file.account(f"{name}:{text(asked, 'verifier')}")
         except ValueError as error:

@@ -111,8 +111,8 @@ def _message(one: PeekedMessage, body_bytes: int) -> bytes:
     )
 
 
-def _sections(content: bytes, whole: bool, body_bytes: int) -> dict[str, bytes]:
-    found = sections.index(content, whole=whole)
+def _sections(content: bytes, complete: bool, body_bytes: int) -> dict[str, bytes]:
+    found = sections.index(content, complete=complete)
     head = header.parse(content)
     reported = {
         "header": encode.value(

@@ -110,9 +110,9 @@ class MoveOperation:
             else:
                 _Mover(self._mover, call, queue, place, min(most, queue.messages), positions).begin()
 
-        wish = call.link.wish
+        attach = call.link.attach
         then = call.then(found)
-        self._mover.resolver.find(to, then, user=wish.user, connection=wish.connection, may_create=may_create)
+        self._mover.resolver.find(to, then, user=attach.user, connection=attach.connection, may_create=may_create)
 
 
 def positions_in(asked: Mapping[str, Any]) -> deque[int] | None:
@@ -201,7 +201,7 @@ class _Mover:
     def _select(self, positions: deque[int]) -> None:
         """Look for the message at the next position, or end."""
         if positions:
-            user, looked = self._call.link.wish.user, partial(self._looked, positions[0])
+            user, looked = self._call.link.attach.user, partial(self._looked, positions[0])
             turn_page(self._core.background, self._queue.contents, positions.popleft() - 1, 1, user, looked)
         else:
             self._end()
@@ -226,7 +226,7 @@ class _Mover:
         """Schedule the next step of the move, in background time."""
         if not self._turning:
             self._turning = True
-            self._core.background.put_off(self._step, self._call.link.wish.user)
+            self._core.background.put_off(self._step, self._call.link.attach.user)
 
     def _step(self) -> None:
         """Move one message, and others as long as there is time."""
@@ -247,10 +247,10 @@ class _Mover:
                 self._remove(entry)
             elif entry.content is None:
                 self._turning = True
-                self._core.loader.load_whole([entry.message_id], self._loaded)
+                self._core.loader.load_complete([entry.message_id], self._loaded)
                 return
             else:
-                self._move(entry.whole())
+                self._move(entry.complete())
         self._ask()
 
     def _remove(self, entry: Entry) -> None:

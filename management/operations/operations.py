@@ -52,15 +52,15 @@ class NodeOperations:
         if request.operation in NOT_HERE:
             raise Refusal(NOT_IMPLEMENTED, f"there is no {request.operation}: this node knows of no others")
         if not request.type:
-            why = "is not an operation of the node, and has no type; GET-OPERATIONS lists operations"
-            raise Refusal(BAD_REQUEST, f"{shown(request.operation)} {why}")
+            reason = "is not an operation of the node, and has no type; GET-OPERATIONS lists operations"
+            raise Refusal(BAD_REQUEST, f"{shown(request.operation)} {reason}")
         kind = self._types.get(request.type)
         if kind is None:
             raise Refusal(NOT_FOUND, _no_type(request.type))
         operation = kind.operations.get(request.operation)
         if operation is None:
-            why = f"there is no {shown(request.operation)} of a {request.type}; GET-OPERATIONS lists operations"
-            raise Refusal(NOT_IMPLEMENTED, why)
+            reason = f"there is no {shown(request.operation)} of a {request.type}; GET-OPERATIONS lists operations"
+            raise Refusal(NOT_IMPLEMENTED, reason)
         call.is_change = operation.name not in READING
         operation.do(call)
 
@@ -152,7 +152,7 @@ class _Query:
         if is_over:
             self._finish()
         else:
-            background.put_off(self.step, call.link.wish.user)
+            background.put_off(self.step, call.link.attach.user)
 
     def _finish(self) -> None:
         parts = (

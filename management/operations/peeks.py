@@ -69,7 +69,7 @@ class _Peek:
         self._turn_page(self._view, self._schedule_found)
 
     def _turn_page(self, view: ContentsView, then: Callable[[list[Entry]], None]) -> None:
-        turn_page(self._core.background, view, self._after, self._most, self._call.link.wish.user, then)
+        turn_page(self._core.background, view, self._after, self._most, self._call.link.attach.user, then)
 
     def _schedule_found(self, scheduled: list[Entry]) -> None:
         self._scheduled = scheduled

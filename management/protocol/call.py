@@ -39,7 +39,7 @@ from .request import (
 log = logging.getLogger(__name__)
 
 
-class WhyNot(Protocol):
+class DenialReason(Protocol):
     """A function that returns why a user may not do an operation on a name or name pattern; empty if allowed."""
 
     def __call__(self, user: str, operation: str, name: str, *, pattern: bool = False) -> str: ...
@@ -50,7 +50,7 @@ class NodePort(Protocol):
 
     audit: Audit
     """The audit trail, which records changes."""
-    why_not: WhyNot
+    denial_reason: DenialReason
 
     def name_at(self, address: str) -> str:
         """Return the name of the node at *address*, existing or not."""
@@ -132,21 +132,21 @@ class Call:
         return self.request.name
 
     def check(self, operation: str, *names: str, pattern: bool = False) -> None:
-        """Raises `Refusal` if the caller may not do that with all of these names; see `WhyNot` for *pattern*."""
+        """Raises `Refusal` if the caller may not do that with all of these names; see `DenialReason` for *pattern*."""
         for name in names:
-            if why := self.why_not(operation, name, pattern=pattern):
-                raise Refusal(FORBIDDEN, why)
+            if reason := self.denial_reason(operation, name, pattern=pattern):
+                raise Refusal(FORBIDDEN, reason)
 
     def check_address(self, operation: str, address: str) -> None:
         """Raise `Refusal` if the caller may not do that with the node that *address* leads to (A13, A14)."""
         self.check(operation, self._node.name_at(address))
 
-    def why_not(self, operation: str, name: str, *, pattern: bool = False) -> str:
-        return self._node.why_not(self.link.wish.user, operation, name, pattern=pattern)
+    def denial_reason(self, operation: str, name: str, *, pattern: bool = False) -> str:
+        return self._node.denial_reason(self.link.attach.user, operation, name, pattern=pattern)
 
-    def why_not_of(self, user: str, operation: str, name: str, *, pattern: bool = False) -> str:
+    def denial_reason_of(self, user: str, operation: str, name: str, *, pattern: bool = False) -> str:
         """Return why another *user* may not do that."""
-        return self._node.why_not(user, operation, name, pattern=pattern)
+        return self._node.denial_reason(user, operation, name, pattern=pattern)
 
     def answer(self, body: Any = None, status: int = 0, description: str = "") -> None:
         """Answer with a value; without one the response has no content."""
@@ -172,14 +172,14 @@ class Call:
 
     def _record(self, status: int, text: str) -> None:
         request, end = self.request, self.link.connection.end
-        outcome, why = DONE, ""
+        outcome, reason = DONE, ""
         if status >= BAD_REQUEST:
-            outcome, why = DENIED if status == FORBIDDEN else REFUSED if status < INTERNAL else FAILED, text
+            outcome, reason = DENIED if status == FORBIDDEN else REFUSED if status < INTERNAL else FAILED, text
         name = self.subject or request.name
         counts = (self.messages, self.closed) if outcome in (DONE, FAILED) else (None, None)
-        wish = self.link.wish
-        change = (wish.user, end.name, request.operation, request.type, name, outcome, status, why, *counts)
-        self._node.audit.changed(Change(*change, container=wish.container))
+        attach = self.link.attach
+        change = (attach.user, end.name, request.operation, request.type, name, outcome, status, reason, *counts)
+        self._node.audit.changed(Change(*change, container=attach.container))
 
 
 def _answered_before() -> None:

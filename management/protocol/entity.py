@@ -114,7 +114,7 @@ class Type:
 
     def may_monitor(self, call: Call, resource: str) -> bool:
         """Return whether the caller may read the entity that access rules know as *resource*."""
-        return not call.why_not(MONITOR, resource, pattern=self.is_named_by_pattern)
+        return not call.denial_reason(MONITOR, resource, pattern=self.is_named_by_pattern)
 
     def _read(self, call: Call) -> None:
         call.answer(self.map_of(self.wanted(call, MONITOR)))

@@ -60,7 +60,7 @@ class Openings:
         self.remove(oldest)
         return oldest
 
-    def heard(self, one: Hashable) -> None:
+    def received(self, one: Hashable) -> None:
         """Note that a connection has sent something. No effect on connections that are not counted."""
         address = self._address_of.get(one)
         if address is not None:

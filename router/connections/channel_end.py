@@ -42,7 +42,7 @@ class ChannelEnd:
     def credit(self) -> int:
         return self._link.credit
 
-    def wish(self, connection: object, container: str, user: str, is_routed: Callable[[str | None], bool]) -> Open:
+    def attach(self, connection: object, container: str, user: str, is_routed: Callable[[str | None], bool]) -> Open:
         """Return the request that the attach of the client makes."""
         link = self._link
         terminus = termini.asked_for(link)

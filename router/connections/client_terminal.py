@@ -82,7 +82,7 @@ class ClientTerminal(Terminal):
     def give_up(self) -> None:
         if not self.closed:
             super().give_up()
-            self.core.post(self._drivers.disconnected, self._target.name, self, self.why or "the connection broke")
+            self.core.post(self._drivers.disconnected, self._target.name, self, self.reason or "the connection broke")
             self._over()
 
     # ---- on the core ----------------------------------------------------------------------------------------------

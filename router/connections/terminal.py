@@ -101,7 +101,7 @@ class Terminal:
         self.endpoints.resumes = self._resumes
         self._gate = gate
         self._front: Handshake | None = gate.front(secure=secure, certified=certified)
-        self.why = ""
+        self.reason = ""
         """The reason why the connection ended, if any."""
         self.user = ""
         """The user that the client has logged in as."""
@@ -114,7 +114,7 @@ class Terminal:
         self._scheduled = False
         self.is_opening = True
         """True until the client has sent AMQP's open."""
-        self._heard = False
+        self._received = False
         """True if the latest read contained something complete."""
         self.brings_long = False
         """True if the latest read held part of a long message without its end; unchanged by less than a frame."""
@@ -147,7 +147,7 @@ class Terminal:
             engine.controls_left,
             engine.is_behind and not self.closed,
             self._brought,
-            self._heard and not self.brings_long and not (outgoing.blocked and outgoing.sends_long()),
+            self._received and not self.brings_long and not (outgoing.blocked and outgoing.sends_long()),
         )
 
     def _go_in(self, front: Handshake, answer: bytes, rest: bytes, waiting: object) -> None:
@@ -161,8 +161,8 @@ class Terminal:
             if isinstance(front, ServerHandshake):
                 self._gate.login_failed(front.failure(self.name))
             else:
-                log.info("%s: refused: %s", self.name, front.why, extra=self._about)
-            self.why = front.why
+                log.info("%s: refused: %s", self.name, front.reason, extra=self._about)
+            self.reason = front.reason
             self.give_up()
         elif front.stage is Stage.OPEN:
             self._front = None
@@ -212,8 +212,8 @@ class Terminal:
         """Close the connection if too much waits on its held links though it is read on, for it receives."""
         held_bytes = self.engine.held_bytes()
         if held_bytes >= MOST_HELD_BESIDE_BYTES and self.endpoints.receives():
-            why = f"{held_bytes} bytes wait for room on links of this connection: receive on another one"
-            self.endpoints.refuse("amqp:resource-limit-exceeded", why)
+            reason = f"{held_bytes} bytes wait for room on links of this connection: receive on another one"
+            self.endpoints.refuse("amqp:resource-limit-exceeded", reason)
             self._digest()
 
     def end_input(self) -> None:
@@ -221,7 +221,7 @@ class Terminal:
         if isinstance(self._front, ServerHandshake) and not self.closed:
             if self._front.left():
                 self._gate.login_failed(self._front.failure(self.name))
-            self.why = self._front.why
+            self.reason = self._front.reason
             self.give_up()
             return
         self.engine.controls_left = ALL_CONTROLS
@@ -292,8 +292,8 @@ class Terminal:
         if passed_ms >= 1000:
             self._begun_before = now_ms, self.endpoints.begun
             if since_ms and self.endpoints.begun - before > MOST_BEGINS_PER_S * passed_ms // 1000:
-                why = f"more than {MOST_BEGINS_PER_S} sessions begun in a second"
-                self.endpoints.refuse("amqp:resource-limit-exceeded", why)
+                reason = f"more than {MOST_BEGINS_PER_S} sessions begun in a second"
+                self.endpoints.refuse("amqp:resource-limit-exceeded", reason)
 
     @property
     def patience_s(self) -> float:
@@ -311,8 +311,8 @@ class Terminal:
             engine.take_echoes()
         events, self.endpoints.events = self.endpoints.events, []
         self._brought = bool(engine.touched)
-        self._heard = self._brought or bool(events)
-        if self._heard:
+        self._received = self._brought or bool(events)
+        if self._received:
             self.brings_long = engine.has_long
         # transfers and outcomes first: a detach behind them in the same read must not overtake them
         if engine.transactional:  # a discharge must not overtake earlier input on other links
@@ -375,7 +375,7 @@ class Terminal:
             if event.text:  # the end of a client that just leaves is not logged
                 level = logging.DEBUG if event.text.endswith("connection aborted") else logging.INFO
                 log.log(level, "%s: %s", self.name, event.text, extra={**self._about, "event": "connection.ended"})
-                self.why = event.text
+                self.reason = event.text
             self.give_up()
         elif link is None or (link.closed and event.kind is not EventKind.DETACHED):
             return
@@ -393,21 +393,21 @@ class Terminal:
 
     def _open(self) -> None:
         """Open the connection, if its user may have it and no limit forbids it."""
-        condition, why, reason = "amqp:unauthorized-access", self._drivers.why_not_in(self.user), FORBIDDEN
-        if not why:
+        condition, denial, reason = "amqp:unauthorized-access", self._drivers.denial_reason_in(self.user), FORBIDDEN
+        if not denial:
             condition, reason = "amqp:resource-limit-exceeded", LIMIT
-            why = self._why_no_room() or self._gate.enter(self.user, self._drivers.most_connections(self.user))
-            self._counted = not why
-        if why:
-            answer = self._admission.refuse(condition, why)
+            denial = self._full_reason() or self._gate.enter(self.user, self._drivers.most_connections(self.user))
+            self._counted = not denial
+        if denial:
+            answer = self._admission.refuse(condition, denial)
         else:
             answer = self._admission.admit(
                 self, self.user, self.endpoints.container, self.endpoints.desired, secure=self._secure
             )
         self.endpoints.open(answer.capabilities, answer.properties)
         if answer.error is not None:
-            if why:
-                self._gate.login_failed(LoginFailure(self.name, self.user, self._mechanism, reason, why))
+            if denial:
+                self._gate.login_failed(LoginFailure(self.name, self.user, self._mechanism, reason, denial))
             else:
                 log.info("%s: refused: %s", self.name, answer.error.description, extra=self._about)
             self.endpoints.close(*answer.error)
@@ -416,7 +416,7 @@ class Terminal:
             self._gate.logged_in(Login(self.name, self.user, self._mechanism, self.endpoints.container))
             self.core.post(self._drivers.connection_opened, self)
 
-    def _why_no_room(self) -> str:
+    def _full_reason(self) -> str:
         return "" if self._no_room is None else self._no_room(self._drivers.is_manager(self.user))
 
     def _note_given_back(self, link: Link) -> None:
@@ -427,10 +427,10 @@ class Terminal:
 
     def _attach(self, link: Link) -> None:
         channel = link.channel = self._channels[link] = ChannelEnd(self, link)
-        wish = channel.wish(self, self.endpoints.container, self.user, self._drivers.is_routed)
-        if wish.terminus.coordinator:
+        attach = channel.attach(self, self.endpoints.container, self.user, self._drivers.is_routed)
+        if attach.terminus.coordinator:
             self.engine.control(link)
-        self.core.post(self._drivers.open, wish, channel)
+        self.core.post(self._drivers.open, attach, channel)
 
     def request(self, link: Link) -> None:
         """Pass the client's credit to the driver."""

@@ -7,7 +7,7 @@ committed only when all records that its entries contain are durable: no message
 entry           key                  value, behind a checksum that binds it to the key
 meta            "m"                  JSON: identity of the log, and the block where recovery continues
 page            "p", slot            the plain messages whose IDs lie in a slot, see `_encode_page`
-odd message     "o", message id      numbers, see `_encode_odd`
+odd message     "o", message id      numbers, see `_encode_detailed`
 transactions    "t"                  JSON, see `Outcomes.encode`
 cut queues      "c"                  JSON, see `Cuts.encode`
 ends            "e", slot            numbers: the count of pairs; the pairs: a slot where records here end others, and
@@ -100,10 +100,10 @@ def particulars(state: State, at_most: int) -> Iterator[Changes]:
 
     To be taken when no page is left: of what changes meanwhile the pages have all that stands before the checkpoint.
     """
-    odd, state.changed_detailed = state.changed_detailed, set()
+    detailed, state.changed_detailed = state.changed_detailed, set()
     ends, state.pins.changed_tombstones = state.pins.changed_tombstones, set()
-    for some in _portions(odd, at_most):
-        yield dict([_odd_entry(state, message_id) for message_id in some])
+    for some in _portions(detailed, at_most):
+        yield dict([_detailed_entry(state, message_id) for message_id in some])
     for some in _portions(ends, at_most):
         yield dict([_ends_entry(state, slot) for slot in some])
 
@@ -126,10 +126,10 @@ def _portions(numbers: Iterable[int], at_most: int) -> Iterator[list[int]]:
         yield some
 
 
-def _odd_entry(state: State, message_id: int) -> tuple[bytes, bytes | None]:
+def _detailed_entry(state: State, message_id: int) -> tuple[bytes, bytes | None]:
     key = _key(b"o", message_id)
     message = state.detailed.get(message_id)
-    return key, None if message is None else sealed(key, _encode_odd(message))
+    return key, None if message is None else sealed(key, _encode_detailed(message))
 
 
 def _ends_entry(state: State, slot: int) -> tuple[bytes, bytes | None]:
@@ -163,7 +163,7 @@ def _encode_page(state: State, slot: int, page: dict[int, int]) -> bytes:
     )
 
 
-def _encode_odd(message: DetailedMessage) -> bytes:
+def _encode_detailed(message: DetailedMessage) -> bytes:
     last = _NO_LAST if message.last is None else message.last
     numbers = [message.start, message.size_bytes, last, len(message.pieces), len(message.queues)]
     for number, (lsn, size_bytes) in message.pieces.items():
@@ -187,7 +187,7 @@ def restore(state: State, entries: dict[bytes, bytes]) -> None:
         elif key == CUTS:
             state.cuts.decode(body)
         elif key[:1] == b"o":
-            state.detailed[number] = _decode_odd(array("Q", body))
+            state.detailed[number] = _decode_detailed(array("Q", body))
         elif key[:1] == b"e":
             numbers = array("Q", body)
             pairs = numbers[1 : 1 + 2 * numbers[0]]
@@ -210,7 +210,7 @@ def _restore_page(state: State, slot: int, body: bytes) -> None:
     state.moved.update(zip(offsets.tolist(), places.tolist(), strict=True))
 
 
-def _decode_odd(numbers: array[int]) -> DetailedMessage:
+def _decode_detailed(numbers: array[int]) -> DetailedMessage:
     message = DetailedMessage()
     message.start, message.size_bytes, last, pieces, queues = numbers[:5]
     message.last = None if last == _NO_LAST else last

@@ -20,7 +20,7 @@ _STEP_MESSAGES = 4096
 """A step processes so many messages, or one page;"""
 _NEVER = 1 << 64
 """More bytes than a log grows by."""
-_STEP_ODD = 1024
+_STEP_DETAILED = 1024
 """or at so many messages with particulars, 4 us each."""
 
 
@@ -124,7 +124,7 @@ class Checkpointer:
         state = self._state
         yield from checkpoint.pages(state, slots, _STEP_MESSAGES)
         # after the pages: a message that was taken as plain, or missed, when it got particulars since, is among them
-        yield from checkpoint.particulars(state, _STEP_ODD)
+        yield from checkpoint.particulars(state, _STEP_DETAILED)
         state.cuts.forget(self._swept)
         yield checkpoint.rest(state)
 

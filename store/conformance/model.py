@@ -174,10 +174,10 @@ def observe(store: OwnedStore) -> Lasting:
     found = arrangement(store)
     there = {message_id for ids in found.on.values() for message_id in ids}
     there |= {op.message_id for ops in found.prepared.values() for op in ops if op.what == ADD}
-    return found._replace(contents={one: whole(store, one) for one in sorted(there)})
+    return found._replace(contents={one: complete(store, one) for one in sorted(there)})
 
 
-def whole(store: OwnedStore, message_id: int) -> bytes:
+def complete(store: OwnedStore, message_id: int) -> bytes:
     """All of a message's content."""
     return b"".join(store.load_piece(message_id, number) for number in range(store.piece_count(message_id)))
 

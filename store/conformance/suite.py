@@ -23,7 +23,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from ...base.errors import BadXid, MessageLocked, StoreError, TransactionEnded, TransactionTimedOut, UnknownTransaction
 from ..contract.transaction import MAX_HELD_BYTES, MAX_XID_BYTES, TxState
 from .machine import StoreMachine
-from .model import Lasting, StoreMaker, observe, whole
+from .model import Lasting, StoreMaker, complete, observe
 from .queue_properties import QueueProperties
 from .subject import NOW_US, NOWHERE, Subject
 
@@ -83,7 +83,7 @@ class StoreConformance(QueueProperties):
         content = (bytes(range(251)) * (size // 251 + 1))[:size]
         message_id, _ = store.put(q, content, NOW_US)
         store.kick()
-        assert whole(store, message_id) == content
+        assert complete(store, message_id) == content
         assert store.load_content(message_id, 0, size + 10) == content
         assert store.load_content(message_id, size // 2, 70_000) == content[size // 2 : size // 2 + 70_000]
         assert store.load_content(message_id, size, 5) == b""
@@ -100,11 +100,11 @@ class StoreConformance(QueueProperties):
         subject.refused(StoreError, lambda: store.append_content(message_id, b"four", NOW_US, last=True))
         store.enqueue(message_id, q, NOW_US)
         store.kick()
-        assert whole(store, message_id) == b"one two three"
-        gone = store.stage(b"", NOW_US)
-        store.destroy(gone, NOW_US)
-        assert not store.holds(gone)
-        subject.refused(StoreError, lambda: store.destroy(gone, NOW_US))
+        assert complete(store, message_id) == b"one two three"
+        removed = store.stage(b"", NOW_US)
+        store.destroy(removed, NOW_US)
+        assert not store.holds(removed)
+        subject.refused(StoreError, lambda: store.destroy(removed, NOW_US))
         subject.refused(StoreError, lambda: store.destroy(message_id, NOW_US))
 
     def test_message_is_shared_by_queues(self, subject: Subject) -> None:  # E65
@@ -115,7 +115,7 @@ class StoreConformance(QueueProperties):
         store.dequeue(message_id, a, NOW_US)
         store.kick()
         assert store.holds(message_id)
-        assert whole(store, message_id) == b"shared"
+        assert complete(store, message_id) == b"shared"
         store.dequeue(message_id, b, NOW_US)
         assert not store.holds(message_id)
 

@@ -32,7 +32,7 @@ class TxState(Enum):
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
     TIMED_OUT = "rolled back, because it took too long"
-    QUEUE_GONE = "rolled back, because a queue that it concerns was deleted"
+    QUEUE_DELETED = "rolled back, because a queue that it concerns was deleted"
     DECIDED_COMMIT = "committed without its coordinator"
     DECIDED_ROLLBACK = "rolled back without its coordinator"
 
@@ -77,7 +77,7 @@ class TransactionalStore(Protocol):
     def check_dequeue(self, message_id: int, queue_id: int) -> None:
         """Raise `StoreError` if the message is not on that queue now."""
 
-    def stage_whole(self, content: bytes, time_us: int) -> int:
+    def stage_complete(self, content: bytes, time_us: int) -> int:
         """A message of that content, on no queue; its id."""
 
     def discard(self, message_ids: Iterable[int], time_us: int) -> None:
@@ -130,7 +130,7 @@ class StoreTransaction:
         store.check_queue(queue_id)
         self.held_bytes += len(content)
         if self.xid or self.held_bytes > MAX_HELD_BYTES:
-            message_id = store.stage_whole(content, time_us)
+            message_id = store.stage_complete(content, time_us)
             self.staged.append(message_id)
             self._owner.locks.enqueue(self, message_id, queue_id)
             self.operations.append(Enqueue(message_id, queue_id))
@@ -155,7 +155,7 @@ class StoreTransaction:
         store = self._owner.store
         for queue_id in queue_ids:
             store.check_queue(queue_id)
-        message_id = store.stage_whole(content, time_us)
+        message_id = store.stage_complete(content, time_us)
         self.staged.append(message_id)
         self.held_bytes += len(content)
         for queue_id in dict.fromkeys(queue_ids):
@@ -412,7 +412,7 @@ class Transactions:
         """Roll back the open transactions that have work on a queue, which is deleted. Raises as `check_deletion`."""
         self.check_deletion(queue_id)
         for one in self.working_on(queue_id):
-            self.abandon(one, TxState.QUEUE_GONE, time_us)
+            self.abandon(one, TxState.QUEUE_DELETED, time_us)
 
     # ---- for `Transaction`, and for recovery ----------------------------------------------------------------------
 

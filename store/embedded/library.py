@@ -200,7 +200,7 @@ class Store:
     def _end_those_that_ended(self) -> None:
         """End transactions after time-outs and deletions of queues, and release the messages that they had taken."""
         for inner, transaction in [*self._transactions.items()]:
-            if inner.state in (TxState.TIMED_OUT, TxState.QUEUE_GONE):
+            if inner.state in (TxState.TIMED_OUT, TxState.QUEUE_DELETED):
                 transaction.on_rollback()
 
     # ---- durability -----------------------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ class UnitOfWork:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if kind is None:
-            if self.inner.state in (TxState.OPEN, TxState.TIMED_OUT, TxState.QUEUE_GONE):
+            if self.inner.state in (TxState.OPEN, TxState.TIMED_OUT, TxState.QUEUE_DELETED):
                 if is_telling():
                     self.rollback()  # a callback cannot wait for the commit, so it must not commit
                     check_waiting()

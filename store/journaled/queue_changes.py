@@ -25,7 +25,7 @@ from ...base.errors import CairnError, StoreError
 from ...journal.format.block import Block
 from ...journal.format.record import HEAD, HEAD_BYTES, TABLE, Flag, RecordHead, RecordType
 from ...journal.read.follower import Follower
-from ...journal.read.follower import HistoryGone as HistoryGone
+from ...journal.read.follower import HistoryReclaimed as HistoryReclaimed
 from ..contract.dequeue_reason import DequeueReason, reason_of
 from ..message_map.message_entry import SIZE_BITS
 from .store import JournalStore
@@ -80,7 +80,7 @@ class Unit(NamedTuple):
     events: list[Change]
 
 
-class QueueGone(CairnError):
+class QueueDeleted(CairnError):
     """The queue was deleted: there is nothing more to follow."""
 
 
@@ -106,7 +106,7 @@ class QueueHistory:
     def units(self, durable_lsn: int) -> Iterator[Unit | None]:
         """Those that are durable and were not given yet, and None behind each block of the log, of whatever queues.
 
-        Raises `HistoryGone`, `QueueGone`, or `JournalError`.
+        Raises `HistoryReclaimed`, `QueueDeleted`, or `JournalError`.
         """
         for block in self._tail.blocks(durable_lsn):
             yield from self._units_in(block)
@@ -160,7 +160,7 @@ class QueueHistory:
             elif kind == _DEQUEUE:
                 self._take(events, reason_of(head.flags), message_id)
             elif head.flags & _FLAG_DELETE:
-                raise QueueGone(f"queue {self._queue_id}", "it was deleted", "promote the copy, or delete it")
+                raise QueueDeleted(f"queue {self._queue_id}", "it was deleted", "promote the copy, or delete it")
             else:
                 kept = [*array("Q", payload)]
                 self._owed &= set(kept)
@@ -230,8 +230,8 @@ def placed(store: JournalStore, queue_id: int, after: int, before: int) -> Itera
     """
     state = store.state
     first, last = state.slot_of(after), state.slot_of(before)
-    odd = {state.slot_of(at) for _, at in _odd_on(store, queue_id)}
-    slots = sorted(slot for slot in {*state.pages.copy(), *odd} if first <= slot <= last)
+    detailed = {state.slot_of(at) for _, at in _detailed_on(store, queue_id)}
+    slots = sorted(slot for slot in {*state.pages.copy(), *detailed} if first <= slot <= last)
     for begin in range(0, len(slots), _SLOTS):
         some = slots[begin : begin + _SLOTS]
         found: dict[int, int] = {}
@@ -239,7 +239,7 @@ def placed(store: JournalStore, queue_id: int, after: int, before: int) -> Itera
         for slot in some:
             page = state.pages.get(slot, {}).copy()
             found.update({one: one for one, value in page.items() if value >> SIZE_BITS == queue_id})
-        found.update(_odd_on(store, queue_id))  # also those that were plain when it was looked before
+        found.update(_detailed_on(store, queue_id))  # also those that were plain when it was looked before
         low, high = max(after, state.start_of(some[0]) - 1), min(before, state.start_of(some[-1] + 1))
         part = sorted(
             (position, message_id)
@@ -250,7 +250,7 @@ def placed(store: JournalStore, queue_id: int, after: int, before: int) -> Itera
             yield part
 
 
-def _odd_on(store: JournalStore, queue_id: int) -> list[tuple[int, int]]:
+def _detailed_on(store: JournalStore, queue_id: int) -> list[tuple[int, int]]:
     """Ids and positions."""
-    odd = store.state.detailed.copy().items()
-    return [(one, at[0]) for one, message in odd if (at := message.queues.get(queue_id)) is not None]
+    detailed = store.state.detailed.copy().items()
+    return [(one, at[0]) for one, message in detailed if (at := message.queues.get(queue_id)) is not None]

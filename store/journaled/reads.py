@@ -46,13 +46,13 @@ class ContentReader:
         return state.readable(lsn)
 
     def load_many(self, message_ids: Sequence[int], most_bytes: int) -> list[bytes | CairnError | None]:
-        whole = [self.piece_count(message_id) == 1 for message_id in message_ids]
-        wanted = list(compress(message_ids, whole))
+        complete = [self.piece_count(message_id) == 1 for message_id in message_ids]
+        wanted = list(compress(message_ids, complete))
         lsns = self._start_lsns(wanted)
         unread = zip(wanted, lsns, self._records.read_many(lsns, most_bytes), strict=False)
         found: list[bytes | CairnError | None] = []
-        for is_whole in whole:
-            if not is_whole:
+        for is_complete in complete:
+            if not is_complete:
                 found.append(None)
                 continue
             message_id, lsn, content = next(unread, (0, 0, None))

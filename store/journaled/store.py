@@ -166,7 +166,7 @@ class JournalStore(WiringCalls):
         if self._unswept:
             self.places.settle(message_id)
         if state.queue_of(message_id) != queue_id or message_id in self._locks:
-            return self._dequeue_odd(message_id, queue_id, time_us, reason)
+            return self._dequeue_detailed(message_id, queue_id, time_us, reason)
         given_lsn = state.moved.get(message_id, message_id) if state.moved else message_id
         lsn = self.journal.append_record(
             _DEQUEUE, b"", time_us, _FLAG_DELETE | reason, message_id, message_id, queue_id, 0, given_lsn
@@ -191,7 +191,7 @@ class JournalStore(WiringCalls):
         self.state.deleted_all(lsns, message_ids)
         return lsns
 
-    def _dequeue_odd(self, message_id: int, queue_id: int, time_us: int, reason: DequeueReason) -> int:
+    def _dequeue_detailed(self, message_id: int, queue_id: int, time_us: int, reason: DequeueReason) -> int:
         self._locks.check_dequeue(message_id, queue_id)
         is_last, given_lsn = self.places.removal(message_id, queue_id)
         lsn = self.journal.append(
@@ -313,9 +313,9 @@ class JournalStore(WiringCalls):
         end = min(self.durable_lsn // journal.container_bytes, journal.extent.current_slot)
         self._unexamined += {slot for slot in touched if slot >= end and not pins.is_needed(slot)}
         while touched := [slot for slot in touched if slot < end and not pins.is_needed(slot)]:
-            gone = journal.retire(touched)
-            touched = pins.retired(gone)
-            self.state.outcomes.retired(gone)
+            removed = journal.retire(touched)
+            touched = pins.retired(removed)
+            self.state.outcomes.retired(removed)
 
     @property
     def next_lsn(self) -> int:

@@ -50,7 +50,7 @@ class TransactionsWriter:
         self._places = places
         self.check_queue = check_queue
         self.check_enqueue, self.check_dequeue = places.check_enqueue, places.check_dequeue
-        self.stage_whole = contents.stage_complete
+        self.stage_complete = contents.stage_complete
 
     def open(self) -> Transactions:
         """The transactions of the store, with those that recovery found (checklist E39)."""
@@ -69,8 +69,8 @@ class TransactionsWriter:
         return transactions
 
     def discard(self, message_ids: Iterable[int], time_us: int) -> None:
-        odd = self._state.detailed
-        found = ((message_id, odd.get(message_id)) for message_id in message_ids)
+        detailed = self._state.detailed
+        found = ((message_id, detailed.get(message_id)) for message_id in message_ids)
         self._contents.discard([one for one, message in found if message is not None and not message.queues], time_us)
 
     def write_commit(self, transaction: StoreTransaction, time_us: int) -> int:
@@ -144,7 +144,7 @@ class TransactionsWriter:
             return
         for number, operation in enumerate(transaction.operations):
             if isinstance(operation, Put) and len(operation.content) > MAX_PAYLOAD_BYTES:
-                message_id = self.stage_whole(operation.content, time_us)
+                message_id = self.stage_complete(operation.content, time_us)
                 transaction.staged.append(message_id)
                 transaction.operations[number] = Enqueue(message_id, operation.queue_id)
 

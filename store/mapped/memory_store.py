@@ -15,7 +15,7 @@ from uuid import uuid4
 from sqlalchemy import StaticPool, create_engine
 
 from ...base.errors import CairnError, JournalError, StoreError
-from ..wiring.database import Database, whole_transactions
+from ..wiring.database import Database, explicit_transactions
 from ..wiring.wiring import Wiring
 from .memory_tables import MemoryTables
 from .store import MappedStore
@@ -50,7 +50,7 @@ class MemoryStore(MappedStore):
 
     def __init__(self) -> None:
         engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
-        wiring = Wiring(Database(whole_transactions(engine), PLACE))
+        wiring = Wiring(Database(explicit_transactions(engine), PLACE))
         wiring.identify(uuid4())
         self._contents = _Contents()
         super().__init__(wiring, MemoryTables(), self._contents, 1)

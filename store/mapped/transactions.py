@@ -38,7 +38,7 @@ class MappedTransactions:
         if queue_id not in self._queue_ids:
             raise StoreError(f"queue {queue_id}", "there is no such queue")
 
-    def stage_whole(self, content: bytes, time_us: int) -> int:
+    def stage_complete(self, content: bytes, time_us: int) -> int:
         return self._changes.stage_complete(content)
 
     def discard(self, message_ids: Iterable[int], time_us: int) -> None:

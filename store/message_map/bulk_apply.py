@@ -24,17 +24,17 @@ def apply_all(state: State, lsns: Lsns, heads: Table) -> bool:
     kind, flags = np.ascontiguousarray(heads["type"]), np.ascontiguousarray(heads["flags"])
     starts = kind == START
     put, copied = starts & (flags == FLAG_ENQUEUE), starts & (flags == FLAG_ENQUEUE | FLAG_MOVED)
-    gone = ((kind == DEQUEUE) & (flags & FLAG_DELETE > 0)) | (kind == DELETE)
+    removed = ((kind == DEQUEUE) & (flags & FLAG_DELETE > 0)) | (kind == DELETE)
     cuts = (kind == QUEUE_DELETE) & (heads["size"] == 0)
-    plainly = put | copied | gone | cuts | (kind == _LOG_OPEN) | (kind == _LOG_HOLES) | (kind >= FIRST_NOTE)
+    plainly = put | copied | removed | cuts | (kind == _LOG_OPEN) | (kind == _LOG_HOLES) | (kind >= FIRST_NOTE)
     if heads["txn_id"].any() and not _is_committed_here(state, heads, plainly):
         return False
     ids: list[int] = lsns[put].tolist()
     copies: list[int] = heads["message_id"][copied].tolist()
-    gone_ids = heads["message_id"][gone]
+    removed_ids = heads["message_id"][removed]
     if not plainly.all() or (state.detailed and any(map(state.detailed.__contains__, (*ids, *copies)))):
         return False
-    if copies and not set(gone_ids.tolist()).isdisjoint(copies):
+    if copies and not set(removed_ids.tolist()).isdisjoint(copies):
         return False  # which came first matters
     if ids:  # nothing of a message comes before its Start record, so all of these can go first
         values = state.share_all(heads["queue_id"][put] << SIZE_BITS | heads["size"][put])
@@ -47,9 +47,9 @@ def apply_all(state: State, lsns: Lsns, heads: Table) -> bool:
     if copies:
         values = state.share_all(heads["queue_id"][copied] << SIZE_BITS | heads["size"][copied])
         state.moved_all(lsns[copied].tolist(), copies, values, heads["undo_prev"][copied])
-    if len(gone_ids):
-        state.pins.end_all(int(lsns[0]), heads["extra"][gone])
-        state.forget_all(gone_ids)
+    if len(removed_ids):
+        state.pins.end_all(int(lsns[0]), heads["extra"][removed])
+        state.forget_all(removed_ids)
     for at in np.flatnonzero(cuts):
         lsn, head = int(lsns[at]), heads[at]
         state.cut(PurgeMark(int(head["queue_id"]), int(head["extra"]) or lsn, frozenset(), lsn), int(head["undo_prev"]))

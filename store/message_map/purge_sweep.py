@@ -34,7 +34,7 @@ def settle(state: State, message_id: int, is_added: IsAdded) -> None:
             return
         state.particulars(message_id)
     if message_id in state.detailed:
-        _settle_odd(state, message_id, is_added)
+        _settle_detailed(state, message_id, is_added)
 
 
 def is_cut(state: State, message_id: int) -> bool:
@@ -50,7 +50,7 @@ def is_cut(state: State, message_id: int) -> bool:
     return bool(found) and all(found)
 
 
-def _settle_odd(state: State, message_id: int, is_added: IsAdded) -> None:
+def _settle_detailed(state: State, message_id: int, is_added: IsAdded) -> None:
     message, pins, unswept = state.detailed[message_id], state.pins, state.cuts.unswept
     cut: PurgeMark | None = None
     for queue_id, (position, lsn) in [*message.queues.items()]:

@@ -300,8 +300,8 @@ class State:
                 for message_id in ids:
                     self.moved.pop(message_id, None)
             if self.detailed:
-                gone = [message_id for message_id in ids if self.detailed.pop(message_id, None) is not None]
-                self.changed_detailed.update(gone)
+                removed = [message_id for message_id in ids if self.detailed.pop(message_id, None) is not None]
+                self.changed_detailed.update(removed)
 
     def _by_slot(self, message_ids: Lsns) -> Iterator[tuple[int, list[int]]]:
         """*message_ids* by the slot that they lie in."""
@@ -417,7 +417,9 @@ class State:
     def unfinished(self) -> list[int]:
         """Return messages that are incomplete, or never reached a queue; those of prepared transactions still may."""
         adds = self.outcomes.adds()
-        found = [message_id for message_id, odd in self.detailed.items() if not odd.queues or not odd.is_complete]
+        found = [
+            message_id for message_id, message in self.detailed.items() if not message.queues or not message.is_complete
+        ]
         return [message_id for message_id in found if message_id not in adds]
 
     # ---- inside ---------------------------------------------------------------------------------------------------

@@ -198,21 +198,21 @@ class Relocation:
         """Copy a record of the content or place of a message, unless a newer record replaces it."""
         state, message_id = self._state, head.message_id
         flags, queue_id, extra = head.flags, head.queue_id, head.extra
-        odd = state.detailed.get(message_id)
+        detailed = state.detailed.get(message_id)
         if head.type == START:
             if message_id not in state or state.place_of(message_id) != lsn:
                 return
-            if odd is not None and flags & FLAG_ENQUEUE:  # it may have left that queue, and be on others
-                at = odd.queues.get(queue_id)
+            if detailed is not None and flags & FLAG_ENQUEUE:  # it may have left that queue, and be on others
+                at = detailed.queues.get(queue_id)
                 if at is None or at[1] != lsn:
                     flags, queue_id = flags & ~FLAG_ENQUEUE, 0
-        elif odd is None:
+        elif detailed is None:
             return
         elif head.type == CHUNK:
-            if odd.pieces.get(extra, (0, 0))[0] != lsn:
+            if detailed.pieces.get(extra, (0, 0))[0] != lsn:
                 return
         else:
-            at = odd.queues.get(queue_id)
+            at = detailed.queues.get(queue_id)
             if at is None or at[1] != lsn:
                 return
             extra = at[0]
@@ -232,10 +232,10 @@ class Relocation:
         state, message_id = self._state, head.message_id
         if message_id not in state:
             return True
-        odd = state.detailed.get(message_id)
-        if head.type == DELETE or odd is None or head.flags & FLAG_DELETE:
+        detailed = state.detailed.get(message_id)
+        if head.type == DELETE or detailed is None or head.flags & FLAG_DELETE:
             return False
-        at = odd.queues.get(head.queue_id)
+        at = detailed.queues.get(head.queue_id)
         return at is None or at[1] > head.extra
 
     def _copy_of_transaction(self, block: Block, lsn: int, head: RecordHead) -> None:
@@ -299,11 +299,11 @@ class Relocation:
         if head.type == START:
             if message_id not in state or state.place_of(message_id) != lsn:
                 return None
-            odd = state.detailed.get(message_id)
-            return 0 if odd is None or odd.queues.get(head.queue_id, (0, 0))[1] == lsn else UNPLACED
+            detailed = state.detailed.get(message_id)
+            return 0 if detailed is None or detailed.queues.get(head.queue_id, (0, 0))[1] == lsn else UNPLACED
         if head.type == ENQUEUE:
-            odd = state.detailed.get(message_id)
-            return 0 if odd is not None and odd.queues.get(head.queue_id, (0, 0))[1] == lsn else None
+            detailed = state.detailed.get(message_id)
+            return 0 if detailed is not None and detailed.queues.get(head.queue_id, (0, 0))[1] == lsn else None
         return 0 if head.extra // self._journal.container_bytes in self._journal.extent.slots else None
 
     def _count_copied(self, size_bytes: int) -> None:

@@ -124,10 +124,10 @@ class SlotHolders:
     def _message(self, message_id: int, slot: int) -> Iterator[MessageHolds]:
         """Yield the holder *message_id*, if the message exists and holds *slot*."""
         state = self._state
-        odd = state.detailed.get(message_id)
-        if odd is not None:
-            if slot in {lsn // self._container_bytes for lsn in _lsns(odd)}:
-                yield MessageHolds(message_id, tuple(sorted(odd.queues.copy())))
+        detailed = state.detailed.get(message_id)
+        if detailed is not None:
+            if slot in {lsn // self._container_bytes for lsn in _lsns(detailed)}:
+                yield MessageHolds(message_id, tuple(sorted(detailed.queues.copy())))
             return
         queue_id = state.queue_of(message_id)
         if queue_id is not None and state.place_of(message_id) // self._container_bytes == slot:

@@ -16,7 +16,7 @@ from sqlalchemy.engine import URL
 from ...base.disk.real import RealDirectory
 from ...base.errors import UnusableConnect
 from ..contract.layout import SQL_STORE_NAME
-from ..wiring.database import Database, check_sqlite, open_postgresql, open_sqlite, parse_address, whole_transactions
+from ..wiring.database import Database, check_sqlite, explicit_transactions, open_postgresql, open_sqlite, parse_address
 from ..wiring.wiring import Wiring
 
 _NEW = SQL_STORE_NAME + ".new"
@@ -55,8 +55,8 @@ def open_databases(store: str, connect: str | None, catalog: str | None) -> Data
     writer = create_engine(url, pool_size=1, max_overflow=0)
     reader = create_engine(url, pool_size=_READERS, max_overflow=0)
     # in this mode FULL is what EXTRA is without: each commit is synced
-    writing = Database(whole_transactions(writer, "journal_mode=WAL", "synchronous=FULL"), path)
-    return Databases(writing, Database(whole_transactions(reader, "query_only=ON"), path))
+    writing = Database(explicit_transactions(writer, "journal_mode=WAL", "synchronous=FULL"), path)
+    return Databases(writing, Database(explicit_transactions(reader, "query_only=ON"), path))
 
 
 def _create_sqlite(store: str) -> None:

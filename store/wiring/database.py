@@ -84,7 +84,7 @@ class Database:
 def open_sqlite(path: str) -> Database:
     """The SQLite file at *path*, made if it does not exist. Raises `ForeignStore` or `DiskError`."""
     check_sqlite(path)
-    return Database(whole_transactions(create_engine(URL.create("sqlite", database=path))), path)
+    return Database(explicit_transactions(create_engine(URL.create("sqlite", database=path))), path)
 
 
 def check_sqlite(path: str) -> None:
@@ -97,7 +97,7 @@ def check_sqlite(path: str) -> None:
     _check_header(path)
 
 
-def whole_transactions(engine: Engine, *pragmas: str) -> Engine:
+def explicit_transactions(engine: Engine, *pragmas: str) -> Engine:
     """*engine*, of SQLite, with commits that last, foreign keys, and transactions that hold changes of tables too.
 
     *pragmas* are said in addition, to each connection.

@@ -45,7 +45,7 @@ def test_what_is_kept_proves_the_password_and_is_not_it() -> None:
     assert make("a stone", FEWEST_ITERATIONS).stored_key != KEPT.stored_key, "each has a salt of its own"
 
 
-@given(st.dictionaries(st.text(max_size=20).filter(lambda name: not users.why_no_name(name)), st.just(KEPT)))
+@given(st.dictionaries(st.text(max_size=20).filter(lambda name: not users.invalid_name_reason(name)), st.just(KEPT)))
 def test_what_is_written_is_read(accounts: dict[str, Credentials]) -> None:
     written = users.Users(bytes(range(32)), accounts, FEWEST_ITERATIONS if accounts else ITERATIONS)
     assert users.parse(users.render(written), "users") == written
@@ -53,10 +53,10 @@ def test_what_is_written_is_read(accounts: dict[str, Credentials]) -> None:
 
 @given(data=st.binary(max_size=200), at=st.integers(0, 200))
 def test_a_broken_file_is_explained(data: bytes, at: int) -> None:
-    whole = users.render(users.Users(bytes(32), {"anna": KEPT, "ben": KEPT}))
+    complete = users.render(users.Users(bytes(32), {"anna": KEPT, "ben": KEPT}))
     error = CairnError("users", "", "none")
     try:
-        users.parse(whole[:at] + data + whole[at + len(data) :], "users")
+        users.parse(complete[:at] + data + complete[at + len(data) :], "users")
     except CairnError as found:
         error = found
     assert error.place.startswith("users")
@@ -79,9 +79,9 @@ def test_a_broken_file_is_explained(data: bytes, at: int) -> None:
 )
 def test_what_is_broken_is_told_by_line(edit: object, complaint: str) -> None:
     assert callable(edit)
-    whole = users.render(users.Users(bytes(32), {"anna": KEPT})).decode()
+    complete = users.render(users.Users(bytes(32), {"anna": KEPT})).decode()
     with pytest.raises(CairnError, match="users") as caught:
-        users.parse(edit(whole).encode(), "users")
+        users.parse(edit(complete).encode(), "users")
     assert complaint in str(caught.value)
 
 

@@ -86,10 +86,10 @@ def test_bad_bytes_are_malformed_and_nothing_worse(data: bytes, at: int) -> None
 
 @given(value=values.filter(lambda value: not isinstance(value, bool)), data=st.data())
 def test_a_value_that_is_cut_off_is_malformed(value: Any, data: st.DataObject) -> None:
-    whole = encoded(value)
-    cut = data.draw(st.integers(0, len(whole) - 1))
+    complete = encoded(value)
+    cut = data.draw(st.integers(0, len(complete) - 1))
     with pytest.raises(Malformed):
-        read(whole[:cut], 0)
+        read(complete[:cut], 0)
 
 
 @given(count=st.integers(1, 2**32 - 1), size=st.integers(0, 20))

@@ -51,7 +51,7 @@ def test_the_resume_flag_is_read(resumed: list[bool]) -> None:
         [last] if last >= 0 else []
     ), "more may come of the last one only"
     if last >= 0:
-        incoming.is_whole("link", b"%d" % last)
+        incoming.is_complete("link", b"%d" % last)
         assert not incoming.is_resumed("link", b"%d" % last)
 
 

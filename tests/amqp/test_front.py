@@ -65,7 +65,7 @@ def run(pieces: Sequence[bytes], *, anonymous: bool = True) -> Result:
         more_answer, more_rest = front.feed(piece)
         answer += more_answer
         rest += more_rest
-    return answer, rest, front.stage, front.why
+    return answer, rest, front.stage, front.reason
 
 
 def pieces_of(data: bytes, cuts: set[int]) -> list[bytes]:
@@ -99,7 +99,7 @@ def test_rubbish_is_refused_or_waited_for(data: bytes, at: int) -> None:
         return
     front.feed(data)
     assert len(front._held) <= MAX_SASL_FRAME_BYTES
-    assert bool(front.why) == refused(front)
+    assert bool(front.reason) == refused(front)
     assert not (refused(front) and front._held)
 
 
@@ -120,10 +120,10 @@ def test_the_way_in(name: str) -> None:
 )
 def test_refused(name: str) -> None:
     """Nothing reaches the engine, and it is known why."""
-    _, rest, stage, why = run([BEGINNINGS[name]])
+    _, rest, stage, reason = run([BEGINNINGS[name]])
     assert stage is Stage.REFUSED
     assert rest == b""
-    assert why
+    assert reason
 
 
 @pytest.mark.parametrize("beginning", BEGINNINGS.values(), ids=BEGINNINGS.keys())

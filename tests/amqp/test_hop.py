@@ -14,7 +14,7 @@ from cairnmq.amqp.codec.primitives import Cut, Malformed
 from cairnmq.amqp.links.stream_cursor import StreamCursor
 
 
-def whole(parcel: AnnotatedMessage) -> bytes:
+def complete(parcel: AnnotatedMessage) -> bytes:
     return b"".join(map(parcel.piece, range(parcel.pieces)))
 
 
@@ -38,25 +38,25 @@ def test_what_is_put_on_is_read_and_taken_off(header: bool, instructions: bool, 
     sent = hop.annotated(content, hop.section_of(said))
     assert sent.rest is content, "shared, not copied"
     read = Message()
-    read.decode(whole(sent))
+    read.decode(complete(sent))
     assert read.instructions is not None
     assert read.instructions["x-opt-cairnmq-to"] == said.to
-    found, clean = hop.take_off(whole(sent))
+    found, clean = hop.take_off(complete(sent))
     assert found == said
     expected = Message()
     expected.decode(content)
     out = Message()
-    out.decode(whole(clean))
+    out.decode(complete(clean))
     assert (out.body, out.properties, out.annotations) == (expected.body, expected.properties, expected.annotations)
     assert (out.durable, out.priority) == (expected.durable, expected.priority)
     if instructions:
         assert dict(out.instructions) == {"x-opt-theirs": [1, 2]}, "what is said in our name is not passed on"
     else:
-        assert whole(clean) == content, "byte for byte"
+        assert complete(clean) == content, "byte for byte"
     again = hop.annotated(clean, hop.section_of(HOPS[0]))
     assert again.rest is clean.rest
-    assert hop.take_off(whole(again))[0] == HOPS[0]
-    assert whole(hop.take_off(whole(again))[1]) == whole(clean)
+    assert hop.take_off(complete(again))[0] == HOPS[0]
+    assert complete(hop.take_off(complete(again))[1]) == complete(clean)
 
 
 def test_two_copies_of_one_message_differ_only_in_their_heads() -> None:  # C25, C29
@@ -83,9 +83,9 @@ def test_a_copy_of_a_message_that_still_comes_in_begins_in_its_own_way(
             cursor.write(content[at : at + step])
     for cursor in (plain, own):
         cursor.end()
-    assert own.backlog_bytes == len(whole(hop.annotated(content, section)))
+    assert own.backlog_bytes == len(complete(hop.annotated(content, section)))
     assert plain.take(1 << 20) == content
-    assert own.take(1 << 20) == whole(hop.annotated(content, section))
+    assert own.take(1 << 20) == complete(hop.annotated(content, section))
     assert own.at_end
     assert own.backlog_bytes == 0
 
@@ -100,7 +100,7 @@ def test_no_bytes_do_harm(content: bytes) -> None:
 
 
 def test_a_beginning_that_is_too_short_is_told_from_a_wrong_one() -> None:
-    sent = whole(hop.annotated(message(header=True, instructions=True), hop.section_of(HOPS[1])))
+    sent = complete(hop.annotated(message(header=True, instructions=True), hop.section_of(HOPS[1])))
     needed = hop.read_head(sent).end
     for size in range(needed):
         with pytest.raises(Cut):

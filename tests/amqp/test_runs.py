@@ -92,9 +92,9 @@ class Side:
 @st.composite
 def transfers(draw: st.DrawFn) -> Action:
     """Some messages on one link, perhaps with an odd one at the end."""
-    count, odd = draw(st.integers(1, 60)), draw(st.sampled_from([""] * 8 + ODD))
+    count, detailed = draw(st.integers(1, 60)), draw(st.sampled_from([""] * 8 + ODD))
     sizes = draw(st.sampled_from([[9] * count, [1 + number % 5 * 100 for number in range(count)]]))
-    return "transfers", (draw(st.integers(0, 1)), sizes, draw(st.booleans()), odd)
+    return "transfers", (draw(st.integers(0, 1)), sizes, draw(st.booleans()), detailed)
 
 
 @st.composite
@@ -120,9 +120,9 @@ def frames_of(actions: list[Action], *, is_usual: bool = True) -> list[bytes]:
                 said.append(frame(performative(wire.DISPOSITION, *fields)))
             outcome = last + 1
             continue
-        handle, sizes, is_settled, odd = about
+        handle, sizes, is_settled, detailed = about
         for place, size in enumerate(sizes):
-            name = odd if place == len(sizes) - 1 or odd == IN_A_TRANSACTION else ""
+            name = detailed if place == len(sizes) - 1 or detailed == IN_A_TRANSACTION else ""
             number += 1 + (name == SKIPPED)
             more, aborted = TRUE if name == MORE else FALSE, TRUE if name == ABORTED else FALSE
             state = b"\x00\x53\x34\xc0\x05\x01\xa0\x02no" if name == IN_A_TRANSACTION else NULL
@@ -134,7 +134,7 @@ def frames_of(actions: list[Action], *, is_usual: bool = True) -> list[bytes]:
     return said
 
 
-@example([("transfers", (0, [9] * 5, False, odd)) for odd in (IN_A_TRANSACTION, "") * 2])
+@example([("transfers", (0, [9] * 5, False, detailed)) for detailed in (IN_A_TRANSACTION, "") * 2])
 @given(st.lists(st.one_of(transfers(), dispositions()), min_size=1, max_size=8))
 def test_runs_have_the_effect_of_single_frames(actions: list[Action]) -> None:
     together, apart = Side(), Side()

@@ -64,7 +64,7 @@ def proton_with(of: Properties) -> Any:
     return message
 
 
-def whole(content: bytes) -> Any:
+def complete(content: bytes) -> Any:
     message = Message()
     message.decode(content)
     return message
@@ -112,7 +112,7 @@ def test_properties_that_proton_wrote_are_read(of: Properties) -> None:
 def test_properties_that_are_written_are_read_by_proton_and_here(of: Properties) -> None:
     content = sections.properties_section(of) + b"\x00\x53\x77\x40"
     assert sections.properties(content, sections.find(content, sections.PROPERTIES)) == of
-    written, by_proton = whole(content), proton_with(of)
+    written, by_proton = complete(content), proton_with(of)
     assert [field or None for field in fields_of(written)] == [field or None for field in fields_of(by_proton)]
 
 
@@ -134,14 +134,14 @@ def test_application_properties_and_annotations_that_are_written_are_read_by_pro
         sections.annotations_of(content, value(found.message_annotations)),
         {Symbol(name): of for name, of in named.items()},
     )
-    assert (whole(content).annotations or {}) == to_proton({Symbol(name): of for name, of in named.items()})
+    assert (complete(content).annotations or {}) == to_proton({Symbol(name): of for name, of in named.items()})
     simple = {name: of for name, of in named.items() if not isinstance(of, list | dict | tuple)}
     content = sections.application_properties_section(simple) + b"\x00\x53\x77\x40"
     assert same(
         decode.read_map(content, at(index(content).application_properties).value, plain=False),
         simple,
     )
-    assert (whole(content).properties or {}) == to_proton(simple)
+    assert (complete(content).properties or {}) == to_proton(simple)
 
 
 def at(section: Section | None) -> Section:
@@ -162,7 +162,7 @@ def test_a_header_that_is_written_is_read(
     of = Header(durable, priority, ttl_ms, first, count)
     content = sections.header_section(of)
     assert header.parse(content) == of._replace(size_bytes=len(content))
-    message = whole(content)
+    message = complete(content)
     assert (message.durable, message.priority, message.first_acquirer, message.delivery_count) == (
         durable,
         priority,
@@ -198,7 +198,7 @@ def test_the_beginning_of_a_message_has_the_sections_that_are_whole(message: Any
     def seen(section: Section | None) -> Section | None:
         return section if section is not None and section.end <= cut else None
 
-    found = index(content[:cut], whole=False)
+    found = index(content[:cut], complete=False)
     assert found[:5] == tuple(map(seen, all_of_it[:5]))
     assert found.body == tuple(filter(seen, all_of_it.body))
     assert found.end <= cut
@@ -228,7 +228,7 @@ def test_annotations_are_put_in_and_nothing_else_is_touched(
         assert same(found[name], of)
     for key in set(old) - set(new):
         assert encode.value(key) + encode.value(old[key]) in encode.value(found)
-    assert whole(twice).annotations == to_proton(found) or not found
+    assert complete(twice).annotations == to_proton(found) or not found
 
 
 def value(section: Section | None) -> int:
@@ -339,7 +339,7 @@ def test_bad_bytes_are_malformed_and_nothing_worse(content: bytes, data: st.Data
     except Malformed:
         pass
     try:
-        index(content, whole=False)
+        index(content, complete=False)
         sections.find(content, sections.PROPERTIES)
         annotated(content, {"x-opt-a": 1})
     except Malformed:

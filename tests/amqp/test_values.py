@@ -32,7 +32,7 @@ def test_what_is_written_proton_reads(value: Any) -> None:
 
 @given(value=values)
 def test_what_is_written_is_read(value: Any) -> None:
-    assert same(decode.whole(encode.value(value)), value)
+    assert same(decode.complete(encode.value(value)), value)
 
 
 @given(value=values)
@@ -208,4 +208,4 @@ def test_what_does_not_fit_is_not_written(value: Any, error: type[Exception]) ->
 @example(items=[[]], tags=0)
 def test_arrays_of_lists_and_of_described_values(items: list[list[int]], tags: int) -> None:
     array = Array(0xD0, items, tuple(map(Ulong, range(tags))))
-    assert same(decode.whole(encode.value(array)), array)
+    assert same(decode.complete(encode.value(array)), array)

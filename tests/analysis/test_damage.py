@@ -81,11 +81,11 @@ def block_of(some: dict[int, list[Record]], chooses: Sequence[int], rng: random.
     yield from chosen.values()
 
 
-def without(walked: Walked, gone: Collection[int]) -> Walked:
+def without(walked: Walked, removed: Collection[int]) -> Walked:
     """What is left when the blocks or containers with these LSNs are gone."""
     return Walked(tuple(
-        one._replace(records=tuple(record for record in one.records if record.block not in gone))
-        for one in walked.containers if one.slot_lsn not in gone
+        one._replace(records=tuple(record for record in one.records if record.block not in removed))
+        for one in walked.containers if one.slot_lsn not in removed
     ))  # fmt: skip
 
 
@@ -110,19 +110,19 @@ def test_jobs_say_what_whole_records_tell(
     log = laws.write_log(world, tmp_path / "sent.csv")
     walked = walk(Path(store), archive)
     assert summary(told(walked.records(), world)) == summary(Told(world)), "the plain loops know the format"
-    gone, rng = set[int](), random.Random(3)
+    removed, rng = set[int](), random.Random(3)
     if chooses is None:
         for some in (True, False):
             ends = [*(one for one in walked.containers if one.is_archived is some)][1:-1]
-            gone |= {one.slot_lsn for one in rng.sample(ends, 2)}
+            removed |= {one.slot_lsn for one in rng.sample(ends, 2)}
     else:
-        gone |= {*block_of(blocks_of(walked), chooses, rng)}
-    rest = without(walked, gone)
+        removed |= {*block_of(blocks_of(walked), chooses, rng)}
+    rest = without(walked, removed)
     expected = told(rest.records(), world)
-    assert len(gone) > 3
+    assert len(removed) > 3
     assert summary(expected) != summary(Told(world))
     folders = Path(store, "journal"), archive
-    for lsn in gone:
+    for lsn in removed:
         if chooses is not None:
             rot(lsn, *folders)
             continue
@@ -149,7 +149,7 @@ def test_jobs_say_what_whole_records_tell(
             queue: len(expected.notes.living(queue)) for queue in clients.ids
         }
         kind, begin = ("lost", log_begins(walked)) if chooses is None else ("damaged", 0)
-        lsns = {lsn - lsn % SMALL for lsn in gone if lsn >= begin}
+        lsns = {lsn - lsn % SMALL for lsn in removed if lsn >= begin}
         findings_are(expected, kind, lsns, ask("integrity"))
     finally:
         views.close()

@@ -214,11 +214,11 @@ def test_depths_without_the_archive_are_exact_from_where_nothing_is_missing(
     """And they end at what is on the queues now; with the archive all of them are the same as they were."""
     notes = live(tmp_path, 11, [30], archived=True)
     rows = ask(spark, "depth", tmp_path / "store", archive=str(tmp_path / "archive"))
-    whole = {(row["queue"], row["time"]): row for row in rows}
+    complete = {(row["queue"], row["time"]): row for row in rows}
     rest = ask(spark, "depth", tmp_path / "store")
     exact = [row for row in rest if row["exact"]]
-    assert 0 < len(exact) < len(whole)
-    assert all(whole[row["queue"], row["time"]] == row for row in exact)
+    assert 0 < len(exact) < len(complete)
+    assert all(complete[row["queue"], row["time"]] == row for row in exact)
     last = {row["queue"]: row["depth"] for row in rest}  # rows are in the order of time
     assert last == {queue: len(notes.living(queue)) for queue in last}
 

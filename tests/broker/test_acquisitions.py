@@ -45,11 +45,11 @@ class Client:
         self.held: list[Any] = []
         self._seen = self._resumed = 0
         self._limit = 0
-        wish = Open(
+        attach = Open(
             True, Terminus(address="q", filters=SELECTOR if how == "selecting" else b""), self.presettled, self,
             self.link, self.container, claims=Claims({}, True) if how == "resuming" else None,
         )  # fmt: skip
-        world.do(world.broker.drivers.open, wish, self.terminal)
+        world.do(world.broker.drivers.open, attach, self.terminal)
 
     def ask(self, world: World, count: int) -> None:
         self._limit += count

@@ -38,7 +38,7 @@ class Routed(Policed):
                 self.make(f"q{number}")
                 self.world.do(nodes.bind, exchange, self.world.queue(f"q{number}"), KEY, {}, lambda error: None)
 
-    def whole(self) -> None:
+    def complete(self) -> None:
         self.send(f"x0/{KEY}", "m")
 
     def by_subject(self) -> None:
@@ -96,7 +96,7 @@ class Routed(Policed):
         place = ExchangeTarget(self.world.broker.nodes.exchanges["x0"], KEY)
 
         def move() -> None:
-            self.world.broker.returns.move(self.world.queue("from"), message, place, message.whole(), print)
+            self.world.broker.returns.move(self.world.queue("from"), message, place, message.complete(), print)
 
         self.world.do(move)
 

@@ -29,8 +29,8 @@ def policed() -> Policed:
 
 def attach(policed: Policed, *, to_client: bool, link_name: str = "link", **terminus: Any) -> FakeTerminal:
     terminal = FakeTerminal()
-    wish = Open(to_client, Terminus(**terminus), link_name=link_name, container="client")
-    policed.world.do(policed.world.broker.drivers.open, wish, terminal)
+    opening = Open(to_client, Terminus(**terminus), link_name=link_name, container="client")
+    policed.world.do(policed.world.broker.drivers.open, opening, terminal)
     return terminal
 
 
@@ -149,14 +149,14 @@ def test_messages_on_their_way_to_a_consumer_that_has_left_are_its_own(policed: 
     policed.world.do(taker.driver.close, (), False, False)
     queue = policed.world.queue()
     assert queue.messages == 3
-    gone: list[Any] = []
+    removed: list[Any] = []
     if how == "purge":
-        policed.world.do(queue.order.purge, gone.append, "")
+        policed.world.do(queue.order.purge, removed.append, "")
     else:
-        policed.world.do(policed.world.broker.nodes.delete_queue, queue, gone.append)
+        policed.world.do(policed.world.broker.nodes.delete_queue, queue, removed.append)
     policed.world.do(taker.driver.close, [tag for tag, _ in taker.forwarded], True, False)
     assert not queue.detached_consumers
-    assert gone == [0 if how == "purge" else None]
+    assert removed == [0 if how == "purge" else None]
     assert policed.world.broker.core.memory.used_bytes == 0 if how == "delete" else queue.messages == 0
 
 

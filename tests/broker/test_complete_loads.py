@@ -35,8 +35,8 @@ def receive_from(world: World, address: str, user: str = "anna") -> FakeTerminal
     """Return a client that requests settled messages of a queue, and does not read."""
     client = FakeTerminal()
     client.reads = False
-    wish = Open(True, Terminus(address=address), True, object(), user=user)
-    world.do(world.broker.drivers.open, wish, client)
+    attach = Open(True, Terminus(address=address), True, object(), user=user)
+    world.do(world.broker.drivers.open, attach, client)
     world.do(client.driver.request, 100, False)
     world.read_all()
     return client

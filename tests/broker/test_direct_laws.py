@@ -47,7 +47,7 @@ class Copy:
                 self.aborted = True
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         return not isinstance(self.content, StreamCursor) or (not self.aborted and self.content.at_end)
 
 
@@ -90,7 +90,7 @@ class Receiver:
         self.presettled = presettled
         self.limit = 0
         self.copies: list[Copy] = []
-        self.gone = False
+        self.removed = False
 
     def look(self) -> None:
         for tag, content in self.terminal.forwarded[len(self.copies) :]:
@@ -154,9 +154,9 @@ class Direct(RuleBasedStateMachine):
     def leave(self, which: int, lost: bool) -> None:
         one = self.receivers.pop(which % len(self.receivers))
         one.look()
-        one.gone = True
+        one.removed = True
         returned = [copy for copy in one.copies if not copy.settled and not one.presettled]
-        half = [copy for copy in one.copies if one.presettled and not copy.whole and not copy.aborted]
+        half = [copy for copy in one.copies if one.presettled and not copy.complete and not copy.aborted]
         for copy in [*returned, *half]:
             copy.settled = True
             self.said(one, copy, MODIFIED if lost else RELEASED)
@@ -222,7 +222,7 @@ class Direct(RuleBasedStateMachine):
     def settle(self, which: int, copy: int, state: int) -> None:
         one = self.receivers[which % len(self.receivers)]
         one.look()
-        open_copies = [found for found in one.copies if found.whole and not found.settled and not one.presettled]
+        open_copies = [found for found in one.copies if found.complete and not found.settled and not one.presettled]
         if open_copies:
             found = open_copies[copy % len(open_copies)]
             found.settled = True
@@ -242,8 +242,8 @@ class Direct(RuleBasedStateMachine):
                 assert one in sent.expected or sent.address == "any"
                 assert sent.content.startswith(copy.read)
                 assert not copy.aborted or sent.aborted
-                assert not sent.aborted or one.gone or copy.aborted, "who has a part of it is to take it back"
-                if copy.whole:
+                assert not sent.aborted or one.removed or copy.aborted, "who has a part of it is to take it back"
+                if copy.complete:
                     assert sent.complete
                     assert copy.read == sent.content
             if one.address == "all":  # in the order they were sent, and none left out
@@ -282,7 +282,7 @@ class Direct(RuleBasedStateMachine):
             self.more_credit(one, 100_000)
         for one in self.receivers:
             one.look()
-            outcomes = [Outcome(None, copy.tag, ACCEPTED) for copy in one.copies if not copy.settled and copy.whole]
+            outcomes = [Outcome(None, copy.tag, ACCEPTED) for copy in one.copies if not copy.settled and copy.complete]
             if outcomes and not one.presettled:
                 self.world.do(one.terminal.driver.outcomes, outcomes)
         for sender in self.senders:

@@ -164,7 +164,7 @@ def move(policed: Transacting, taker: FakeTerminal) -> None:
     def moved() -> None:
         entry = queue.contents.order.take_oldest()
         assert entry is not None
-        policed.world.broker.returns.move(queue, entry, dead, entry.whole(), lambda: None)
+        policed.world.broker.returns.move(queue, entry, dead, entry.complete(), lambda: None)
 
     policed.world.do(moved)
 

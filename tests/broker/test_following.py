@@ -153,7 +153,7 @@ def test_the_power_of_the_follower_fails_at_each_operation_of_its_disk(seed: int
     for disk in random.sample(disks, min(len(disks), 40)):
         killed = after(sites.follower, disk)
         copy = killed.broker.remote.federated_queues.by_name["q"].copy
-        assert copy.is_whole
+        assert copy.is_complete
         assert contents(killed.store, copy.queue_id) in sites.states
         assert len(copy.ids) == len(contents(killed.store, copy.queue_id))
         killed.store.journal.abandon()

@@ -10,7 +10,7 @@ from cairnmq.amqp.ports import Open, Terminus
 from tests.harness.broker.policies import Policed
 from tests.harness.broker.world import FakeTerminal
 
-GONE = ["amqp:resource-deleted"]
+DELETED = ["amqp:resource-deleted"]
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_who_subscribed_to_another_one_stays(policed: Policed) -> None:
     policed.world.do(nodes.delete_exchange, other, done.append)
     assert subscribed.failures == []
     policed.world.do(nodes.delete_exchange, one, done.append)
-    assert subscribed.failures == GONE
+    assert subscribed.failures == DELETED
     assert done[2:] == [None] * 3
 
 
@@ -58,8 +58,8 @@ def test_a_topic_of_a_link_is_not_shared_by_another_ones_name(policed: Policed) 
 def subscribe(policed: Policed, address: str, connection: object = None, *, link: str = "link") -> FakeTerminal:
     """A durable subscription."""
     terminal = FakeTerminal()
-    wish = Open(True, Terminus(address=address, durability=2, expiry="never"), False, connection, link, "me")
-    policed.world.do(policed.world.broker.drivers.open, wish, terminal)
+    opening = Open(True, Terminus(address=address, durability=2, expiry="never"), False, connection, link, "me")
+    policed.world.do(policed.world.broker.drivers.open, opening, terminal)
     policed.world.do(terminal.driver.request, 10, False)
     return terminal
 
@@ -79,7 +79,7 @@ def test_a_durable_subscription_goes_with_a_temporary_topic(policed: Policed) ->
     subscribed = subscribe(policed, topic, connection)
     assert len(subscribed.forwarded) == 1
     policed.world.do(made.driver.close, (), False, True)
-    assert {*subscribed.failures} == {*GONE}
+    assert {*subscribed.failures} == {*DELETED}
     assert subscriptions(policed) == []
     policed.restart()
     assert not policed.world.broker.nodes.queues
@@ -116,12 +116,12 @@ def test_a_topic_that_goes_while_somebody_subscribes(policed: Policed) -> None:
     nodes = policed.world.broker.nodes
     nodes.add_exchange("passing", "fanout", {})
     terminal: Any = FakeTerminal()
-    wish = Open(True, Terminus(address="passing", durability=2), False, None, "link", "me")
+    opening = Open(True, Terminus(address="passing", durability=2), False, None, "link", "me")
 
     def subscribe_and_delete() -> None:
-        policed.world.broker.drivers.open(wish, terminal)
+        policed.world.broker.drivers.open(opening, terminal)
         nodes.delete_exchange(nodes.exchanges["passing"], lambda error: None)
 
     policed.world.do(subscribe_and_delete)
-    assert terminal.failures == GONE
+    assert terminal.failures == DELETED
     assert subscriptions(policed) == []

@@ -67,7 +67,7 @@ class Machine(RuleBasedStateMachine):
         self.world = self.policed.world
         self.number = 0
         self.takers: list[Taker] = []
-        self.gone: list[Taker] = []
+        self.removed: list[Taker] = []
         """Those that have left; what is forwarded to them still goes back at once."""
         self.expiring: set[int] = set()
         self.moved: set[int] = set()
@@ -88,8 +88,8 @@ class Machine(RuleBasedStateMachine):
 
     def open(self, *, to_client: bool, presettled: bool = False, link: str = "", **terminus: Any) -> FakeTerminal:
         terminal = FakeTerminal()
-        wish = Open(to_client, Terminus(**terminus), presettled, None, link or f"link {self.number}", "client")
-        self.world.do(self.world.broker.drivers.open, wish, terminal)
+        attach = Open(to_client, Terminus(**terminus), presettled, None, link or f"link {self.number}", "client")
+        self.world.do(self.world.broker.drivers.open, attach, terminal)
         return terminal
 
     # ---- what clients do --------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class Machine(RuleBasedStateMachine):
             taker.closed = True
             if not taker.held and (keep == len(tags)):
                 self.takers.remove(taker)
-                self.gone.append(taker)
+                self.removed.append(taker)
 
     # ---- what administrators, time and power do ---------------------------------------------------------------------
 
@@ -259,7 +259,7 @@ class Machine(RuleBasedStateMachine):
         self.policed.restart()
         self.world.step()
         self.takers.clear()
-        self.gone.clear()
+        self.removed.clear()
         for queue, there in self.there.items():
             self.there[queue] = {number: True for number, lasts in there.items() if lasts}
         for name, arguments in POLICIES.items():
@@ -269,7 +269,7 @@ class Machine(RuleBasedStateMachine):
 
     def look(self) -> None:
         """What was forwarded since is with its consumer."""
-        for taker in (*self.takers, *self.gone):
+        for taker in (*self.takers, *self.removed):
             forwarded = taker.terminal.forwarded
             for tag, content in forwarded[taker.seen :]:
                 number = int(decoded(content).body)
@@ -280,7 +280,7 @@ class Machine(RuleBasedStateMachine):
                 else:
                     taker.held.append((tag, number))
             taker.seen = len(forwarded)
-        for taker in [taker for taker in self.gone if taker.held]:
+        for taker in [taker for taker in self.removed if taker.held]:
             self.world.do(taker.terminal.driver.close, [tag for tag, _ in taker.held], False, False)
             taker.held.clear()
 

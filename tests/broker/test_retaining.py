@@ -63,7 +63,7 @@ def test_each_message_is_processed_once(steps: list[tuple[str, int]]) -> None:
         receiver.attach()
         while receiver.receive() is not None:
             receiver.decide()
-        while receiver.states and receiver.terminal and receiver.heard < len(receiver.terminal.settled):
+        while receiver.states and receiver.terminal and receiver.received < len(receiver.terminal.settled):
             receiver.hear()
     assert not receiver.states
     processed.update(receiver.processed)
@@ -265,13 +265,13 @@ def test_what_did_not_fail_is_not_moved_away_for_that(lost: bool) -> None:
     assert world.queue().messages == (not lost)
 
 
-def attach_all(world: World, *wishes: Open) -> list[FakeTerminal]:
+def attach_all(world: World, *requests: Open) -> list[FakeTerminal]:
     """At once: nothing that any of them asks for is made before all have asked."""
-    terminals: list[Any] = [FakeTerminal() for _ in wishes]
+    terminals: list[Any] = [FakeTerminal() for _ in requests]
 
     def attach() -> None:
-        for wish, terminal in zip(wishes, terminals, strict=True):
-            world.broker.drivers.open(wish, terminal)
+        for opening, terminal in zip(requests, terminals, strict=True):
+            world.broker.drivers.open(opening, terminal)
 
     world.do(attach)
     for terminal in terminals:
@@ -336,8 +336,8 @@ def test_a_queue_that_is_made_anew_begins_the_link_anew(kill: bool) -> None:
         world.kill_and_start()
         world.step()
     terminal = FakeTerminal()
-    wish = wished(object())._replace(claims=Claims(dict.fromkeys(tags, ACCEPTED), True))
-    world.do(world.broker.drivers.open, wish, terminal)
+    opening = wished(object())._replace(claims=Claims(dict.fromkeys(tags, ACCEPTED), True))
+    world.do(world.broker.drivers.open, opening, terminal)
     assert terminal.kept is not None
     assert dict(terminal.kept.states) == {}, "what it says of messages of the old one is of nothing"
     world.do(terminal.driver.request, 10, False)

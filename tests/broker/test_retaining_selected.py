@@ -114,7 +114,7 @@ def test_each_message_is_processed_once(steps: list[tuple[str, int]], reads_at_o
             receiver.decide()
             world.read_all()
         assert not [number for number in others_get(world, last) if colour is None or number % 3 == colour]
-        while receiver.states and receiver.terminal and receiver.heard < len(receiver.terminal.settled):
+        while receiver.states and receiver.terminal and receiver.received < len(receiver.terminal.settled):
             receiver.hear()
     assert not receiver.states
     processed.update(receiver.processed)

@@ -60,8 +60,8 @@ def attach(policed: Policed, **terminus: Any) -> FakeTerminal:
     terminal = FakeTerminal()
     asked = Terminus(**terminus)
     said = Attach("sub", End(address=asked.address), End())
-    wish = Open(True, asked, connection=CLIENT, link_name=f"sub {asked}", container="me", attach=said)
-    policed.world.do(policed.world.broker.drivers.open, wish, terminal)
+    opening = Open(True, asked, connection=CLIENT, link_name=f"sub {asked}", container="me", attach=said)
+    policed.world.do(policed.world.broker.drivers.open, opening, terminal)
     return terminal
 
 
@@ -117,12 +117,12 @@ def test_new_rules_end_links_that_ask_what_there_was(policed: Policed) -> None:
     policed.world.do(broker.drivers.connection_opened, CLIENT)
     terminus: dict[str, Any] = {"address": "amq.topic/t", **LASTING}
     first = attach(policed, **terminus)
-    name = next(iter(broker.connections.links.values())).wish.link_name
+    name = next(iter(broker.connections.links.values())).attach.link_name
     policed.world.do(broker.connections.link_went, first)
     policed.world.do(first.driver.close, (), False, False)
     asks = FakeTerminal()
-    wish = Open(True, Terminus(absent=True), connection=CLIENT, link_name=name, container="me")
-    policed.world.do(broker.drivers.open, wish, asks)
+    opening = Open(True, Terminus(absent=True), connection=CLIENT, link_name=name, container="me")
+    policed.world.do(broker.drivers.open, opening, asks)
     assert asks.failures == []
     for operation, failures in (("receive", []), ("browse", REFUSED)):
         allow(policed, "connect", operation)

@@ -125,19 +125,19 @@ def compared(sign: str, one: Any, other: Any) -> bool | None:
 def counted(sign: str, one: Any, other: Any) -> Any:
     if kind_of(one) != "number" or kind_of(other) != "number":
         return None
-    whole = type(one) is int and type(other) is int
-    if not whole:
+    complete = type(one) is int and type(other) is int
+    if not complete:
         one, other = float(one), float(other)
     if sign == "/":
         if other == 0:
-            if whole:
+            if complete:
                 return None
             sign_of = str(one).startswith("-") != str(other).startswith("-")
             return float("nan") if one == 0 or one != one else float("-inf" if sign_of else "inf")
-        result = one / other if not whole else (abs(one) // abs(other)) * (1 if (one < 0) == (other < 0) else -1)
+        result = one / other if not complete else (abs(one) // abs(other)) * (1 if (one < 0) == (other < 0) else -1)
     else:
         result = {"+": one + other, "-": one - other, "*": one * other}[sign]
-    return int.from_bytes((result % 2**64).to_bytes(8), signed=True) if whole else result
+    return int.from_bytes((result % 2**64).to_bytes(8), signed=True) if complete else result
 
 
 def meaning(tree: Any, named: dict[str, Any]) -> Any:

@@ -77,8 +77,8 @@ CONTENT = bytes(Message(body="x").encode())
         ("a-b.c = 'x' \x00", 13, "is not expected"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(text: str, place: int, why: str) -> None:
-    with pytest.raises(SelectorError, match=why) as found:
+def test_what_is_wrong_is_told_with_its_place(text: str, place: int, reason: str) -> None:
+    with pytest.raises(SelectorError, match=reason) as found:
         Selector(text)
     assert found.value.place == f"selector, at character {place}"
 

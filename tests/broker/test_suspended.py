@@ -32,9 +32,9 @@ class Sender:
     def attach(self, claims: Claims | None = None) -> None:
         if claims is None:
             claims = Claims(dict.fromkeys(self.unsettled, 0), True)
-        wish = Open(False, self.terminus, False, None, "link", "box", claims=claims)
+        opening = Open(False, self.terminus, False, None, "link", "box", claims=claims)
         self.terminal = FakeTerminal()
-        self.world.do(self.world.broker.drivers.open, wish, self.terminal)
+        self.world.do(self.world.broker.drivers.open, opening, self.terminal)
         self.world.read_all()
 
     def resume(self) -> None:

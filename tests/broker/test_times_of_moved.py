@@ -159,8 +159,8 @@ def test_what_is_no_message_moves_as_it_is(policed: Transacting) -> None:
     policed.make("dead", message_ttl_ms=1000)
     policed.make("q", dead_letter_address="dead")
     sender = policed.world.open(to_client=False)
-    odd = Message(body="x", durable=True).encode()[:-1] + b"\xff"
-    policed.world.send(sender, (1, bytes(odd), 0))
+    detailed = Message(body="x", durable=True).encode()[:-1] + b"\xff"
+    policed.world.send(sender, (1, bytes(detailed), 0))
     taker = policed.open("q")
     for tag, _ in taker.forwarded:
         policed.world.settle(taker, tag, REJECTED)

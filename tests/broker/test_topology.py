@@ -36,7 +36,7 @@ class World:
                 self.brokers[a].left(b)
 
     def step(self, link: tuple[str, str]) -> None:
-        self.brokers[link[1]].heard(link[0], self.links[link].popleft())
+        self.brokers[link[1]].received(link[0], self.links[link].popleft())
 
     def settle(self, rng: random.Random | None = None) -> None:
         """Until nothing is on its way; that comes to an end."""
@@ -171,4 +171,4 @@ def test_all_come_to_know_the_same(seed: int) -> None:
 )
 def test_what_makes_no_sense_is_refused(said: Said) -> None:
     with pytest.raises(Wrong):
-        Topology("a", 1, lambda changed: None).heard("b", said)
+        Topology("a", 1, lambda changed: None).received("b", said)

@@ -40,8 +40,8 @@ class Site(Policed):
         """Attach the resumable link of one client to the exchange."""
         terminal = FakeTerminal()
         there = Terminus(address=ADDRESS, durability=2)
-        wish = Open(False, there, False, connection, "link", "box", claims=Claims({}, True))
-        self.world.do(self.world.broker.drivers.open, wish, terminal)
+        opening = Open(False, there, False, connection, "link", "box", claims=Claims({}, True))
+        self.world.do(self.world.broker.drivers.open, opening, terminal)
         return terminal
 
     def send_resumable(self, terminal: FakeTerminal, numbers: Sequence[int], *, flags: int = 0) -> None:

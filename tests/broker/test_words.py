@@ -22,8 +22,8 @@ def test_only_the_last_fragment_is_answered_and_only_if_that_is_wished(durable: 
     sender = world.open(to_client=False)
     for number, last in ((1, 0), (2, SETTLED)):
         before = answers(sender)
-        whole = message(number, 4 * PIECE_BYTES, durable)
-        fragments = [whole[at : at + PIECE_BYTES] for at in range(0, len(whole), PIECE_BYTES)]
+        complete = message(number, 4 * PIECE_BYTES, durable)
+        fragments = [complete[at : at + PIECE_BYTES] for at in range(0, len(complete), PIECE_BYTES)]
         for fragment in fragments[:-1]:
             world.send(sender, (number, fragment, MORE))
             assert answers(sender) == before

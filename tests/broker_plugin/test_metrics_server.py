@@ -173,9 +173,9 @@ def test_head_has_no_body_and_leaves_pages_alone() -> None:
         assert page.begun.wait(DEADLINE_S)
         later = [request_page(port, method=method) for method in ("HEAD", "GET", "HEAD", "GET")]
         page.released.set()
-        _, whole, shared, *_ = found = [read_all(sock) for sock in (first, *later)]
+        _, complete, shared, *_ = found = [read_all(sock) for sock in (first, *later)]
         assert all(one.startswith(b"HTTP/1.0 200 OK\r\n") for one in found), found
-        assert whole.endswith(b"\r\n\r\n")
+        assert complete.endswith(b"\r\n\r\n")
         head, _, body = shared.partition(b"\r\n\r\n")
         assert f"Content-Length: {len(body)}".encode() in head.splitlines()
     finally:

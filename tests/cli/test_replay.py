@@ -219,9 +219,9 @@ def test_a_broker_that_goes_away_or_refuses(tmp_path: Path) -> None:
             _, err = running.communicate(timeout=DEADLINE_S)
             assert running.returncode == 1
             assert re.search(r"accepted: \d+ messages?; --from-lsn \d+ continues there", err)
-        gone = cairnmq(*command, url, status=1)
+        removed = cairnmq(*command, url, status=1)
         reason = "can't be reached: connection refused; is a broker running there?"
-        assert gone.stderr == f"cairnmq: sending: {url}: {reason}; accepted: 0 messages\n"
+        assert removed.stderr == f"cairnmq: sending: {url}: {reason}; accepted: 0 messages\n"
 
 
 def _decoded(content: bytes) -> Any:

@@ -375,11 +375,11 @@ def test_a_flow_in_pieces_and_among_others(peer: Peer, control: NewController) -
         said = one.flow_frame((Uint(number - 1), Uint(1)), {Symbol("txn-id"): txn_id if number % 2 else None}, False)
         empty = (8).to_bytes(4) + b"\x02\0\0\0"
         around = flow_of_session() if number % 3 else empty
-        whole = around + said + around
-        cut = number * len(whole) // 16
-        one.say(whole[:cut])
+        complete = around + said + around
+        cut = number * len(complete) // 16
+        one.say(complete[:cut])
         peer.settle_down()
-        one.say(whole[cut:])
+        one.say(complete[cut:])
         (found,) = one.take()
         assert found.txn_id == (txn_id if number % 2 else b"")
     assert one.discharge(txn_id, fail=True) == ""

@@ -24,10 +24,10 @@ from .conftest import Connect, NewPeer, StartBroker
 def test_an_idle_client_hears_heartbeats(new_peer: NewPeer, idle_timeout_s: float) -> None:
     """Its own time-out passes three times, and nothing happens."""
     peer = new_peer(idle_timeout_s=idle_timeout_s)
-    heard = peer.bytes_in
+    received = peer.bytes_in
     begun_s = time.monotonic()
     peer.wait(lambda: time.monotonic() - begun_s > 3 * idle_timeout_s or peer.ended)
-    assert peer.bytes_in >= heard + 3 * 8  # empty frames
+    assert peer.bytes_in >= received + 3 * 8  # empty frames
     peer.put(peer.sender("q"), ["still there"])
 
 

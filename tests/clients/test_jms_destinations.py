@@ -75,11 +75,11 @@ def test_a_temporary_topic_goes_with_its_connection_or_link(new_peer: NewPeer) -
     second = temporary(client, "topic").remote_target.address
     assert second != address
     client.cut()
-    for gone in (address, second):
-        other.wait(partial(is_gone, other, gone), "the topic to be gone")
+    for removed in (address, second):
+        other.wait(partial(is_removed, other, removed), "the topic to be gone")
 
 
-def is_gone(peer: Peer, address: str) -> bool:
+def is_removed(peer: Peer, address: str) -> bool:
     delivery = peer.post(peer.sender(None), told(address, TEMPORARY_TOPIC, "late"))
     peer.wait(lambda: delivery.settled)
     return bool(delivery.remote_state == Delivery.REJECTED and delivery.remote.condition.name == "amqp:not-found")

@@ -71,12 +71,12 @@ def test_a_browser_sees_what_it_selects(peer: Peer, size: int) -> None:
 
 
 def test_what_comes_later_is_selected_too(peer: Peer) -> None:
-    odd, even = receiver(peer, "q", "JMSType = 'odd'", 100), receiver(peer, "q", "JMSType = 'even'", 100)
+    detailed, even = receiver(peer, "q", "JMSType = 'odd'", 100), receiver(peer, "q", "JMSType = 'even'", 100)
     browser = receiver(peer, "q", "number = 7", 100, copy=True)
     sender = peer.sender("q")
     for message in numbered(10):
         peer.send(sender, message)
-    assert numbers(peer.take(odd, 5)) == [1, 3, 5, 7, 9]
+    assert numbers(peer.take(detailed, 5)) == [1, 3, 5, 7, 9]
     assert numbers(peer.take(even, 5)) == [0, 2, 4, 6, 8]
     peer.drain(browser)
 
@@ -133,10 +133,10 @@ def test_the_filters_that_are_applied_are_confirmed(peer: Peer) -> None:
     ],
 )
 @pytest.mark.parametrize("copy", [True, False])
-def test_a_bad_selector_refuses_the_link(peer: Peer, text: Any, why: str, copy: bool) -> None:
+def test_a_bad_selector_refuses_the_link(peer: Peer, text: Any, reason: str, copy: bool) -> None:
     link = receiver(peer, "never-made", text, copy=copy)
     assert peer.refusal(link) == "amqp:invalid-field"
-    assert why in link.remote_condition.description
+    assert reason in link.remote_condition.description
     peer.send(peer.sender("q"), Message(body="still here"))
 
 

@@ -163,9 +163,9 @@ def test_unsubscribing_by_a_null_source(new_peer: NewPeer) -> None:
     assert lookup.remote_source.address == "amq.topic/t"
     assert lookup.remote_source.durability == Terminus.DELIVERIES
     peer.detach(lookup)
-    gone = subscribe(peer, None, credit=0)
-    assert peer.refusal(gone) == "amqp:not-found"
-    gone.close()
+    removed = subscribe(peer, None, credit=0)
+    assert peer.refusal(removed) == "amqp:not-found"
+    removed.close()
     peer.put(peer.sender("topic://t"), [1])
     assert bodies(peer, subscribe(peer, "topic://t", durable=True)) == []
 

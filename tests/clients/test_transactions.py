@@ -213,8 +213,8 @@ def test_a_distributed_transaction_waits_for_its_coordinator(
     control.commit(txn_id)  # the client works on it no more, that is all
     assert bodies(peer) == []
     assert control.discharge(txn_id) == UNKNOWN_ID
-    gone = control.declare("branch 2")
-    control.roll_back(gone)
+    removed = control.declare("branch 2")
+    control.roll_back(removed)
     control.roll_back(control.declare("branch 2"))
     on_core(broker, lambda doubt, then: doubt.prepare(b"branch 1", then))
     peer.close()

@@ -21,12 +21,12 @@ from .conftest import StartBroker
 def broker(start_broker: StartBroker) -> RunningBroker:
     running = start_broker(cluster=ClusterOptions("laws", size=1))
     deadline = time.monotonic() + DEADLINE_S
-    why_not = "it was not asked"
-    while why_not and time.monotonic() < deadline:
+    denial_reason = "it was not asked"
+    while denial_reason and time.monotonic() < deadline:
         answers: Queue[str] = Queue()
-        running._post(lambda into=answers: into.put(running._broker.links.members.why_not_serving()))
-        why_not = answers.get(timeout=DEADLINE_S)
-    assert not why_not
+        running._post(lambda into=answers: into.put(running._broker.links.members.not_serving_reason()))
+        denial_reason = answers.get(timeout=DEADLINE_S)
+    assert not denial_reason
     return running
 
 

@@ -32,8 +32,8 @@ def with_addresses(harness: ClusterHarness | None = None) -> ClusterHarness:
 
 def test_each_knows_the_others_who_come_and_go() -> None:
     harness = with_addresses()
-    heard: list[ClientAddresses] = []
-    harness[1].core.addresses.on_change = heard.append
+    received: list[ClientAddresses] = []
+    harness[1].core.addresses.on_change = received.append
     assert knows(harness, 1, 2, 3)
     assert knows(harness, 3, 1, 2)
     harness[3].kill()
@@ -41,7 +41,7 @@ def test_each_knows_the_others_who_come_and_go() -> None:
     harness[3].start()
     assert knows(harness, 3, 1, 2)
     assert knows(harness, 1, 2, 3)
-    assert heard[-1] == at(2, 3)
+    assert received[-1] == at(2, 3)
     harness[3].stop()
     harness[3].places = ClientAddresses()
     harness[3].start()

@@ -22,7 +22,7 @@ def confirmed(harness: ClusterHarness, node: int, numbers: list[int], **about: i
     sender = Sender(harness[node])
     harness.run(0.2)
     sender.send(numbers, **about)  # type: ignore[arg-type]
-    assert harness.until(lambda: sorted(sender.confirmed) == numbers), harness.why()
+    assert harness.until(lambda: sorted(sender.confirmed) == numbers), harness.reason()
     sender.leave()
 
 
@@ -59,7 +59,7 @@ def test_a_member_with_other_options_is_not_let_in(late: bool) -> None:
         member.agreed = OURS if node != 3 else agreement("test", VERSION, {"--anycast": (), "--multicast": ()})
     for node in (1, 2) if late else (1, 2, 3):
         harness[node].start()
-    assert harness.until(lambda: harness[1].serves and harness[2].serves), harness.why()
+    assert harness.until(lambda: harness[1].serves and harness[2].serves), harness.reason()
     if late:
         harness[3].start()
     assert harness.until(lambda: bool(harness[3].failures))
@@ -71,7 +71,7 @@ def test_a_member_with_other_options_is_not_let_in(late: bool) -> None:
     harness[3].kill()
     harness[3].agreed = OURS
     harness[3].start()
-    assert harness.until(lambda: harness[3].serves), harness.why()
+    assert harness.until(lambda: harness[3].serves), harness.reason()
     assert harness.same_everywhere()
 
 
@@ -102,7 +102,7 @@ def test_a_store_of_another_name_joins_nobody() -> None:
     harness[3].kill()
     harness[3].name = "test"
     harness[3].start()
-    assert harness.until(lambda: harness[3].serves), harness.why()
+    assert harness.until(lambda: harness[3].serves), harness.reason()
     assert harness.same_everywhere()
 
 
@@ -132,11 +132,11 @@ def test_a_store_of_another_cluster_is_not_taken_for_the_best(late: bool) -> Non
     for node in (1, 2) if late else (1, 2, 3):
         harness[node].start()
     if late:
-        assert harness.until(lambda: harness[1].serves and harness[2].serves), harness.why()
+        assert harness.until(lambda: harness[1].serves and harness[2].serves), harness.reason()
         harness[3].start()
-    assert harness.until(lambda: bool(harness[3].failures)), harness.why()
+    assert harness.until(lambda: bool(harness[3].failures)), harness.reason()
     assert "this store belongs to another cluster, test-" in only(harness, 3)
-    assert harness.until(lambda: harness[1].serves and harness[2].serves), harness.why()
+    assert harness.until(lambda: harness[1].serves and harness[2].serves), harness.reason()
     confirmed(harness, 2, [3])
     assert [number for _, number in harness[1].contents("q")] == [1, 2, 3]
 
@@ -153,7 +153,7 @@ def test_where_as_many_are_of_one_cluster_as_of_another_all_wait() -> None:
     assert not harness[1].serves
     assert not harness[3].serves
     harness[2].start()
-    assert harness.until(lambda: harness[1].serves and harness[2].serves), harness.why()
+    assert harness.until(lambda: harness[1].serves and harness[2].serves), harness.reason()
     assert "another cluster" in only(harness, 3)
     assert [number for _, number in harness[2].contents("q")] == [1]
 
@@ -189,13 +189,13 @@ def test_clocks_that_differ_are_named(caplog: pytest.LogCaptureFixture) -> None:
     harness = skewed()
     for node in (1, 2):
         harness[node].start()
-    assert harness.until(lambda: harness[1].serves and harness[2].serves), harness.why()
+    assert harness.until(lambda: harness[1].serves and harness[2].serves), harness.reason()
     effect = "messages that it dispatches expire too early"
     assert f"the clock of node 2 is 3600 s ahead of this one's: {effect}" in caplog.text
     assert "the clock of node 1 is 3600 s behind this one's" in caplog.text
     caplog.clear()
     harness[3].start()
-    assert harness.until(lambda: harness[3].serves), harness.why()
+    assert harness.until(lambda: harness[3].serves), harness.reason()
     assert "the clock of node 3 is 3600 s behind this one's" in caplog.text, "who was there says so"
     assert any(f"the clock of node {node} is {ahead} s ahead" in caplog.text for node, ahead in ((1, 3600), (2, 7200)))
     assert not any(member.failures for member in harness.members.values())
@@ -257,7 +257,7 @@ def test_a_member_with_a_full_disk_ends_and_the_others_go_on() -> None:
     harness[3].kill()
     harness[3].capacity_bytes = 4 * SMALL_BYTES
     harness[3].start()
-    assert harness.until(lambda: harness[3].serves, 60), harness.why()
+    assert harness.until(lambda: harness[3].serves, 60), harness.reason()
     assert harness.same_everywhere()
 
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from cairnmq.cluster.group.detached_call import Beside
+from cairnmq.cluster.group.detached_call import DetachedCall
 
 LONG_S = 180.0
 
@@ -30,7 +30,7 @@ class Slow:
 
 def test_what_came_of_it_is_had_by_one_of_the_two() -> None:
     slow = Slow()
-    call = Beside(slow, slow.throw_away)
+    call = DetachedCall(slow, slow.throw_away)
     assert not call.ended()
     slow.let.set()
     assert call.ended(LONG_S)
@@ -40,7 +40,7 @@ def test_what_came_of_it_is_had_by_one_of_the_two() -> None:
 
 def test_what_comes_when_it_was_given_up_is_thrown_away() -> None:
     slow = Slow()
-    call = Beside(slow, slow.throw_away)
+    call = DetachedCall(slow, slow.throw_away)
     assert call.give_up()
     slow.let.set()
     assert slow.was_late.wait(LONG_S)
@@ -51,7 +51,7 @@ def test_what_it_raises_is_raised_where_it_is_asked_for() -> None:
     def fail(given_up: threading.Event) -> str:
         raise LookupError("nobody there")
 
-    call = Beside(fail, lambda found: None)
+    call = DetachedCall(fail, lambda found: None)
     assert call.ended(LONG_S)
     with pytest.raises(LookupError, match="nobody there"):
         call.result()

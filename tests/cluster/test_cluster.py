@@ -16,7 +16,7 @@ def test_what_is_confirmed_is_on_all_members() -> None:  # D1, D13, D15, D34
     harness.run(0.2)
     for first, sender in enumerate(senders):
         sender.send(range(100 * first, 100 * first + 20))
-    assert harness.until(lambda: all(len(sender.confirmed) == 20 for sender in senders)), harness.why()
+    assert harness.until(lambda: all(len(sender.confirmed) == 20 for sender in senders)), harness.reason()
     harness.run(0.2)
     contents = harness[1].contents("q")
     assert len(contents) == 60
@@ -76,7 +76,7 @@ def test_what_only_its_sender_heard_is_not_confirmed() -> None:  # rule 1
     assert sender.is_dead
     assert len(sender.confirmed) == 5
     harness.network.heal()
-    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.why()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.reason()
     assert [number for _, number in harness[2].contents("q")][:5] == [*range(5)]
     assert harness.same_everywhere()
 
@@ -129,7 +129,7 @@ def test_who_was_excluded_while_it_slept_wipes_and_is_updated() -> None:  # rule
     assert harness.until(lambda: len(sender.confirmed) == 8)
     harness.network.resume_daemon(1)
     assert harness.until(lambda: harness[1].core.view_change.lost_times > 0)
-    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.why()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.reason()
     assert not mute.confirmed
     assert [number for _, number in harness[1].contents("q")] == [*range(8)]
     assert harness.same_everywhere()

@@ -113,14 +113,14 @@ def test_a_flood_and_a_callback_that_raises(lab: Lab) -> None:  # rule 18
     harness.form(1, 2)
     bad = GroupMember(Raising(lab, 3, 3), SystemClock())
     bad.join(harness.name)
-    harness.members[3], harness.heard[3] = bad, []
+    harness.members[3], harness.received[3] = bad, []
     harness.until(lambda: harness.together(*NODES), "they are a group")
     for number in range(300):
         harness.say(1, b"%d" % number * 100)
         harness.members[1].flush()
         harness.step()
-    harness.until(lambda: bool(harness.heard[3]) and isinstance(harness.heard[3][-1], GroupFailed), "it ends")
-    assert harness.heard[3][-1] == GroupFailed("a callback from corosync failed: MemoryError('no room for it')")
+    harness.until(lambda: bool(harness.received[3]) and isinstance(harness.received[3][-1], GroupFailed), "it ends")
+    assert harness.received[3][-1] == GroupFailed("a callback from corosync failed: MemoryError('no room for it')")
     harness.remove(3)
     harness.until(lambda: harness.together(1, 2), "the others go on")
     harness.add(3)
@@ -151,7 +151,7 @@ def test_a_start_beside_a_paused_daemon_ends_with_its_reason(lab: Lab) -> None:
         lab.resume(3)
     bus = NamespaceBus(lab, 3, 3)
     bus.join("start")
-    heard_until(bus, lambda heard: any(isinstance(event, BusChange) for event in heard))
+    heard_until(bus, lambda received: any(isinstance(event, BusChange) for event in received))
     bus.close()
 
 
@@ -160,27 +160,27 @@ def test_who_has_to_join_anew_beside_a_paused_daemon_goes_on_and_says_so(
 ) -> None:
     bus = NamespaceBus(lab, 3, 3, answer_s=0.5)
     bus.join("anew")
-    heard_until(bus, lambda heard: any(isinstance(event, BusChange) for event in heard))
+    heard_until(bus, lambda received: any(isinstance(event, BusChange) for event in received))
     lab.pause(3)
     try:
         bus.rejoin()
         bus.rejoin()  # it may be told so twice
-        heard_until(bus, lambda heard: "corosync: it is running, but has not answered for" in caplog.text)
+        heard_until(bus, lambda received: "corosync: it is running, but has not answered for" in caplog.text)
         assert not bus.send(b"nobody hears it")
     finally:
         lab.resume(3)
-    heard = heard_until(bus, lambda heard: any(isinstance(event, BusChange) for event in heard))
-    assert bus.address in [event for event in heard if isinstance(event, BusChange)][-1].members
+    received = heard_until(bus, lambda received: any(isinstance(event, BusChange) for event in received))
+    assert bus.address in [event for event in received if isinstance(event, BusChange)][-1].members
     assert "corosync: it answers again" in caplog.text
     assert bus.send(b"here I am")
-    heard_until(bus, lambda heard: BusMessage(bus.address, b"here I am") in heard)
+    heard_until(bus, lambda received: BusMessage(bus.address, b"here I am") in received)
     bus.close()
 
 
 def test_who_ends_while_it_joins_beside_a_paused_daemon_leaves_nothing(lab: Lab) -> None:
     bus = NamespaceBus(lab, 3, 3)
     bus.join("gone")
-    heard_until(bus, lambda heard: any(isinstance(event, BusChange) for event in heard))
+    heard_until(bus, lambda received: any(isinstance(event, BusChange) for event in received))
     lab.pause(3)
     try:
         bus.rejoin()
@@ -191,19 +191,19 @@ def test_who_ends_while_it_joins_beside_a_paused_daemon_leaves_nothing(lab: Lab)
     other.join("gone")
     heard_until(
         other,
-        lambda heard: [event.members for event in heard if isinstance(event, BusChange)][-1:] == [{other.address}],
+        lambda events: [event.members for event in events if isinstance(event, BusChange)][-1:] == [{other.address}],
     )
     other.close()
 
 
 def heard_until(bus: CorosyncBus, condition: Callable[[list[BusEvent]], bool]) -> list[BusEvent]:
-    heard: list[BusEvent] = []
+    received: list[BusEvent] = []
     until = time.monotonic() + 180
-    while not condition(heard):
-        assert time.monotonic() < until, heard
+    while not condition(received):
+        assert time.monotonic() < until, received
         select.select([bus], [], [], bus.wait_s() or 0.02)
-        heard += bus.poll(100)
-    return heard
+        received += bus.poll(100)
+    return received
 
 
 def says(lab: Lab, node: int, wanted: str) -> bool:
@@ -240,7 +240,7 @@ def test_a_daemon_without_the_key_is_not_heard(lab: Lab, crypto: str) -> None:
             harness.say(1, payload)
             harness.all_heard(payload, 1, 2)
         assert stranger.me is None
-        assert not payloads(harness.heard[3])
+        assert not payloads(harness.received[3])
         assert harness.together(1, 2)
         assert says(lab, 3, "not quorate, sees 1 of 3")
         assert says(lab, 1, "quorate, sees 2 of 3")
@@ -248,7 +248,7 @@ def test_a_daemon_without_the_key_is_not_heard(lab: Lab, crypto: str) -> None:
         conf.write_text(kept)
         lab.stop(3)
         lab.start(3)
-        lab.wait_whole()
+        lab.wait_complete()
     harness.add(3)
     harness.until(lambda: harness.together(*NODES), "with the key it is let in")
     harness.close()

@@ -53,7 +53,7 @@ def all_count_alike(harness: ClusterHarness) -> bool:
 
 def brought(harness: ClusterHarness) -> None:
     harness[UPDATER].is_reader_slow = False
-    assert harness.until(lambda: harness[NEWCOMER].serves), harness.why()
+    assert harness.until(lambda: harness[NEWCOMER].serves), harness.reason()
     harness.run(0.2)
 
 
@@ -104,7 +104,7 @@ def test_what_consumers_have_is_brought_once_though_the_updater_changes() -> Non
     harness[UPDATER].is_reader_slow = False
     assert harness.until(lambda: len(newcomer.held) == 2)
     harness[UPDATER].kill()
-    assert harness.until(lambda: harness[NEWCOMER].serves), harness.why()
+    assert harness.until(lambda: harness[NEWCOMER].serves), harness.reason()
     harness.run(0.2)
     assert newcomer.queue.messages == len(HISTORIES)
     settle(receiver, 1)
@@ -169,7 +169,7 @@ def test_what_comes_behind_an_owners_death_is_not_marked() -> None:  # rule 13
     sender.send(range(3, 13))
     harness.run(0.1)
     slow.asleep = False
-    assert harness.until(lambda: len(sender.confirmed) == 13), harness.why()
+    assert harness.until(lambda: len(sender.confirmed) == 13), harness.reason()
     harness.run(0.2)
     marks = [[mark for _, mark in sorted(member.marks("q").items())] for member in (slow, sending)]
     assert marks[0] == marks[1] == [(True, 1)] * 3 + [(False, 0)] * 10

@@ -97,7 +97,7 @@ def reject_and_kill(victim: int, all_go: bool, power: int | None, step: int) -> 
         other.disk.on_operation = None
         if not other.running:
             other.start()
-    assert harness.until(lambda: all(one.serves for one in harness.members.values()), 60), harness.why()
+    assert harness.until(lambda: all(one.serves for one in harness.members.values()), 60), harness.reason()
     harness.run(0.3)
     found = [dead_and_alive(harness, node) for node in harness.members]
     assert found[0] == found[1] == found[2]

@@ -191,7 +191,7 @@ def test_user_over_the_share_waits_after_a_change_of_leader(how: str) -> None:  
         assert site.harness.until(lambda: bool(sender.connection.expelled), 10)
     else:
         failed.start()
-    assert site.harness.until(lambda: len(site.running) == 3, 60), site.harness.why()
+    assert site.harness.until(lambda: len(site.running) == 3, 60), site.harness.reason()
     site.senders[1] = back = Sender(failed, "a")
     site.harness.run(1)
     site.check_blocked()

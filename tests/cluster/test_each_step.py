@@ -24,7 +24,7 @@ def send(harness: ClusterHarness, node: int, numbers: range, *, size_bytes: int 
     sender = Sender(harness[node])
     assert harness.until(lambda: sender.driver is not None)
     sender.send(numbers, size_bytes=size_bytes)
-    assert harness.until(lambda: len(sender.confirmed) == len(numbers)), harness.why()
+    assert harness.until(lambda: len(sender.confirmed) == len(numbers)), harness.reason()
     sender.leave()
 
 
@@ -57,11 +57,11 @@ def test_all_go_down_and_come_back(kills: tuple[int, ...], starts: tuple[int, ..
     for node in starts[:2]:
         harness[node].start()
         harness.run(0.3)
-    assert harness.until(lambda: all(harness[node].serves for node in starts[:2])), harness.why()
+    assert harness.until(lambda: all(harness[node].serves for node in starts[:2])), harness.reason()
     accept(harness, starts[0], 5)
     send(harness, starts[1], range(20, 25))
     harness[starts[2]].start()
-    assert harness.until(lambda: harness[starts[2]].serves), harness.why()
+    assert harness.until(lambda: harness[starts[2]].serves), harness.reason()
     harness.run(0.5)
     assert harness.same_everywhere()
     assert numbers_at(harness, 1) == [*range(10, 25)]
@@ -81,10 +81,10 @@ def test_who_sends_a_long_message_dies_at_each_fragment(said: int) -> None:  # r
     harness.run(0.5)
     assert harness[1].core.apply_loop.reassembly.size_bytes == harness[3].core.apply_loop.reassembly.size_bytes == 0
     send(harness, 3, range(8, 10))
-    whole = [7] if said == len(PARTS) else []
-    assert numbers_at(harness, 1) == [0, 1, 2, *whole, 8, 9]
+    complete = [7] if said == len(PARTS) else []
+    assert numbers_at(harness, 1) == [0, 1, 2, *complete, 8, 9]
     harness[2].start()
-    assert harness.until(lambda: harness[2].serves), harness.why()
+    assert harness.until(lambda: harness[2].serves), harness.reason()
     harness.run(0.3)
     assert harness.same_everywhere()
 
@@ -118,7 +118,7 @@ def test_who_brings_all_to_a_newcomer_dies_at_each_step(step: str | int) -> None
     sender = Sender(harness[1])
     assert harness.until(lambda: sender.driver is not None)
     sender.send(range(400, 410))
-    assert harness.until(lambda: harness[3].serves, 60), harness.why()
+    assert harness.until(lambda: harness[3].serves, 60), harness.reason()
     assert harness.until(lambda: len(sender.confirmed) == 10)
     harness.run(0.3)
     assert harness.same_everywhere()

@@ -46,7 +46,7 @@ def publish(harness: ClusterHarness, publishers: Sequence[Publisher], ticks: int
         harness.tick()
 
 
-def heard(harness: ClusterHarness, node: int) -> int:
+def received(harness: ClusterHarness, node: int) -> int:
     """What a member has in memory of what it heard and is not done with."""
     core = harness[node].core
     return max(core.flow.lag_bytes, core.flow.unsafe_bytes) + core.apply_loop.reassembly.size_bytes
@@ -64,7 +64,7 @@ def test_a_slow_disk_holds_all_senders_and_nothing_is_lost(size_bytes: int) -> N
     for _ in range(100):
         publish(harness, publishers, 1)
         for node in most:
-            most[node] = max(most[node], heard(harness, node))
+            most[node] = max(most[node], received(harness, node))
     assert harness[3].core.flow.is_off
     assert all(harness[node].core.flow.holds for node in (1, 2))
     assert max(most.values()) < LIMIT_BYTES + 2 * (WINDOW_BYTES + size_bytes), most
@@ -143,7 +143,7 @@ def test_a_disk_that_hangs_ends_its_member_if_the_others_are_enough(monkeypatch:
     assert not harness[2].failures
     harness[3].kill()
     harness[3].start()
-    assert harness.until(lambda: harness[3].serves, 60), harness.why()
+    assert harness.until(lambda: harness[3].serves, 60), harness.reason()
     harness.run(0.3)
     assert harness.same_everywhere()
 
@@ -175,7 +175,7 @@ def test_who_comes_hears_that_somebody_is_off() -> None:  # D62
     harness[4].start()
     assert harness.until(lambda: harness[4].core.flow.holds)
     harness[3].hurry_disk()
-    assert harness.until(lambda: harness[4].serves), harness.why()
+    assert harness.until(lambda: harness[4].serves), harness.reason()
     assert harness.until(lambda: not any(member.core.flow.holds for member in harness.members.values()))
 
 
@@ -188,7 +188,7 @@ def test_a_majority_that_lags_holds_the_others() -> None:
         harness[node].asleep = True  # they say nothing at all
     publish(harness, [publisher], 50)
     assert harness[1].core.flow.waits_for_majority
-    assert heard(harness, 1) < LIMIT_BYTES + 2 * WINDOW_BYTES
+    assert received(harness, 1) < LIMIT_BYTES + 2 * WINDOW_BYTES
     for node in (2, 3):
         harness[node].asleep = False
     publish(harness, [publisher], 50)
@@ -243,7 +243,7 @@ def test_what_is_held_when_the_group_is_lost_is_refused_with_its_client() -> Non
     assert len(publisher.confirmed) == confirmed
     harness[3].hurry_disk()
     harness.network.heal()
-    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.why()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.reason()
     harness.run(0.5)
     assert harness.same_everywhere()
 

@@ -59,7 +59,7 @@ def test_what_is_accepted_and_sent_is_on_a_majoritys_disks(late: tuple[int, ...]
         member(harness, node).cut_power()
     for node in back:
         harness[node].start()
-    assert harness.until(lambda: all(harness[node].serves for node in back), 60), harness.why()
+    assert harness.until(lambda: all(harness[node].serves for node in back), 60), harness.reason()
     harness.run(0.3)
     there = [number for _, number in harness[back[0]].contents("q")]
     if is_safe:
@@ -69,6 +69,6 @@ def test_what_is_accepted_and_sent_is_on_a_majoritys_disks(late: tuple[int, ...]
         assert len(there) == len({*there})
     for node in {*NODES} - {*back}:
         harness[node].start()
-    assert harness.until(lambda: all(harness[node].serves for node in NODES), 60), harness.why()
+    assert harness.until(lambda: all(harness[node].serves for node in NODES), 60), harness.reason()
     harness.run(0.3)
     assert harness.same_everywhere()

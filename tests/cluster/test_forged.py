@@ -94,7 +94,7 @@ class Forger:
         self.random = random.Random(seed)
         self.member: GroupMember = memory_member(harness.network, 3)
         self.member.join("test")
-        assert harness.until(self._is_in), harness.why()
+        assert harness.until(self._is_in), harness.reason()
 
     def _is_in(self) -> bool:
         self.member.step()
@@ -154,7 +154,7 @@ def one(seed: int) -> None:
     harness = ClusterHarness(seed=seed)
     for node in (1, 2):
         harness[node].start()
-    assert harness.until(lambda: harness[1].serves and harness[2].serves), harness.why()
+    assert harness.until(lambda: harness[1].serves and harness[2].serves), harness.reason()
     sender = Sender(harness[1])
     harness.run(0.2)
     sender.send(range(5))
@@ -165,7 +165,7 @@ def one(seed: int) -> None:
     forger.member.close()
     assert harness.until(lambda: len(harness[1].core.state.members) == 2), seed
     assert not [str(harness[node].failures[0]) for node in (1, 2) if harness[node].failures], seed
-    assert harness.until(lambda: harness[1].serves and harness[2].serves), (seed, harness.why())
+    assert harness.until(lambda: harness[1].serves and harness[2].serves), (seed, harness.reason())
     late = Sender(harness[2])
     harness.run(0.2)
     late.send([50, 51])

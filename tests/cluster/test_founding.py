@@ -31,7 +31,7 @@ def test_who_has_all_messages_goes_before_any_was_brought_and_comes_back() -> No
     for member in harness.members.values():
         del member.core.sender.serve
     harness.network.heal()
-    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.why()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.reason()
     assert [number for _, number in harness[1].contents("q")] == [*range(10)]
     assert harness.same_everywhere()
 
@@ -69,10 +69,10 @@ def test_who_asks_anew_for_all_has_nothing_of_before(anew: bool, safe: int) -> N
     completion.applied(100, 7)
     completion.durable(100)
     completion.follows(newcomer, 9, anew=anew)
-    completion.heard(newcomer, {me: 2})
+    completion.received(newcomer, {me: 2})
     assert len(completion.safe()) == safe
-    completion.is_whole(newcomer)
-    completion.heard(newcomer, {me: 3})
+    completion.is_complete(newcomer)
+    completion.received(newcomer, {me: 3})
     assert completion.backlog - len(completion.safe()) == 0
 
 
@@ -97,7 +97,7 @@ def test_what_was_brought_counts_where_an_operator_says_that_it_is_enough() -> N
     brought = len(core.owners.replicas["q"].front)
     assert 0 < brought < 400
     harness[1].kill()
-    assert harness.until(lambda: harness[2].serves), harness.why()
+    assert harness.until(lambda: harness[2].serves), harness.reason()
     receiver = Receiver(harness[2])
     assert harness.until(lambda: receiver.driver is not None)
     receiver.request(400)
@@ -114,7 +114,7 @@ def test_stores_that_were_stopped_at_once_and_hold_messages_in_another_order() -
     harness[3].kill()
     harness.run(0.5)
     harness[3].start()
-    assert harness.until(lambda: harness[3].serves), harness.why()
+    assert harness.until(lambda: harness[3].serves), harness.reason()
     harness.run(1)
     for member in harness.members.values():  # nobody hears that the others go
         member.core.leave()
@@ -125,7 +125,7 @@ def test_stores_that_were_stopped_at_once_and_hold_messages_in_another_order() -
         member.kill()
     for member in harness.members.values():
         member.start()
-    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.why()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.reason()
     assert harness.same_everywhere()
     receiver = Receiver(harness[1])
     assert harness.until(lambda: receiver.driver is not None)

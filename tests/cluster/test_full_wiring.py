@@ -19,7 +19,7 @@ def name_of(number: int) -> str:
 
 def sender_on(harness: ClusterHarness, node: int, address: str = "q") -> Sender:
     sender = Sender(harness[node], address)
-    assert harness.until(lambda: sender.driver is not None), harness.why()
+    assert harness.until(lambda: sender.driver is not None), harness.reason()
     return sender
 
 
@@ -82,7 +82,7 @@ def test_if_the_others_are_no_majority_all_wait_for_room(full: tuple[int, ...]) 
     assert not sender.confirmed
     for node in full:
         harness[node].wiring.fill(False)
-    assert harness.until(lambda: len(made) == MANY and all_have_all(harness)), harness.why()
+    assert harness.until(lambda: len(made) == MANY and all_have_all(harness)), harness.reason()
     assert harness.until(lambda: len(sender.confirmed) == 5)
     receiver.request(15)
     assert harness.until(lambda: len(receiver.unsettled) == 15)
@@ -100,7 +100,7 @@ def test_if_another_one_dies_meanwhile_who_waits_is_needed() -> None:  # D17
     harness.run(3 * flow.FULL_S)
     assert not harness[3].failures
     harness[3].wiring.fill(False)
-    assert harness.until(lambda: all(harness[node].serves for node in (1, 3))), harness.why()
+    assert harness.until(lambda: all(harness[node].serves for node in (1, 3))), harness.reason()
     assert harness.until(lambda: name_of(MANY - 1) in harness[3].broker.nodes.queues)
 
 

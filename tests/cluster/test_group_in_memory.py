@@ -23,18 +23,18 @@ class TestInMemory(GroupProperties):
 
     def test_a_newer_process_takes_the_place_of_the_older_one(self, three: GroupHarness) -> None:
         older = three.members.pop(3)
-        heard = three.heard[3]
+        received = three.received[3]
         three.add(3)
         three.until(lambda: three.together(*NODES), "the newer one is in")
-        heard += older.step()
-        assert heard[-1] == GroupFailed("another process of this node joined the group in its place")
+        received += older.step()
+        assert received[-1] == GroupFailed("another process of this node joined the group in its place")
         older.close()
 
     def test_with_its_egress_cut_a_node_hears_itself_and_nobody_else_does(self, three: GroupHarness) -> None:  # rule 1
         three.machines.cut_egress(1)
         three.say(1, b"only here")
         three.all_heard(b"only here", 1)
-        assert not payloads(three.heard[2] + three.heard[3])
+        assert not payloads(three.received[2] + three.received[3])
 
 
 def test_a_group_of_one_hears_itself() -> None:

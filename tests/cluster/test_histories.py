@@ -118,7 +118,7 @@ def test_a_letter_tells_what_it_is() -> None:
     sent = letters.written(7, 50)
     assert letters.read(sent) == (7, 50, False, True)
     assert letters.read(header.redelivered(sent, 0)) == (7, 50, True, True)
-    assert not letters.read(sent[:-3] + b"abc").is_whole
+    assert not letters.read(sent[:-3] + b"abc").is_complete
 
 
 def other_content(harness: ClusterHarness) -> None:

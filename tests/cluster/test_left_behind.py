@@ -32,7 +32,7 @@ def test_who_was_left_behind_settles_nothing_and_is_told_in_the_end() -> None:  
     assert left.accepted == [], "nobody hears of it"
     harness.network.resume_daemon(1)
     assert harness.until(lambda: left.is_dead)
-    assert harness.until(lambda: all(member.serves for member in harness.members.values())), harness.why()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values())), harness.reason()
     newer = Receiver(harness[1])
     assert harness.until(lambda: newer.driver is not None)
     newer.request(10)
@@ -102,6 +102,6 @@ def test_only_who_was_left_behind_may_hand_out_what_was_accepted_for_good() -> N
         forwarded(receivers[3], 8)
     harness.network.resume_daemon(1)
     assert harness.until(lambda: receivers[1].is_dead)
-    assert harness.until(lambda: all(member.serves for member in harness.members.values())), harness.why()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values())), harness.reason()
     with pytest.raises(Broken, match="8 was accepted for good"):
         forwarded(Receiver(harness[1]), 8)  # it is in again, as a new member

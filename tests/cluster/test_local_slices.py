@@ -112,7 +112,7 @@ def test_moves_purges_expiry_and_wide_messages_at_once(seed: int, fails: bool) -
     assert [mover.answers[0].status, purger.answers[0].status] == [200, 200]
     assert harness.until(lambda: [len(sender.confirmed) for sender in senders] == [200, 6], 30)
     members = harness.members.values()
-    assert harness.until(lambda: all(member.serves for member in members), 60), harness.why()
+    assert harness.until(lambda: all(member.serves for member in members), 60), harness.reason()
     assert harness.until(lambda: not harness[1].contents("e"), 30)
     harness.run(1)
     found = {one.queue: [number for _, number in one.contents] for one in checked(harness, sizes)}

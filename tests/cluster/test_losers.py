@@ -33,12 +33,12 @@ def with_a_loser() -> ClusterHarness:
         harness[node].kill()
     for node in (1, 2):
         harness[node].start()
-    assert harness.until(lambda: harness[1].serves and harness[2].serves), harness.why()
+    assert harness.until(lambda: harness[1].serves and harness[2].serves), harness.reason()
     return harness
 
 
 def comes_to_rest(harness: ClusterHarness) -> None:
-    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.why()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.reason()
     harness.run(0.3)
     assert harness.same_everywhere()
     assert [number for _, number in harness[3].contents("q")] == [*range(5, 15)]
@@ -59,7 +59,7 @@ def test_who_has_nothing_keeps_nothing() -> None:
     harness.run(0.5)
     send(harness, 1, range(5))
     harness[3].start()
-    assert harness.until(lambda: harness[3].serves), harness.why()
+    assert harness.until(lambda: harness[3].serves), harness.reason()
     assert aside_of(harness, 3).kept == []
 
 
@@ -143,7 +143,7 @@ def test_who_was_cut_off_asks_when_its_mark_is_on_its_disk_and_sets_nothing_asid
     assert member.core.state.phase == "discarding"
     assert aside_of(harness, 3).kept == []
     member.hurry_disk()
-    assert harness.until(lambda: member.serves), harness.why()
+    assert harness.until(lambda: member.serves), harness.reason()
     harness.run(0.3)
     assert aside_of(harness, 3).kept == []
     assert harness.same_everywhere()

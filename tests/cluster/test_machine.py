@@ -53,8 +53,8 @@ class GroupMachine(RuleBasedStateMachine):
         for _ in range(steps):
             self.harness.step(*self.asleep)
             self.machines.wait(())
-            for node, heard in self.harness.heard.items():
-                if node in self.harness.members and heard and isinstance(heard[-1], GroupFailed):
+            for node, received in self.harness.received.items():
+                if node in self.harness.members and received and isinstance(received[-1], GroupFailed):
                     self.harness.remove(node)
 
     @rule(node=NODE)
@@ -151,17 +151,17 @@ class GroupMachine(RuleBasedStateMachine):
     def check_senders(self) -> None:
         """While one is in, what is heard of a sender is what it gave, in order, without a hole."""
         for life in self.harness.lives:
-            heard: dict[MemberId, list[bytes]] = {}
+            received: dict[MemberId, list[bytes]] = {}
             for event in life:
                 if isinstance(event, Configuration) and not event.primary:
-                    self.check_heard(heard)
-                    heard = {}
+                    self.check_heard(received)
+                    received = {}
                 elif isinstance(event, EventBatch):
-                    heard.setdefault(event.sender, []).extend(event.payloads)
-            self.check_heard(heard)
+                    received.setdefault(event.sender, []).extend(event.payloads)
+            self.check_heard(received)
 
-    def check_heard(self, heard: dict[MemberId, list[bytes]]) -> None:
-        for sender, some in heard.items():
+    def check_heard(self, received: dict[MemberId, list[bytes]]) -> None:
+        for sender, some in received.items():
             begin = self.given[sender].index(some[0])
             assert some == self.given[sender][begin : begin + len(some)]
 

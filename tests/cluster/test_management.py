@@ -91,7 +91,7 @@ def test_a_purge_takes_what_a_move_has_in_hand(ticks: int, purges: int) -> None:
     for _ in range(ticks):
         harness.tick()
     purger.ask("PURGE", "queue", "q")
-    assert harness.until(lambda: bool(mover.answers and purger.answers)), harness.why()
+    assert harness.until(lambda: bool(mover.answers and purger.answers)), harness.reason()
     [moved], [purged] = mover.answers, purger.answers
     assert (moved.status, purged.status) == (200, 200)
     assert numbers_on(harness, "q") == []
@@ -125,7 +125,7 @@ def test_what_is_moved_to_a_queue_that_is_gone_by_then_stays(own: bool) -> None:
     harness.run(0.1)
     assert not mover.answers
     harness[3].do(harness[3].core.inbox.resume)
-    assert harness.until(lambda: bool(mover.answers)), harness.why()
+    assert harness.until(lambda: bool(mover.answers)), harness.reason()
     assert (mover.answers[0].status, mover.answers[0].body) == (200, {"moved": 0})
     if not own:
         assert numbers_on(harness, "q") == [*range(200)]
@@ -267,7 +267,7 @@ def test_while_somebody_comes(operation: str, wait_s: float) -> None:  # D18, D2
     bodies = {"MOVE": {"to": "r", "count": 600}, "UPDATE": {"arguments": {"max-deliveries": 9}}}
     answer = answer_of(harness, Manager(harness[2]), operation, "queue", "q", bodies.get(operation))
     assert answer.status < 300, answer
-    assert harness.until(lambda: harness[3].serves), harness.why()
+    assert harness.until(lambda: harness[3].serves), harness.reason()
     harness.run(0.5)
     if operation == "DELETE":
         assert not any("q" in member.broker.nodes.queues for member in harness.members.values())

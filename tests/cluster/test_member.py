@@ -98,11 +98,11 @@ class Script:
         self.clock.advance(seconds)
         return self.member.step()
 
-    def events(self, incarnation: int, seq: int, *payloads: bytes, heard: int = 0) -> EventsFrame:
+    def events(self, incarnation: int, seq: int, *payloads: bytes, received: int = 0) -> EventsFrame:
         """In the configuration that the member is in."""
         membership = self.member._membership
         assert membership is not None
-        return EventsFrame(incarnation, seq, heard, membership.view, membership.state, list(payloads))
+        return EventsFrame(incarnation, seq, received, membership.view, membership.state, list(payloads))
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ def test_what_was_said_before_a_change_was_heard_is_not_strange(member: Script) 
 def test_the_sender_says_who_missed_its_frame(member: Script) -> None:  # rule 6
     member.hear(THREE, say_hello(3000))
     member.hear(TWO, member.events(2000, 1, b"one"))
-    assert member.hear(TWO, member.events(2000, 3, b"three", heard=1)) == [], "two is missing: nothing is delivered"
+    assert member.hear(TWO, member.events(2000, 3, b"three", received=1)) == [], "two is missing: nothing is delivered"
     assert member.hear(THREE, member.events(3000, 1, b"other")) == []
     assert said(member.hear(TWO, LostFrame(2000, 2))) == [b"other"], "it was lost to all; what came after is dropped"
     assert said(member.hear(TWO, member.events(2000, 4, b"four"))) == []
@@ -268,7 +268,7 @@ def test_the_sender_says_who_missed_its_frame(member: Script) -> None:  # rule 6
 def test_a_frame_that_came_back_to_its_sender_was_missed_by_me(member: Script) -> None:  # rule 6
     member.hear(TWO, member.events(2000, 2, b"two"))
     assert member.member.me is not None
-    found = member.hear(TWO, member.events(2000, 2, heard=2))
+    found = member.hear(TWO, member.events(2000, 2, received=2))
     assert isinstance(found[0], Configuration)
     assert member.member.me is None
     assert member.bus.rejoined == 1
@@ -323,7 +323,7 @@ def test_where_i_stand_is_repeated_when_it_is_quiet(member: Script) -> None:
     assert said(member.hear(ME, sent)) == [b"one"]
     member.passes(QUIET_S)
     member.member.flush()
-    assert member.bus.sent[-1] == replace(sent, payloads=[], heard=1)
+    assert member.bus.sent[-1] == replace(sent, payloads=[], received=1)
     count = len(member.bus.sent)
     for _ in range(10):
         member.passes(QUIET_S)
@@ -378,7 +378,7 @@ def test_a_frame_that_does_not_come_back_is_looked_for(member: Script, size_byte
     member.member.flush()
     repeat = member.bus.sent[-1]
     assert isinstance(repeat, EventsFrame)
-    assert (repeat.seq, repeat.heard, repeat.payloads) == (1, 0, [])
+    assert (repeat.seq, repeat.received, repeat.payloads) == (1, 0, [])
     member.hear(ME, repeat)
     assert member.bus.rejoined == 1
 
@@ -421,17 +421,17 @@ def test_who_is_in_goes_on_and_says_where_it_stands(member: Script) -> None:
 
 def test_who_differs_is_told_how(member: Script) -> None:
     theirs = '{"--anycast": "a.*", "version of events": "1"}'
-    why = "its --anycast is 'a.*', on node 1 it is ''; its version of events is '1', on node 1 it is ''"
-    assert member.hear(THREE, say_hello(3000, agreed=theirs)) == [MemberRefused(3, 33, why)]
+    reason = "its --anycast is 'a.*', on node 1 it is ''; its version of events is '1', on node 1 it is ''"
+    assert member.hear(THREE, say_hello(3000, agreed=theirs)) == [MemberRefused(3, 33, reason)]
     member.member.flush()
     me = member.member.me
     assert me is not None
-    assert member.bus.sent[-1] == RefusalFrame(me.incarnation, MemberId(*THREE, 3000), why)
+    assert member.bus.sent[-1] == RefusalFrame(me.incarnation, MemberId(*THREE, 3000), reason)
     assert member.hear(THREE, say_hello(3001, agreed="no JSON")) == [], "told here once"
     member.member.flush()
     refusal = member.bus.sent[-1]
     assert isinstance(refusal, RefusalFrame)
-    assert (refusal.target.incarnation, refusal.why) == (
+    assert (refusal.target.incarnation, refusal.reason) == (
         3001, "its version and options are encoded differently"
     )  # fmt: skip
 

@@ -28,7 +28,7 @@ def asked(harness: ClusterHarness, node: int, what: str, *args: Any) -> Any:
 
 
 def why_it_ended(harness: ClusterHarness, node: int) -> str:
-    assert harness.until(lambda: bool(harness[node].failures)), harness.why()
+    assert harness.until(lambda: bool(harness[node].failures)), harness.reason()
     return str(harness[node].failures[0])
 
 
@@ -49,10 +49,10 @@ def test_all_make_a_queue_of_which_one_member_has_its_own() -> None:  # D17, D67
     own = send(harness, 1, range(3))
     assert harness.until(lambda: len(own.confirmed) == 3)
     sender = send(harness, 2, range(10, 20))
-    why = why_it_ended(harness, 1)
-    assert "queue 'q': the cluster has a node of that name, and this one is local to this member" in why
-    assert "cairnmq ctl queues delete q" in why
-    assert harness.until(lambda: len(sender.confirmed) == 10), harness.why()
+    reason = why_it_ended(harness, 1)
+    assert "queue 'q': the cluster has a node of that name, and this one is local to this member" in reason
+    assert "cairnmq ctl queues delete q" in reason
+    assert harness.until(lambda: len(sender.confirmed) == 10), harness.reason()
     assert harness.same_everywhere()
     assert harness[1].broker.nodes.queues["q"].messages == 3
 
@@ -186,7 +186,7 @@ def test_an_exchange_of_one_member_is_nobody_elses() -> None:  # D67
     harness[1].stop()  # the others go on, so it is brought up to date
     harness.run(0.5)
     harness[1].start()
-    assert harness.until(lambda: harness[1].serves), harness.why()
+    assert harness.until(lambda: harness[1].serves), harness.reason()
     again = nodes_of(harness, 1).exchanges["e"]
     assert [binding.queue.name for binding in again.bindings()] == ["mine"]
     assert nodes_of(harness, 1).queues["mine"].messages == 3
@@ -210,7 +210,7 @@ def test_a_members_own_queues_stay_bound_to_what_all_have(meanwhile: str) -> Non
     if meanwhile == "another":
         asked(harness, 2, "create_exchange", "e", "topic", {})
     harness[1].start()
-    assert harness.until(lambda: harness[1].serves), harness.why()
+    assert harness.until(lambda: harness[1].serves), harness.reason()
     there = nodes_of(harness, 1).exchanges
     assert {name: one.type for name, one in there.items()} == {
         name: one.type for name, one in nodes_of(harness, 2).exchanges.items()
@@ -232,9 +232,9 @@ def test_all_make_what_has_the_name_of_one_members_exchange(kind: str, comes_lat
     asked(harness, 1, *what)
     if comes_late:
         harness[3].start()
-    why = why_it_ended(harness, 3)
-    assert "exchange 'e': the cluster has a node of that name, and this one is local to this member" in why
-    assert "cairnmq ctl exchanges delete e" in why
+    reason = why_it_ended(harness, 3)
+    assert "exchange 'e': the cluster has a node of that name, and this one is local to this member" in reason
+    assert "cairnmq ctl exchanges delete e" in reason
     assert all(harness[node].serves for node in (1, 2))
 
 
@@ -244,14 +244,14 @@ def test_all_make_what_a_member_is_just_making_for_itself(own: str, kind: str) -
     harness = ClusterHarness().start()
     nodes = nodes_of(harness, 3)
     came: list[Any] = []
-    heard = {"do": kind, "name": "n", "type": "topic", "arguments": {}}
+    received = {"do": kind, "name": "n", "type": "topic", "arguments": {}}
 
     def both() -> None:
         if own == "queue":
             nodes.create_queue("n", {"replicated": False}, print)
         else:
             nodes.create_exchange("n", "fanout", {"replicated": False}, print)
-        nodes.do(heard, came.append)
+        nodes.do(received, came.append)
 
     harness[3].do(both)
     assert harness.until(lambda: bool(came))

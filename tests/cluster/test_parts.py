@@ -29,14 +29,14 @@ class Wire:
         return True
 
 
-def heard(payloads: list[bytes]) -> list[bytes]:
+def received(payloads: list[bytes]) -> list[bytes]:
     hearing = Reassembly()
     found: list[bytes] = []
     for payload in payloads:
         event = events.decode(payload) if payload[0] == events.PART else None
-        whole = hearing.add(SENDER, event) if isinstance(event, events.PartEvent) else payload
-        if whole is not None:
-            found.append(whole)
+        complete = hearing.add(SENDER, event) if isinstance(event, events.PartEvent) else payload
+        if complete is not None:
+            found.append(complete)
     return found
 
 
@@ -53,9 +53,9 @@ def test_who_comes_hears_what_is_said_from_its_beginning(came_after: int) -> Non
     wire.room = 1000
     saying.resume()
     assert not saying.is_waiting
-    assert heard(wire.sent) == [short, long, short]
+    assert received(wire.sent) == [short, long, short]
     if 1 < before < 6:
-        assert heard(wire.sent[before:]) == [long, short]
+        assert received(wire.sent[before:]) == [long, short]
 
 
 def test_an_end_without_a_beginning_is_missed() -> None:
@@ -80,7 +80,7 @@ def test_a_newcomer_has_long_messages_that_came_while_it_asked() -> None:  # D18
     sender.send([100], size_bytes=200_000)
     harness.run(0.1)
     harness[1].asleep = False
-    assert harness.until(lambda: harness[3].serves and len(sender.confirmed) == 21), harness.why()
+    assert harness.until(lambda: harness[3].serves and len(sender.confirmed) == 21), harness.reason()
     harness.run(0.2)
     assert harness.same_everywhere()
     assert [member.core.apply_loop.bad_events for member in harness.members.values()] == [0, 0, 0]
@@ -95,13 +95,13 @@ def test_a_newcomer_that_has_not_heard_the_beginning_asks_again() -> None:  # D1
     assert harness.until(lambda: harness[3].core.state.phase_name in ("discarding", "requesting"))
     harness[1].asleep = True
     assert harness.until(lambda: harness[3].core.state.phase == "buffering")
-    asked = harness[3].core.receiver.wishes
+    asked = harness[3].core.receiver.requests
     harness[2].core.locals.add(NOTHING)
     harness[2].core.group.multicast(last)
     harness.run(0.1)
-    assert harness[3].core.receiver.wishes == asked + 1
+    assert harness[3].core.receiver.requests == asked + 1
     harness[1].asleep = False
-    assert harness.until(lambda: harness[3].serves), harness.why()
+    assert harness.until(lambda: harness[3].serves), harness.reason()
     assert first[1] == events.FIRST
 
 
@@ -121,4 +121,4 @@ def test_snapshot_of_a_former_request_is_ignored() -> None:
     core.receiver.snapshot(ControlMessage(donor, 0, about))
     assert core.state.phase == "requesting"
     assert not core.inbox.is_stalled
-    assert harness.until(lambda: harness[3].serves), harness.why()
+    assert harness.until(lambda: harness[3].serves), harness.reason()

@@ -86,7 +86,7 @@ class Site:
         for receiver in self.first:
             receiver.leave(lost=True)
         members = self.harness.members.values()
-        assert self.harness.until(lambda: all(member.serves for member in members), 60), self.harness.why()
+        assert self.harness.until(lambda: all(member.serves for member in members), 60), self.harness.reason()
         self.harness.run(1)
 
     def check(self, left: Sequence[int]) -> None:

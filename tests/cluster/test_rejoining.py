@@ -33,7 +33,7 @@ def world_with(count: int = 100, size_bytes: int = 10, **arguments: Any) -> Clus
     sender = Sender(harness[1])
     assert harness.until(lambda: sender.driver is not None)
     sender.send(range(count), size_bytes=size_bytes)
-    assert harness.until(lambda: len(sender.confirmed) == count), harness.why()
+    assert harness.until(lambda: len(sender.confirmed) == count), harness.reason()
     sender.leave()
     harness.run(0.3)
     return harness
@@ -51,7 +51,7 @@ def stored(member: SimulatedMember) -> list[int]:
 
 def receive(harness: ClusterHarness, node: int, count: int) -> Receiver:
     receiver = Receiver(harness[node])
-    assert harness.until(lambda: receiver.driver is not None), harness.why()
+    assert harness.until(lambda: receiver.driver is not None), harness.reason()
     receiver.request(count)
     assert harness.until(lambda: len(receiver.unsettled) == count)
     return receiver
@@ -65,7 +65,7 @@ def accept(harness: ClusterHarness, node: int, count: int) -> None:
 
 
 def all_serve(harness: ClusterHarness) -> None:
-    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.why()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.reason()
     harness.run(0.3)
 
 
@@ -108,7 +108,7 @@ def test_member_that_missed_nothing_receives_nothing(
     harness[1].kill()
     harness[2].kill()
     harness[1].start()
-    assert harness.until(lambda: harness[1].serves, 60), harness.why()
+    assert harness.until(lambda: harness[1].serves, 60), harness.reason()
     accept(harness, 3, len(before))
 
 
@@ -340,7 +340,7 @@ def test_member_remembers_the_message_ids_of_the_others() -> None:
 def test_mark_without_history_has_what_is_left_set_aside() -> None:
     """As a version of before wrote it, or after the cluster was founded anew."""
     harness = world_with()
-    harness[3].core.progress_record.heard_before = None
+    harness[3].core.progress_record.received_before = None
     harness[3].stop()
     harness.run(0.5)
     accept(harness, 1, 5)
@@ -359,7 +359,7 @@ def test_mark_does_not_grow_with_restarts_of_others() -> None:
         all_serve(harness)
     harness.run(3)
     send(harness, 1, range(10, 12))
-    assert harness.until(lambda: len(harness[1].core.progress_record.heard() or ()) == 3)
+    assert harness.until(lambda: len(harness[1].core.progress_record.received() or ()) == 3)
     harness[1].stop()
     harness.run(0.3)
     accept(harness, 2, 5)
@@ -389,7 +389,7 @@ def test_what_only_a_mute_member_heard_is_set_aside() -> None:
 def test_disk_that_becomes_full_loses_what_was_not_asked_for(caplog: pytest.LogCaptureFixture) -> None:
     """What the others have comes from them; what only this member has is not set aside."""
     harness = world_with(1500)
-    harness[3].core.progress_record.heard_before = None
+    harness[3].core.progress_record.received_before = None
     harness[3].stop()
     harness.run(0.5)
     accept(harness, 1, 5)
@@ -427,6 +427,6 @@ def test_member_with_many_queues_rejoins() -> None:
     harness.run(0.5)
     send(harness, 1, range(3))
     harness[3].start()
-    assert harness.until(lambda: harness[3].serves, 10), harness.why()
+    assert harness.until(lambda: harness[3].serves, 10), harness.reason()
     assert harness[3].core.owners.replicas.keys() >= {*names}
     assert harness.same_everywhere()

@@ -63,7 +63,7 @@ def test_what_is_on_its_way_back_when_a_newcomer_asks_is_brought_to_it() -> None
     harness[3].hurry_disk()
     assert harness.until(lambda: harness[1].core.sender.is_busy)
     harness.network.quiet()
-    assert harness.until(lambda: harness[3].serves), harness.why()
+    assert harness.until(lambda: harness[3].serves), harness.reason()
     harness.run(0.2)
     assert [number for _, number in harness[3].contents("q")] == [0, 1, 2, 3, 5, 6, 7, 8, 9]
     assert harness.same_everywhere()

@@ -196,7 +196,7 @@ def test_a_newcomer_takes_part_before_it_is_whole_and_holds_nobody() -> None:  #
     for node, go_on in brings.items():
         harness[node].core.sender.resume = go_on  # type: ignore[method-assign]
     sender.send([110])  # so that the updater takes a step
-    assert harness.until(lambda: harness[3].serves), harness.why()
+    assert harness.until(lambda: harness[3].serves), harness.reason()
     harness.run(0.2)
     assert harness.same_everywhere()
     brought = sum(harness[node].core.sender.brought for node in (1, 2)) - brought

@@ -14,7 +14,7 @@ from tests.harness.cluster.transaction_client import Transactor
 
 def come_back(harness: ClusterHarness, node: int) -> None:
     harness[node].start()
-    assert harness.until(lambda: harness[node].serves, 60), harness.why()
+    assert harness.until(lambda: harness[node].serves, 60), harness.reason()
     is_same(harness)
 
 
@@ -172,7 +172,7 @@ def test_the_same_message_id_is_taken_once_by_all() -> None:
         harness[node].stop()
     for node in (1, 2, 3):
         harness[node].start()
-    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.why()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.reason()
     sent(harness, 2, {number: content(number, id=f"m{number}") for number in (0, 2, 3, 4, 5, 1)})
     harness.run(0.3)
     assert on_queue(harness, 1) == [4, 5, 0, 1]
@@ -322,7 +322,7 @@ def test_what_is_never_heard_does_not_count_for_ever() -> None:
         sender.send_whole({number: content(number) for number in range(3)})
     harness.run(1)
     harness.network.heal()
-    assert harness.until(lambda: all(member.serves for member in harness.members.values())), harness.why()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values())), harness.reason()
     for node in (1, 2, 3):
         sent(harness, node, {number: content(number) for number in range(3)})
         taker = takes(harness, 1, 3)
@@ -404,7 +404,7 @@ def test_all_go_down_and_sort_anew(shape: dict[str, Any]) -> None:  # D27
     harness.run(0.5)
     for node in harness.members:
         harness[node].start()
-    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.why()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.reason()
     is_same(harness)
     order = sorted(messages, key=lambda number: (-(number % 3), number)) if "priorities" in shape else [*messages]
     first = takes(harness, 2, 10)

@@ -32,7 +32,7 @@ def with_a_leader(seed: int = 0) -> tuple[ClusterHarness, Sender, Receiver, Rece
 
 
 def come_together(harness: ClusterHarness) -> None:
-    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.why()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.reason()
     harness.run(0.5)
     assert "q" not in harness[1].core.owners.replicas or harness.same_everywhere()
 
@@ -294,5 +294,5 @@ def test_mute_member_that_expels_others_is_not_ahead(order: tuple[int, int]) -> 
     harness.network.heal()
     for node in order:
         harness[node].start()
-    assert harness.until(lambda: all(harness[node].serves for node in order), 60), harness.why()
+    assert harness.until(lambda: all(harness[node].serves for node in order), 60), harness.reason()
     assert [number for _, number in harness[order[0]].contents("q")] == [0]

@@ -150,7 +150,7 @@ def dispatches_without_a_lease(patch: pytest.MonkeyPatch) -> None:
 
 
 def expels_nobody(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(GroupMembership, "heard_expulsion", lambda self, sender, expulsion: [])
+    patch.setattr(GroupMembership, "received_expulsion", lambda self, sender, expulsion: [])
 
 
 def answers_a_new_queue() -> None:

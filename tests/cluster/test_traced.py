@@ -28,8 +28,8 @@ def traced(scenario: RealScenario, message_id: str) -> dict[int, list[str]]:
     for line in done.stdout.splitlines():
         found = json.loads(line)
         if "event" in found:
-            why = f" ({found['reason']})" if "reason" in found else ""
-            told[int(found["store"][-1])].append(found["event"] + why)
+            reason = f" ({found['reason']})" if "reason" in found else ""
+            told[int(found["store"][-1])].append(found["event"] + reason)
     return told
 
 
@@ -57,6 +57,7 @@ def test_a_message_is_traced_across_the_members(scenario: RealScenario) -> None:
         receiver = two.create_receiver("q", credit=1)
         assert receiver.receive(timeout=DEADLINE_S).id == "taken"
         receiver.accept()
-    gone = ["arrived", "dequeued (accepted)"]
-    scenario.wait(lambda: traced(scenario, "taken") == {1: gone, 2: gone, 3: ["arrived"]}, "it went off both that live")
+    removed = ["arrived", "dequeued (accepted)"]
+    expected = {1: removed, 2: removed, 3: ["arrived"]}
+    scenario.wait(lambda: traced(scenario, "taken") == expected, "it went off both that live")
     assert traced(scenario, "stays") == there

@@ -178,7 +178,7 @@ def test_what_only_its_sender_heard_is_not_confirmed() -> None:  # D1, D3, D53
     assert client.connection.expelled
     client.leave(lost=True)
     harness.network.heal()
-    assert harness.until(lambda: all(member.serves for member in harness.members.values())), harness.why()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values())), harness.reason()
     harness.run(0.3)
     assert numbers_on(harness, "q") == [0, 1, 2, 3, 4]
     assert numbers_on(harness, "r") == []
@@ -198,7 +198,7 @@ def test_submitted_transaction_is_undone_each_time_its_member_loses_the_cluster(
         assert client.connection.expelled
         client.leave(lost=True)
         harness.network.heal()
-        assert harness.until(lambda: all(member.serves for member in harness.members.values())), harness.why()
+        assert harness.until(lambda: all(member.serves for member in harness.members.values())), harness.reason()
         harness.run(0.3)
         assert not harness[1].broker.transactions.taken
         assert not harness[1].broker.transactions.under_way
@@ -219,7 +219,7 @@ def test_a_member_without_a_majority_rolls_back_what_is_open() -> None:  # D53
     other.request(10)
     assert harness.until(lambda: sorted(number for number, _ in other.order) == [0, 1, 2, 3, 4])
     harness.network.heal()
-    assert harness.until(lambda: harness[1].serves), harness.why()
+    assert harness.until(lambda: harness[1].serves), harness.reason()
     harness.run(0.5)
     assert sorted(numbers_on(harness, "q")) == [0, 1, 2, 3, 4]
 
@@ -316,7 +316,7 @@ def test_a_newcomer_has_all_of_it_or_nothing(wait_s: float) -> None:  # D18, D20
     harness.run(wait_s)
     asked = client.discharge()
     assert harness.until(lambda: asked in client.control.confirmed)
-    assert harness.until(lambda: harness[3].serves), harness.why()
+    assert harness.until(lambda: harness[3].serves), harness.reason()
     harness.run(0.3)
     assert numbers_on(harness, "q") == [*range(50, 200), *range(300, 350)]
     assert numbers_on(harness, "r") == [*range(400, 450)]

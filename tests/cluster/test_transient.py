@@ -19,7 +19,7 @@ def test_what_is_not_durable_outlives_members_and_newcomers_get_it() -> None:  #
     harness[1].kill()
     harness.run(0.3)
     harness[1].start()
-    assert harness.until(lambda: harness[1].serves), harness.why()
+    assert harness.until(lambda: harness[1].serves), harness.reason()
     harness[2].kill()
     other = Receiver(harness[3])
     assert harness.until(lambda: other.driver is not None)
@@ -47,6 +47,6 @@ def test_what_is_not_durable_goes_with_the_last_member() -> None:  # D31
     harness.run(0.5)
     for member in harness.members.values():
         member.start()
-    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.why()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.reason()
     assert [number for _, number in harness[1].contents("q")] == [5]
     assert harness.same_everywhere()

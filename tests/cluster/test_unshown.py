@@ -86,7 +86,7 @@ def test_what_is_accepted_before_it_is_read_here_is_off_the_queue() -> None:  # 
     harness.run(0.5)
     for member in harness.members.values():
         member.start()
-    assert harness.until(lambda: all(member.serves for member in harness.members.values())), harness.why()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values())), harness.reason()
     harness[3].is_reader_slow = True
     receiver = takes(harness, 1, 5)
     assert harness[3].core.owners.replicas["q"].queue.contents.backlog.count == 5, "nothing of it has been read"

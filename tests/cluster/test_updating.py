@@ -29,7 +29,7 @@ def test_a_member_that_comes_back_gets_all_of_it() -> None:  # D18, D20, D59
     sender.send(range(60, 80))
     receiver.settle_as(range(10, 12), FAIL, failed=True)
     receiver.settle_as(range(12, 14), RELEASE)
-    assert harness.until(lambda: harness[3].serves), harness.why()
+    assert harness.until(lambda: harness[3].serves), harness.reason()
     harness.run(0.5)
     assert [number for _, number in harness[1].contents("q")] == [*range(10, 80)]
     assert harness.same_everywhere()
@@ -51,7 +51,7 @@ def test_all_go_down_and_the_store_that_is_ahead_wins() -> None:  # D27, D32, D6
     harness.run(0.5)
     harness[1].start()
     harness[3].start()
-    assert harness.until(lambda: harness[1].serves and harness[3].serves, 60), harness.why()
+    assert harness.until(lambda: harness[1].serves and harness[3].serves, 60), harness.reason()
     assert [number for _, number in harness[1].contents("q")] == [*range(9)]
     assert harness.same_everywhere()
 
@@ -73,7 +73,7 @@ def test_an_updater_that_dies_is_followed_by_the_next_one() -> None:  # D19, rul
     assert harness[3].core.receiver.unfinished
     harness[4].kill()
     sender.send(range(400, 420))
-    assert harness.until(lambda: harness[3].serves, 60), harness.why()
+    assert harness.until(lambda: harness[3].serves, 60), harness.reason()
     assert harness.until(lambda: len(sender.confirmed) == 420)
     harness.run(0.3)
     assert harness.same_everywhere()
@@ -111,7 +111,7 @@ def is_taken_meanwhile(*, has_them: bool) -> None:
     assert harness.until(lambda: len(receiver.accepted) == 50)
     stored = harness[1].store.holds
     harness[1].store.holds = lambda message_id: True
-    harness[1].core.sender._content = lambda todo: todo.entry.whole() if todo.entry else None  # type: ignore
+    harness[1].core.sender._content = lambda todo: todo.entry.complete() if todo.entry else None  # type: ignore
     for queue in harness[1].core.sender._queues:
         queue.todo = [todo._replace(entry=_still_there(todo.entry)) for todo in queue.todo]
     harness[1].core.sender.resume = go_on  # type: ignore[method-assign]
@@ -157,7 +157,7 @@ def test_a_member_that_was_being_updated_knows_that_somebody_is_ahead() -> None:
     assert not harness[updated].serves, "the only store with all messages is away"
     assert not harness[3].serves, "the only store with all messages is away"
     harness[ahead].start()
-    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.why()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values()), 60), harness.reason()
     assert [number for _, number in harness[3].contents("q")] == [*range(10)]
 
 

@@ -25,7 +25,7 @@ def test_who_serves_nobody_for_long_says_why_once(caplog: pytest.LogCaptureFixtu
     assert "--cluster-force" in told
     for node in (2, 3):
         harness[node].start()
-    assert harness.until(lambda: all(member.serves for member in harness.members.values())), harness.why()
+    assert harness.until(lambda: all(member.serves for member in harness.members.values())), harness.reason()
     caplog.clear()
     harness.network.partition([3], [1, 2])
     harness.run(3)
@@ -63,5 +63,5 @@ def test_member_that_is_brought_up_to_date_says_how_far_it_is(caplog: pytest.Log
     assert harness[3].core.receiver.received == 5000
     harness[3].lives = 1
     harness[3].hurry_disk()
-    assert harness.until(lambda: harness[3].serves, 60), harness.why()
+    assert harness.until(lambda: harness[3].serves, 60), harness.reason()
 

@@ -16,8 +16,8 @@ from tests.harness.columns.contents import content
 EVERY = SCHEMA.names
 
 
-def row(of: bytes | None, *, whole: bool = True) -> dict[str, object]:
-    return {name: array[0].as_py() for name, array in zip(EVERY, decoded([of], EVERY, whole=whole), strict=True)}
+def row(of: bytes | None, *, complete: bool = True) -> dict[str, object]:
+    return {name: array[0].as_py() for name, array in zip(EVERY, decoded([of], EVERY, complete=complete), strict=True)}
 
 
 def test_every_section() -> None:
@@ -46,8 +46,8 @@ def test_a_message_that_says_nothing_has_the_defaults() -> None:
 def test_junk_is_told(junk: bytes, at: int) -> None:
     """Whatever stands there: a row comes of it, and it is an error or it is typed."""
     for one in (junk, content()[:at], content()[:at] + junk):
-        for whole in (True, False):
-            found = row(one, whole=whole)
+        for complete in (True, False):
+            found = row(one, complete=complete)
             assert found["amqp_error"] is None or not {
                 name for name, value in found.items() if value is not None and name != "amqp_error"
             }
@@ -67,7 +67,7 @@ def test_the_columns_of_records_and_messages(tmp_path: Path) -> None:
     assert [bool(row["amqp_error"]) for row in starts] == [False, True, False]
     assert all(row["subject"] is None and row["amqp_error"] is None for row in found if row["type"] != "start")
     table = journal.messages(columns=["message_id", "queue", "body", "subject", "pieces"])
-    whole = table.to_pylist()
-    assert [row["queue"] for row in whole] == ["orders"] * 3
-    assert [row["body"] for row in whole] == [b"cairn", None, b"cairn" + bytes(65536)]
+    complete = table.to_pylist()
+    assert [row["queue"] for row in complete] == ["orders"] * 3
+    assert [row["body"] for row in complete] == [b"cairn", None, b"cairn" + bytes(65536)]
     assert [row["name"] for row in journal.wiring().to_pylist()] == ["orders"]

@@ -76,8 +76,8 @@ def test_orphan_records_are_of_messages_without_start(seed: int) -> None:
     """Also where containers are missing that nothing gave back."""
     with TemporaryDirectory() as path:
         store = lay_out(live(seed, 500).files, Path(path))
-        whole = open_journal(store)
-        os.unlink(whole.log.pieces[len(whole.log.pieces) // 2].path)
+        complete = open_journal(store)
+        os.unlink(complete.log.pieces[len(complete.log.pieces) // 2].path)
         journal = open_journal(store)
         known = set(journal.messages()["message_id"].to_pylist())
         expected = [

@@ -66,12 +66,12 @@ def test_contents_are_read_from_the_first_message_on(tmp_path: Path) -> None:
     """With nothing of the log before it: in parts the views say the same as at once."""
     columns = ["message_id", "payload"]
     journal = open_journal(lay_out(live(3, 600).files, tmp_path))
-    whole = journal.messages(columns=columns).to_pylist()
+    complete = journal.messages(columns=columns).to_pylist()
     assert len(journal.log.pieces) > 4
     for piece in journal.log.pieces[:-1]:
         ids = piece.slot_lsn, NEVER
         assert journal.messages(columns=columns, ids=ids).to_pylist() == [
-            row for row in whole if row["message_id"] >= ids[0]
+            row for row in complete if row["message_id"] >= ids[0]
         ]
         os.unlink(piece.path)
     assert journal.messages(columns=columns, ids=(NEVER - 1, NEVER)).num_rows == 0

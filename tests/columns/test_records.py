@@ -97,9 +97,9 @@ def test_payloads_are_not_read_where_nobody_asks_for_them(tmp_path: Path, monkey
     monkeypatch.setattr(RealFile, "read_into", counted)
     assert sum(row["size"] for row in rows(journal, columns=["size"])) >= 400 * 60_000
     assert sum(read) < 400 * 60_000 / 5
-    whole = sum(read)
+    complete = sum(read)
     rows(journal, columns=["payload"])
-    assert sum(read) - whole >= 400 * 60_000
+    assert sum(read) - complete >= 400 * 60_000
 
 
 def since(store: str, end: int, time_us: int) -> int:
@@ -149,9 +149,9 @@ def test_damage_costs_its_block(seed: int, wounds: list[tuple[float, int]]) -> N
     """FAILFAST names file and LSN; PERMISSIVE leaves out just what the log's reader calls damaged, and counts it."""
     with TemporaryDirectory() as path:
         store = lay_out(live(seed, 400).files, Path(path))
-        whole = open_journal(store)
+        complete = open_journal(store)
         for place, size in wounds:
-            piece = whole.log.pieces[int(place * (len(whole.log.pieces) - 1))]
+            piece = complete.log.pieces[int(place * (len(complete.log.pieces) - 1))]
             begin = 512 + int(place * 6151) % (8192 - 512)
             with open(piece.path, "r+b") as file:
                 file.seek(begin)
@@ -159,14 +159,14 @@ def test_damage_costs_its_block(seed: int, wounds: list[tuple[float, int]]) -> N
                 file.seek(begin)
                 file.write(bytes(byte ^ 0x55 for byte in old))
         hurt = open_journal(store)
-        expected = as_rows(plain(store, whole.log.durable_lsn))
+        expected = as_rows(plain(store, complete.log.durable_lsn))
         kind = ReadOptions(verify=True, permissive=True)
         found = rows(hurt, kind)
-        assert hurt.log.durable_lsn <= whole.log.durable_lsn
+        assert hurt.log.durable_lsn <= complete.log.durable_lsn
         assert found == [row for row in expected if row["lsn"] < hurt.log.durable_lsn]
         told = hurt.containers(kind).to_pylist()
         damaged = sum(row["damaged_blocks"] for row in told)
-        whole_rows = rows(whole, kind)
+        whole_rows = rows(complete, kind)
         if damaged:
             with pytest.raises(CorruptJournal, match=r"\.cairn: LSN \d+ to \d+ can't be read"):
                 rows(hurt, ReadOptions(verify=True))
@@ -204,8 +204,8 @@ def test_what_is_asked_for_in_vain(tmp_path: Path) -> None:
     with pytest.raises(CairnError, match="'lsn' is named twice"):
         open_journal(store).records(columns=["lsn", "lsn"]).__next__()
     (tmp_path / "empty").mkdir()
-    for name, why in (("gone", "no such directory"), ("empty", "the directory is empty")):
-        with pytest.raises(CairnError, match=f"{name}: {why}; name a store directory"):
+    for name, reason in (("gone", "no such directory"), ("empty", "the directory is empty")):
+        with pytest.raises(CairnError, match=f"{name}: {reason}; name a store directory"):
             open_log(str(tmp_path / name))
     (tmp_path / "file").write_text("")
     with pytest.raises(CairnError, match="not a directory"):

@@ -35,10 +35,10 @@ def broker() -> Iterator[RunningBroker]:
 
 
 def flow(
-    *link: int, heard: int = 0, window: int = 2048, sent: int = 0, drain: bool = False, echo: bool = True
+    *link: int, received: int = 0, window: int = 2048, sent: int = 0, drain: bool = False, echo: bool = True
 ) -> bytes:
     """*link*: handle, delivery-count and link-credit; the session's flow without them."""
-    ids = [Uint(number) for number in (heard, window, sent, 2048)]
+    ids = [Uint(number) for number in (received, window, sent, 2048)]
     of_link: list[Uint | None] = [Uint(number) for number in link] if link else [None] * 3
     return frame(raw.FLOW, *ids, *of_link, None, drain, echo)
 
@@ -143,7 +143,7 @@ def test_echo_of_a_link_on_which_the_client_receives(broker: RunningBroker, cred
             assert found is not None
             if found.name == "transfer":
                 transfers.append(found)
-        one.say(flow(handle, 0, credit, heard=expected))
+        one.say(flow(handle, 0, credit, received=expected))
         fields, late = until_flow(one)
         while fields[COUNT] != expected:
             fields, late = until_flow(one)
@@ -161,7 +161,7 @@ def test_echo_after_a_drain_counts_the_credit_that_was_given_back(broker: Runnin
         one.say(flow(OUR_HANDLE, 0, 5, drain=True, echo=False))
         fields, transfers = until_flow(one)
         assert (fields[COUNT], fields[CREDIT], len(transfers)) == (5, 0, 1)
-        one.say(flow(OUR_HANDLE, 5, 3, heard=1))
+        one.say(flow(OUR_HANDLE, 5, 3, received=1))
         fields, _ = until_flow(one)
         assert (fields[HANDLE], fields[COUNT], fields[CREDIT], fields[DRAIN]) == (ITS_HANDLE, 5, 3, False)
 
@@ -172,7 +172,7 @@ def test_credit_that_is_taken_back_is_not_less_than_none(broker: RunningBroker) 
         one.say(flow(OUR_HANDLE, 0, 3, echo=False))
         for _ in range(3):
             one.until("transfer")
-        one.say(flow(OUR_HANDLE, 0, 1, heard=3))
+        one.say(flow(OUR_HANDLE, 0, 1, received=3))
         fields, _ = until_flow(one)
         assert (fields[COUNT], fields[CREDIT]) == (3, 0)
 
@@ -184,7 +184,7 @@ def test_echo_between_the_transfers_of_large_messages(broker: RunningBroker) -> 
     window = 5
     with connected(broker, "large", receives=True, window=window) as one:
         came: list[Frame] = []
-        one.say(flow(OUR_HANDLE, 0, 10, heard=0, window=window))
+        one.say(flow(OUR_HANDLE, 0, 10, received=0, window=window))
         answers = 0
         while complete(came) < len(sizes):
             fields, transfers = until_flow(one)
@@ -194,7 +194,7 @@ def test_echo_between_the_transfers_of_large_messages(broker: RunningBroker) -> 
             assert fields[HANDLE] == ITS_HANDLE
             assert fields[COUNT] == complete(came)
             assert fields[CREDIT] == 10 - complete(came)
-            one.say(flow(OUR_HANDLE, 0, 10, heard=len(came), window=window))
+            one.say(flow(OUR_HANDLE, 0, 10, received=len(came), window=window))
         assert sum(len(found.payload) for found in came) >= sum(sizes)
         assert answers >= len(came) // window
 
@@ -233,7 +233,7 @@ def test_echo_on_a_link_that_resumes(broker: RunningBroker) -> None:
     fill(broker, "resumes", 10)
     with Raw(broker.port, opening(), begin(), frame(raw.ATTACH, *fields), flow(2, 0, 3)) as one:
         one.until("transfer")
-        one.say(flow(2, 0, 3, heard=1))
+        one.say(flow(2, 0, 3, received=1))
         state, _ = until_flow(one)
         while state[COUNT] != 1:
             state, _ = until_flow(one)

@@ -138,27 +138,27 @@ def answers(port: int, *said: bytes) -> bytes:
     """Return all that the broker sends until it closes the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=raw.DEADLINE_S) as sock:
         sock.sendall(SASL_HEADER + b"".join(said))
-        heard = b""
+        received = b""
         while data := sock.recv(4096):
-            heard += data
-        return heard
+            received += data
+        return received
 
 
 @pytest.mark.parametrize("case", OF_CLIENTS, ids=[case.name for case in OF_CLIENTS])
 def test_forbidden_frame_of_a_client_ends_the_connection(broker: RunningBroker, witness: Witness, case: Case) -> None:
-    heard = answers(broker.port, *case.before, case.said)
-    assert heard.startswith(SASL_HEADER)
-    assert AMQP not in heard, case.rule
-    assert LET_IN not in heard, case.rule
+    received = answers(broker.port, *case.before, case.said)
+    assert received.startswith(SASL_HEADER)
+    assert AMQP not in received, case.rule
+    assert LET_IN not in received, case.rule
     witness.still_sends()
 
 
 @pytest.mark.parametrize("said", [(sasl("init", *VALID["init"]),), (BEGUN, sasl("response", LOGIN))],
                          ids=["initial response", "response"])  # fmt: skip
 def test_valid_frames_of_a_client_are_let_in(broker: RunningBroker, said: tuple[bytes, ...]) -> None:
-    heard = answers(broker.port, *said, AMQP, raw.opening(), raw.frame(raw.CLOSE))
-    assert LET_IN in heard
-    assert AMQP in heard
+    received = answers(broker.port, *said, AMQP, raw.opening(), raw.frame(raw.CLOSE))
+    assert LET_IN in received
+    assert AMQP in received
 
 
 def heard_by_a_client(case: Case, identity: Identity) -> ClientHandshake:
@@ -177,7 +177,7 @@ def test_forbidden_frame_of_a_server_ends_the_connection(case: Case) -> None:
     user = Identity("anna", "one stone", insecure=True) if SCRAM in case.before else Identity()
     handshake = heard_by_a_client(case, user)
     assert handshake.stage is Stage.REFUSED, case.rule
-    assert handshake.why
+    assert handshake.reason
 
 
 def test_valid_frames_of_a_server_let_the_broker_in() -> None:

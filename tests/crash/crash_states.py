@@ -135,9 +135,9 @@ class Recorded:
             for file in files.values():
                 for waiting in file.pending:
                     if random.random() < 0.5:
-                        whole = random.random() < 0.7 or waiting.kind is Kind.TRUNCATE
+                        complete = random.random() < 0.7 or waiting.kind is Kind.TRUNCATE
                         sectors = -(-len(waiting.data) // _SECTOR_BYTES)
-                        file.apply(waiting, None if whole else _SECTOR_BYTES * random.randrange(sectors + 1))
+                        file.apply(waiting, None if complete else _SECTOR_BYTES * random.randrange(sectors + 1))
         marks = [change.path for change in changes if change.kind is Kind.MARK]
         return State(label, {p: None if f is None else bytes(f.content) for p, f in held.items()}, marks)
 

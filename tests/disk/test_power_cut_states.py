@@ -174,11 +174,11 @@ def test_after_a_failed_sync_another_one_proves_nothing() -> None:
 
 def test_the_hook_hears_each_change_once_and_afterwards() -> None:
     directory = MemoryDirectory()
-    heard: list[str] = []
+    received: list[str] = []
     states: list[dict[str, bytes]] = []
 
     def hear(operation: str) -> None:
-        heard.append(operation)
+        received.append(operation)
         states.append(state(directory.after_kill()))
 
     directory.on_operation = hear
@@ -191,7 +191,7 @@ def test_the_hook_hears_each_change_once_and_afterwards() -> None:
     directory.unlink("b")
     with pytest.raises(DiskError, match="No such file"):
         directory.unlink("b")
-    assert heard == ["create a", "write a 3+2", "sync a", "rename a b", "sync directory", "unlink b"]
+    assert received == ["create a", "write a 3+2", "sync a", "rename a b", "sync directory", "unlink b"]
     assert states == [{"a": b""}, *[{"a": b"\0\0\0xy"}] * 2, *[{"b": b"\0\0\0xy"}] * 2, {}]
 
 

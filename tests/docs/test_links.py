@@ -33,12 +33,12 @@ def test_every_link_leads_somewhere(tmp_path: Path, caplog: pytest.LogCaptureFix
     docs.mkdir()
     (docs / "index.md").write_text(BROKEN)
     (docs / "other.md").write_text("# Other\n")
-    broken, whole = tmp_path / "broken", tmp_path / "whole"
+    broken, complete = tmp_path / "broken", tmp_path / "whole"
     broken.mkdir()
-    whole.mkdir()
+    complete.mkdir()
     with pytest.raises(Abort, match="3 warnings"):
         built(broken, docs_dir=str(docs), nav=["index.md", "other.md"], not_in_nav="", hooks=[], extra_css=[])
     caplog.clear()
-    built(whole)
+    built(complete)
     assert [record.getMessage() for record in caplog.records if record.levelname != "INFO"] == []
-    assert len(list((whole / "site").rglob("*.html"))) > 100
+    assert len(list((complete / "site").rglob("*.html"))) > 100

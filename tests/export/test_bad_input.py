@@ -91,7 +91,7 @@ def test_whose_the_target_is(store: Path, tmp_path: Path) -> None:
     other, target, full = tmp_path / "other", tmp_path / "target", tmp_path / "full"
     fill(other, 20)
     export(str(store), str(target), ExportRequest())
-    whole = rows_in(target, "parquet")
+    complete = rows_in(target, "parquet")
     with pytest.raises(ForeignStore, match=r"the export of another log, .*name another directory"):
         export(str(other), str(target), ExportRequest())
     with pytest.raises(ForeignStore, match=r"another choice \(its format: parquet, not delta\)"):
@@ -100,11 +100,11 @@ def test_whose_the_target_is(store: Path, tmp_path: Path) -> None:
         export(str(store), str(target), ExportRequest(columns=("lsn",)))
     with pytest.raises(ForeignStore, match="partitioned by: day,queue, not none"):
         export(str(store), str(target), ExportRequest(partition=()))
-    assert rows_in(target, "parquet") == whole
+    assert rows_in(target, "parquet") == complete
     full.mkdir()
     (full / "thesis.txt").write_text("mine")
-    for wrong, why in ((full, "not empty .'thesis.txt' is in it., and no export"), (store, "not empty")):
-        with pytest.raises(ForeignStore, match=why):
+    for wrong, reason in ((full, "not empty .'thesis.txt' is in it., and no export"), (store, "not empty")):
+        with pytest.raises(ForeignStore, match=reason):
             export(str(store), str(wrong), ExportRequest())
     assert os.listdir(full) == ["thesis.txt"]
     with pytest.raises(CairnError, match="not a directory"):
@@ -207,7 +207,7 @@ def test_the_command(store: Path, tmp_path: Path) -> None:
     assert first.stdout.startswith(f"{rows} records, ")
     told = json.loads(run(store, tmp_path / "target", "--json").stdout)
     assert (told["records"], told["commits"], told["end_lsn"]) == (0, 0, told["exported"][-1][1])
-    for arguments, why in (
+    for arguments, reason in (
         ((tmp_path / "gone", tmp_path / "t"), "no such directory"),
         ((store, tmp_path / "t", "--format", "orc"), "'orc' is not one of 'parquet', 'delta', 'iceberg'"),
         ((store, tmp_path / "t", "--columns", "lsm"), "column 'lsm': unknown column; one of lsn"),
@@ -215,7 +215,7 @@ def test_the_command(store: Path, tmp_path: Path) -> None:
         ((store, tmp_path / "t", "--commit-size", "much"), "invalid size"),
     ):
         done = run(*arguments)
-        assert (done.returncode, why in done.stderr, done.stdout) == (2, True, ""), done.stderr
+        assert (done.returncode, reason in done.stderr, done.stdout) == (2, True, ""), done.stderr
     assert not (tmp_path / "t").exists()
 
 

@@ -81,8 +81,8 @@ def test_it_waits_where_it_can_not_export(tmp_path: Path) -> None:
     target.mkdir()
     (target / "other.txt").touch()
     with broker(tmp_path / "store", "--export-to", str(target), "--export-every", "1s") as running:
-        why = r".*not empty \('other.txt' is in it\), and no export; name another directory"
-        running.wait_for(f"exports are interrupted: {why}")
+        reason = r".*not empty \('other.txt' is in it\), and no export; name another directory"
+        running.wait_for(f"exports are interrupted: {reason}")
         (target / "other.txt").unlink()
         fill(running, 15)
         running.wait_for(rf"\d+ records exported to {target}, up to LSN \d+")

@@ -61,8 +61,8 @@ class Grouped:
     def step(self, times: int) -> None:
         for _ in range(times):
             self.network.clock.advance(0.01)
-            for member, heard in zip(self.members, self.lives, strict=True):
-                heard += member.step()
+            for member, received in zip(self.members, self.lives, strict=True):
+                received += member.step()
             self.bus.inbox.clear()
 
     def hear(self, data: bytes) -> None:
@@ -86,7 +86,7 @@ class Grouped:
         if isinstance(frame, HelloFrame):
             return encode(HelloFrame(21, membership.ring, membership._digest, frame.view, 3, frame.forced))
         if isinstance(frame, EventsFrame):
-            return encode(EventsFrame(21, frame.seq, frame.heard, membership.view, membership.state, frame.payloads))
+            return encode(EventsFrame(21, frame.seq, frame.received, membership.view, membership.state, frame.payloads))
         return data
 
     def check(self) -> None:
@@ -98,9 +98,9 @@ class Grouped:
         for member in self.members:
             assert member.multicast(b"the end")
         self.step(300)
-        order.check([[event for event in heard if not isinstance(event, MemberRefused)] for heard in self.lives])  # type: ignore[misc]
-        for heard in self.lives:
-            assert sum("the end" in str(event) for event in heard[-10:]) == 2
+        order.check([[event for event in received if not isinstance(event, MemberRefused)] for received in self.lives])  # type: ignore[misc]
+        for received in self.lives:
+            assert sum("the end" in str(event) for event in received[-10:]) == 2
 
 
 def _fitting(data: bytes) -> bytes:

@@ -80,8 +80,8 @@ class Managed:
 
     def _open(self, *, to_client: bool, address: str = "$management") -> FakeTerminal:
         terminal = FakeTerminal()
-        wish = Open(to_client, Terminus(address), connection=self._connection)
-        self.world.do(self.world.broker.drivers.open, wish, terminal)
+        attach = Open(to_client, Terminus(address), connection=self._connection)
+        self.world.do(self.world.broker.drivers.open, attach, terminal)
         return terminal
 
     def fill(self, contents: Sequence[bytes]) -> None:

@@ -117,14 +117,14 @@ def _record(target: Target) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
         """Until neither has anything to say."""
         while True:
             before = len(said_here) + len(said_there)
-            heard = bytearray()
-            near.settle_down(dialled, heard.extend)
-            said_here.extend(heard)
-            answering.receive(bytes(heard))
-            heard = bytearray()
-            far.settle_down(answering, heard.extend)
-            said_there.extend(heard)
-            dialled.receive(bytes(heard))
+            received = bytearray()
+            near.settle_down(dialled, received.extend)
+            said_here.extend(received)
+            answering.receive(bytes(received))
+            received = bytearray()
+            far.settle_down(answering, received.extend)
+            said_there.extend(received)
+            dialled.receive(bytes(received))
             if len(said_here) + len(said_there) == before:
                 return
 

@@ -42,7 +42,7 @@ class Failure:
     seed: int
     execution: int
     data: bytes
-    why: str
+    reason: str
 
     def __str__(self) -> str:
         path = KEPT / f"{self.target}-{self.seed}-{self.execution}"
@@ -50,7 +50,7 @@ class Failure:
         path.write_bytes(self.data)
         again = f"python -m tests.fuzz.run --runs {self.execution + 1} --seed {self.seed} {self.target}"
         shown = f"input, {len(self.data)} bytes, in {path}: {self.data[:600]!r}"
-        return f"{self.target}: {self.why}\n{shown}\nagain: {again}"
+        return f"{self.target}: {self.reason}\n{shown}\nagain: {again}"
 
 
 def fuzz(target: str, runs: int, seed: int) -> Failure | None:
@@ -65,10 +65,10 @@ def fuzz(target: str, runs: int, seed: int) -> Failure | None:
             return None
         head = last.read_bytes()
         execution, size = int.from_bytes(head[:8]), int.from_bytes(head[8:_HEAD_BYTES])
-        why = done.stderr.strip()[-6000:]
+        reason = done.stderr.strip()[-6000:]
         if done.returncode < 0:
-            why = f"the process ended by {signal.Signals(-done.returncode).name}\n{why}"
-        return Failure(target, seed, execution, head[_HEAD_BYTES : _HEAD_BYTES + size], why)
+            reason = f"the process ended by {signal.Signals(-done.returncode).name}\n{reason}"
+        return Failure(target, seed, execution, head[_HEAD_BYTES : _HEAD_BYTES + size], reason)
     finally:
         last.unlink(missing_ok=True)
 

@@ -67,8 +67,8 @@ def _values(data: bytes) -> None:
         found, end = decode.value(data)
         assert 0 < end <= len(data)
         again = encode.value(found)
-        assert repr(decode.whole(again)) == repr(found)
-    for read in (decode.whole, lambda raw: decode.value(raw, plain=True), filters.parse, lifetimes.asked_for):
+        assert repr(decode.complete(again)) == repr(found)
+    for read in (decode.complete, lambda raw: decode.value(raw, plain=True), filters.parse, lifetimes.asked_for):
         with suppress(Malformed):
             read(data)
     for read_at in (codec.read, codec.read_list, codec.descriptor, codec.head, codec.extent):
@@ -81,7 +81,7 @@ def _values(data: bytes) -> None:
 def _message(data: bytes) -> None:
     for read in (
         header.parse, header.address_of, header.subject_of, lambda raw: header.redelivered(raw, 3),
-        sections.index, lambda raw: sections.index(raw, whole=False), lambda raw: vouching.vouch(raw, "user"),
+        sections.index, lambda raw: sections.index(raw, complete=False), lambda raw: vouching.vouch(raw, "user"),
         transactions.read_request, transactions.read_state,
     ):  # fmt: skip
         with suppress(Malformed, vouching.NotTheSender):

@@ -21,7 +21,7 @@ _ACCOUNT = "postgres"
 _QUOTED = "se-cret%2F%40%3A1"
 
 
-def why_not() -> str:
+def denial_reason() -> str:
     """Why there can be no server; empty if there can."""
     if not _programs():
         return "PostgreSQL is not installed: as root, apt-get install postgresql"

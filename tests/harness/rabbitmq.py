@@ -21,7 +21,7 @@ _DEADLINE_S = 300.0
 _PLACES = Path("/usr/lib/rabbitmq/lib")
 
 
-def why_not() -> str:
+def denial_reason() -> str:
     """Why there can't be one on this machine; empty if there can."""
     if not _programs():
         return "rabbitmq-server is not installed (scripts/debian-packages-for-tests)"

@@ -133,12 +133,12 @@ def test_a_part_never_decodes(payloads: list[bytes], cut: int) -> None:
 def test_a_block_with_a_lost_sector_never_decodes(payloads: list[bytes], lost: set[int]) -> None:
     """Unless that sector held nothing but zeros."""
     data = bytearray(encode(payloads, 512))
-    whole = bytes(data)
+    complete = bytes(data)
     for sector in lost:
         data[sector * SECTOR_BYTES : (sector + 1) * SECTOR_BYTES] = bytes(
             len(data[sector * SECTOR_BYTES : (sector + 1) * SECTOR_BYTES])
         )
-    if data != whole:
+    if data != complete:
         with pytest.raises(BadBlock):
             decode(data, 512)
 

@@ -60,8 +60,8 @@ def messages(found: list[Read]) -> list[int]:
     return [read.lsn for read in found if read.head.type == RecordType.START and len(read.payload) > 1000]
 
 
-def alive(lsns: list[int], *gone: int) -> list[int]:
-    return [lsn for lsn in lsns if lsn // SIZE not in gone]
+def alive(lsns: list[int], *removed: int) -> list[int]:
+    return [lsn for lsn in lsns if lsn // SIZE not in removed]
 
 
 # ---- the record -----------------------------------------------------------------------------------------------------
@@ -85,20 +85,20 @@ def test_neighbours_are_joined_and_nobody_else(started: list[int], seed: int) ->
     """In any order: two holes are one when no living slot is between them; slots never started are no slots."""
     rng = random.Random(seed)
     prev_lsn = {slot: before * SIZE + 512 for before, slot in zip([0, *started], started, strict=False)}
-    gone = rng.sample(started[1:-1], rng.randrange(1, len(started) - 1))
+    removed = rng.sample(started[1:-1], rng.randrange(1, len(started) - 1))
     found: list[Hole] = []
-    for slot in gone:
+    for slot in removed:
         found = holes.add(found, slot, prev_lsn[slot], SIZE)
     expected: list[list[int]] = []
     for before, slot in pairwise(started):
-        if slot in gone and before in gone:
+        if slot in removed and before in removed:
             expected[-1].append(slot)
-        elif slot in gone:
+        elif slot in removed:
             expected.append([slot])
     assert found == [Hole(run[0], run[-1] + 1 - run[0], prev_lsn[run[0]]) for run in expected]
     for slot in started:
-        assert any(hole.holds(slot) for hole in found) == (slot in gone)
-    base = rng.choice([slot for slot in started if slot not in gone])
+        assert any(hole.holds(slot) for hole in found) == (slot in removed)
+    base = rng.choice([slot for slot in started if slot not in removed])
     assert holes.from_slot(found, base) == [hole for hole in found if hole.first > base]
 
 
@@ -116,10 +116,10 @@ def test_holes_with_living_slots_between_them_stay_apart() -> None:
 def test_what_is_left_is_read_in_order(order: list[int], count: int) -> None:
     """E8, E9, E24: whichever slots go, in whichever order; also by the next opening, and by LSN."""
     directory, journal, lsns = log_of(8)
-    gone = order[:count]
-    for slot in gone:
+    removed = order[:count]
+    for slot in removed:
         retire(journal, slot)
-        left = alive(lsns, *gone[: gone.index(slot) + 1])
+        left = alive(lsns, *removed[: removed.index(slot) + 1])
         assert messages([read for found in blocks(directory) for read in records_of(found)]) == left
     for lsn in lsns:
         if lsn in left:
@@ -127,8 +127,8 @@ def test_what_is_left_is_read_in_order(order: list[int], count: int) -> None:
         else:
             with pytest.raises(JournalError, match="no container holds it any more"):
                 journal.stored.read_record(lsn)
-    with pytest.raises(JournalError, match=f"slot {gone[0]}: no container holds it any more"):
-        next(journal.stored.blocks_of(gone[0], 1 << 60))
+    with pytest.raises(JournalError, match=f"slot {removed[0]}: no container holds it any more"):
+        next(journal.stored.blocks_of(removed[0], 1 << 60))
     assert journal.extent.base_lsn == min(journal.extent.slots) * SIZE
     journal.abandon()
     again, report, found = reopen(directory)
@@ -276,15 +276,15 @@ def test_a_missing_container_that_is_no_hole_is_corrupt() -> None:
 
 
 @pytest.mark.parametrize("gone", [[4], [4, 5], [5, 4]])
-def test_rot_in_the_last_block_before_a_hole_is_noticed(gone: list[int]) -> None:
+def test_rot_in_the_last_block_before_a_hole_is_noticed(removed: list[int]) -> None:
     """The block that would name it as its predecessor went with the hole, which remembers it instead."""
     directory, journal, _ = log_of(8)
-    for slot in gone:
+    for slot in removed:
         retire(journal, slot)
     journal.close()
     last = [found for found in blocks(directory) if found.lsn // SIZE == 3][-1]
     flip_lsn(directory, last.lsn + 100)
-    with pytest.raises(CorruptJournal, match=f"LSN {last.lsn} to {(max(gone) + 1) * SIZE + 512}"):
+    with pytest.raises(CorruptJournal, match=f"LSN {last.lsn} to {(max(removed) + 1) * SIZE + 512}"):
         reopen(directory)
 
 
@@ -341,11 +341,11 @@ def test_a_block_left_over_in_a_slot_that_was_started_again_tells_no_holes() -> 
 
 @given(
     at=st.integers(0, 40),
-    gone=st.lists(st.integers(0, 5), min_size=1, max_size=6, unique=True),
+    removed=st.lists(st.integers(0, 5), min_size=1, max_size=6, unique=True),
     then=st.integers(0, 20),
 )
 @settings(max_examples=60)
-def test_holes_are_made_while_the_log_is_read(at: int, gone: list[int], then: int) -> None:
+def test_holes_are_made_while_the_log_is_read(at: int, removed: list[int], then: int) -> None:
     """No damage is seen; what lives is seen all, in order; and it is told what was recycled before it was read."""
     directory, journal, lsns = log_of(7)
     reader = LogReader(directory)
@@ -354,15 +354,15 @@ def test_holes_are_made_while_the_log_is_read(at: int, gone: list[int], then: in
         assert isinstance(found, Block), found
         read += messages(records_of(found))
         if number == at:
-            for slot in gone:
+            for slot in removed:
                 retire(journal, slot)
             for _ in range(then):  # the containers are used again
                 lsns.append(put(journal, BIG))
                 journal.flush()
     assert read == sorted(set(read))
     missed = {lsn // SIZE for lsn in lsns} - {lsn // SIZE for lsn in read}
-    assert missed <= set(gone)
-    assert set(alive(lsns, *gone)) <= set(read)
+    assert missed <= set(removed)
+    assert set(alive(lsns, *removed)) <= set(read)
     if missed:
         assert reader.recycled or reader.holes
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cairnmq.journal.format.record import RecordType
-from cairnmq.journal.read.follower import Follower, HistoryGone
+from cairnmq.journal.read.follower import Follower, HistoryReclaimed
 from cairnmq.journal.write.journal import Journal
 from tests.harness.journal.logs import new_log
 
@@ -68,8 +68,8 @@ def test_what_is_used_for_something_else_is_gone_and_not_passed_by() -> None:
         number += 1
         journal.flush()
         journal.retire([slot for slot in journal.extent.slots if slot < journal.extent.current_slot - 1])
-    with pytest.raises(HistoryGone):
+    with pytest.raises(HistoryReclaimed):
         given_by(tail, journal.writer.durable_lsn)
-    with pytest.raises(HistoryGone):
+    with pytest.raises(HistoryReclaimed):
         given_by(Follower(directory, begin), journal.writer.durable_lsn)
     journal.abandon()

@@ -116,10 +116,10 @@ def test_a_body_is_cut_and_odd_ones_are_told_as_that(manager: Manager, peer: Pee
     sender = peer.sender("orders")
     wrong = b"\x00\x53\x77\xc1\x03\x02\x40"
     peer.send(sender, Message(body=b"0123456789", inferred=True), Message(body="0123456789"), wrong)
-    data, value, odd = look(manager, "orders", body_bytes=5)
+    data, value, detailed = look(manager, "orders", body_bytes=5)
     assert (data["body-kind"], bytes(data["body"])) == ("data", b"01234")
     assert (value["body-kind"], value["body"]) == ("value", None)
-    assert odd["malformed"]
+    assert detailed["malformed"]
 
 
 def test_deep_queues_are_read_back(start_broker: StartBroker, peer_at: Callable[..., Peer]) -> None:

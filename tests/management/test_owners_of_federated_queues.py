@@ -47,9 +47,9 @@ def test_following_has_its_maker_as_owner_and_counts(
         assert follow("mine.a", **{OWNER: owner})[0] == FORBIDDEN, owner
     assert follow("mine.a")[0] == CREATED
     assert follow("mine.b")[0] == CREATED
-    status, why = follow("mine.c")
+    status, reason = follow("mine.c")
     assert status >= 400
-    assert "3 of 3 queues (max-queues)" in why
+    assert "3 of 3 queues (max-queues)" in reason
     assert manager.ask("DELETE", "federated-queue", "mine.b").status == NO_CONTENT
     assert follow("mine.b")[0] == CREATED
     assert manager.ask("PROMOTE", "federated-queue", "mine.a", {"force": True}).status in (OK, NO_CONTENT)

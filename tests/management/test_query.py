@@ -33,18 +33,18 @@ class Asking:
         self.world = World(1 << 28)
         self.asked: list[tuple[str, str]] = []
 
-        def why_not(user: str, operation: str, name: str, *, pattern: bool = False) -> str:
+        def denial_reason(user: str, operation: str, name: str, *, pattern: bool = False) -> str:
             self.asked.append((operation, name))
             return "no" if name and name == forbidden else ""
 
-        serve(self.world.broker.parts, why_not)
+        serve(self.world.broker.parts, denial_reason)
         connection = FakeConnection()
         self.world.do(self.world.broker.drivers.connection_opened, connection)
         self._links = []
         for to_client in (True, False):
             terminal = FakeTerminal()
-            wish = Open(to_client, Terminus("$management"), connection=connection)
-            self.world.do(self.world.broker.drivers.open, wish, terminal)
+            attach = Open(to_client, Terminus("$management"), connection=connection)
+            self.world.do(self.world.broker.drivers.open, attach, terminal)
             self._links.append(terminal)
         self.world.do(self._links[0].driver.request, 1 << 30, False)
 

@@ -28,15 +28,15 @@ class Core(BackgroundSteps):
     def ask(self, user: str, size_bytes: int = 100, *, takes_s: float = SLICE_S) -> str:
         """A request of *user*'s connection; why it was not taken."""
         requester = self.turns.of(user, user)
-        why = requester.refusal(size_bytes)
+        reason = requester.refusal(size_bytes)
 
         def begin() -> None:
             self.begun.append(user)
             self.now_s += takes_s
 
-        if not why:
+        if not reason:
             requester.submit(size_bytes, begin)
-        return why
+        return reason
 
 
 @pytest.fixture

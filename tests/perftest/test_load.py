@@ -20,7 +20,7 @@ from cairnmq.tools.perftest.messages import Body, Table
 from tests.harness.clients.peers import Peer
 from tests.harness.perftest.commands import kept, measured, perftest, start
 from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
-from tests.harness.rabbitmq import FANOUT_ADDRESS, QUEUE_ADDRESS, TOPIC_ADDRESS, RabbitMq, why_not
+from tests.harness.rabbitmq import FANOUT_ADDRESS, QUEUE_ADDRESS, TOPIC_ADDRESS, RabbitMq, denial_reason
 
 LASTS = ("--queue-durable", "yes")
 """As a queue is that somebody used first."""
@@ -244,7 +244,7 @@ def test_it_costs_less_than_a_third_of_what_the_broker_does(running: BrokerProce
     assert clients_us < broker_us / 3
 
 
-@pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.skipif(bool(denial_reason()), reason=denial_reason())
 def test_a_broker_that_is_not_ours(tmp_path: Path) -> None:
     addresses = (
         "--queue-address", QUEUE_ADDRESS, "--topic-address", TOPIC_ADDRESS, "--fanout-address", FANOUT_ADDRESS,

@@ -102,7 +102,7 @@ def test_a_broker_that_loses_messages_is_found(tmp_path: Path) -> None:
     assert list(Path(place).glob("epoch*/*.jsonl"))
 
 
-@pytest.mark.skipif(bool(rabbitmq.why_not()), reason=rabbitmq.why_not())
+@pytest.mark.skipif(bool(rabbitmq.denial_reason()), reason=rabbitmq.denial_reason())
 def test_another_broker_is_put_to_the_same_test(tmp_path: Path, tell: Any) -> None:
     """RabbitMQ: killed, started again, and its clients' histories judged. What it keeps of its promise is its own."""
     other = rabbitmq.RabbitMq(tmp_path / "node")

@@ -274,7 +274,7 @@ def test_a_disk_that_dies() -> None:
             running.put_until_it_fails(queue_id)
             # ext4 becomes read-only if the sync of a new container is the first one that meets the dead disk
             whys = ("fdatasync failed: Input/output error", "failed: Read-only file system")
-            assert any(why in str(running.failure) for why in whys), running.failure
+            assert any(reason in str(running.failure) for reason in whys), running.failure
             assert len(running.confirmed[queue_id]) == 5
         system.power_on()
         shows(system.place, running.confirmed, running.contents)

@@ -87,10 +87,10 @@ def test_a_message_that_went_and_came_to_another_queue() -> None:
 
 
 @pytest.mark.parametrize(("content", "why"), [(b"on", "the end"), (b"ode", "from 1"), (b"", "0 bytes of 3")])
-def test_another_content_is_corrupt(content: bytes, why: str) -> None:
+def test_another_content_is_corrupt(content: bytes, reason: str) -> None:
     done = history(confirmed=4)
     done.check_content(1, b"one")
-    with pytest.raises(Wrong, match=f"^corrupt: .*{why}"):
+    with pytest.raises(Wrong, match=f"^corrupt: .*{reason}"):
         done.check_content(1, content)
 
 

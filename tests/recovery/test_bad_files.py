@@ -50,7 +50,7 @@ SALVAGED = {"salvaged-1": "orders", "salvaged-2": "bills"}
 
 @dataclass
 class Stores:
-    whole: Whole
+    complete: Whole
     older: Path
     other: Path
 
@@ -60,11 +60,11 @@ def stores() -> Iterator[Stores]:
     """A store, an older copy of it, and another one."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as place:
         older, other = Path(place) / "older", Path(place) / "other"
-        whole = with_holes(Path(place) / "store", older)
-        assert tuple(whole.container_of) == SLOTS
-        assert (whole.holes, bool(whole.free)) == ([2], True)
+        complete = with_holes(Path(place) / "store", older)
+        assert tuple(complete.container_of) == SLOTS
+        assert (complete.holes, bool(complete.free)) == ([2], True)
         with_holes(other)
-        yield Stores(whole, older, other)
+        yield Stores(complete, older, other)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def zeroed(file: Path, _: Stores) -> None:
     file.write_bytes(bytes(file.stat().st_size))
 
 
-def gone(file: Path, _: Stores) -> None:
+def removed(file: Path, _: Stores) -> None:
     shutil.rmtree(file) if file.is_dir() else file.unlink()
 
 
@@ -114,7 +114,7 @@ def duplicated(file: Path, _: Stores) -> None:
 
 
 def swapped(file: Path, stores: Stores) -> None:
-    names = [file.with_name(name) for name in (*stores.whole.container_of.values(), *stores.whole.free)]
+    names = [file.with_name(name) for name in (*stores.complete.container_of.values(), *stores.complete.free)]
     other = names[names.index(file) - 1]
     file.rename(file.with_name("between"))
     other.rename(file)
@@ -125,29 +125,29 @@ def of_store(which: str) -> Damage:
     def damage(file: Path, stores: Stores) -> None:
         source = getattr(stores, which)
         found = next(path for path in (source / file.name, source / "journal" / file.name) if path.exists())
-        gone(file, stores)
+        removed(file, stores)
         shutil.copytree(found, file) if found.is_dir() else shutil.copy(found, file)
 
     return damage
 
 
 def directory(file: Path, stores: Stores) -> None:
-    gone(file, stores)
+    removed(file, stores)
     file.mkdir()
 
 
 def pipe(file: Path, stores: Stores) -> None:
-    gone(file, stores)
+    removed(file, stores)
     os.mkfifo(file)
 
 
 def a_file(file: Path, stores: Stores) -> None:
-    gone(file, stores)
+    removed(file, stores)
     file.write_bytes(b"a file")
 
 
 def dangling(file: Path, stores: Stores) -> None:
-    gone(file, stores)
+    removed(file, stores)
     file.symlink_to("nowhere")
 
 
@@ -172,7 +172,7 @@ CONTAINER: dict[str, Kind] = {
     "head rotten": Kind(overwritten(24, b"rot"), opens=True, harmless=True),
     "block rotten": Kind(overwritten(1500, b"rot")),
     "filled with junk": Kind(overwritten(0, b"CNCTCNBK" * (CONTAINER_BYTES // 8))),
-    "gone": Kind(gone),
+    "gone": Kind(removed),
     "renamed": Kind(renamed, harmless=True),
     "duplicated": Kind(duplicated, opens=True, harmless=True),
     "swapped with another": Kind(swapped, harmless=True),
@@ -204,18 +204,18 @@ def check_salvage(path: Path, stores: Stores, touched: Callable[[int], bool]) ->
     assert tree(path) == before
     shown = {SALVAGED.get(name, name): contents for name, contents in open_and_show(target).items()}
     report.queue_names = {number: SALVAGED.get(name, name) for number, name in report.queue_names.items()}
-    check_salvaged(stores.whole, shown, report, touched)
+    check_salvaged(stores.complete, shown, report, touched)
 
 
 @pytest.mark.parametrize("slot", SLOTS[-amount("CAIRN_SLOTS", 4, 1) :])
 @pytest.mark.parametrize("name", CONTAINER)
 def test_a_container_of_the_log(stores: Stores, place: Path, slot: int, name: str) -> None:
-    whole, kind = stores.whole, CONTAINER[name]
-    path = Path(shutil.copytree(whole.path, place / "store"))
-    file = whole.container_of[slot]
+    complete, kind = stores.complete, CONTAINER[name]
+    path = Path(shutil.copytree(complete.path, place / "store"))
+    file = complete.container_of[slot]
     kind.damage(path / "journal" / file, stores)
     same = (path / "journal" / file).is_file() and (path / "journal" / file).read_bytes() == (
-        whole.journal / file
+        complete.journal / file
     ).read_bytes()
     if not same and not kind.opens:
         error = refused(path)
@@ -229,30 +229,30 @@ def test_a_container_of_the_log(stores: Stores, place: Path, slot: int, name: st
         assert "salvage" in str(error)
     check_salvage(path, stores, lambda lsn: not kind.harmless and not same and lsn // CONTAINER_BYTES == slot)
     if same or kind.opens:
-        assert open_and_show(path) == whole.shown
+        assert open_and_show(path) == complete.shown
 
 
 def test_the_verdict_in_full(stores: Stores, place: Path) -> None:
     """What is known for certain, and what is only possible."""
-    whole = stores.whole
-    path = Path(shutil.copytree(whole.path, place / "store"))
+    complete = stores.complete
+    path = Path(shutil.copytree(complete.path, place / "store"))
     journal = path / "journal"
-    content = whole.shown["bills"][-1]
-    [lsn] = whole.needed[content]
-    name, first, end, block_lsn = whole.block_of(lsn)
+    content = complete.shown["bills"][-1]
+    [lsn] = complete.needed[content]
+    name, first, end, block_lsn = complete.block_of(lsn)
     overwritten(end - 5, b"rot")(journal / name, stores)
-    following = next(found[3] for found in whole.blocks if found[3] > block_lsn)
+    following = next(found[3] for found in complete.blocks if found[3] > block_lsn)
     remedy = (
         "nothing was changed; `cairnmq salvage` recovers complete messages, `cairnmq dump` lists them; or restore from "
         "a backup"
     )
-    why = f"checksum fails over {end - first} bytes"
+    reason = f"checksum fails over {end - first} bytes"
     assert str(refused(path)) == (
-        f"{journal}/{name}: LSN {block_lsn} to {following} was durable and can't be read ({why}); "
+        f"{journal}/{name}: LSN {block_lsn} to {following} was durable and can't be read ({reason}); "
         f"message {lsn} on queue bills: 1 unreadable; {remedy}"
     )
     overwritten(first, bytes(end - first))(journal / name, stores)
-    older = sum(whole.ids[found] < lsn for contents in whole.shown.values() for found in contents)
+    older = sum(complete.ids[found] < lsn for contents in complete.shown.values() for found in contents)
     records = (following - block_lsn - 64) // 64
     assert str(refused(path)) == (
         f"{journal}/{name}: LSN {block_lsn} to {following} was durable and can't be read (nothing was written there); "
@@ -264,14 +264,14 @@ def test_the_verdict_in_full(stores: Stores, place: Path) -> None:
 @pytest.mark.parametrize("name", [name for name in CONTAINER if name != "swapped with another"])
 def test_a_free_container_may_be_anything(stores: Stores, place: Path, name: str) -> None:
     """But for a link to nowhere: what it leads to may be the newest part of the log."""
-    path = Path(shutil.copytree(stores.whole.path, place / "store"))
-    file = path / "journal" / stores.whole.free[0]
+    path = Path(shutil.copytree(stores.complete.path, place / "store"))
+    file = path / "journal" / stores.complete.free[0]
     CONTAINER[name].damage(file, stores)
     check_salvage(path, stores, lambda lsn: False)
     if name == "a dangling link":
         assert file.name in str(refused(path))
     else:
-        assert open_and_show(path) == stores.whole.shown
+        assert open_and_show(path) == stores.complete.shown
 
 
 OTHERS: dict[tuple[str, str], tuple[Damage, str]] = {
@@ -279,7 +279,7 @@ OTHERS: dict[tuple[str, str], tuple[Damage, str]] = {
     ("log.mark", "cut to one place"): (cut_to(4096), ""),
     ("log.mark", "extended"): (extended, ""),
     ("log.mark", "zeroed"): (zeroed, "no intact copy"),
-    ("log.mark", "gone"): (gone, "log.mark: missing"),
+    ("log.mark", "gone"): (removed, "log.mark: missing"),
     ("log.mark", "of another store"): (of_store("other"), "the journal is of store"),
     ("log.mark", "an older copy"): (of_store("older"), ""),
     ("log.mark", "a directory"): (directory, "not a regular file"),
@@ -289,13 +289,13 @@ OTHERS: dict[tuple[str, str], tuple[Damage, str]] = {
     ("wiring.sqlite", "cut in the middle"): (cut_to(5000), "not a wiring database|malformed"),
     ("wiring.sqlite", "extended"): (extended, ""),
     ("wiring.sqlite", "zeroed"): (zeroed, "not a wiring database|not a database"),
-    ("wiring.sqlite", "gone"): (gone, "the wiring is missing"),
+    ("wiring.sqlite", "gone"): (removed, "the wiring is missing"),
     ("wiring.sqlite", "of another store"): (of_store("other"), "the journal is of store"),
     ("wiring.sqlite", "an older copy"): (of_store("older"), ""),
     ("wiring.sqlite", "a directory"): (directory, "not a regular file|unable to open|wiring is missing"),
     ("wiring.sqlite", "a pipe"): (pipe, "the wiring is missing"),
     ("wiring.sqlite", "a dangling link"): (dangling, "the wiring is missing"),
-    ("journal", "gone"): (gone, "the journal is missing"),
+    ("journal", "gone"): (removed, "the journal is missing"),
     ("journal", "a file"): (a_file, "the journal is missing"),
     ("journal", "a pipe"): (pipe, "the journal is missing"),
     ("journal", "a dangling link"): (dangling, "the journal is missing"),
@@ -306,21 +306,21 @@ OTHERS: dict[tuple[str, str], tuple[Damage, str]] = {
 
 @pytest.mark.parametrize(("file", "name"), OTHERS)
 def test_the_other_files(stores: Stores, place: Path, file: str, name: str) -> None:
-    path = Path(shutil.copytree(stores.whole.path, place / "store"))
-    damage, why = OTHERS[file, name]
+    path = Path(shutil.copytree(stores.complete.path, place / "store"))
+    damage, reason = OTHERS[file, name]
     damage(path / "journal" / file if file == "log.mark" else path / file, stores)
     is_lost = file == "journal" and name != "of another store"  # which holds the same messages
     check_salvage(path, stores, lambda lsn: is_lost)
-    if why:
-        assert re.search(why, str(refused(path)))
+    if reason:
+        assert re.search(reason, str(refused(path)))
     else:
-        assert open_and_show(path) == stores.whole.shown
+        assert open_and_show(path) == stores.complete.shown
 
 
 @pytest.mark.parametrize("damage", [directory, pipe, dangling])
 def test_the_lock(stores: Stores, place: Path, damage: Damage) -> None:
     """It is refused, a symbolic link too, which would create a file elsewhere; nothing waits for it."""
-    path = Path(shutil.copytree(stores.whole.path, place / "store"))
+    path = Path(shutil.copytree(stores.complete.path, place / "store"))
     damage(path / "lock", stores)
     assert "lock: " in str(refused(path))
 
@@ -329,8 +329,8 @@ def test_the_lock(stores: Stores, place: Path, damage: Damage) -> None:
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EIO])
 def test_a_container_that_may_not_be_read(stores: Stores, slot: int, code: int, place: Path) -> None:
     """What can't be read now may be whole: refused by name, and whole again when it can be read."""
-    path = Path(shutil.copytree(stores.whole.path, place / "store"))
-    name = stores.whole.container_of[slot]
+    path = Path(shutil.copytree(stores.complete.path, place / "store"))
+    name = stores.complete.container_of[slot]
     before = tree(path)
 
     def deny(call: DiskCall) -> Fault | None:
@@ -341,16 +341,16 @@ def test_a_container_that_may_not_be_read(stores: Stores, slot: int, code: int, 
         recover(FaultyDirectory(RealDirectory(str(path / "journal")), deny), wiring, ManualClock(), StoreOptions())
     wiring.close()
     assert tree(path) == before
-    assert open_and_show(path) == stores.whole.shown
+    assert open_and_show(path) == stores.complete.shown
 
 
 def test_two_containers_with_one_slot(stores: Stores, place: Path) -> None:
     """The one of the later incarnation counts, whatever its name; the other is told and left alone."""
-    path = Path(shutil.copytree(stores.whole.path, place / "store"))
+    path = Path(shutil.copytree(stores.complete.path, place / "store"))
     store, _ = open_store(str(path), ManualClock())
     store.put(1, b"the last one", 1)
     store.close()
-    expected = {**stores.whole.shown, "orders": [*stores.whole.shown["orders"], b"the last one"]}
+    expected = {**stores.complete.shown, "orders": [*stores.complete.shown["orders"], b"the last one"]}
     files = sorted((path / "journal").glob("*.cairn"))
     heads = {file: container.decode_head(file.read_bytes()[:512], file.name) for file in files}
     newest = max(heads, key=lambda file: heads[file].slot_lsn)
@@ -378,9 +378,9 @@ def test_two_containers_with_one_slot(stores: Stores, place: Path) -> None:
 def test_any_single_damage_is_refused_or_costs_nothing(
     stores: Stores, which: int, kind: str, at: int, data: bytes
 ) -> None:
-    whole = stores.whole
+    complete = stores.complete
     with tempfile.TemporaryDirectory(dir=MEMORY) as place:
-        path = Path(shutil.copytree(whole.path, Path(place) / "store"))
+        path = Path(shutil.copytree(complete.path, Path(place) / "store"))
         files = sorted(file for file in path.rglob("*") if file.is_file() and file.name != "lock")
         file = files[which % len(files)]
         size = file.stat().st_size
@@ -397,7 +397,7 @@ def test_any_single_damage_is_refused_or_costs_nothing(
             assert tree(path) == before
             assert file.name in str(refused(path))
         elif file.name == "wiring.sqlite":  # names have no checksum
-            assert sorted(shown.values()) == sorted(whole.shown.values())
+            assert sorted(shown.values()) == sorted(complete.shown.values())
         else:
-            assert shown == whole.shown
+            assert shown == complete.shown
         salvage(str(path), str(Path(place) / "new"), ManualClock(), lambda what, done, total: None)

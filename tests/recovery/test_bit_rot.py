@@ -121,11 +121,11 @@ def test_rot_in_a_log_with_recycled_containers(totals: Verdicts) -> None:
 
 
 def test_a_reader_that_ignores_checksums_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def whole(head: BlockHead, view: memoryview) -> Block:
+    def complete(head: BlockHead, view: memoryview) -> Block:
         return Block(head, view[block.BLOCK_HEAD_BYTES : head.size_bytes])
 
     store = small(World.close)
-    monkeypatch.setattr(block, "whole", whole)
+    monkeypatch.setattr(block, "whole", complete)
     with pytest.raises(Broken):
         store.all(store.in_blocks(200, random.Random(4)), random.Random(5))
 

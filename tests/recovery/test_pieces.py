@@ -37,8 +37,8 @@ def block_of(payloads: list[bytes]) -> tuple[bytes, list[tuple[int, RecordHead]]
     end = journal.next_lsn
     journal.close()
     data = directory.open("00000001.cairn").read_at(LSN, end - LSN)
-    whole = block.decode(memoryview(data), LSN, LOG_ID)
-    return data, list(zip(lsns, whole.heads(), strict=True))
+    complete = block.decode(memoryview(data), LSN, LOG_ID)
+    return data, list(zip(lsns, complete.heads(), strict=True))
 
 
 PAYLOADS = st.lists(st.binary(min_size=1, max_size=900), min_size=1, max_size=6)
@@ -70,9 +70,9 @@ def test_what_is_believed_is_true(payloads: list[bytes], at: int, mask: int, tim
                 lsn for lsn, head in records
                 if any(first_payload + head.place <= hit < first_payload + head.place + head.size for hit in hits)
             }  # fmt: skip
-            assert broken.whole == {lsn for lsn, _ in records} - spoilt
+            assert broken.complete == {lsn for lsn, _ in records} - spoilt
         for number, (lsn, row) in enumerate(broken.rows):
-            if lsn in broken.whole and says_twice(lsn, row, number):
+            if lsn in broken.complete and says_twice(lsn, row, number):
                 original = records[number][1]
                 told = row._replace(queue_id=7, time_us=original.time_us, place=original.place)
                 assert told == original  # nothing says these twice; the payload at the place is the same
@@ -84,7 +84,7 @@ def test_what_is_believed_is_true(payloads: list[bytes], at: int, mask: int, tim
 def test_without_the_blocks_head_the_rows_are_found(payloads: list[bytes]) -> None:
     data, records = block_of(payloads)
     [broken] = broken_blocks(bytes(BLOCK_HEAD_BYTES) + data[BLOCK_HEAD_BYTES:], LSN, LOG_ID)
-    assert (broken.proven, broken.rows, len(broken.whole)) == (False, records, len(records))
+    assert (broken.proven, broken.rows, len(broken.complete)) == (False, records, len(records))
 
 
 def test_a_row_that_says_it_once_is_not_believed() -> None:

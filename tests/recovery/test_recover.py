@@ -124,14 +124,14 @@ def lost_container(path: Path) -> None:
     ],
 )
 def test_what_is_refused_is_not_changed(
-    tmp_path: Path, damage: Callable[[Path], None], error: type[CairnError], why: str
+    tmp_path: Path, damage: Callable[[Path], None], error: type[CairnError], reason: str
 ) -> None:
     path = tmp_path / "store"
     make(path)
     damage(path)
     before = tree(path)
     for _ in range(2):
-        with pytest.raises(error, match=why):
+        with pytest.raises(error, match=reason):
             open_store(str(path), ManualClock())
         assert tree(path) == before
 
@@ -185,12 +185,12 @@ def test_a_kill_while_the_store_is_made_and_then_a_power_cut() -> None:
 def test_a_corrupt_journal_opens_again_when_it_is_mended(tmp_path: Path) -> None:
     make(tmp_path)
     file = tmp_path / "journal" / "00000001.cairn"
-    whole = file.read_bytes()
+    complete = file.read_bytes()
     rotten_block(tmp_path)
     with pytest.raises(CorruptJournal) as raised:
         open_store(str(tmp_path), ManualClock())
     assert (raised.value.first_lsn, raised.value.end_lsn) == (1024, 1536)
-    file.write_bytes(whole)
+    file.write_bytes(complete)
     store, report = open_store(str(tmp_path), ManualClock())
     assert report.messages == 3
     store.close()

@@ -107,10 +107,10 @@ def test_no_outcome_is_made_up_and_nothing_comes_twice(start_broker: StartBroker
     script.run(100)
     script.finish()
     for number, delivery in script.sent.items():
-        said, heard = script.seen.get(number, []), delivery.remote_state
-        if heard == Delivery.ACCEPTED:
+        said, received = script.seen.get(number, []), delivery.remote_state
+        if received == Delivery.ACCEPTED:
             assert Delivery.ACCEPTED in said, "nobody says yes for a receiver"
-        elif heard == Delivery.REJECTED:
+        elif received == Delivery.REJECTED:
             assert Delivery.REJECTED in said
         if delivery.link.target.address.startswith("any"):
             assert len(said) <= 1, "one receiver gets it, and nobody tries again"

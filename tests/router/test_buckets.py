@@ -179,14 +179,14 @@ def test_half_sent_messages_count_and_are_given_back(start_broker: StartBroker, 
     memory = broker._broker.core.memory
     peer = peer_at(broker.port)
     senders = [peer.sender("q") for _ in range(50)]
-    whole = content(40_000)
+    complete = content(40_000)
     for sender in senders:
         sender.delivery(sender.delivery_tag())
-        sender.stream(whole[:30_000])
+        sender.stream(complete[:30_000])
     peer.settle_down()
     assert 300_000 < memory.used_bytes <= 700_000, "what is beyond the limit was stored early"
     for sender in senders[:25]:
-        sender.stream(whole[30_000:])
+        sender.stream(complete[30_000:])
         sender.advance()
     assert len(peer.take(peer.receiver("q", 25), 25)) == 25
     peer.cut()

@@ -223,7 +223,7 @@ def test_a_link_that_goes_on_ends_at_the_other_end(
     one, other, receives, to = (peer, far, there, link) if sends else (far, peer, link, there)
     receives.flow(5)
     meanwhile(far, peer, lambda: to.credit == 5)
-    whole = one.post(to, Message(body="whole"))
+    complete = one.post(to, Message(body="whole"))
     half = to.delivery("half")
     to.stream(LONG + PART)
     meanwhile(far, peer, lambda: receives in other._pieces, "half a message to pass")
@@ -236,6 +236,6 @@ def test_a_link_that_goes_on_ends_at_the_other_end(
     if left is receives:
         meanwhile(far, peer, lambda: receives not in other._pieces, "the half message to be aborted")
     else:
-        assert whole.remote_state == Delivery.RELEASED
+        assert complete.remote_state == Delivery.RELEASED
         assert half.remote_state in (0, Delivery.RELEASED)
     far.close_all()

@@ -169,7 +169,7 @@ def test_multicast_gives_each_message_to_all(peer: Peer, new_peer: NewPeer) -> N
     ],
 )
 def test_multicast_tells_the_weightiest_outcome(
-    peer: Peer, new_peer: NewPeer, first: int, second: int, heard: int
+    peer: Peer, new_peer: NewPeer, first: int, second: int, received: int
 ) -> None:  # C21, C58
     others = [new_peer(), new_peer()]
     receivers = [receiving(other, "all.a", 1) for other in others]
@@ -178,7 +178,7 @@ def test_multicast_tells_the_weightiest_outcome(
     for other, receiver, state in zip(others, receivers, (first, second), strict=True):
         other.take(receiver)[0].settle(state)
         other.settle_down()
-    assert settled(peer, [delivery]) == [heard]
+    assert settled(peer, [delivery]) == [received]
 
 
 @pytest.mark.parametrize("address", ["any.a", "all.a"])

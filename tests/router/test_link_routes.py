@@ -344,8 +344,8 @@ def test_queues_of_another_broker(start_broker: StartBroker, peer_at: NewPeer) -
         one.accept()
     peer.settle_down()
     until(lambda: there._broker.nodes.queues["far.q"].messages == 1, "the outcomes to be told")
-    gone = peer.receiver("far.q", 10)
-    peer.take(gone)
+    removed = peer.receiver("far.q", 10)
+    peer.take(removed)
     peer.cut()
     until(lambda: there._broker.nodes.queues["far.q"].depth == 1, "what a dead client had to come back")
 

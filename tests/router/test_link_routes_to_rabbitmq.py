@@ -12,7 +12,7 @@ from proton.utils import BlockingConnection
 
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.clients.conftest import StartBroker
-from tests.harness.rabbitmq import PASSWORD, USER, RabbitMq, why_not
+from tests.harness.rabbitmq import PASSWORD, USER, RabbitMq, denial_reason
 from tests.harness.router.joined import is_up, until
 
 
@@ -27,7 +27,7 @@ def _take(receiver: Any, number: int) -> list[bytes]:
 
 @pytest.fixture
 def rabbit(tmp_path: Path) -> RabbitMq:
-    if reason := why_not():
+    if reason := denial_reason():
         pytest.skip(reason)
     return RabbitMq(tmp_path / "rabbit")
 

@@ -143,16 +143,16 @@ def test_a_window_of_nothing_keeps_messages_back(say: Say, peer: Peer) -> None:
     one.until("attach")
     one.say(flow(window=0), flow(window=2))
     assert texts([one.until("transfer") for _ in range(2)]) == ["a", "b"]
-    one.say(flow(window=5, heard=2))
+    one.say(flow(window=5, received=2))
     assert texts([one.until("transfer")]) == ["c"]
 
 
 def test_a_window_wraps_too(say: Say, peer: Peer) -> None:
     """What the client says it has heard is from before the first transfer: its window is that much less."""
     fill(peer, *"abc")
-    one = say(attach("r", 0, receives=True), flow(0, 0, 10, window=4, heard=WRAPS - 2), session=begin(window=0))
+    one = say(attach("r", 0, receives=True), flow(0, 0, 10, window=4, received=WRAPS - 2), session=begin(window=0))
     assert texts([one.until("transfer") for _ in range(2)]) == ["a", "b"]
-    one.say(flow(window=2, heard=1, echo=True))
+    one.say(flow(window=2, received=1, echo=True))
     assert texts([one.until("transfer")]) == ["c"]
 
 

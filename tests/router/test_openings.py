@@ -20,7 +20,7 @@ def test_openings_are_bounded_and_the_largest_crowd_yields(steps: list[tuple[str
             if what == "leaves":
                 openings.remove(one)
             else:
-                openings.heard(one)
+                openings.received(one)
                 there.append(one)
             continue
         there.append((address, number))

@@ -97,13 +97,13 @@ def test_each_copy_is_read_at_its_own_pace(peer: Peer, new_peer: NewPeer) -> Non
     more(peer, sender)
     fast.wait(lambda: len(arriving(fast, links[0])) == 8 + 2 * len(PART))
     end(peer, sender)
-    whole = fast.take(links[0])[0]
-    whole.accept()
+    complete = fast.take(links[0])[0]
+    complete.accept()
     fast.settle_down()
     links[1].flow(1)
     for other, link in ((late, links[1]), (slow, links[2])):
         (received,) = other.take(link)
-        assert received.content == whole.content
+        assert received.content == complete.content
         assert not delivery.settled
         received.accept()
         other.settle_down()
@@ -191,10 +191,10 @@ def test_a_receiver_that_dies_in_the_middle_is_told_at_once(
 
 def test_multicast_goes_on_when_one_of_its_receivers_dies(peer: Peer, new_peer: NewPeer) -> None:
     stays, goes = new_peer(), new_peer()
-    receiver, gone = receiving(stays, "all.a"), receiving(goes, "all.a")
+    receiver, removed = receiving(stays, "all.a"), receiving(goes, "all.a")
     sender = peer.sender("all.a")
     delivery = begin(peer, sender, 2 * len(PART))
-    goes.wait(lambda: len(arriving(goes, gone)) > 0)
+    goes.wait(lambda: len(arriving(goes, removed)) > 0)
     goes.cut()
     peer.settle_down()
     end(peer, sender)

@@ -328,13 +328,13 @@ def rules_of(text: str) -> access.Access:
 
 def test_the_first_rule_that_fits_decides() -> None:
     rules = rules_of(RULES)
-    assert rules.why_not("ben", "receive", "orders.secret") == "'ben' may not receive 'orders.secret'"
-    assert rules.why_not("ben", "receive", "orders.x") == ""
-    assert rules.why_not("", "connect") == ""
-    assert rules.why_not("", "send", "orders") == "'anonymous' may not send 'orders'"
-    assert rules_of("").why_not("anna", "connect") == "'anna' may not connect"
+    assert rules.denial_reason("ben", "receive", "orders.secret") == "'ben' may not receive 'orders.secret'"
+    assert rules.denial_reason("ben", "receive", "orders.x") == ""
+    assert rules.denial_reason("", "connect") == ""
+    assert rules.denial_reason("", "send", "orders") == "'anonymous' may not send 'orders'"
+    assert rules_of("").denial_reason("anna", "connect") == "'anna' may not connect"
     everybody = rules_of('[[rules]]\nwho = ["anonymous"]\nmay = ["*"]')
-    assert [bool(everybody.why_not(user, "manage", "x")) for user in ("", "anna")] == [False, True]
+    assert [bool(everybody.denial_reason(user, "manage", "x")) for user in ("", "anna")] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_matching_a_name_takes_linear_time() -> None:  # A16
 
     def spent_s(size: int) -> float:
         begun_s = time.process_time()
-        rules.why_not("x", "send", "a" * size)
+        rules.denial_reason("x", "send", "a" * size)
         return time.process_time() - begun_s
 
     spent_s(1000)
@@ -396,10 +396,10 @@ def test_pattern_is_allowed_only_if_all_its_names_are(
         for allowed, patterns in rules
     )
     parsed = rules_of(text)
-    if not parsed.why_not("evil", "configure", pattern, pattern=True):
+    if not parsed.denial_reason("evil", "configure", pattern, pattern=True):
         for name in [*names, *SHORT_NAMES]:
             if fnmatchcase(name, pattern):
-                assert not parsed.why_not("evil", "configure", name), name
+                assert not parsed.denial_reason("evil", "configure", name), name
 
 
 @pytest.mark.parametrize(
@@ -419,4 +419,4 @@ def test_pattern_is_allowed_only_if_all_its_names_are(
 )
 def test_pattern_under_a_rule(on: str, pattern: str, allowed: bool) -> None:  # W4
     parsed = rules_of(f"[[rules]]\nwho = ['*']\nmay = ['configure']\non = ['{on}']\n")
-    assert (not parsed.why_not("evil", "configure", pattern, pattern=True)) == allowed
+    assert (not parsed.denial_reason("evil", "configure", pattern, pattern=True)) == allowed

@@ -128,10 +128,10 @@ def test_flood_of_failures_is_counted_and_not_recorded(counts: list[int]) -> Non
     assert recorded + suppressed == sum(counts) == sum(audited.failures.values())
 
 
-@given(mechanism=st.text(), reason=st.sampled_from(REASONS), user=st.text(), why=st.text())
-def test_labels_of_failures_are_bounded(mechanism: str, reason: str, user: str, why: str) -> None:
+@given(mechanism=st.text(), reason=st.sampled_from(REASONS), user=st.text(), text=st.text())
+def test_labels_of_failures_are_bounded(mechanism: str, reason: str, user: str, text: str) -> None:
     audited = Audit(ManualClock())
-    audited.login_failed(LoginFailure("192.0.2.1:4711", user, mechanism, reason, why))
+    audited.login_failed(LoginFailure("192.0.2.1:4711", user, mechanism, reason, text))
     assert {label for label, _ in audited.failures} <= set(MECHANISMS)
 
 

@@ -65,7 +65,7 @@ def test_plain_is_not_sent_in_the_clear() -> None:
     answer, _ = front.feed(SASL_HEADER + _plain())
     assert front.stage is Stage.REFUSED
     assert b"secret" not in answer
-    assert "insecure-auth" in front.why
+    assert "insecure-auth" in front.reason
     for identity, secure in ((Identity("anna", "secret"), True), (Identity("anna", "secret", insecure=True), False)):
         front = ClientHandshake(identity, "mq", secure=secure)
         answer, _ = front.feed(SASL_HEADER + _plain())
@@ -91,7 +91,7 @@ def test_what_is_no_login_is_refused(said: bytes) -> None:  # A9
         if front.stage is Stage.REFUSED:
             break
     assert front.stage is Stage.REFUSED
-    assert front.why
+    assert front.reason
 
 
 def test_a_server_that_does_not_know_the_password_is_not_believed() -> None:
@@ -101,7 +101,7 @@ def test_a_server_that_does_not_know_the_password_is_not_believed() -> None:
     for body in (offer, ok):
         front.feed((SASL_HEADER if body is offer else b"") + (len(body) + 8).to_bytes(4) + b"\x02\x01\x00\x00" + body)
     assert front.stage is Stage.REFUSED
-    assert "has not proved" in front.why
+    assert "has not proved" in front.reason
 
 
 def test_a_server_that_goes_on_and_on_while_it_is_answered_is_left() -> None:  # A8

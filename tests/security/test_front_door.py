@@ -57,8 +57,8 @@ def test_client_that_leaves_without_a_mechanism_is_logged(
         wire.rest()
     LoginSocket(where(guarded.port)).enter()
     warnings = [one.getMessage() for one in logged.records if one.levelname == "WARNING"]
-    for why in ("closed the connection without choosing a SASL mechanism", "the client did not log in"):
-        expected = f"{why} (offered: SCRAM-SHA-256, PLAIN); see docs/reference/clients.md"
+    for reason in ("closed the connection without choosing a SASL mechanism", "the client did not log in"):
+        expected = f"{reason} (offered: SCRAM-SHA-256, PLAIN); see docs/reference/clients.md"
         assert any(expected in told for told in warnings), warnings
     assert all("127.0.0.1:" in told for told in warnings)
     assert "No protocol header" not in logged.text

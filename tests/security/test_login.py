@@ -130,9 +130,9 @@ def test_a_broken_handshake_message_ends_that_connection_only(guarded: RunningBr
         b"n,,m=ext,n=a,r=b",
         b"," * 300,
     ]
-    for whole in (plain, scram):
+    for complete in (plain, scram):
         for _ in range(60):
-            changed = bytearray(whole)
+            changed = bytearray(complete)
             for _ in range(chance.randrange(1, 5)):
                 changed[chance.randrange(len(changed))] = chance.randrange(256)
             broken.append(bytes(changed[: chance.randrange(len(changed) + 1)]))

@@ -76,11 +76,11 @@ def test_a_quota_of_links(start: Callable[..., RunningBroker], others: str) -> N
     with logged_in(running, "anna") as anna, logged_in(running, "anna") as again, logged_in(running, others) as ben:
         anna.attach("one", 0, "a", sends=True)
         again.attach("two", 0, "a", sends=True)
-        why = attach_refused(anna, 1, "a")
-        assert "amqp:resource-limit-exceeded" in why
-        assert "user 'anna'" in why
-        assert "2 of 2 links" in why
-        assert "max-links" in why
+        reason = attach_refused(anna, 1, "a")
+        assert "amqp:resource-limit-exceeded" in reason
+        assert "user 'anna'" in reason
+        assert "2 of 2 links" in reason
+        assert "max-links" in reason
         for handle in range(3):
             ben.attach(f"ben {handle}", handle, "a", sends=True)
 
@@ -96,9 +96,9 @@ def test_a_quota_of_connections(start: Callable[..., RunningBroker]) -> None:  #
             third.say(performative(OPEN, string("raw")))
             while (found := third.next())[0] != CLOSE:
                 pass
-            why = found[2]
-        assert b"amqp:resource-limit-exceeded" in why
-        assert b"user 'anna' has 2 of 2 connections (max-connections); close some, or have max-connections" in why
+            reason = found[2]
+        assert b"amqp:resource-limit-exceeded" in reason
+        assert b"user 'anna' has 2 of 2 connections (max-connections); close some, or have max-connections" in reason
         first.say(performative(CLOSE))
         while first.next()[0] != CLOSE:
             pass
@@ -114,16 +114,16 @@ def test_a_quota_of_queues(start: Callable[..., RunningBroker], kind: str) -> No
         for handle in range(3):
             anna.attach(f"make {handle}", handle, f"queue {handle}", sends=True)
         if kind == "on first use":
-            why = attach_refused(anna, 3, "queue 3")
+            reason = attach_refused(anna, 3, "queue 3")
         elif kind == "dynamic":
             anna.say(attach_dynamic("dynamic", 3))
-            why = repr(anna.until(DETACH)[1])
+            reason = repr(anna.until(DETACH)[1])
         else:
             anna.say(attach("subscribed", 3, "amq.topic/news", sends=False))
-            why = repr(anna.until(DETACH)[1])
-        assert "amqp:resource-limit-exceeded" in why
-        assert "user 'anna'" in why
-        assert "3 of 3 queues" in why
+            reason = repr(anna.until(DETACH)[1])
+        assert "amqp:resource-limit-exceeded" in reason
+        assert "user 'anna'" in reason
+        assert "3 of 3 queues" in reason
         anna.attach("there", 4, "queue 0", sends=True)
         ben.attach("ben", 0, "queue 3", sends=True)
         anna.attach("ben's", 5, "queue 3", sends=True)
@@ -312,7 +312,7 @@ def test_a_changed_quota_counts_with_the_reload(start: Callable[..., RunningBrok
 
 
 def test_a_wrong_quota_is_refused_with_its_place(tmp_path: Path) -> None:
-    for limits, why in (
+    for limits, reason in (
         ({"max_queus": 1}, "there is no limit 'max-queus'; there are max-connections, max-links, max-queues"),
         ({"max_queues": -1}, "max-queues is -1; it is a number from 0 to"),
         ({"max_queues": True}, "max-queues is True; it is a number from 0 to"),
@@ -324,7 +324,7 @@ def test_a_wrong_quota_is_refused_with_its_place(tmp_path: Path) -> None:
         with pytest.raises(CairnError) as caught:
             parse_access(text.encode(), "acl.toml")
         assert str(caught.value).startswith("acl.toml, quota 1: ")
-        assert why in str(caught.value)
+        assert reason in str(caught.value)
 
 
 @pytest.mark.parametrize("size", [("512K", 512 << 10), ("64MiB", 64 << 20), ("1GB", 1 << 30), ("7", 7)])

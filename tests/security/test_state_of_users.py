@@ -75,7 +75,7 @@ def test_routed_links_of_two_users_have_two_names(start_broker: StartBroker, use
         for wire, user in ((first, "anna"), (second, "ben")):
             assert wire.scram(user, PASSWORDS[user]) == 0
             wire.open().attach("mine", 0, "far.queue", sends=False)
-        names = {link.wish.link_name for link in list(far._broker.connections.links.values())}
+        names = {link.attach.link_name for link in list(far._broker.connections.links.values())}
         assert names == {"anna/mine@raw", "ben/mine@raw"}
 
 
@@ -91,8 +91,8 @@ def test_name_of_a_routed_link_is_one_users(one: tuple[str, str, str], other: tu
 
 def _routed_name(user: str, link: str, container: str) -> str:
     asked = Attach(link, End(address="far.queue"), End(address="far.queue"))
-    wish = Open(True, Terminus("far.queue"), False, None, link, container, user, attach=asked)
-    return link_routes._asked(link_routes.LinkRoute("far.*", "there"), wish).name
+    attach = Open(True, Terminus("far.queue"), False, None, link, container, user, attach=asked)
+    return link_routes._asked(link_routes.LinkRoute("far.*", "there"), attach).name
 
 
 @given(

@@ -84,9 +84,9 @@ def test_one_too_many_is_told_the_limit(
         assert told(wire, user) == b""
     for _ in range(3):
         with wired(port, context=context) as wire:
-            why = told(wire, user)
-            assert b"amqp:resource-limit-exceeded" in why
-            assert b"--max-connections" in why
+            reason = told(wire, user)
+            assert b"amqp:resource-limit-exceeded" in reason
+            assert b"--max-connections" in reason
             assert ended(wire)
     held.pop().sock.close()
     deadline_s = time.monotonic() + DEADLINE_S

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from cairnmq.analytics.sidecars import folder
 from cairnmq.analytics.sidecars.folder import Folder
 from cairnmq.analytics.sidecars.keeper import SidecarKeeper
-from cairnmq.analytics.sidecars.sidecar import COLUMNS, HALF, HELD, SUFFIX, Summary, is_whole, make, merge, read
+from cairnmq.analytics.sidecars.sidecar import COLUMNS, HALF, HELD, SUFFIX, Summary, is_complete, make, merge, read
 from cairnmq.analytics.views.journal import open_journal
 from cairnmq.analytics.views.records import ReadOptions
 from cairnmq.base.disk.seam import Directory
@@ -95,11 +95,11 @@ def test_a_summary_counts_what_is_there(tmp_path: Path) -> None:
         ),
     )  # fmt: skip
     assert read(sidecar.path) == sidecar
-    assert is_whole(sidecar)
+    assert is_complete(sidecar)
     data = bytearray(Path(sidecar.path).read_bytes())
     data[len(data) // 2] ^= 1
     Path(sidecar.path).write_bytes(data)
-    assert not is_whole(sidecar)
+    assert not is_complete(sidecar)
 
 
 @pytest.fixture
@@ -216,5 +216,5 @@ def test_beside_a_log_that_is_written_recycled_and_relocated(tmp_path: Path) -> 
     found = Folder(str(tmp_path / "beside"), journal.log.uuid)
     pieces = tuple(piece for piece in journal.log.pieces if piece.last_lsn)
     assert found.containers == {piece.slot_lsn for piece in pieces}
-    whole = pa.Table.from_batches(journal.records(ReadOptions(COLUMNS), list(COLUMNS), pieces=pieces))
-    assert as_table(found) == whole
+    complete = pa.Table.from_batches(journal.records(ReadOptions(COLUMNS), list(COLUMNS), pieces=pieces))
+    assert as_table(found) == complete

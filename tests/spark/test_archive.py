@@ -23,13 +23,13 @@ def test_an_archive_that_misses_something_fails_a_batch(tmp_path: Path) -> None:
         return len(source.reader(source.schema()).partitions())
 
     first, second, third, *_ = sorted(archive.glob("*.cairn"))
-    whole = parts(maxPartitionBytes="64k")
+    complete = parts(maxPartitionBytes="64k")
     first.unlink()  # the archive's limits do that
-    assert parts(maxPartitionBytes="64k") == whole - 1
+    assert parts(maxPartitionBytes="64k") == complete - 1
     third.unlink()
     [gap] = open_journal(str(path), archive=str(archive)).log.gaps[1:]
     with pytest.raises(CairnError, match=rf"LSN {gap.first_lsn} to {gap.end_lsn} was asked for.*failOnDataLoss"):
         parts()
-    assert parts(maxPartitionBytes="64k", failOnDataLoss="false") == whole - 2
-    assert parts(maxPartitionBytes="64k", startingLsn=str(gap.end_lsn)) < whole
+    assert parts(maxPartitionBytes="64k", failOnDataLoss="false") == complete - 2
+    assert parts(maxPartitionBytes="64k", startingLsn=str(gap.end_lsn)) < complete
     assert second.exists()

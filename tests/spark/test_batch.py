@@ -179,10 +179,10 @@ WRONG: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("why", WRONG)
-def test_wrong_options(spark: SparkSession, path: Path, why: str) -> None:
+def test_wrong_options(spark: SparkSession, path: Path, reason: str) -> None:
     with pytest.raises(PySparkException) as raised:
-        journal(spark, str(path), **WRONG[why]).count()
-    assert why in str(raised.value)
+        journal(spark, str(path), **WRONG[reason]).count()
+    assert reason in str(raised.value)
 
 
 NO_STORE = {
@@ -226,9 +226,9 @@ def test_a_damaged_container(spark: SparkSession, tmp_path: Path, fill: Fill) ->
     """FAILFAST names file and LSN; PERMISSIVE leaves out the block, and counts it."""
     fill(tmp_path, 1000)
     own = open_journal(str(tmp_path))
-    whole = rows(own)
+    complete = rows(own)
     piece = own.log.pieces[1]
-    victim = next(row for row in whole if row["lsn"] > piece.slot_lsn + 3000)  # type: ignore[operator]
+    victim = next(row for row in complete if row["lsn"] > piece.slot_lsn + 3000)  # type: ignore[operator]
     with open(piece.path, "r+b") as file:
         file.seek(int(str(victim["block"])) - piece.slot_lsn + 100)
         file.write(b"rot")
@@ -236,7 +236,7 @@ def test_a_damaged_container(spark: SparkSession, tmp_path: Path, fill: Fill) ->
         journal(spark, str(tmp_path), verify="full").count()
     frame = journal(spark, str(tmp_path), verify="full", mode="permissive")
     left = frame.select("lsn", "damaged_blocks", "container", "crc_ok").collect()
-    assert sorted(row.lsn for row in left) == [row["lsn"] for row in whole if row["block"] != victim["block"]]
+    assert sorted(row.lsn for row in left) == [row["lsn"] for row in complete if row["block"] != victim["block"]]
     assert {row.damaged_blocks for row in left if row.container == piece.slot_lsn} == {1}
     assert {row.damaged_blocks for row in left if row.container != piece.slot_lsn} == {0}
     assert {row.crc_ok for row in left} == {True}
@@ -293,7 +293,7 @@ def test_where_a_stream_begins(spark: SparkSession, tmp_path: Path, fill: Fill) 
     since = [row["lsn"] for row in rows(open_journal(str(store))) if row["lsn"] >= begin]  # type: ignore[operator]
     assert streamed(spark, tmp_path / "time") == since
     assert run(spark, store, tmp_path / "future", startingTimestamp="2999-01-01") == []
-    for options, why in (
+    for options, reason in (
         ({"view": "messages"}, "a stream has the view records, not messages"),
         ({"startingLsn": "5"}, "it is for batches; use startingOffsets"),
         ({"endingTimestamp": "2026-11-22"}, "it is for batches; use startingOffsets"),
@@ -301,5 +301,5 @@ def test_where_a_stream_begins(spark: SparkSession, tmp_path: Path, fill: Fill) 
         ({"startingOffsets": '{"lsn": 99999999}'}, "LSN 99999999 lies behind the log's durable end"),
         ({"startingOffsets": "soon"}, "invalid offset 'soon'"),
     ):
-        with pytest.raises(PySparkException, match=why):
+        with pytest.raises(PySparkException, match=reason):
             run(spark, store, tmp_path / "wrong", **options)

@@ -145,11 +145,11 @@ def cluster(tmp_path: Path, environment: dict[str, str], processes: list[subproc
     leader, said = start("master", "master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
     wait_for_text(said, "New state: ALIVE", leader)
     for number in range(WORKERS):
-        worker, heard = start(
+        worker, received = start(
             f"worker{number}", "worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores", "1",
             "--memory", "1g", "--work-dir", str(tmp_path / f"work{number}"), master,
         )  # fmt: skip
-        wait_for_text(heard, "Successfully registered with master", worker)
+        wait_for_text(received, "Successfully registered with master", worker)
     return master, said
 
 

@@ -104,7 +104,7 @@ def test_whichever_there_are_and_however_they_are(spark: SparkSession, made: Mad
     keeper = SidecarKeeper(str(other), str(tmp_path / "others"), None, 1 << 30)
     keeper.step()
     keeper.close()
-    whole = served(made, made.single)
+    complete = served(made, made.single)
     for number, source in enumerate((made.single, made.compacted, made.single, made.single)):
         without_second_names = shutil.ignore_patterns(HELD)
         beside = Path(shutil.copytree(source, tmp_path / f"beside-{number}", ignore=without_second_names))
@@ -128,7 +128,7 @@ def test_whichever_there_are_and_however_they_are(spark: SparkSession, made: Mad
                     if own.name[:33] == file.name[:33]:
                         own.unlink()
                 shutil.copy(file, beside)
-        assert 0 < served(made, beside) < whole
+        assert 0 < served(made, beside) < complete
         assert rows(spark, made, sidecarDir=beside) == without
 
 
@@ -157,23 +157,23 @@ def test_an_archive_with_sidecars_of_all_needs_no_container(spark: SparkSession,
 def test_names_of_directories_are_no_patterns(spark: SparkSession, made: Made, tmp_path: Path) -> None:
     """Of store, archive and sidecars: glob characters, and what URLs take for something else."""
     without = rows(spark, made, useSidecar=False)
-    odd = Made(*(tmp_path / f"{name} [ab] {{c,d}} *? %20 #x \\ ü" for name in Made._fields))
-    for source, target in zip(made, odd, strict=True):
+    detailed = Made(*(tmp_path / f"{name} [ab] {{c,d}} *? %20 #x \\ ü" for name in Made._fields))
+    for source, target in zip(made, detailed, strict=True):
         shutil.copytree(source, target)
-    assert served(odd, odd.single) > 3
-    for options in ({"useSidecar": False}, {"sidecarDir": odd.single}, {"sidecarDir": odd.compacted}):
-        assert rows(spark, odd, **options) == without
+    assert served(detailed, detailed.single) > 3
+    for options in ({"useSidecar": False}, {"sidecarDir": detailed.single}, {"sidecarDir": detailed.compacted}):
+        assert rows(spark, detailed, **options) == without
 
 
 def test_where_sidecars_can_not_serve(spark: SparkSession, made: Made, tmp_path: Path) -> None:
-    for options, why in (
+    for options, reason in (
         ({"view": "messages"}, "the view messages is made of containers"),
         ({"includePayload": True}, "the column payload is asked for"),
         ({"columns": "lsn,subject"}, "the column subject is asked for"),
         ({"verify": "full"}, "verify=full reads containers"),
         ({"sidecarDir": tmp_path}, f"{tmp_path}: no sidecar fits this log"),
     ):
-        with pytest.raises(CairnError, match=why):
+        with pytest.raises(CairnError, match=reason):
             journal(spark, str(made.store), **{"sidecarDir": made.single, "useSidecar": True, **options})
         if "sidecarDir" not in options:
             assert served(made, made.single, **options) == 0

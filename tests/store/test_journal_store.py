@@ -35,7 +35,7 @@ Change = tuple[int, bool, int, int]
 class StoreMachine(RuleBasedStateMachine):
     """The model: for each queue the messages in order, and each message's content."""
 
-    whole = Bundle("whole")  # messages with all their content, on queues or on none
+    completed = Bundle("whole")  # messages with all their content, on queues or on none
     growing = Bundle("growing")
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.queue_ids[name] = queue_id
             self.on[queue_id] = []
 
-    @rule(target=whole, size_bytes=SIZES, queue=st.integers(0))
+    @rule(target=completed, size_bytes=SIZES, queue=st.integers(0))
     def put(self, size_bytes: int, queue: int) -> int:
         content, queue_id = self.content(size_bytes), self.some_queue(queue)
         message_id, lsn = self.store.put(queue_id, content, NOW_US)
@@ -102,7 +102,7 @@ class StoreMachine(RuleBasedStateMachine):
     def append(self, message_id: int, size_bytes: int) -> None:
         self.append_content(message_id, size_bytes, last=False)
 
-    @rule(target=whole, message_id=consumes(growing), size_bytes=SIZES)
+    @rule(target=completed, message_id=consumes(growing), size_bytes=SIZES)
     def complete(self, message_id: int, size_bytes: int) -> int:
         self.append_content(message_id, size_bytes, last=True)
         return message_id
@@ -118,7 +118,7 @@ class StoreMachine(RuleBasedStateMachine):
         if last:
             self.is_growing.remove(message_id)
 
-    @rule(message_id=whole | growing, queue=st.integers(0))
+    @rule(message_id=completed | growing, queue=st.integers(0))
     def enqueue(self, message_id: int, queue: int) -> None:
         queue_id = self.some_queue(queue)
         if message_id not in self.alive or message_id in self.is_growing:
@@ -135,7 +135,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.contents[message_id] = bytes(self.alive[message_id])
         self.changes.append((lsn, True, message_id, queue_id))
 
-    @rule(message_id=whole | growing, queue=st.integers(0))
+    @rule(message_id=completed | growing, queue=st.integers(0))
     def dequeue(self, message_id: int, queue: int) -> None:
         queue_id = self.some_queue(queue)
         if message_id not in self.on[queue_id]:
@@ -164,7 +164,7 @@ class StoreMachine(RuleBasedStateMachine):
             if not self.is_on_a_queue(message_id):
                 del self.alive[message_id]
 
-    @rule(message_id=whole | growing)
+    @rule(message_id=completed | growing)
     def destroy(self, message_id: int) -> None:
         if message_id not in self.alive or self.is_on_a_queue(message_id):
             with pytest.raises(StoreError, match="it does not exist, or is still on a queue"):

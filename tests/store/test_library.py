@@ -235,7 +235,7 @@ def test_a_queue_goes_with_all_that_is_on_it(store: Store) -> None:
     both.put(other, b"never")
     assert both.take(orders) is not None
     store.delete_queue(orders).result(DEADLINE_S)
-    assert both.state is TxState.QUEUE_GONE
+    assert both.state is TxState.QUEUE_DELETED
     for call in (orders.take, orders.purge, lambda: orders.put(b""), lambda: store.delete_queue(orders)):
         with pytest.raises(StoreError, match="deleted"):
             call()

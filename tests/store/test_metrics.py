@@ -203,18 +203,18 @@ def test_what_holds_a_slot() -> None:
     store.append_content(fanned, KIB, 1, last=True)
     store.enqueue(fanned, first_queue, 1)
     store.enqueue(fanned, second_queue, 1)
-    gone, _ = store.put(second_queue, KIB, 1)
+    removed, _ = store.put(second_queue, KIB, 1)
     while store.journal.next_lsn < SIZE:
         store.put(first_queue, bytes(60_000), 1)
     store.kick()
-    store.dequeue(gone, second_queue, 1)
+    store.dequeue(removed, second_queue, 1)
     store.kick()
     holders = SlotHolders(store.state, SIZE)
     found = list(holders.of(0))
     assert MessageHolds(plain, (first_queue,)) in found
     assert MessageHolds(staged, ()) in found
     assert MessageHolds(fanned, (first_queue, second_queue)) in found
-    assert gone not in {holder.message_id for holder in found if isinstance(holder, MessageHolds)}
+    assert removed not in {holder.message_id for holder in found if isinstance(holder, MessageHolds)}
     assert TombstonesHold(0, 1) in list(holders.of(store.journal.writer.durable_lsn // SIZE))
     names = {first_queue: "orders"}
     assert MessageHolds(5, (first_queue, 77)).description(names) == "message 5 on queue orders, id 77"

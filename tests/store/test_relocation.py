@@ -171,8 +171,8 @@ def test_a_container_that_dies_while_it_is_emptied_is_not_read_on() -> None:
     slow = [put(store, q, bytes(9_000)) for _ in range(3)]
     others = stragglers(store, q)
     victim = min(store.state.unsettled.values()) // SIZE
-    gone = [message_id for message_id in [*slow, *others] if message_id // SIZE == victim]
-    for message_id in gone:
+    removed = [message_id for message_id in [*slow, *others] if message_id // SIZE == victim]
+    for message_id in removed:
         store.dequeue(message_id, q, NOW_US)
     store.kick()
     assert victim not in store.journal.extent.slots
@@ -181,5 +181,5 @@ def test_a_container_that_dies_while_it_is_emptied_is_not_read_on() -> None:
         store.kick()
     come_to_rest(store)
     assert store.relocation.victims.unreadable == {}
-    left = [message_id for message_id in [*slow, *others] if message_id not in gone]
+    left = [message_id for message_id in [*slow, *others] if message_id not in removed]
     assert shown(store) == shown(disk.open()[0]) == {q: left}

@@ -153,7 +153,7 @@ def test_a_message_can_be_loaded_between_any_two_steps(step: str, monkeypatch: p
     disk = Disk()
     store, _ = disk.open()
     a, b = queue(store, "a"), queue(store, "b")
-    whole = put(store, a, b"whole")
+    complete = put(store, a, b"whole")
     staged = store.stage(b"in ", NOW_US)
     store.append_content(staged, b"pieces", NOW_US, last=True)
     store.enqueue(staged, a, NOW_US)
@@ -165,7 +165,7 @@ def test_a_message_can_be_loaded_between_any_two_steps(step: str, monkeypatch: p
     def look() -> None:
         nonlocal looks
         looks += 1
-        assert content_of(store, whole) == b"whole"
+        assert content_of(store, complete) == b"whole"
         assert content_of(store, staged) == b"in pieces"
 
     def watched(*arguments: Any, **named: Any) -> Any:
@@ -176,7 +176,7 @@ def test_a_message_can_be_loaded_between_any_two_steps(step: str, monkeypatch: p
 
     with monkeypatch.context() as patch:
         patch.setattr(kind, step, watched)
-        store.enqueue(whole, b, NOW_US)
+        store.enqueue(complete, b, NOW_US)
         while store.relocation.emptied == 0:
             slot = store.journal.next_lsn // SIZE
             while store.journal.next_lsn // SIZE == slot and not store.relocation.emptied:
@@ -186,5 +186,5 @@ def test_a_message_can_be_loaded_between_any_two_steps(step: str, monkeypatch: p
             assert store.journal.next_lsn < 50 * SIZE
         come_to_rest(store)
     assert looks > 1
-    assert store.state.place_of(whole) > SIZE
+    assert store.state.place_of(complete) > SIZE
     assert store.state.place_of(staged) > SIZE

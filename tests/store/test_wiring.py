@@ -88,10 +88,10 @@ def store_of_another_program(path: str) -> None:
         (newer, "schema version 4 is newer than this program's 3"),
     ],
 )
-def test_what_is_not_ours_is_refused_and_not_touched(path: str, make: Callable[[str], None], why: str) -> None:
+def test_what_is_not_ours_is_refused_and_not_touched(path: str, make: Callable[[str], None], reason: str) -> None:
     make(path)
     before = Path(path).read_bytes()
-    with pytest.raises(ForeignStore, match=why):
+    with pytest.raises(ForeignStore, match=reason):
         Wiring.open(path).identify(uuid4())
     assert Path(path).read_bytes() == before
     assert sorted(os.listdir(os.path.dirname(path))) == [os.path.basename(path)]

@@ -70,8 +70,8 @@ def tell(error: BaseException) -> str:
         ("postgresql+asyncpg://u:se-cret@host/db", r"postgresql\+asyncpg is not supported"),
     ],
 )
-def test_a_url_that_is_none(url: str, why: str) -> None:  # E56
-    with pytest.raises(UnusableConnect, match=f"--connect: .*{why}") as caught:
+def test_a_url_that_is_none(url: str, reason: str) -> None:  # E56
+    with pytest.raises(UnusableConnect, match=f"--connect: .*{reason}") as caught:
         parse_address(url)
     tell(caught.value)
 
@@ -116,11 +116,11 @@ def test_the_driver_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_who_is_not_let_in(
-    server: Server, catalog: str, url: dict[str, str], error: type[CairnError], why: str
+    server: Server, catalog: str, url: dict[str, str], error: type[CairnError], reason: str
 ) -> None:
     wiring = Wiring.connect(parse_address(server.url(**url), catalog))
     for _ in range(2):
-        with pytest.raises(error, match=why) as caught:
+        with pytest.raises(error, match=reason) as caught:
             wiring.identify(uuid4())
         assert catalog in tell(caught.value)
     wiring.close()

@@ -95,11 +95,12 @@ def test_a_gap_in_the_archive_is_no_damage(archived: Archived, dump: Dump) -> No
     names = sorted(path.name for path in archived.path.iterdir())
     (archived.path / names[2]).unlink()
     result = dump(archived.path, archived.store.path, "--json")
-    gone = archived_lsn(names[2])
-    assert gone is not None
-    held_elsewhere = gone // archived.store.journal.container_bytes in {slot_of(archived, lsn) for lsn in result.lsns}
+    removed = archived_lsn(names[2])
+    assert removed is not None
+    slots = {slot_of(archived, lsn) for lsn in result.lsns}
+    held_elsewhere = removed // archived.store.journal.container_bytes in slots
     assert messages(result) == [
-        lsn for lsn in archived.lsns if held_elsewhere or slot_of(archived, lsn) != slot_of(archived, gone)
+        lsn for lsn in archived.lsns if held_elsewhere or slot_of(archived, lsn) != slot_of(archived, removed)
     ]
     assert (result.damage, result.status) == ([], 0)
 

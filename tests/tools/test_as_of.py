@@ -167,9 +167,9 @@ def test_a_full_disk_leaves_nothing_half(
 
 
 def test_history_that_is_gone_is_refused_or_marked(filled: Filled, command: Dump) -> None:
-    gone = command("as-of", filled.path, filled.points[0])
-    assert gone.status == 1
-    whole_from = re.search(r"history is complete from LSN (\d+) on", gone.err)
+    removed = command("as-of", filled.path, filled.points[0])
+    assert removed.status == 1
+    whole_from = re.search(r"history is complete from LSN (\d+) on", removed.err)
     assert whole_from is not None
     assert command("as-of", filled.path, whole_from[1], "--json").objects[0]["as_of"]["complete"]
 

@@ -73,12 +73,12 @@ def contents(path: Path) -> dict[int, bytes]:
     try:
         assert not report.homeless
         assert report.log.torn is None
-        return {message_id: whole(store, message_id) for ids in store.messages().values() for message_id in ids}
+        return {message_id: complete(store, message_id) for ids in store.messages().values() for message_id in ids}
     finally:
         store.close()
 
 
-def whole(store: JournalStore, message_id: int) -> bytes:
+def complete(store: JournalStore, message_id: int) -> bytes:
     return b"".join(store.load_piece(message_id, number) for number in range(store.piece_count(message_id)))
 
 
@@ -255,23 +255,23 @@ def test_all_files_have_the_modes_of_a_store(copy: Path, tmp_path: Path) -> None
 def test_any_flipped_byte_is_found_and_nothing_is_restored(copy: Path, tmp_path: Path) -> None:
     rng = random.Random(3)
     for path in sorted(path for path in copy.rglob("*") if path.is_file()):
-        whole = path.read_bytes()
-        for at in {0, len(whole) - 2, rng.randrange(len(whole))}:
-            path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        complete = path.read_bytes()
+        for at in {0, len(complete) - 2, rng.randrange(len(complete))}:
+            path.write_bytes(complete[:at] + bytes([complete[at] ^ 0x10]) + complete[at + 1 :])
             with pytest.raises(ForeignStore, match=f"{path.name}: (damaged|backup format)"):
                 restore(str(copy), str(tmp_path / "new"), nothing)
             assert not (tmp_path / "new").exists()
-        path.write_bytes(whole)
+        path.write_bytes(complete)
     restore(str(copy), str(tmp_path / "new"), nothing)
 
 
 @pytest.mark.parametrize("how", ["cut", "longer", "missing"])
 def test_a_file_of_another_size_is_told(copy: Path, tmp_path: Path, how: str) -> None:
     path = sorted((copy / "journal").glob("*.cairn"))[0]
-    whole = path.read_bytes()
+    complete = path.read_bytes()
     path.unlink()
     if how != "missing":
-        path.write_bytes(whole[:-1] if how == "cut" else whole + b"x")
+        path.write_bytes(complete[:-1] if how == "cut" else complete + b"x")
     wanted = "missing, but listed" if how == "missing" else f"it has {SIZE + (1 if how == 'longer' else -1)}"
     with pytest.raises(ForeignStore, match=wanted):
         restore(str(copy), str(tmp_path / "new"), nothing)
@@ -384,9 +384,9 @@ def test_an_error_at_any_call_makes_no_backup(traffic: Traffic) -> None:
     traffic.churn(5)
     source = RealDirectory(str(traffic.path / "journal"))
     reading, writing = FaultyDirectory(source), FaultyDirectory(MemoryDirectory())
-    whole = copy_log(reading, writing, ManualClock(), nothing)
+    complete = copy_log(reading, writing, ManualClock(), nothing)
     calls_of_the_copy = len(writing.calls)
-    assert check_journal(writing, "", nothing).end_lsn == whole.end_lsn
+    assert check_journal(writing, "", nothing).end_lsn == complete.end_lsn
     for number in range(1, len(reading.calls) + 1):
         for faulty in (once(number, Fault(errno.EIO)), ever_after(number, Fault(errno.EIO))):
             with pytest.raises(CairnError):

@@ -67,8 +67,8 @@ def test_every_tool_shows_the_same_text(store: Path, command: Dump) -> None:
             assert line.endswith(f'  body "{printed}"')
     records = command("dump", store, "--json", "--payload", "400", "--type", "start").records
     assert [record.get("body_text") for record in records] == expected
-    whole = command("dump", store, "--complete", "--type", "start").records
-    assert not any("body_text" in record for record in whole)  # it would be there twice
+    complete = command("dump", store, "--complete", "--type", "start").records
+    assert not any("body_text" in record for record in complete)  # it would be there twice
 
 
 def test_a_peeked_body_is_text_or_says_how_long_it_is() -> None:

@@ -152,7 +152,7 @@ def test_summary_tells_the_damage(store: Store, dump: Dump) -> None:
 def test_no_flipped_byte_goes_unnoticed_or_hides_another_block(store: Store, dump: Dump, at: int) -> None:
     if len(store.record_lsns()) == 1:
         store.put_flushed(b"a", b"x" * 1300, b"y" * 1300, b"end")
-    whole = store.record_lsns()
+    complete = store.record_lsns()
     blocks = store.blocks()
     hit = [block for block in blocks if block.lsn <= at < block.lsn + block.head.size_bytes]
     padding = at >= 512 and not hit
@@ -161,7 +161,7 @@ def test_no_flipped_byte_goes_unnoticed_or_hides_another_block(store: Store, dum
     try:
         result = dump(store.path, "--json")
         lost = {block.record_lsn(number) for block in hit for number in range(block.head.records)}
-        assert result.lsns == [lsn for lsn in whole if lsn not in lost]
+        assert result.lsns == [lsn for lsn in complete if lsn not in lost]
         if padding or at in unused_head_bytes:
             assert (result.damage, result.status) == ([], 0)
         else:

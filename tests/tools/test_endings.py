@@ -153,8 +153,8 @@ def test_a_host_that_nobody_knows_is_told(store: Store, command: Dump) -> None:
     filled(store)
     found = command("replay", store.path, "--to", "amqp://unknown.invalid", "--speed", "max")
     assert found.status == 1
-    why = "amqp://unknown.invalid:5672: can't be reached: unknown host name; is a broker running there?"
-    assert found.err == f"cairnmq: sending: {why}; accepted: 0 messages\n"
+    reason = "amqp://unknown.invalid:5672: can't be reached: unknown host name; is a broker running there?"
+    assert found.err == f"cairnmq: sending: {reason}; accepted: 0 messages\n"
 
 
 def test_as_of_a_future_time_warns_and_shows_the_end(store: Store, command: Dump) -> None:
@@ -183,13 +183,14 @@ def test_a_size_that_is_none_is_a_wrong_call(store: Store, command: Dump) -> Non
 def test_a_full_disk_for_a_new_store_is_told(store: Store, tmp_path: Path, room: str, verb: str) -> None:
     """Whatever part of the store it meets: wiring, journal, checkpoint, quarantine."""
     filled(store)
-    whole = subprocess.run([CAIRNMQ, "dump", "--complete", store.path], capture_output=True, timeout=DEADLINE_S)
+    complete = subprocess.run([CAIRNMQ, "dump", "--complete", store.path], capture_output=True, timeout=DEADLINE_S)
     store.overwrite(512 * 1024 + 512, bytes(64))
 
     def run() -> subprocess.CompletedProcess[bytes]:
         with privately_mounted_disk(tmp_path / "small", room) as small:
             words = [store.path, "--to", small / "new"] if verb == "salvage" else [small / "new"]
-            done = subprocess.run([CAIRNMQ, verb, *words], input=whole.stdout, capture_output=True, timeout=DEADLINE_S)
+            command = [CAIRNMQ, verb, *words]
+            done = subprocess.run(command, input=complete.stdout, capture_output=True, timeout=DEADLINE_S)
             assert not (small / "new").exists()
             return done
 

@@ -26,11 +26,11 @@ def test_it_is_that_of_all_the_bytes(sizes: list[int], random) -> None:  # type:
 @given(st.lists(st.lists(LENGTHS, min_size=1, max_size=9), min_size=1, max_size=9), st.randoms(use_true_random=False))
 def test_many_wholes_are_known_at_once(wholes: list[list[int]], random) -> None:  # type: ignore[no-untyped-def]
     pieces = [[random.randbytes(size) for size in sizes] for sizes in wholes]
-    crcs = np.array([crc32c(piece) for whole in pieces for piece in whole], np.uint32)
-    sizes = np.array([size for whole in wholes for size in whole], np.int64)
-    counts = np.array([len(whole) for whole in wholes])
+    crcs = np.array([crc32c(piece) for complete in pieces for piece in complete], np.uint32)
+    sizes = np.array([size for complete in wholes for size in complete], np.int64)
+    counts = np.array([len(complete) for complete in wholes])
     found = joined(crcs, sizes, np.cumsum(counts) - counts)
-    assert found.tolist() == [crc32c(b"".join(whole)) for whole in pieces]
+    assert found.tolist() == [crc32c(b"".join(complete)) for complete in pieces]
 
 
 @given(st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=9), st.data())

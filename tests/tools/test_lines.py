@@ -18,7 +18,7 @@ from cairnmq.journal.format.record import HEAD, Flag, RecordHead, RecordType
 from cairnmq.journal.write.journal import OWN_LSN
 from cairnmq.store.contract.dequeue_reason import DequeueReason
 from cairnmq.tools.inspect.dump import bad_payloads
-from cairnmq.tools.inspect.lines import WHOLE_PAYLOAD, JsonLines, PeopleLines, flag_names, label, own_flags, reason
+from cairnmq.tools.inspect.lines import COMPLETE_PAYLOAD, JsonLines, PeopleLines, flag_names, label, own_flags, reason
 from cairnmq.tools.inspect.row_filter import RowFilter
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def block_of(records: list[tuple[RecordHead, bytes]], lsn: int = 512) -> Block:
 @given(some_records)
 def test_json_keeps_every_field(records: list[tuple[RecordHead, bytes]]) -> None:
     found = block_of(records)
-    shown = JsonLines({}, WHOLE_PAYLOAD).records(found, "a.cairn", RowFilter().rows(found), ())
+    shown = JsonLines({}, COMPLETE_PAYLOAD).records(found, "a.cairn", RowFilter().rows(found), ())
     assert len(shown) == len(records)
     for number, (line, (head, payload)) in enumerate(zip(shown, records, strict=True)):
         type, _, flags = label(head.type, head.flags).partition("+")
@@ -57,7 +57,7 @@ def test_json_keeps_every_field(records: list[tuple[RecordHead, bytes]]) -> None
         assert shown_fields == {
             "lsn": 576 + 64 * number, "block_lsn": 512, "container": "a.cairn",
             "type": type, "flags": flags.split("+") if flags else [],
-            **({"reason": why} if (why := reason(head.type, head.flags)) else {}),
+            **({"reason": expected_reason} if (expected_reason := reason(head.type, head.flags)) else {}),
             "undo_prev": head.undo_prev, "message_id": head.message_id,
             "queue_id": head.queue_id, "queue": None, "txn_id": head.txn_id, "time_us": head.time_us,
             "extra": head.extra, "size_bytes": len(payload), "crc_ok": True,
@@ -68,7 +68,7 @@ def test_json_keeps_every_field(records: list[tuple[RecordHead, bytes]]) -> None
 @given(some_records, text())
 def test_a_record_is_one_printable_line_for_people_too(records: list[tuple[RecordHead, bytes]], name: str) -> None:
     found = block_of([(head._replace(queue_id=3), payload) for head, payload in records])
-    shown = PeopleLines({3: name}, WHOLE_PAYLOAD).records(found, "a.cairn", RowFilter().rows(found), ())
+    shown = PeopleLines({3: name}, COMPLETE_PAYLOAD).records(found, "a.cairn", RowFilter().rows(found), ())
     assert len(shown) == len(records)
     for line in shown:
         assert line.isprintable()  # neither a queue's name nor a payload reaches the terminal raw
@@ -115,11 +115,11 @@ def test_people_see_columns(store: Store, dump: Dump) -> None:
     )
     store.journal.append(RecordType.START, b"x" * 100, flags=Flag.MORE, message_id=OWN_LSN, time_us=2**64 - 1)
     store.journal.flush()
-    whole = "2023-11-14T22:13:20.250000Z"
+    complete = "2023-11-14T22:13:20.250000Z"
     columns = [
-        (576, "log-open", "", "", whole, 0, "  extra 512"),
-        (1088, "start+enqueue", "message 1088", "queue 2 bills", whole, 10, '  "said \\"hi\\"\\n"'),
-        (1152, "dequeue+delete", "message 1088", "queue 2 bills", whole, 0, "  continues 1088"),
+        (576, "log-open", "", "", complete, 0, "  extra 512"),
+        (1088, "start+enqueue", "message 1088", "queue 2 bills", complete, 10, '  "said \\"hi\\"\\n"'),
+        (1152, "dequeue+delete", "message 1088", "queue 2 bills", complete, 0, "  continues 1088"),
         (1216, "enqueue", "message 1088", "queue 9", "1970-01-01T00:00:00.000000Z", 0,
          "  txn 5  continues 1088  extra 6"),
         (1280, "start+more", "message 1280", "", "@18446744073709.551615Z", 100, f'  "{"x" * 32}"...'),
@@ -163,8 +163,8 @@ def test_payload_option(store: Store, dump: Dump) -> None:
     assert dump(store.path, "--payload", "all").lines[1].endswith(f'100 B  "{"0123456789" * 10}"')
     assert "payload_base64" not in dump(store.path, "--json").records[1]
     assert dump(store.path, "--json", "--payload", 3).records[1]["payload_base64"] == "MDEy"
-    whole = dump(store.path, "--json", "--payload", "all").records[1]["payload_base64"]
-    assert base64.b64decode(whole) == b"0123456789" * 10
+    complete = dump(store.path, "--json", "--payload", "all").records[1]["payload_base64"]
+    assert base64.b64decode(complete) == b"0123456789" * 10
 
 
 def test_queue_names_come_from_the_wiring(store: Store, dump: Dump) -> None:

@@ -30,7 +30,7 @@ from cairnmq.tools.history.history_view import HistoryView
 from cairnmq.tools.inspect.dump import Totals
 from cairnmq.tools.inspect.dump import dump as run_dump
 from cairnmq.tools.inspect.evidence import open_evidence
-from cairnmq.tools.inspect.lines import WHOLE_PAYLOAD, JsonLines
+from cairnmq.tools.inspect.lines import COMPLETE_PAYLOAD, JsonLines
 from cairnmq.tools.inspect.row_filter import RowFilter, checked_types
 from cairnmq.tools.load.load_lines import parse, wiring_line
 from cairnmq.tools.load.loader import Result, load
@@ -54,7 +54,7 @@ def dumped(path: str, row_filter: RowFilter | None = None) -> str:
     """As `cairnmq dump --complete`."""
     evidence = open_evidence([path])
     out: list[str] = []
-    lines = JsonLines(evidence.queue_names, WHOLE_PAYLOAD)
+    lines = JsonLines(evidence.queue_names, COMPLETE_PAYLOAD)
     run_dump(evidence, row_filter or RowFilter(), lines, out.append, Totals())
     with HistoryView([path]) as past:
         return "".join([wiring_line(past.rows) + "\n", *out])
@@ -306,22 +306,22 @@ def test_a_dump_that_was_cut_anywhere_makes_nothing(tmp_path: Path) -> None:
     for number in range(20):
         store.put(queue(store, f"q{number}"), b"%d" % number, NOW_US)
     store.close()
-    whole = dumped(path)
-    for end in {0, 1, *range(0, len(whole) - 1, 97), whole.rindex("\n", 0, -1), whole.rindex("\n", 0, -1) + 1}:
+    complete = dumped(path)
+    for end in {0, 1, *range(0, len(complete) - 1, 97), complete.rindex("\n", 0, -1), complete.rindex("\n", 0, -1) + 1}:
         with pytest.raises(CairnError):
-            load(io.BytesIO(whole[:end].encode()), str(tmp_path / "new"), ManualClock(), no_progress)
+            load(io.BytesIO(complete[:end].encode()), str(tmp_path / "new"), ManualClock(), no_progress)
         assert not (tmp_path / "new").exists()
-    assert loaded(whole, str(tmp_path / "new")).left_out == 0
-    cut = whole[: whole.rindex("\n", 0, -1) + 1]
+    assert loaded(complete, str(tmp_path / "new")).left_out == 0
+    cut = complete[: complete.rindex("\n", 0, -1) + 1]
     assert loaded(cut, str(tmp_path / "asked for"), without_end=True).messages == 20
     for nothing in ("", "\n \n"):
         with pytest.raises(CairnError, match="there are none"):
             loaded(nothing, str(tmp_path / "none"), without_end=True)
-    without_one = "".join(line for line in whole.splitlines(keepends=True) if '"queue":"q7"' not in line)
+    without_one = "".join(line for line in complete.splitlines(keepends=True) if '"queue":"q7"' not in line)
     made = loaded(without_one, str(tmp_path / "by hand"))
     assert (made.left_out, made.messages) == (1, 19)
     with pytest.raises(CairnError, match="behind the end of the dump"):
-        loaded(whole + cut, str(tmp_path / "two"))
+        loaded(complete + cut, str(tmp_path / "two"))
 
 
 def test_every_type_of_record_is_known() -> None:

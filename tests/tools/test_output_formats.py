@@ -76,12 +76,12 @@ CASES: list[tuple[str, Rows, bool]] = [
 def test_formats_have_the_same_values(
     call: str, rows: Rows, has_names: bool, hostile: Store, tmp_path: Path, command: Dump
 ) -> None:
-    whole = tmp_path / "dump.jsonl"
-    whole.write_text(command("dump", hostile.path, "--complete").out)
+    complete = tmp_path / "dump.jsonl"
+    complete.write_text(command("dump", hostile.path, "--complete").out)
     message = command("sql", hostile.path, "select max(message_id) as id from records", "--json").objects[0]["id"]
 
     def run(output: str) -> Result:
-        known = {"store": hostile.path, "new": tmp_path / f"new-{output}", "dump": whole, "message": message}
+        known = {"store": hostile.path, "new": tmp_path / f"new-{output}", "dump": complete, "message": message}
         words = [word.format(**known, query="from queues select queue, depth") for word in call.split()]
         found = command(*words, "--output", output)
         assert found.status != WRONG_CALL, found.err

@@ -59,8 +59,8 @@ def wholes() -> Iterator[list[Whole]]:
         yield made + [any_store(root / f"any-{seed}", seed) for seed in (3, 8)]
 
 
-def copy_of(whole: Whole, place: Path) -> Path:
-    return Path(shutil.copytree(whole.path, place / "store"))
+def copy_of(complete: Whole, place: Path) -> Path:
+    return Path(shutil.copytree(complete.path, place / "store"))
 
 
 def strike(journal: Path, name: str, hit: Hit) -> tuple[int, int]:
@@ -87,9 +87,9 @@ HITS = st.lists(
 @settings(max_examples=80)
 @given(st.integers(0, 3), HITS)
 def test_whatever_the_damage_all_that_is_whole_is_salvaged(wholes: list[Whole], which: int, hits: list[Hit]) -> None:
-    whole = wholes[which]
+    complete = wholes[which]
     with tempfile.TemporaryDirectory(dir=MEMORY) as place:
-        path = copy_of(whole, Path(place))
+        path = copy_of(complete, Path(place))
         files = sorted(file.name for file in (path / "journal").iterdir())
         bad: dict[str, list[tuple[int, int]]] = {}
         for hit in hits:
@@ -100,10 +100,10 @@ def test_whatever_the_damage_all_that_is_whole_is_salvaged(wholes: list[Whole], 
         assert tree(path) == before
 
         def touched(lsn: int) -> bool:
-            name, first, end, _ = whole.block_of(lsn)
+            name, first, end, _ = complete.block_of(lsn)
             return any(low < end and first < high for low, high in bad.get(name, []))
 
-        check_salvaged(whole, open_and_show(Path(place) / "new"), report, touched)
+        check_salvaged(complete, open_and_show(Path(place) / "new"), report, touched)
 
 
 def test_nobody_says_that_all_is_there_where_half_a_mark_is_left(wholes: list[Whole], tmp_path: Path) -> None:
@@ -117,21 +117,21 @@ def test_nobody_says_that_all_is_there_where_half_a_mark_is_left(wholes: list[Wh
 
 
 def test_a_whole_store_is_salvaged_to_the_last_byte(wholes: list[Whole], tmp_path: Path) -> None:
-    for number, whole in enumerate(wholes):
+    for number, complete in enumerate(wholes):
         target = tmp_path / str(number)
-        report = salvage(str(whole.path), str(target), ManualClock(), quiet)
+        report = salvage(str(complete.path), str(target), ManualClock(), quiet)
         assert (report.is_complete, report.doubtful, report.exit_status) == (True, [], 0)
-        assert open_and_show(target) == whole.shown
-        assert report.queues == {queue: len(contents) for queue, contents in whole.shown.items()}
+        assert open_and_show(target) == complete.shown
+        assert report.queues == {queue: len(contents) for queue, contents in complete.shown.items()}
 
 
 def test_the_payload_of_one_message_costs_that_message_alone(wholes: list[Whole], tmp_path: Path) -> None:
     """The heads of the block are proven by the checksums that agree: there is no doubt about anything else."""
-    whole = wholes[0]
-    path = copy_of(whole, tmp_path)
-    content = whole.shown["orders"][3]
-    [lsn] = whole.needed[content]
-    name, _, end, _ = whole.block_of(lsn)
+    complete = wholes[0]
+    path = copy_of(complete, tmp_path)
+    content = complete.shown["orders"][3]
+    [lsn] = complete.needed[content]
+    name, _, end, _ = complete.block_of(lsn)
     strike(path / "journal", name, Hit(0, end - 10, 5, -1))
     report = salvage(str(path), str(tmp_path / "new"), ManualClock(), quiet)
     lost = [message.message_id for message in report.lost]
@@ -140,8 +140,8 @@ def test_the_payload_of_one_message_costs_that_message_alone(wholes: list[Whole]
     assert [gap.unknown for gap in report.gaps] == [[]]
     assert report.exit_status == 3
     shown = open_and_show(tmp_path / "new")
-    left = {queue: [found for found in contents if whole.ids[found] not in lost]
-            for queue, contents in whole.shown.items()}  # fmt: skip
+    left = {queue: [found for found in contents if complete.ids[found] not in lost]
+            for queue, contents in complete.shown.items()}  # fmt: skip
     assert shown == left
     raw = next((tmp_path / "new" / "quarantine").glob("*.raw"))
     assert raw.read_bytes()[-512:] in (path / "journal" / name).read_bytes()
@@ -149,16 +149,16 @@ def test_the_payload_of_one_message_costs_that_message_alone(wholes: list[Whole]
 
 def test_a_block_without_its_head_still_gives_its_messages(wholes: list[Whole], tmp_path: Path) -> None:
     """They are listed as doubtful: nothing proves which queue they were on."""
-    whole = wholes[0]
-    path = copy_of(whole, tmp_path)
-    content = whole.shown["orders"][-1]
-    [lsn] = whole.needed[content]
-    name, first, _, _ = whole.block_of(lsn)
+    complete = wholes[0]
+    path = copy_of(complete, tmp_path)
+    content = complete.shown["orders"][-1]
+    [lsn] = complete.needed[content]
+    name, first, _, _ = complete.block_of(lsn)
     strike(path / "journal", name, Hit(0, first, 64, 0))
     report = salvage(str(path), str(tmp_path / "new"), ManualClock(), quiet)
     assert content in open_and_show(tmp_path / "new")["orders"]
-    why = [message.reason for message in report.doubtful if message.message_id == whole.ids[content]]
-    assert why == [f"the head of its record at LSN {lsn} is not proven"]
+    reason = [message.reason for message in report.doubtful if message.message_id == complete.ids[content]]
+    assert reason == [f"the head of its record at LSN {lsn} is not proven"]
 
 
 def test_without_mark_and_wiring_the_messages_are_there_under_other_queue_names(
@@ -200,19 +200,19 @@ def test_a_broker_that_runs_is_not_salvaged(wholes: list[Whole], tmp_path: Path)
 @pytest.mark.parametrize(
     ("target", "why"), [("store/new", "it lies in the damaged store"), ("there", "it exists already")]
 )
-def test_a_target_that_would_do_harm_is_refused(wholes: list[Whole], tmp_path: Path, target: str, why: str) -> None:
+def test_a_target_that_would_do_harm_is_refused(wholes: list[Whole], tmp_path: Path, target: str, reason: str) -> None:
     path = copy_of(wholes[0], tmp_path)
     (tmp_path / "there").mkdir()
-    with pytest.raises(CairnError, match=why):
+    with pytest.raises(CairnError, match=reason):
         salvage(str(path), str(tmp_path / target), ManualClock(), quiet)
 
 
 # ---- in place -------------------------------------------------------------------------------------------------------
 
 
-def broken(whole: Whole, place: Path) -> Path:
-    path = copy_of(whole, place)
-    strike(path / "journal", whole.container_of[max(whole.container_of) - 1], Hit(0, 300_000, 30_000, 0))
+def broken(complete: Whole, place: Path) -> Path:
+    path = copy_of(complete, place)
+    strike(path / "journal", complete.container_of[max(complete.container_of) - 1], Hit(0, 300_000, 30_000, 0))
     with pytest.raises(CairnError):
         open_store(str(path), ManualClock())
     return path
@@ -300,8 +300,8 @@ def test_the_command_tells_what_was_salvaged(wholes: list[Whole], tmp_path: Path
     assert (err, status, found["complete"]) == ("", 3, False)
     assert found == {**json.loads((tmp_path / "other" / "quarantine" / "report.json").read_text()),
                      "quarantine": found["quarantine"]}  # fmt: skip
-    whole = wholes[1].path
-    assert salvage_it(whole, "--to", tmp_path / "third")[2] == 0
+    complete = wholes[1].path
+    assert salvage_it(complete, "--to", tmp_path / "third")[2] == 0
 
 
 @pytest.mark.parametrize("options", [[], ["--in-place", "--to", "new"]])
@@ -350,9 +350,9 @@ def test_dry_run_shows_the_damage_and_writes_nothing(
     sound = salvage_it(wholes[1].path, "--in-place", "--dry-run").out
     assert sound == f"would change nothing: {wholes[1].path} is complete\n"
     (tmp_path / "there").mkdir()
-    for target, why in ((tmp_path / "there", "it exists already"), (path / "new", "it lies in the damaged store")):
+    for target, reason in ((tmp_path / "there", "it exists already"), (path / "new", "it lies in the damaged store")):
         _, err, status = salvage_it(path, "--to", target, "--dry-run")
-        assert (why in err, status) == (True, 1)
+        assert (reason in err, status) == (True, 1)
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path, salvage_it: Dump) -> None:

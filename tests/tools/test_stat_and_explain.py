@@ -83,14 +83,14 @@ def test_stat_tells_what_is_there(lived: Path, command: Dump, snapshot: Snapshot
 
 
 @settings(max_examples=30)
-@given(number=st.integers(0, 11), whole_below_bytes=st.sampled_from([0, 16 << 10]), data=st.data())
-def test_heads_alone_tell_as_much_as_the_whole_log(number: int, whole_below_bytes: int, data: st.DataObject) -> None:
+@given(number=st.integers(0, 11), complete_below_bytes=st.sampled_from([0, 16 << 10]), data=st.data())
+def test_heads_alone_tell_as_much_as_the_whole_log(number: int, complete_below_bytes: int, data: st.DataObject) -> None:
     """At any moment of a life with everything in it, and whether a payload that is needed is read alone or not."""
     world = lives(number)
     moment = world[data.draw(st.integers(0, len(world) - 1))]
-    reader = HeadsReader(moment, whole_below_bytes=whole_below_bytes)
-    whole = Replayed(HeadsReader(moment), by_whole=True)
-    assert vars(Replayed(reader, by_whole=False)) == vars(whole)
+    reader = HeadsReader(moment, complete_below_bytes=complete_below_bytes)
+    complete = Replayed(HeadsReader(moment), by_whole=True)
+    assert vars(Replayed(reader, by_whole=False)) == vars(complete)
 
 
 def lives(number: int) -> list[MemoryDirectory]:

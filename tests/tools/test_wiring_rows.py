@@ -114,12 +114,12 @@ def test_a_salvage_brings_no_queue_back_whose_deletion_is_final(path: Path, tmp_
 def test_a_queue_that_is_destroyed_while_a_backup_is_made(path: Path, tmp_path: Path) -> None:
     """Its messages are in the log's copy, and it is in no later copy of SQL."""
     store = open_(path)
-    gone = False
+    removed = False
 
     def destroy(what: str, done: int, total: int) -> None:
-        nonlocal gone
-        if what == "copying" and not gone:
-            gone = True
+        nonlocal removed
+        if what == "copying" and not removed:
+            removed = True
             store.begin_destroy_queue(2, ignore)
             for message_id in store.messages()[2]:
                 store.dequeue(message_id, 2, 1)
@@ -129,7 +129,7 @@ def test_a_queue_that_is_destroyed_while_a_backup_is_made(path: Path, tmp_path: 
 
     back_up(str(path), str(tmp_path / "copy"), ManualClock(), destroy)
     store.close()
-    assert gone
+    assert removed
     restore(str(tmp_path / "copy"), str(tmp_path / "new"), quiet)
     again, report = open_store(str(tmp_path / "new"), ManualClock())
     assert (report.homeless, report.expunged) == ({}, {"going": 2})

@@ -145,8 +145,8 @@ def _message(overview: StoreOverview, holder: MessageHolds) -> Pin:
     state, message_id = overview.state, holder.message_id
     lsn = state.place_of(message_id)
     record = record_at(overview.reader, lsn)
-    odd = state.detailed.get(message_id)
-    size = sum(state.piece_sizes(message_id)) if odd is None or odd.is_complete else odd.size_bytes
+    detailed = state.detailed.get(message_id)
+    size = sum(state.piece_sizes(message_id)) if detailed is None or detailed.is_complete else detailed.size_bytes
     names = [overview.name_of(queue_id) for queue_id in holder.queue_ids]
     details: dict[str, object] = {
         "persistence_id": message_id, "lsn": lsn, "queues": names, "size_bytes": size,

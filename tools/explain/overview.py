@@ -116,8 +116,8 @@ def _restore(overview: StoreOverview, reader: HeadsReader, path: str) -> None:
         overview.checkpoint_time_s = os.stat(os.path.join(path, "data.mdb")).st_mtime
     restored.resume(reader)
     overview.checkpoint_lsn = reader.resumed_lsn
-    if restored.why_not:
-        overview.notes.append(f"the checkpoint is not used: {restored.why_not}")
+    if restored.denial_reason:
+        overview.notes.append(f"the checkpoint is not used: {restored.denial_reason}")
     remark = missing_names_remark(overview.path)
     if remark and not overview.queue_names:
         overview.notes.append(remark)

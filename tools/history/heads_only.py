@@ -35,15 +35,15 @@ class HeadsReader(LogReader):
     """Gives blocks whose body ends with the last record head, where that is all that matters."""
 
     def __init__(
-        self, directory: Directory, *, known: ContainerHeads | None = None, whole_below_bytes: int = _LARGE_BYTES,
+        self, directory: Directory, *, known: ContainerHeads | None = None, complete_below_bytes: int = _LARGE_BYTES,
         also: Iterable[RecordType] = (),
     ) -> None:  # fmt: skip
-        """*whole_below_bytes*: of smaller blocks nothing is left out if one of their payloads is needed.
+        """*complete_below_bytes*: of smaller blocks nothing is left out if one of their payloads is needed.
 
         *also*: other types whose payloads are.
         """
         self._speaking = _SPEAKING + bytes(also)
-        self._whole_below_bytes = whole_below_bytes
+        self._complete_below_bytes = complete_below_bytes
         self._heads_of: tuple[int, File] | None = None
         self._seen, self._seen_at = memoryview(b""), 0  # the last read bytes, and the LSN of their start
         self._wanted = _PAGE_BYTES
@@ -77,12 +77,12 @@ class HeadsReader(LogReader):
         kinds = bytes(body[::HEAD_BYTES])
         if len(kinds.translate(None, self._speaking)) < len(kinds):
             speaking = np.isin(np.frombuffer(kinds, np.uint8), np.frombuffer(self._speaking, np.uint8))
-            if head.size_bytes < self._whole_below_bytes:
+            if head.size_bytes < self._complete_below_bytes:
                 return None
-            whole = self._with_payloads(lsn, body, words[speaking], head.size_bytes - BLOCK_HEAD_BYTES)
-            if whole is None:
+            complete = self._with_payloads(lsn, body, words[speaking], head.size_bytes - BLOCK_HEAD_BYTES)
+            if complete is None:
                 return None
-            body = whole
+            body = complete
         self._wanted = 2 * _PAGE_BYTES if head.size_bytes < _SMALL_BYTES else _PAGE_BYTES
         return Block(head, body)
 

@@ -44,9 +44,9 @@ def queue_totals(state: State) -> list[QueueTotals]:
         totals.bytes += size_bytes
         if first_id < totals.oldest_position:
             totals.oldest_id = totals.oldest_position = first_id
-    for message_id, odd in state.detailed.items():
-        size_bytes = sum(size for _, size in odd.records())
-        for queue_id, (position, _) in odd.queues.items():
+    for message_id, detailed in state.detailed.items():
+        size_bytes = sum(size for _, size in detailed.records())
+        for queue_id, (position, _) in detailed.queues.items():
             totals = found.setdefault(queue_id, QueueTotals(queue_id))
             totals.messages += 1
             totals.bytes += size_bytes

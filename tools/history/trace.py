@@ -378,6 +378,6 @@ def _same(records: RecordReader, old: int, new: int) -> bool:
 
 def _bare(content: bytes) -> bytes:
     """The parts of a message that no broker changes."""
-    found = sections.index(content, whole=False)
+    found = sections.index(content, complete=False)
     before = [one.end for one in (found.header, found.delivery_annotations, found.message_annotations) if one]
     return content[max(before, default=0) :]

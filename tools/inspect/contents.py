@@ -23,18 +23,18 @@ class Contents:
     def pieces(self, message_id: int) -> Iterator[FoundRecord]:
         """Yield the records with the content of *message_id*, in order. Raises `JournalError` at a damaged one."""
         state = self._survey.state
-        odd = state.detailed.get(message_id)
+        detailed = state.detailed.get(message_id)
         yield self._record(state.place_of(message_id))
-        if odd is not None:
-            for number in range(1, (odd.last or 0) + 1):
-                if number not in odd.pieces:
+        if detailed is not None:
+            for number in range(1, (detailed.last or 0) + 1):
+                if number not in detailed.pieces:
                     raise JournalError(f"message {message_id}", f"piece {number} can't be read", SEE_DUMP)
-                yield self._record(odd.pieces[number][0])
+                yield self._record(detailed.pieces[number][0])
 
     def what_is_left(self, message_id: int) -> Iterator[bytes]:
         """Yield the existing pieces of an incomplete message."""
-        odd = self._survey.state.detailed.get(message_id)
-        chunks = [] if odd is None else [odd.pieces[number][0] for number in sorted(odd.pieces)]
+        detailed = self._survey.state.detailed.get(message_id)
+        chunks = [] if detailed is None else [detailed.pieces[number][0] for number in sorted(detailed.pieces)]
         for lsn in (self._survey.state.place_of(message_id), *chunks):
             try:
                 if lsn:

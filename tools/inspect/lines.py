@@ -29,7 +29,7 @@ Redact = Callable[[tuple[Any, ...], bytes], bytes]
 """Gets a record's head, as in a `Row`, and its payload; what is shown has the same length."""
 K = TypeVar("K")
 V = TypeVar("V")
-WHOLE_PAYLOAD = 1 << 62
+COMPLETE_PAYLOAD = 1 << 62
 _MOST_CACHED = 10_000
 _SHOWS_REASON = 1 << 5
 _SHOWN_IDS = 8
@@ -221,7 +221,7 @@ def _shown_payload(payload: memoryview, type: int, flags: int, shown: int) -> st
 
 def _body_text(payload: bytes, type: int, flags: int) -> str | None:
     """The text of a message's body, if *payload* is that of its first record."""
-    return body_text(payload, whole=not flags & Flag.MORE) if type == _START else None
+    return body_text(payload, complete=not flags & Flag.MORE) if type == _START else None
 
 
 class JsonLines:

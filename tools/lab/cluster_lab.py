@@ -114,12 +114,12 @@ class Lab:
                 self._make(options)
                 for node in self.nodes:
                     self._start(node)
-                self.wait_whole()
+                self.wait_complete()
             except BaseException:
                 self._down()
                 raise
 
-    def wait_whole(self) -> None:
+    def wait_complete(self) -> None:
         """Until every node sees all of them."""
         for node in self.nodes:
             self.wait(lambda node=node: self._votes(node) == len(self.nodes), "the cluster does not form")  # type: ignore[misc]

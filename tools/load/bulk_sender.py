@@ -139,7 +139,7 @@ class BulkSender:
         self._waiting = self._waiting_bytes = 0
         self._is_drawn = self._is_interrupted = False
         self._wire: Wire | None = None
-        self._begun_s = self._heard_s = monotonic()
+        self._begun_s = self._received_s = monotonic()
 
     def run(self) -> SendResult:
         name = f"cairnmq-sending@{gethostname()}-{getpid()}"
@@ -196,7 +196,7 @@ class BulkSender:
         wire = self._wire = Wire(self._where, name)
         loop = Loop()
         loop.add(wire, [self])
-        self._begun_s = self._heard_s = reported_s = monotonic()
+        self._begun_s = self._received_s = reported_s = monotonic()
         while not self._is_done:
             loop.turn(_LOOK_MS)
             now_s = monotonic()
@@ -206,8 +206,8 @@ class BulkSender:
             message = self._next
             is_early = message is not None and message.due_s > now_s - self._begun_s
             if is_early and not self._waiting:
-                self._heard_s = now_s
-            elif now_s - self._heard_s > SILENCE_S:
+                self._received_s = now_s
+            elif now_s - self._received_s > SILENCE_S:
                 self._fail(f"no response from the broker for {SILENCE_S:.0f} s: it grants no credit, or is stuck")
         if self._is_interrupted and (self._next is not None or not self._is_drawn):
             self._fail("interrupted")
@@ -238,12 +238,12 @@ class BulkSender:
         if link is None:
             link = self._links[address] = _AddressLink(wire, address, self._settled)
             wire.attach(link)
-            self._heard_s = monotonic()
+            self._received_s = monotonic()
         return link
 
     def _begin(self, wire: Wire, link: _AddressLink, message: OutgoingMessage) -> None:
         if not self._waiting:
-            self._heard_s = monotonic()
+            self._received_s = monotonic()
         self._next = None
         self._waiting += 1
         self._waiting_bytes += len(message.content)
@@ -261,7 +261,7 @@ class BulkSender:
             wire.send(link, frames.popleft(), 0, 1, link.last_number)
 
     def _settled(self, message: OutgoingMessage, sent_s: float, state: Any) -> None:
-        self._heard_s = now_s = monotonic()
+        self._received_s = now_s = monotonic()
         self._waiting -= 1
         self._waiting_bytes -= len(message.content)
         result = self.result

@@ -156,10 +156,10 @@ class _Content:
         while at < len(piece) and not self.is_opaque:
             part = piece[at : at + self._left]
             at += len(part)
-            whole = len(part) == self._step.size
+            complete = len(part) == self._step.size
             self._left -= len(part)
             if isinstance(self._step, _Hide):
-                hide = self._rules.hidden if whole else _filler
+                hide = self._rules.hidden if complete else _filler
                 out.append(hide(part, self._step.code))
             else:
                 out.append(part)

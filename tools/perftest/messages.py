@@ -145,8 +145,8 @@ def _split(
         if txn_id and first:
             fields += [encode.NULL, encode.value(p.described(p.TRANSACTIONAL, txn_id))]
         performative = encode.described(p.TRANSFER, encode.listed(fields))
-        whole = p.HEADER_BYTES + len(performative) + size
-        parts.append((whole.to_bytes(4) + b"\x02\x00\x00\x00" + performative, at, size))
+        complete = p.HEADER_BYTES + len(performative) + size
+        parts.append((complete.to_bytes(4) + b"\x02\x00\x00\x00" + performative, at, size))
     return len(parts), parts
 
 

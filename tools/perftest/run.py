@@ -74,13 +74,13 @@ class TestRun:
 
         *patience_s* is how long nothing may come from clients elsewhere; 0: for ever.
         """
-        heard_s, before = time.monotonic(), self.view()
+        received_s, before = time.monotonic(), self.view()
         while not self._is_done():
             self._loop.turn(TURN_MS)
             now = self.view()
             if now != before:
-                heard_s, before = time.monotonic(), now
-            if patience_s and time.monotonic() - heard_s > patience_s:
+                received_s, before = time.monotonic(), now
+            if patience_s and time.monotonic() - received_s > patience_s:
                 reason = f"nothing has happened for {patience_s:g} s; {self._missing()}"
                 raise CairnError("perftest", reason, self._remedy())
             look(now)

@@ -162,7 +162,7 @@ class _Clients:
             shared = wire if options.single_connection else None
         if shared is not None:
             self._loop.add(shared, self._clients)
-        self._loop.watch(pipe.fileno(), self._heard)
+        self._loop.watch(pipe.fileno(), self._received)
 
     def run(self) -> None:
         said_s = 0.0
@@ -187,7 +187,7 @@ class _Clients:
             if client.started:
                 _say(self._pipe, client.report(partial=True))
 
-    def _heard(self) -> None:
+    def _received(self) -> None:
         self._pipe.recv()  # the only command is to stop; EOFError if the parent has ended
         self._stopped = True
 

@@ -52,8 +52,8 @@ class MessageCopy:
     def _copy(self, message_id: int, queue_id: int, name: str) -> bool:
         """Put a message on a queue; return whether it is on the queue afterwards."""
         survey, store = self._survey, self._store
-        odd = survey.state.detailed.get(message_id)
-        if message_id in survey.lost or (odd is not None and not odd.is_complete):  # or a sender's who broke off
+        detailed = survey.state.detailed.get(message_id)
+        if message_id in survey.lost or (detailed is not None and not detailed.is_complete):  # or its sender broke off
             return False
         if (known := self._new_ids.get(message_id)) is not None:
             store.enqueue(known[0], queue_id, known[1])
@@ -66,26 +66,26 @@ class MessageCopy:
     def _put(self, message_id: int, queue_id: int) -> int:
         """Store the content on the queue; return the new ID, 0 if the content is incomplete."""
         store = self._store
-        odd = self._survey.state.detailed.get(message_id)
+        detailed = self._survey.state.detailed.get(message_id)
         new_id = time_us = 0
         try:
             for number, piece in enumerate(self._contents.pieces(message_id)):
                 time_us = time_us or piece.head.time_us
-                if odd is None or not odd.last:
+                if detailed is None or not detailed.last:
                     new_id, _ = store.put(queue_id, piece.payload, time_us)
                 elif not new_id:
                     new_id = store.stage(piece.payload, time_us)
                 else:
-                    store.append_content(new_id, piece.payload, time_us, last=number == odd.last)
+                    store.append_content(new_id, piece.payload, time_us, last=number == detailed.last)
                 self._flush_after(len(piece.payload))
         except JournalError as error:
             if new_id:
                 store.destroy(new_id, time_us)
-            queues = (queue_id,) if odd is None else tuple(odd.queues)
+            queues = (queue_id,) if detailed is None else tuple(detailed.queues)
             self._survey.lost[message_id] = LostMessage(message_id, queues, f"{error.place}: {error.reason}", True)
             return 0
-        if odd is not None:
-            if odd.last:
+        if detailed is not None:
+            if detailed.last:
                 store.enqueue(new_id, queue_id, time_us)
             self._new_ids[message_id] = new_id, time_us
         return new_id
@@ -99,10 +99,11 @@ class MessageCopy:
     def _keep_the_rest(self) -> None:
         for message_id in self._survey.lost:
             self._keep(message_id, "what is left of a message that is lost")
-        for message_id, odd in self._survey.unplaced.items():
-            if odd.start or odd.pieces:
+        for message_id, detailed in self._survey.unplaced.items():
+            if detailed.start or detailed.pieces:
                 self._report.unplaced.append(message_id)
-                self._keep(message_id, "a message whose queue is not known" + ("" if odd.is_complete else ", in part"))
+                part = "" if detailed.is_complete else ", in part"
+                self._keep(message_id, "a message whose queue is not known" + part)
 
     def _keep(self, message_id: int, what: str) -> None:
         self._quarantine.keep(f"message-{message_id}.content", self._contents.what_is_left(message_id), what)

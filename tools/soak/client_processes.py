@@ -54,7 +54,7 @@ class ClientProcess:
             confirmed, confirmed_bytes, taken, taken_bytes = map(int, lines[-1].split())
             self.counted = confirmed, confirmed_bytes, taken, taken_bytes
         if self.process.poll() is not None:
-            raise BrokerError(f"client {self.settings.name}", self._why())
+            raise BrokerError(f"client {self.settings.name}", self._reason())
 
     def end(self, patience_s: float = PATIENCE_S) -> None:
         """Let it end. Raises `BrokerError` if it does not, or failed."""
@@ -76,14 +76,14 @@ class ClientProcess:
             if said and not os.read(self.process.stdout.fileno(), 65536):
                 time.sleep(0.01)  # it closed its output, and is about to end
         if self.process.returncode:
-            raise BrokerError(f"client {self.settings.name}", self._why())
+            raise BrokerError(f"client {self.settings.name}", self._reason())
         return True
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
-    def _why(self) -> str:
+    def _reason(self) -> str:
         said = self._errors.read_text(errors="replace").strip().splitlines()
         return said[-1] if said else f"it ended (status {self.process.returncode})"
 
@@ -97,7 +97,7 @@ class ClientProcesses:
         self._directory = directory
         self._notebook = Notebook(str(directory / "soak.jsonl"))
         self._count = 0
-        self._gone = [0, 0, 0, 0]
+        self._removed = [0, 0, 0, 0]
         self.clients: list[ClientProcess] = []
         self.failed: list[str] = []
         """Names of clients that ended by themselves, at an unknown time."""
@@ -118,21 +118,21 @@ class ClientProcesses:
             except BrokerError:
                 self.failed.append(client.settings.name)
                 raise
-        return [sum(column) for column in zip(self._gone, *(client.counted for client in self.clients), strict=True)]
+        return [sum(column) for column in zip(self._removed, *(client.counted for client in self.clients), strict=True)]
 
     def kill_one(self, number: int, life: int) -> None:
         client = self.clients.pop(number)
         self._notebook.note(Died(client.settings.name, life, time.monotonic_ns()))
         self._notebook.flush()
         client.kill()
-        self._gone = [sum(pair) for pair in zip(self._gone, client.counted, strict=True)]
+        self._removed = [sum(pair) for pair in zip(self._removed, client.counted, strict=True)]
         self._begin(client.settings.role)
 
     def end(self) -> None:
         """Let all of them end; what they counted still counts."""
         for client in self.clients:
             client.end()
-            self._gone = [sum(pair) for pair in zip(self._gone, client.counted, strict=True)]
+            self._removed = [sum(pair) for pair in zip(self._removed, client.counted, strict=True)]
         self.clients.clear()
 
     def kill(self) -> None:

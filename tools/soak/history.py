@@ -163,8 +163,8 @@ def read(paths: Iterable[Path]) -> list[Event]:
     """Return all events in these files, without the incomplete last event of a killed client, which was never sent."""
     events: list[Event] = []
     for path in paths:
-        whole, _, _ = path.read_bytes().rpartition(b"\n")
-        for line in whole.splitlines():
+        complete, _, _ = path.read_bytes().rpartition(b"\n")
+        for line in complete.splitlines():
             kind, *fields = json.loads(line)
             events.append(KINDS[kind](*fields))
     return events

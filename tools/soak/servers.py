@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ...amqp.frames.performatives import SASL_HEADER
 from ...base.errors import BrokerError
 
-GONE_S = 60.0
+ENDED_S = 60.0
 _LOOK_S = 0.02
 _LOWEST_PORT = 10_000
 
@@ -110,16 +110,16 @@ class Server:
     def _shell(self, template: str) -> None:
         command = self._filled(template)
         try:
-            done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=GONE_S)
+            done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=ENDED_S)
         except subprocess.TimeoutExpired:
-            raise BrokerError(command, f"it does not end within {GONE_S:.0f} s", "correct the command") from None
+            raise BrokerError(command, f"it does not end within {ENDED_S:.0f} s", "correct the command") from None
         if done.returncode:
             said = (done.stderr or done.stdout).strip().splitlines()
             raise BrokerError(command, f"status {done.returncode}: {said[-1] if said else ''}", "correct the command")
 
     def _end(self, number: int) -> None:
         assert self._process is not None
-        end_s = time.monotonic() + GONE_S
+        end_s = time.monotonic() + ENDED_S
         for pid in self._pids():
             _signal(pid, number)
             _signal(pid, signal.SIGCONT)
@@ -128,7 +128,7 @@ class Server:
                 if number == signal.SIGKILL:
                     raise BrokerError("the broker", "it can't be killed")
                 number = signal.SIGKILL
-                end_s = time.monotonic() + GONE_S
+                end_s = time.monotonic() + ENDED_S
             if number == signal.SIGKILL:
                 for pid in self._pids():  # one may have been forked just then
                     _signal(pid, number)

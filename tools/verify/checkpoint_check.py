@@ -55,13 +55,15 @@ class CheckpointComparison:
                 what = f"the block at LSN {block.lsn} is not the one that it continues; the next start reads all"
                 self._found.append(Verdict("note", PLACE, what))
 
-    def verdicts(self, state: State, slots: dict[int, int], reader: LogReader, *, is_whole: bool) -> list[Verdict]:
-        """Return the verdicts on the checkpoint. *state*: read from the log. *is_whole*: the log is complete."""
+    def verdicts(self, state: State, slots: dict[int, int], reader: LogReader, *, is_complete: bool) -> list[Verdict]:
+        """Return the verdicts on the checkpoint. *state*: read from the log. *is_complete*: the log is complete."""
         if self._state is None:
             return self._found
         skipped = any(end > self._meta.block_lsn for _, end in reader.recycled)
-        if self._replay is None or skipped or not is_whole:
-            reason = "the block before its first record was not read" if is_whole else "the log can't be read through"
+        if self._replay is None or skipped or not is_complete:
+            reason = "the log can't be read through"
+            if is_complete:
+                reason = "the block before its first record was not read"
             return [*self._found, Verdict("note", PLACE, f"not compared with the log: {reason}")]
         self._replay.apply()
         try:
@@ -96,5 +98,5 @@ def _differences(known: State, true: State) -> list[str]:
 
 
 def _particulars(state: State, message_id: int) -> object:
-    odd = state.detailed.get(message_id)
-    return None if odd is None else (odd.start, odd.size_bytes, odd.pieces, odd.last, odd.queues)
+    found = state.detailed.get(message_id)
+    return None if found is None else (found.start, found.size_bytes, found.pieces, found.last, found.queues)

@@ -84,7 +84,7 @@ class Verify:
         else:
             self.report.messages = log.messages
             if compared is not None:
-                self.report.verdicts += compared.verdicts(log.state, slots, reader, is_whole=not self._gaps)
+                self.report.verdicts += compared.verdicts(log.state, slots, reader, is_complete=not self._gaps)
                 self.report.checked.append("checkpoint")
             if self._read_sql is not None and rescued is not None:
                 counts = log.count_by_queue()

@@ -234,19 +234,19 @@ def trace_join(world: Notes, ask: Ask) -> None:
     for name, times in Counter(world.sent).items():
         some = made.get(name, [])
         queued = {one for one in some if any(stay.end_us is None for stay in stays[one])}
-        gone = [one for one in some if one not in queued | in_doubt | world.staged]
+        removed = [one for one in some if one not in queued | in_doubt | world.staged]
         status = (
-            "queued" if queued else "in doubt" if in_doubt & {*some} else "staged" if len(gone) < len(some)
+            "queued" if queued else "in doubt" if in_doubt & {*some} else "staged" if len(removed) < len(some)
             else "removed" if some else "never arrived"
         )  # fmt: skip
         queues = {
             stay.queue for one in some for stay in stays[one] if one not in queued or stay.end_us is None
         }
-        came, ends = [world.stored_us[one] for one in some], [_end(world, stays[one], one) for one in gone]
+        came, ends = [world.stored_us[one] for one in some], [_end(world, stays[one], one) for one in removed]
         expected[name] = (
             times, len(some), status, sorted(queues), some, at(min(came)) if came else None,
             max((at(end_us) for end_us, *_ in ends if end_us), default=None), sorted({reason for _, reason, _ in ends}),
-            sorted({why for *_, why in ends if why}),
+            sorted({cause for *_, cause in ends if cause}),
         )  # fmt: skip
     names = (
         "sent", "arrived", "status", "queues", "message_ids", "first_time", "end_time", "end_reasons",

@@ -108,7 +108,7 @@ class FollowerSide:
         found = contents(self.follower.store, copy.queue_id)
         assert len(found) == len(copy.ids)
         assert len(set(found)) == len(found)
-        return found if copy.is_whole else None
+        return found if copy.is_complete else None
 
 
 class Sites(FollowerSide):
@@ -122,7 +122,7 @@ class Sites(FollowerSide):
         self.to = To()
         self.link: tuple[FakeTerminal, Attached] | None = None
         """Its ends at the source and at the follower."""
-        self.heard: deque[Delivery] = deque()
+        self.received: deque[Delivery] = deque()
         """What the follower has accepted, on its way to the source."""
         self._confirmed = 0
         self.sender = self.source.open(to_client=False)
@@ -216,8 +216,8 @@ class Sites(FollowerSide):
         assert len(outward.asked) == 1, self.following.reason
         asked, answered, attached = outward.asked.pop()
         terminal = FakeTerminal()
-        wish = Open(True, Terminus(address=asked.source.address), link_name=asked.name, attach=asked)
-        self.source.do(self.source.broker.drivers.open, wish, terminal)
+        attach = Open(True, Terminus(address=asked.source.address), link_name=asked.name, attach=asked)
+        self.source.do(self.source.broker.drivers.open, attach, terminal)
         while terminal.driver is None and self.source.readings:
             self.source.read_one()
         if terminal.failures:
@@ -226,7 +226,7 @@ class Sites(FollowerSide):
             return terminal.failures
         self.link = terminal, attached
         self._confirmed = 0
-        self.heard.clear()
+        self.received.clear()
         self.follower.do(answered, Attach(asked.name, End(2, asked.source.address), asked.target))
         self.source.do(terminal.driver.request, attached.credit, False)
         return []
@@ -254,16 +254,16 @@ class Sites(FollowerSide):
         tag, content = terminal.forwarded.pop(0)
         attached.credit -= 1
         self.follower.do(attached.driver.receive, [(tag, content, 0)])
-        self.heard += attached.confirmed[self._confirmed :]
+        self.received += attached.confirmed[self._confirmed :]
         self._confirmed = len(attached.confirmed)
         return True
 
     def answer(self) -> bool:
         """One disposition from the follower to the source, and the credit it brings."""
-        if self.link is None or not self.heard:
+        if self.link is None or not self.received:
             return False
         terminal, _ = self.link
-        self.source.do(terminal.driver.outcomes, [Outcome(None, self.heard.popleft(), ACCEPTED)])
+        self.source.do(terminal.driver.outcomes, [Outcome(None, self.received.popleft(), ACCEPTED)])
         self.source.do(terminal.driver.request, terminal.driver._limit + 1, False)
         return True
 

@@ -25,14 +25,14 @@ class Receiver:
         self.entries: dict[bytes, Any] = {}
         self.processed: Counter[int] = Counter()
         self.terminal: FakeTerminal | None = None
-        self.seen = self.heard = 0
+        self.seen = self.received = 0
 
     def attach(self, claims: Claims | None = None, *, credit: int = 100, name: str = "link") -> None:
-        wish = Open(True, self.terminus, False, self, name, "box", claims=claims or Claims(dict(self.states), True))
+        opening = Open(True, self.terminus, False, self, name, "box", claims=claims or Claims(dict(self.states), True))
         self.terminal = FakeTerminal()
-        self.seen = self.heard = 0
+        self.seen = self.received = 0
         self.entries = {}
-        self.world.do(self.world.broker.drivers.open, wish, self.terminal)
+        self.world.do(self.world.broker.drivers.open, opening, self.terminal)
         self.read()
         kept = self.terminal.kept
         if kept is not None:
@@ -83,9 +83,9 @@ class Receiver:
 
     def hear(self) -> None:
         """It hears that an outcome was taken."""
-        if self.terminal is not None and self.heard < len(self.terminal.settled):
-            tag, state = self.terminal.settled[self.heard]
-            self.heard += 1
+        if self.terminal is not None and self.received < len(self.terminal.settled):
+            tag, state = self.terminal.settled[self.received]
+            self.received += 1
             assert self.states.pop(tag) == state
 
     def leave(self, *, for_good: bool = False) -> None:

@@ -97,8 +97,8 @@ class Peer:
             if left_s <= 0:
                 raise TimeoutError(f"{what or 'what was waited for'} did not happen within {timeout_s} s")
             if self.ended:
-                why = self.connection.remote_condition or self.transport.condition
-                raise ConnectionError(f"the broker closed the socket: {why}")
+                reason = self.connection.remote_condition or self.transport.condition
+                raise ConnectionError(f"the broker closed the socket: {reason}")
             writing = [self.sock] if self.transport.pending() > 0 else []
             select.select([self.sock], writing, [], min(left_s, 0.05))
 

@@ -169,7 +169,7 @@ class SimulatedMember:
 
     @property
     def serves(self) -> bool:
-        return self.running and not self.core.service.why_not_serving()
+        return self.running and not self.core.service.not_serving_reason()
 
     def do(self, action: Callable[..., object], *args: Any) -> None:
         self.actions.append((action, args))
@@ -216,7 +216,7 @@ class SimulatedMember:
             entry.position & ARRIVAL_MASK: (
                 self.load(entry.message_id)
                 if entry.content is None or 0 < entry.message_id < durable_lsn
-                else entry.whole()
+                else entry.complete()
             )
             for entry in replica.entries()
             if not entry.is_dequeued
@@ -256,9 +256,9 @@ class Client(FakeTerminal):
         self.closed = False
         self.told = {}
         member.clients.append(self)
-        wish = Open(to_client, Terminus(address=address), presettled, self.connection)
+        attach = Open(to_client, Terminus(address=address), presettled, self.connection)
         member.do(member.broker.drivers.connection_opened, self.connection)
-        member.do(member.broker.drivers.open, wish, self)
+        member.do(member.broker.drivers.open, attach, self)
 
     @property
     def is_dead(self) -> bool:
@@ -369,7 +369,7 @@ class ClusterHarness:
     def start(self) -> ClusterHarness:
         for member in self.members.values():
             member.start()
-        assert self.until(lambda: all(member.serves for member in self.members.values())), self.why()
+        assert self.until(lambda: all(member.serves for member in self.members.values())), self.reason()
         return self
 
     def tick(self) -> None:
@@ -390,9 +390,9 @@ class ClusterHarness:
             self.tick()
         return condition()
 
-    def why(self) -> dict[int, str]:
+    def reason(self) -> dict[int, str]:
         return {
-            node: f"{member.core.state.phase}: {member.core.service.why_not_serving()}" if member.running else "off"
+            node: f"{member.core.state.phase}: {member.core.service.not_serving_reason()}" if member.running else "off"
             for node, member in self.members.items()
         }
 
@@ -409,7 +409,7 @@ def send(harness: ClusterHarness, node: int, numbers: range) -> None:
     sender = Sender(harness[node])
     assert harness.until(lambda: sender.driver is not None)
     sender.send(numbers)
-    assert harness.until(lambda: len(sender.confirmed) == len(numbers)), harness.why()
+    assert harness.until(lambda: len(sender.confirmed) == len(numbers)), harness.reason()
     sender.leave()
 
 

@@ -61,7 +61,7 @@ def check_contents(harness: ClusterHarness, name: str, sizes: Mapping[int, int])
             raise Broken(f"{name}: what stands at {other[:9]} is not the same at the nodes 1 and {node}")
     for content in found[1].values():
         letter = letters.read(content)
-        if not letter.is_whole or letter.size_bytes != sizes[letter.number]:
+        if not letter.is_complete or letter.size_bytes != sizes[letter.number]:
             raise Broken(f"{name}: {letter} is there, and was not sent so")
 
 

@@ -55,7 +55,7 @@ class Sites(FollowerSide):
         self.to = To()
         self.link: tuple[SimulatedMember, FakeTerminal, Attached] | None = None
         """The member that serves, and the ends of the link."""
-        self.heard: deque[Delivery] = deque()
+        self.received: deque[Delivery] = deque()
         self._confirmed = 0
         self.cluster[1].do(self.cluster[1].broker.nodes.create_queue, "q", arguments, print)
         assert self.cluster.until(lambda: all("q" in one.core.owners.replicas for one in self.cluster.members.values()))
@@ -88,8 +88,8 @@ class Sites(FollowerSide):
         self.to.connection = outward
         self.follower.do(self.follower.broker.remote.federated_queues.came, self.to, outward)
         asked, answered, attached = outward.asked.pop()
-        wish = Open(True, Terminus(address=asked.source.address), link_name=asked.name, attach=asked)
-        member.do(member.broker.drivers.open, wish, terminal)
+        attach = Open(True, Terminus(address=asked.source.address), link_name=asked.name, attach=asked)
+        member.do(member.broker.drivers.open, attach, terminal)
         assert self.cluster.until(lambda: not member.running or terminal.driver is not None or bool(terminal.failures))
         if terminal.failures or not member.running:
             attached.error = Error(terminal.failures[0] if terminal.failures else "gone", "")
@@ -98,7 +98,7 @@ class Sites(FollowerSide):
             return terminal.failures
         self.link = member, terminal, attached
         self._confirmed = 0
-        self.heard.clear()
+        self.received.clear()
         self.follower.do(answered, Attach(asked.name, End(2, asked.source.address), asked.target))
         member.do(terminal.driver.request, attached.credit, False)
         return []
@@ -125,16 +125,16 @@ class Sites(FollowerSide):
         _, terminal, attached = self.link
         tag, content = terminal.forwarded.pop(0)
         self.follower.do(attached.driver.receive, [(tag, content, 0)])
-        self.heard += attached.confirmed[self._confirmed :]
+        self.received += attached.confirmed[self._confirmed :]
         self._confirmed = len(attached.confirmed)
         return True
 
     def answer(self) -> bool:
         """One disposition from the follower to the member, and the credit it brings."""
-        if self.link is None or not self.heard:
+        if self.link is None or not self.received:
             return False
         member, terminal, _ = self.link
-        member.do(terminal.driver.outcomes, [Outcome(None, self.heard.popleft(), ACCEPTED)])
+        member.do(terminal.driver.outcomes, [Outcome(None, self.received.popleft(), ACCEPTED)])
         member.do(terminal.driver.request, terminal.driver._limit + 1, False)
         return True
 

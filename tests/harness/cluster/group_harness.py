@@ -144,7 +144,7 @@ class CorosyncEngine:
             if not self.lab.pid(node):
                 self.lab.start(node)
             self.lab.resume(node)
-        self.lab.wait_whole()
+        self.lab.wait_complete()
 
 
 class GroupHarness:
@@ -156,7 +156,7 @@ class GroupHarness:
         self.name = f"test-{os.getpid()}-{random.getrandbits(40):x}"
         self.members: dict[int, GroupMember] = {}
         self.buses: dict[int, FaultyBus] = {}
-        self.heard: dict[int, list[Event]] = {}
+        self.received: dict[int, list[Event]] = {}
         self.lives: list[list[Event]] = []
         """What each member heard, of all there ever were."""
 
@@ -168,8 +168,8 @@ class GroupHarness:
         member = GroupMember(bus, self.machines.clock, window_bytes=window_bytes)  # type: ignore[arg-type]
         member.join(self.name)
         self.members[node] = member
-        self.heard[node] = []
-        self.lives.append(self.heard[node])
+        self.received[node] = []
+        self.lives.append(self.received[node])
         return member
 
     def form(self, *nodes: int) -> None:
@@ -183,7 +183,7 @@ class GroupHarness:
     def step(self, *asleep: int) -> None:
         for node, member in self.members.items():
             if node not in asleep:
-                self.heard[node] += member.step()
+                self.received[node] += member.step()
 
     def until(self, condition: Callable[[], bool], what: str, asleep: tuple[int, ...] = ()) -> None:
         deadline_s = self.machines.clock.monotonic_s() + self.patience_s
@@ -192,12 +192,12 @@ class GroupHarness:
             if condition():
                 return
             if self.machines.clock.monotonic_s() > deadline_s:
-                told = {node: [str(event)[:300] for event in events[-6:]] for node, events in self.heard.items()}
+                told = {node: [str(event)[:300] for event in events[-6:]] for node, events in self.received.items()}
                 raise AssertionError(f"waited for {self.patience_s} s, in vain: {what}; last heard: {told}")
             self.machines.wait([member for node, member in self.members.items() if node not in asleep])
 
     def last(self, node: int) -> Configuration | None:
-        found = [event for event in self.heard[node] if isinstance(event, Configuration)]
+        found = [event for event in self.received[node] if isinstance(event, Configuration)]
         return found[-1] if found else None
 
     def together(self, *nodes: int) -> bool:
@@ -220,7 +220,7 @@ class GroupHarness:
 
     def all_heard(self, payload: bytes, *nodes: int) -> None:
         nodes = nodes or NODES
-        self.until(lambda: all(payload in payloads(self.heard[node]) for node in nodes), f"{payload!r} is heard")
+        self.until(lambda: all(payload in payloads(self.received[node]) for node in nodes), f"{payload!r} is heard")
 
     def close(self) -> None:
         for member in self.members.values():

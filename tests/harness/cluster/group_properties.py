@@ -27,20 +27,20 @@ class GroupProperties:
                 three.say(node, b"%d of %d" % (number, node))
             if not number % 7:
                 three.step()
-        three.until(lambda: all(len(payloads(three.heard[node])) == 900 for node in NODES), "all is heard")
+        three.until(lambda: all(len(payloads(three.received[node])) == 900 for node in NODES), "all is heard")
         order.check(three.lives)
         for node in NODES:
-            assert payloads(three.heard[node]) == payloads(three.heard[1])
+            assert payloads(three.received[node]) == payloads(three.received[1])
             me = three.members[node].me
             assert me is not None
-            assert order.by_sender(three.heard[1], me) == [b"%d of %d" % (number, node) for number in range(300)]
+            assert order.by_sender(three.received[1], me) == [b"%d of %d" % (number, node) for number in range(300)]
             assert three.members[node].in_flight_bytes == 0
 
     def test_small_events_travel_together(self, three: GroupHarness) -> None:  # D55
         for number in range(1000):
             assert three.members[1].multicast(b"%060d" % number)
-        three.until(lambda: len(payloads(three.heard[2])) == 1000, "all is heard")
-        batches = [event for event in three.heard[2] if isinstance(event, EventBatch)]
+        three.until(lambda: len(payloads(three.received[2])) == 1000, "all is heard")
+        batches = [event for event in three.received[2] if isinstance(event, EventBatch)]
         assert len(batches) <= 1000 // 40
 
     def test_configurations_stand_at_one_place_among_the_events(self, harness: GroupHarness) -> None:
@@ -67,7 +67,7 @@ class GroupProperties:
         three.say(1, b"", largest, b"x" * 5000, b"", b"end")
         three.all_heard(b"end")
         for node in NODES:
-            assert payloads(three.heard[node]) == [b"", largest, b"x" * 5000, b"", b"end"]
+            assert payloads(three.received[node]) == [b"", largest, b"x" * 5000, b"", b"end"]
         with pytest.raises(GroupError, match="65537 bytes exceeds the limit of 65536"):
             three.members[1].multicast(b"x" * (MAX_PAYLOAD_BYTES + 1))
 
@@ -85,7 +85,7 @@ class GroupProperties:
         harness.say(3, b"more")
         harness.all_heard(b"more")
         for node in NODES:
-            assert [each[:4] for each in payloads(harness.heard[node])] == [b"%04d" % n for n in range(taken)] + [
+            assert [each[:4] for each in payloads(harness.received[node])] == [b"%04d" % n for n in range(taken)] + [
                 b"more"
             ]
 
@@ -94,8 +94,8 @@ class GroupProperties:
         for number in range(100):
             three.say(2, b"%d" % number)
             three.members[2].flush()
-        three.until(lambda: len(payloads(three.heard[1])) == 100, "all is heard")
-        assert payloads(three.heard[1]) == [b"%d" % number for number in range(100)]
+        three.until(lambda: len(payloads(three.received[1])) == 100, "all is heard")
+        assert payloads(three.received[1]) == [b"%d" % number for number in range(100)]
         assert three.members[2].rejoined == 0
 
     def test_not_yet_in_the_group(self, harness: GroupHarness) -> None:
@@ -126,7 +126,7 @@ class GroupProperties:
         three.until(lambda: three.together(*NODES), "it is back")
         three.say(2, b"after")
         three.all_heard(b"after")
-        assert payloads(three.heard[3]) == [b"after"]
+        assert payloads(three.received[3]) == [b"after"]
         assert three.members[3].me != before
         order.check(three.lives)
 
@@ -168,9 +168,9 @@ class GroupProperties:
         for number in range(50):
             three.say(1, b"%d" % number)
         for node in (1, 2):
-            three.until(lambda node=node: len(payloads(three.heard[node])) == 50, "heard", asleep=(3,))  # type: ignore[misc]
-        assert not payloads(three.heard[3])
-        three.until(lambda: len(payloads(three.heard[3])) == 50, "it catches up")
+            three.until(lambda node=node: len(payloads(three.received[node])) == 50, "heard", asleep=(3,))  # type: ignore[misc]
+        assert not payloads(three.received[3])
+        three.until(lambda: len(payloads(three.received[3])) == 50, "it catches up")
         assert three.members[3].rejoined == 0
         order.check(three.lives)
 
@@ -191,17 +191,17 @@ class GroupProperties:
         three.add(3, configured=5)
 
         def told() -> bool:
-            return all(any(isinstance(event, MemberRefused) for event in three.heard[node]) for node in (1, 2))
+            return all(any(isinstance(event, MemberRefused) for event in three.received[node]) for node in (1, 2))
 
         three.until(told, "it is refused")
-        refused = next(event for event in three.heard[1] if isinstance(event, MemberRefused))
+        refused = next(event for event in three.received[1] if isinstance(event, MemberRefused))
         assert (refused.node, refused.reason) == (3, "it is configured for 5 members, node 1 for 3")
         three.say(1, b"unaffected")
         three.all_heard(b"unaffected", 1, 2)
         assert three.together(1, 2)
         assert three.members[3].me is None
-        three.until(lambda: isinstance(three.heard[3][-1], GroupFailed), "it is told")
-        died = three.heard[3][-1]
+        three.until(lambda: isinstance(three.received[3][-1], GroupFailed), "it is told")
+        died = three.received[3][-1]
         assert isinstance(died, GroupFailed)
         assert "refused this broker: it is configured for 5 members, node" in died.reason
 
@@ -214,7 +214,7 @@ class GroupProperties:
         three.say(1, b"ours")
         three.all_heard(b"ours", 1, 2)
         assert other.me is None
-        assert not payloads(three.heard[3])
+        assert not payloads(three.received[3])
 
     # ---- daemons and wires ------------------------------------------------------------------------------------------
 
@@ -230,8 +230,8 @@ class GroupProperties:
         three.say(3, b"fresh")
         three.all_heard(b"fresh")
         assert three.members[3].me != before
-        assert not any(b"stale" in payloads(three.heard[node]) for node in (1, 2))
-        if b"stale" not in payloads(three.heard[3]):  # a daemon that goes on alone for a moment gives it back
+        assert not any(b"stale" in payloads(three.received[node]) for node in (1, 2))
+        if b"stale" not in payloads(three.received[3]):  # a daemon that goes on alone for a moment gives it back
             assert three.members[1].dropped > 0, "it was under way"
             assert three.members[2].dropped > 0
         order.check(three.lives)
@@ -242,7 +242,7 @@ class GroupProperties:
         last = three.last(3)
         assert last is not None
         assert not last.primary
-        three.until(lambda: Quorum(False) in three.heard[3], "the daemon says so, too")
+        three.until(lambda: Quorum(False) in three.received[3], "the daemon says so, too")
         three.say(1, b"without it")
         three.all_heard(b"without it", 1, 2)
         assert not three.members[3].multicast(b"no")
@@ -250,7 +250,7 @@ class GroupProperties:
         three.until(lambda: three.together(*NODES), "it is back")
         three.say(3, b"again")
         three.all_heard(b"again")
-        assert b"without it" not in payloads(three.heard[3])
+        assert b"without it" not in payloads(three.received[3])
         order.check(three.lives)
 
     def test_where_nobody_has_a_majority_the_group_ends(self, three: GroupHarness) -> None:
@@ -258,8 +258,8 @@ class GroupProperties:
         three.until(lambda: not any(member.me for member in three.members.values()), "no group")
         three.machines.heal()
         three.until(lambda: three.together(*NODES), "they found it anew")
-        heard = [event for node in NODES for event in three.heard[node]]
-        founders = [event for event in heard if isinstance(event, Configuration) and event.founded]
+        received = [event for node in NODES for event in three.received[node]]
+        founders = [event for event in received if isinstance(event, Configuration) and event.founded]
         assert len(founders) >= 4, "two of three at least, twice"
         three.say(3, b"again")
         three.all_heard(b"again")
@@ -274,12 +274,12 @@ class GroupProperties:
         three.all_heard(b"without it", 2, 3)
         three.machines.heal()
         three.until(lambda: three.together(*NODES), "it is back")
-        assert not any(b"into the void" in payloads(three.heard[node]) for node in (2, 3))
+        assert not any(b"into the void" in payloads(three.received[node]) for node in (2, 3))
         order.check(three.lives)
 
     def test_the_death_of_a_daemon_is_told_and_ends_the_member(self, three: GroupHarness) -> None:  # rule 18
         three.machines.kill_daemon(3)
-        three.until(lambda: isinstance(three.heard[3][-1], GroupFailed), "it is told")
+        three.until(lambda: isinstance(three.received[3][-1], GroupFailed), "it is told")
         assert not three.members[3].multicast(b"no")
         assert three.members[3].step() == []
         three.until(lambda: three.together(1, 2), "the others go on")
@@ -308,7 +308,7 @@ class GroupProperties:
         three.say(2, b"again")
         three.all_heard(b"again")
         for node in NODES:
-            assert payloads(three.heard[node]) == [b"one", b"again"]
+            assert payloads(three.received[node]) == [b"one", b"again"]
         assert three.members[2].me != before
         assert three.members[1].rejoined == three.members[3].rejoined == 0
         order.check(three.lives)
@@ -326,7 +326,7 @@ class GroupProperties:
         three.until(lambda: three.members[3].rejoined == 1 and three.together(*NODES), "it left and is back")
         three.say(2, b"again")
         three.all_heard(b"again")
-        assert b"after" not in payloads(three.heard[3])
+        assert b"after" not in payloads(three.received[3])
         assert three.members[1].rejoined == three.members[2].rejoined == 0
         order.check(three.lives)
 

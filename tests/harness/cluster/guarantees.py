@@ -30,8 +30,8 @@ def read(directory: Path) -> list[Event | Came]:
     kinds = {**KINDS, Came.__name__: Came}
     events: list[Event | Came] = []
     for path in sorted(directory.glob("*.jsonl")):
-        whole, _, _ = path.read_bytes().rpartition(b"\n")
-        for line in whole.splitlines():
+        complete, _, _ = path.read_bytes().rpartition(b"\n")
+        for line in complete.splitlines():
             kind, *fields = json.loads(line)
             events.append(kinds[kind](*fields))
     return events

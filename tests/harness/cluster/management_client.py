@@ -23,18 +23,18 @@ class Manager:
     """Answers come when the world goes on."""
 
     def __init__(
-        self, member: SimulatedMember, why_not: Any = lambda user, operation, name, *, pattern=False: ""
+        self, member: SimulatedMember, denial_reason: Any = lambda user, operation, name, *, pattern=False: ""
     ) -> None:
         self.member = member
         if "$management" not in member.broker.endpoints:
-            serve(member.broker.parts, why_not)
+            serve(member.broker.parts, denial_reason)
         self.connection = Connection()
         self._requests = FakeTerminal()
         self._answers = FakeTerminal()
         member.do(member.broker.drivers.connection_opened, self.connection)
         for terminal, to_client in ((self._requests, False), (self._answers, True)):
-            wish = Open(to_client, Terminus(address="$management"), False, self.connection)
-            member.do(member.broker.drivers.open, wish, terminal)
+            attach = Open(to_client, Terminus(address="$management"), False, self.connection)
+            member.do(member.broker.drivers.open, attach, terminal)
         member.do(lambda: self._answers.driver is None or self._answers.driver.request(1000, False))
 
     def ask(

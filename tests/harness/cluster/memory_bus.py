@@ -255,13 +255,13 @@ class MemoryNetwork:
                 daemon.ring.broken_at = now
         for daemon in self.daemons.values():
             ring = daemon.ring
-            if ring.broken_at is not None and all(self._whole(node, ring) for node in ring.nodes):
+            if ring.broken_at is not None and all(self._complete(node, ring) for node in ring.nodes):
                 ring.broken_at = None
                 self._send_again(ring)
                 for node in sorted(ring.nodes):
                     self._send_pending(self.daemons[node])
 
-    def _whole(self, node: int, ring: Ring) -> bool:
+    def _complete(self, node: int, ring: Ring) -> bool:
         daemon = self.daemons[node]
         return daemon.ring is ring and self._component(node) == ring.nodes
 

@@ -17,7 +17,7 @@ class Letter(NamedTuple):
     size_bytes: int
     is_marked: bool
     """Somebody may have had it before."""
-    is_whole: bool
+    is_complete: bool
     """It is what was sent."""
 
 
@@ -35,8 +35,8 @@ def read(content: Any) -> Letter:
     at = data.index(_BODY) + 8
     number, filling = int.from_bytes(data[at : at + 4]), data[at + 4 :]
     (length,) = struct.unpack_from(">I", data, at - 4)
-    is_whole = length == len(data) - at and filling == _filling(number, len(filling))
-    return Letter(number, len(filling), not head.first_acquirer or head.delivery_count > 0, is_whole)
+    is_complete = length == len(data) - at and filling == _filling(number, len(filling))
+    return Letter(number, len(filling), not head.first_acquirer or head.delivery_count > 0, is_complete)
 
 
 def _filling(number: int, size_bytes: int) -> bytes:

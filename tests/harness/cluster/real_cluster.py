@@ -261,8 +261,8 @@ class RealScenario:
     def is_quiet(self) -> bool:
         for node in self.lab.nodes:
             found = self.figures(node)
-            whole = found.get("cluster_following_members") == len(self.lab.nodes)
-            if not whole or found["cluster_waiting_events"] or found["cluster_in_flight_bytes"]:
+            complete = found.get("cluster_following_members") == len(self.lab.nodes)
+            if not complete or found["cluster_waiting_events"] or found["cluster_in_flight_bytes"]:
                 return False
         return True
 

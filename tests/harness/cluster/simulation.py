@@ -226,7 +226,7 @@ class Simulation:
 
     def forwarded(self, receiver: Receiver | Source, content: Any, is_late: bool) -> None:
         letter, histories = letters.read(content), self.histories
-        if not letter.is_whole or letter.size_bytes != histories.sizes[letter.number]:
+        if not letter.is_complete or letter.size_bytes != histories.sizes[letter.number]:
             raise Broken(f"{receiver.address}: {letter} came, and was not sent so")
         if is_late:
             histories.seen.update(keys(receiver.address, [letter.number]))
@@ -280,7 +280,7 @@ class Simulation:
             if not member.running:
                 continue
             core = member.core
-            if core.receiver.wishes:
+            if core.receiver.requests:
                 self.updated.add(node)
             if core.state.phase == SYNCHRONIZED and core.state.epoch > self.histories.epoch:
                 self.histories.epoch = core.state.epoch
@@ -303,14 +303,14 @@ class Simulation:
             return all(member.serves for member in harness.members.values())
 
         if not harness.until(mended, 90):
-            raise Broken(f"it does not come together again: {harness.why()}")
+            raise Broken(f"it does not come together again: {harness.reason()}")
         for client in [*self.senders, *self.receivers]:
             client.leave()
         for worker in self.workers:
             worker.client.leave()
         harness.run(1)  # who slept hears only now that its daemon died
         if not harness.until(mended, 90):
-            raise Broken(f"it does not come together again: {harness.why()}")
+            raise Broken(f"it does not come together again: {harness.reason()}")
         self.look()
         if not harness.until(lambda: self.is_quiet(), 10):
             raise Broken("it does not come to rest")

@@ -46,15 +46,15 @@ def parts(events: Iterable[Event]) -> list[Part]:
 def check(lives: Sequence[Iterable[Event]]) -> None:
     """All that members promise of order, of each and of each two."""
     logs = [parts(events) for events in lives]
-    heard: dict[tuple[int, tuple[MemberId, ...]], list[Part]] = {}
+    received: dict[tuple[int, tuple[MemberId, ...]], list[Part]] = {}
     for log in logs:
         for part in log:
             _check_part(part)
             if part.configuration.primary:
-                heard.setdefault((part.configuration.view, part.configuration.members), []).append(part)
+                received.setdefault((part.configuration.view, part.configuration.members), []).append(part)
         for before, after in pairwise(log):
             assert after.configuration.view > before.configuration.view
-    for same in heard.values():
+    for same in received.values():
         # who went on to a common next configuration heard the same; who was cut off may have heard less, or what
         # came back to it alone
         stayed = [part for part in same if part.next is not None and part.next.primary]

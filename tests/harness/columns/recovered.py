@@ -23,13 +23,13 @@ def recovered_as_of(history: History, lsn: int) -> Queues:
     return {queue_id: list(ids) for queue_id, ids in on_queues(log.state).items() if ids}
 
 
-def _before(whole: Block, lsn: int, log_id: int) -> Block:
-    """*whole* with only those records that stand below *lsn*."""
-    head = whole.head
-    count = min(head.records, -(-(lsn - whole.record_lsn(0)) // HEAD_BYTES))
-    heads = whole.body[: HEAD_BYTES * count]
+def _before(complete: Block, lsn: int, log_id: int) -> Block:
+    """*complete* with only those records that stand below *lsn*."""
+    head = complete.head
+    count = min(head.records, -(-(lsn - complete.record_lsn(0)) // HEAD_BYTES))
+    heads = complete.body[: HEAD_BYTES * count]
     size = sum(one.size for one in heads_of(heads))
-    payloads = bytes(whole.body[HEAD_BYTES * head.records :][:size])
+    payloads = bytes(complete.body[HEAD_BYTES * head.records :][:size])
     data = block.encode(
         heads, [payloads], size, lsn=head.lsn, prev_lsn=head.prev_lsn, incarnation=head.incarnation,
         durable_lsn=head.durable_lsn, base_lsn=head.base_lsn, log_id=log_id, flags=head.flags,

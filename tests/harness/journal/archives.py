@@ -78,15 +78,15 @@ def archived_slots(archive: Directory) -> list[int]:
 def history(archive: Directory, directory: Directory) -> list[tuple[int, bytes]]:
     """The records in the archive and in the log, in order; nothing is in both."""
     reader = LogReader(directory)
-    whole = {lsn // SIZE: data for name, data in content(archive).items() if (lsn := archived_lsn(name)) is not None}
+    complete = {lsn // SIZE: data for name, data in content(archive).items() if (lsn := archived_lsn(name)) is not None}
     for slot in reader.slots:
-        assert slot not in whole, "a container of the log was archived"
+        assert slot not in complete, "a container of the log was archived"
         file = directory.open(file_name(reader.heads.by_slot[slot].number))
-        whole[slot] = file.read_at(0, SIZE)
+        complete[slot] = file.read_at(0, SIZE)
     return [
         (read.lsn, read.payload)
-        for slot in sorted(whole)
-        for found in blocks_of(slot, whole[slot])
+        for slot in sorted(complete)
+        for found in blocks_of(slot, complete[slot])
         for read in records_of(found)
         if read.head.type == START
     ]

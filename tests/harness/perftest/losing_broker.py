@@ -52,8 +52,8 @@ class Thief:
             return None
         head = read_transfer(frame)
         begins, self._in_message = not self._in_message, head.more
-        whole = begins and not head.more and not head.settled
-        return head if whole and not self._random.randrange(ONE_IN) else None
+        complete = begins and not head.more and not head.settled
+        return head if complete and not self._random.randrange(ONE_IN) else None
 
 
 def on_channel(frame: bytes, like: bytes) -> bytes:

@@ -20,8 +20,8 @@ confirmed is gone, or is not one of ours. Alarm: recovery refuses what a power c
 class Wrong(AssertionError):
     """A recovery shows what it must not."""
 
-    def __init__(self, defect: str, why: str) -> None:
-        super().__init__(f"{defect}: {why}")
+    def __init__(self, defect: str, reason: str) -> None:
+        super().__init__(f"{defect}: {reason}")
         self.defect = defect
 
 

@@ -19,13 +19,13 @@ from cairnmq.store.journaled.store import JournalStore
 class Broken(AssertionError):
     """An invariant does not hold."""
 
-    def __init__(self, invariant: str, why: str) -> None:
-        super().__init__(invariant, why)  # so that it can come from another process
+    def __init__(self, invariant: str, reason: str) -> None:
+        super().__init__(invariant, reason)  # so that it can come from another process
         self.invariant = invariant
-        self.why = why
+        self.reason = reason
 
     def __str__(self) -> str:
-        return f"{self.invariant}: {self.why}"
+        return f"{self.invariant}: {self.reason}"
 
 
 class Operation(NamedTuple):
@@ -242,8 +242,8 @@ def _check_base_below(store: JournalStore, ids: Collection[int]) -> None:
     journal, state = store.journal, store.state
     held = journal.pool.slots()
     for message_id in ids:
-        odd = state.detailed.get(message_id)
-        records = [state.place_of(message_id)] if odd is None else [lsn for lsn, _ in odd.records()]
+        detailed = state.detailed.get(message_id)
+        records = [state.place_of(message_id)] if detailed is None else [lsn for lsn, _ in detailed.records()]
         for lsn in records:
             _check_in_log(store, lsn, f"message {message_id}")
             read_lsn = state.readable(lsn)

@@ -84,7 +84,7 @@ class History:
     """Writes a store."""
 
     def __init__(self, path: Path) -> None:
-        self.whole = Whole(path)
+        self.complete = Whole(path)
         self.store, _ = open_store(str(path), ManualClock(), StoreOptions(CONTAINER_BYTES))
         self.queue_ids: dict[str, int] = {}
         for name in QUEUES:
@@ -94,17 +94,17 @@ class History:
             self.queue_ids[name] = made[0].id
 
     def put(self, queue: str, size: int) -> int:
-        content = b"message %d." % len(self.whole.ids)
+        content = b"message %d." % len(self.complete.ids)
         content = (content * (size // len(content) + 1))[: max(size, len(content))]
         found, _ = self.store.put(self.queue_ids[queue], content, 1)
-        self.whole.ids[content] = found
-        self.whole.ever[queue].append(content)
+        self.complete.ids[content] = found
+        self.complete.ever[queue].append(content)
         return found
 
     def also(self, message_id: int, queue: str) -> None:
         self.store.enqueue(message_id, self.queue_ids[queue], 1)
-        content = next(content for content, known in self.whole.ids.items() if known == message_id)
-        self.whole.ever[queue].append(content)
+        content = next(content for content, known in self.complete.ids.items() if known == message_id)
+        self.complete.ever[queue].append(content)
 
     def take(self, message_id: int, queue: str) -> None:
         self.store.dequeue(message_id, self.queue_ids[queue], 1)
@@ -114,32 +114,32 @@ class History:
 
     def reopen(self) -> None:
         self.store.close()
-        self.store, _ = open_store(str(self.whole.path), ManualClock())
+        self.store, _ = open_store(str(self.complete.path), ManualClock())
 
     def end(self) -> Whole:
-        whole, state = self.whole, self.store.state
-        whole.shown = shown_by(self.store, {number: name for name, number in self.queue_ids.items()})
-        for content, message_id in whole.ids.items():
+        complete, state = self.complete, self.store.state
+        complete.shown = shown_by(self.store, {number: name for name, number in self.queue_ids.items()})
+        for content, message_id in complete.ids.items():
             if message_id in state:
-                odd = state.detailed.get(message_id)
-                records = {state.place_of(message_id)} if odd is None else {lsn for lsn, _ in odd.records()}
-                whole.needed[content] = records
+                detailed = state.detailed.get(message_id)
+                records = {state.place_of(message_id)} if detailed is None else {lsn for lsn, _ in detailed.records()}
+                complete.needed[content] = records
         self.store.close()
-        shutil.rmtree(whole.path / "checkpoint")  # so that a start reads the whole log
-        reader = LogReader(RealDirectory(str(whole.journal)))
+        shutil.rmtree(complete.path / "checkpoint")  # so that a start reads the whole log
+        reader = LogReader(RealDirectory(str(complete.journal)))
         for found in reader.scan():
             assert isinstance(found, Block)
             slot, at = divmod(found.lsn, CONTAINER_BYTES)
             name = file_name(reader.heads.by_slot[slot].number)
-            whole.blocks.append((name, at, at + found.head.size_bytes, found.lsn))
+            complete.blocks.append((name, at, at + found.head.size_bytes, found.lsn))
             for number, head in enumerate(found.heads()):
                 if head.type == RecordType.DEQUEUE:
-                    whole.dequeues[head.message_id, head.queue_id].append(found.record_lsn(number))
-        whole.container_of = {slot: file_name(reader.heads.by_slot[slot].number) for slot in reader.slots}
-        whole.holes = [hole.first for hole in reader.holes]
-        used = {*whole.container_of.values()}
-        whole.free = sorted(file.name for file in whole.journal.glob("*.cairn") if file.name not in used)
-        return whole
+                    complete.dequeues[head.message_id, head.queue_id].append(found.record_lsn(number))
+        complete.container_of = {slot: file_name(reader.heads.by_slot[slot].number) for slot in reader.slots}
+        complete.holes = [hole.first for hole in reader.holes]
+        used = {*complete.container_of.values()}
+        complete.free = sorted(file.name for file in complete.journal.glob("*.cairn") if file.name not in used)
+        return complete
 
 
 def with_holes(path: Path, older: Path | None = None) -> Whole:
@@ -214,25 +214,25 @@ def any_store(path: Path, seed: int) -> Whole:
     return history.end()
 
 
-def check_salvaged(whole: Whole, shown: OnQueues, report: SalvageReport, touched: Callable[[int], bool]) -> None:
+def check_salvaged(complete: Whole, shown: OnQueues, report: SalvageReport, touched: Callable[[int], bool]) -> None:
     """The law, *touched* saying of a record's LSN whether the damage hit its block."""
-    for queue, contents in whole.shown.items():
+    for queue, contents in complete.shown.items():
         for content in contents:
-            if not any(map(touched, whole.needed[content])):
+            if not any(map(touched, complete.needed[content])):
                 assert content in shown.get(queue, []), f"{content[:20]!r} is whole, and was not salvaged"
     names = {name: number for number, name in report.queue_names.items()}
     doubtful = {message.message_id for message in report.doubtful}
     for queue, contents in shown.items():
-        known = whole.ever[queue]
+        known = complete.ever[queue]
         places = [known.index(content) for content in contents]  # nothing else than what was once there
         assert places == sorted(set(places)), f"another order on {queue}, or twice there"
         for content in contents:
-            ends = whole.dequeues.get((whole.ids[content], names[queue]), [])
+            ends = complete.dequeues.get((complete.ids[content], names[queue]), [])
             assert all(map(touched, ends)), f"{content[:20]!r} is back on {queue}, though its dequeue can be read"
-            if content not in whole.shown.get(queue, []):
-                assert whole.ids[content] in doubtful, f"{content[:20]!r} came back, and nobody is told"
+            if content not in complete.shown.get(queue, []):
+                assert complete.ids[content] in doubtful, f"{content[:20]!r} came back, and nobody is told"
     if report.is_complete:
-        assert shown == whole.shown
+        assert shown == complete.shown
 
 
 def tree(path: Path) -> dict[str, bytes | str]:

@@ -125,7 +125,7 @@ def damage_is_passed_over(patch: pytest.MonkeyPatch) -> None:
     """Reading goes on at the next whole block, whatever lies between."""
 
     def successor(self: LogReader, lsn: int) -> int | None:
-        found = next(self._whole_blocks_after(lsn), None)
+        found = next(self._complete_blocks_after(lsn), None)
         if found is not None:
             self.last = None
         return found and found.lsn
@@ -191,8 +191,8 @@ def the_base_goes_too_far(patch: pytest.MonkeyPatch) -> None:
     real = Journal.retire
 
     def retire(self: Journal, slots: Iterable[int]) -> list[int]:
-        gone = real(self, slots)
-        return gone + (real(self, [next(iter(self.extent.slots))]) if gone else [])
+        removed = real(self, slots)
+        return removed + (real(self, [next(iter(self.extent.slots))]) if removed else [])
 
     patch.setattr(Journal, "retire", retire)
 
@@ -229,9 +229,9 @@ def containers_are_freed_before_what_says_so_is_durable(patch: pytest.MonkeyPatc
     real = Journal.retire
 
     def retire(self: Journal, slots: Iterable[int]) -> list[int]:
-        gone = real(self, slots)
+        removed = real(self, slots)
         self.writer._release(1 << 62, self.extent.base_lsn)
-        return gone
+        return removed
 
     patch.setattr(Journal, "retire", retire)
 

@@ -73,7 +73,7 @@ def the_holes_of_a_torn_container_count_as_all(patch: pytest.MonkeyPatch) -> Non
 
     def told_in(self: LogReader, slot: int, end_lsn: int = 1 << 64) -> _Recorded:
         told = real(self, slot, end_lsn)
-        return told._replace(is_all=told.is_all or any(self._whole_blocks_in(slot, self._first_block(slot))))
+        return told._replace(is_all=told.is_all or any(self._complete_blocks_in(slot, self._first_block(slot))))
 
     patch.setattr(LogReader, "_recorded_in", told_in)
 

@@ -223,9 +223,9 @@ def ends_apart(world: World) -> None:
     """A dequeue stands alone in its container; what it ends is held in an earlier one by a neighbour."""
     queue = some_queue(world)
     world.put(queue, world.random.choice((20, world.room // 2)))
-    gone = [world.put(queue, 20) for _ in range(world.random.randrange(1, 3))]
+    removed = [world.put(queue, 20) for _ in range(world.random.randrange(1, 3))]
     pass_by(world, queue)
-    for message_id in gone:
+    for message_id in removed:
         world.take(queue, message_id)
     world.kick()
     pass_by(world, queue)
@@ -324,11 +324,11 @@ def some_copies_go(world: World) -> None:
 def gone_since_a_checkpoint(world: World) -> None:
     """What a checkpoint knows leaves the log with its container, and so does the record that says so."""
     queue = some_queue(world)
-    gone = world.put(queue, 20)
+    removed = world.put(queue, 20)
     pass_by(world, queue)
     world.put(queue, 20)
     world.random.choice((reopen, pass_by_a_checkpoint))(world)
-    world.take(queue, gone)
+    world.take(queue, removed)
     world.kick()
     for _ in range(2):
         pass_by(world, queue)

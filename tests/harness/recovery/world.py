@@ -404,9 +404,9 @@ class World:
     def close(self) -> None:
         assert self.store is not None
         self.store.close()
-        self._gone(self.store)
+        self._removed(self.store)
 
-    def _gone(self, store: JournalStore) -> None:
+    def _removed(self, store: JournalStore) -> None:
         self.confirmed_lsn = store.journal.writer.durable_lsn
         self.met["relocated bytes"] += store.relocation.copied_bytes
         self.met["relocated slots"] += store.relocation.emptied
@@ -418,5 +418,5 @@ class World:
         """The process is gone; what it wrote is in the page cache."""
         assert self.store is not None
         self.store.journal.abandon()
-        self._gone(self.store)
+        self._removed(self.store)
         self.history = self.history.until(self.confirmed_lsn)  # without threads, what is written is durable

@@ -46,7 +46,7 @@ class End:
         """Frames that are on their way to the broker."""
         self._told = b""
         self._header = 8
-        self.heard: deque[Frame] = deque()
+        self.received: deque[Frame] = deque()
         """On their way from it."""
         self.count = 0
         """Its own view of the link's delivery-count."""
@@ -75,7 +75,7 @@ class End:
             self._told, self._header = self._told[8:], 0
         while len(self._told) >= 4 and len(self._told) >= (size := int.from_bytes(self._told[:4])):
             if size > 8:
-                self.heard.append(_parse(self._told[:size]))
+                self.received.append(_parse(self._told[:size]))
             self._told = self._told[size:]
 
     def say(self, most: int) -> None:
@@ -85,8 +85,8 @@ class End:
             self.terminal.receive(data)
 
     def hear(self, most: int) -> None:
-        for _ in range(min(most, len(self.heard))):
-            found = self.heard.popleft()
+        for _ in range(min(most, len(self.received))):
+            found = self.received.popleft()
             if found.name in ("detach", "end", "close"):
                 self.ends.append(found)
             elif found.name == "flow" and len(found.fields) > 6 and found.fields[4] is not None:
@@ -197,8 +197,8 @@ class TwoEnds:
         self.quieten()
         self.client.said.append(AMQP + opening("here") + begin() + attach("link", 0, "far.q", receives=to_client))
         self._settle(self.client, self.far)
-        fields = next(one for one in self.far.heard if one.name == "attach").fields
-        self.far.heard.clear()
+        fields = next(one for one in self.far.received if one.name == "attach").fields
+        self.far.received.clear()
         ours = [Described(Uint(code), ["far.q"]) for code in (SOURCE, TARGET)]
         answer = frame(ATTACH, fields[0], Uint(0), not to_client, Ubyte(2), Ubyte(0), *ours, None, None, Uint(0))
         self.far.said.append(frame(BEGIN, Ushort(0), Uint(0), Uint(WINDOW), Uint(WINDOW)) + answer)
@@ -230,10 +230,10 @@ class TwoEnds:
         while True:
             self._settle(*ends)
             meanwhile()
-            if not any(end.heard or end.said for end in ends):
+            if not any(end.received or end.said for end in ends):
                 return
             for end in ends:
-                end.hear(len(end.heard))
+                end.hear(len(end.received))
                 meanwhile()
 
     def __enter__(self) -> TwoEnds:

@@ -118,7 +118,7 @@ def _pour(at: Address, proceed: Proceed, said: bytes, *, connections: int = 1, f
                 wire.send(many)
 
     with ExitStack() as stack:
-        wires = [stack.enter_context(heard(at.log_in("evil"))) for _ in range(connections)]
+        wires = [stack.enter_context(received(at.log_in("evil"))) for _ in range(connections)]
         for wire in wires:
             wire.send(first)
         proceed()
@@ -171,7 +171,7 @@ def metrics(at: Address, proceed: Proceed) -> None:
                     pass
 
     with ExitStack() as stack:
-        wire = stack.enter_context(heard(at.log_in("evil")))
+        wire = stack.enter_context(received(at.log_in("evil")))
         wire.say(*[attach(f"q{number}", number, f"evil.{number}", sends=True) for number in range(500)])
         threads = [threading.Thread(target=scrape, daemon=True) for _ in range(24)]
         for thread in threads:
@@ -276,7 +276,7 @@ def unfinished_messages(at: Address, proceed: Proceed) -> None:
     part = message("x" * 200_000, durable=True)[:15_000]
     with ExitStack() as stack:
         for number in range(20):
-            wire = stack.enter_context(heard(at.log_in("evil")))
+            wire = stack.enter_context(received(at.log_in("evil")))
             for handle in range(50):
                 if not proceed():
                     return
@@ -289,7 +289,7 @@ def unfinished_messages(at: Address, proceed: Proceed) -> None:
 def many_links(at: Address, proceed: Proceed) -> None:
     """Attack 55: 50 links on each of 200 connections."""
     with ExitStack() as stack:
-        wires = [stack.enter_context(heard(at.log_in("evil"))) for _ in range(200)]
+        wires = [stack.enter_context(received(at.log_in("evil"))) for _ in range(200)]
         proceed()
         for number, wire in enumerate(wires):
             wire.say(*[attach(f"send {handle}", handle, f"evil.links.{number}", sends=True) for handle in range(50)])
@@ -302,7 +302,7 @@ def long_message(at: Address, proceed: Proceed) -> None:
     part = message("x" * 100_000, durable=True)[:60_000]
     frames = frame(transfer(0, part, more=True))
     while proceed():
-        with heard(at.log_in("evil")) as wire:
+        with received(at.log_in("evil")) as wire:
             wire.say(attach("send", 0, "evil.long", sends=True))
             for _ in range((1 << 30) // len(part)):
                 if not proceed():
@@ -315,7 +315,7 @@ def begin(channel: int) -> bytes:
 
 
 @contextmanager
-def heard(wire: Wire) -> Iterator[Wire]:
+def received(wire: Wire) -> Iterator[Wire]:
     """Read and discard the answers on *wire*; close it at the end."""
 
     def read() -> None:

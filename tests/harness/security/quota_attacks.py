@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-from tests.harness.security.flood_attacks import begin, heard
+from tests.harness.security.flood_attacks import begin, received
 from tests.harness.security.isolation import Address, Case, Proceed
 from tests.harness.security.selector_attacks import TOPICS
 from tests.harness.security.wire import (
@@ -42,7 +42,7 @@ MOST_AHEAD = 100
 
 @contextmanager
 def _sender(at: Address, address: str) -> Iterator[Wire]:
-    with heard(at.log_in("evil")) as wire:
+    with received(at.log_in("evil")) as wire:
         wire.say(attach("send", 0, address, sends=True))
         yield wire
 
@@ -76,7 +76,7 @@ def fill_beside_coordinators(at: Address, proceed: Proceed) -> None:
 def _fill_over_quota(at: Address, proceed: Proceed, first: bytes) -> None:
     content = message("x" * 30_000, durable=True)
     with ExitStack() as stack:
-        wires = [stack.enter_context(heard(at.log_in("evil"))) for _ in range(4)]
+        wires = [stack.enter_context(received(at.log_in("evil"))) for _ in range(4)]
         for wire in wires:
             if first:
                 wire.say(first)
@@ -111,7 +111,7 @@ def make_queues(at: Address, proceed: Proceed) -> None:
     wires = ExitStack()
     with wires:
         for begin in range(0, 10_000, 1000):
-            wire = wires.enter_context(heard(at.log_in("evil")))
+            wire = wires.enter_context(received(at.log_in("evil")))
             for handle in range(1000):
                 if not proceed():
                     return
@@ -137,7 +137,7 @@ def send_from_many(at: Address, proceed: Proceed) -> None:
 @contextmanager
 def _many_subscriptions(at: Address) -> Iterator[None]:
     """As many queues as one message may have by default, each with a consumer."""
-    with heard(at.log_in("evil")) as wire:
+    with received(at.log_in("evil")) as wire:
         for handle in range(1000):
             ends = source("amq.topic/evil.fan"), target("me")
             subscription = performative(ATTACH, string(f"{handle}"), uint(handle), TRUE, SETTLED, NULL, *ends)
@@ -161,7 +161,7 @@ def fan_out_ahead(at: Address, proceed: Proceed) -> None:
     """Send messages of two frames for 1,000 queues on 20 links, until their credit is used up."""
     resumable = performative(0x29, string("amq.topic/evil.fan"), uint(2), symbol("never"))
     content = message("x", durable=True)
-    with _many_subscriptions(at), heard(at.log_in("evil")) as publisher:
+    with _many_subscriptions(at), received(at.log_in("evil")) as publisher:
         for handle in range(20):
             ends = source("me"), resumable if handle % 2 else target("amq.topic/evil.fan")
             link = string(f"{handle}"), uint(handle), FALSE, NULL, NULL, *ends, NULL, NULL, uint(0)
@@ -178,7 +178,7 @@ def fan_out_ahead(at: Address, proceed: Proceed) -> None:
 def fan_out_beside_coordinator(at: Address, proceed: Proceed) -> None:
     """Send messages of 60 kB for 1,000 queues on 100 links of a connection that may send in transactions."""
     content = message("x" * 60_000)
-    with _many_subscriptions(at), heard(at.log_in("evil")) as publisher:
+    with _many_subscriptions(at), received(at.log_in("evil")) as publisher:
         publisher.say(_COORDINATOR)
         for handle in range(100):
             publisher.say(attach(f"{handle}", handle, "amq.topic/evil.fan", sends=True))
@@ -195,7 +195,7 @@ def fan_out_beside_coordinator(at: Address, proceed: Proceed) -> None:
 def send_empty(at: Address, proceed: Proceed) -> None:
     """Attacks 57 and 58: empty messages, durable and transient ones in turn, for queues without consumers."""
     contents = [message("", durable=durable) for durable in (True, False)]
-    with heard(at.log_in("evil")) as wire:
+    with received(at.log_in("evil")) as wire:
         number = 0
         while proceed():
             handle, place = divmod(number, CREDIT)
@@ -220,7 +220,7 @@ def pass_to_unread(at: Address, proceed: Proceed) -> None:
 def _send_to_unread(at: Address, proceed: Proceed, address: str, *frames: bytes) -> None:
     content = message("x" * 60_000, durable=True)
     reader = at.log_in("evil")
-    with heard(at.log_in("evil")) as wire:
+    with received(at.log_in("evil")) as wire:
         settled = performative(ATTACH, string("r"), uint(0), TRUE, SETTLED, NULL, source(address), target("me"))
         reader.say(settled, flow(0, 1 << 20), *frames)
         wire.sock.settimeout(1.0)

@@ -11,7 +11,7 @@ from proton import Message
 from cairnmq.amqp.codec import encode
 from cairnmq.amqp.codec.decode import read_items
 from cairnmq.amqp.codec.primitives import descriptor
-from tests.harness.security.flood_attacks import heard
+from tests.harness.security.flood_attacks import received
 from tests.harness.security.isolation import Address, Case, Proceed
 from tests.harness.security.wire import (
     ATTACH,
@@ -59,7 +59,7 @@ def _over_and_over(at: Address, proceed: Proceed, attach: Any, prepared: Any = N
     wire = at.log_in("evil")
     if prepared is not None:
         prepared(wire)
-    with heard(wire):
+    with received(wire):
         number = 0
         while proceed():
             for handle in range(100, 150):
@@ -100,7 +100,7 @@ def likes_on_a_backlog(at: Address, proceed: Proceed) -> None:
 
 def likes_on_a_topic(at: Address, proceed: Proceed) -> None:
     """W2: the same as subscriptions to the exchange through which it publishes; others use the exchange, too."""
-    with heard(at.log_in("evil")) as wire:
+    with received(at.log_in("evil")) as wire:
         for handle in range(100, 150):
             text = f"{HEAVY} OR n = {handle}"
             wire.say(selecting(f"in-{handle}", handle, "amq.topic/evil", text), flow(handle, 100))
@@ -115,7 +115,7 @@ def likes_on_a_topic(at: Address, proceed: Proceed) -> None:
 
 def patterns_on_a_topic(at: Address, proceed: Proceed) -> None:
     """W2: 200 bindings with wildcards, and a thousand keys that nobody has used before at a time."""
-    with heard(at.log_in("evil")) as wire:
+    with received(at.log_in("evil")) as wire:
         for handle in range(200):
             pattern = ".".join([("a", "*", "a", "#")[handle >> 2 * place & 3] for place in range(3)])
             wire.say(attach(f"in-{handle}", handle, f"amq.topic/#.{pattern}.{handle}", sends=False))
@@ -166,7 +166,7 @@ def expiry_cycle(at: Address, proceed: Proceed) -> None:
         b={"arguments": {"message-ttl-ms": 1, "expiry-address": "evil.a"}},
     )  # fmt: skip
     wire.attach("out", 0, "evil.a", sends=True)
-    with heard(wire):
+    with received(wire):
         for number in range(0, 2000, 100):
             _send(wire, 0, number, [Message(durable=True)] * 100)
         while proceed():
@@ -177,7 +177,7 @@ def mass_expiry(at: Address, proceed: Proceed) -> None:
     """W7: messages that expire all at once, some 20,000 of them every other second."""
     wire = at.log_in("evil")
     wire.attach("out", 0, "evil.q", sends=True)
-    with heard(wire):
+    with received(wire):
         number = 0
         while proceed():
             ttl_s = 2.0 - time.time() % 2.0

@@ -67,9 +67,9 @@ def particulars(state: State) -> dict[int, tuple[object, ...]]:
         for message_id, value in page.items():
             lsn = state.moved.get(message_id, message_id)
             found[message_id] = lsn, value & SIZE_MASK, {}, 0, {value >> SIZE_BITS: (message_id, lsn)}
-    for message_id, odd in state.detailed.items():
+    for message_id, detailed in state.detailed.items():
         assert message_id not in found
-        found[message_id] = odd.start, odd.size_bytes, odd.pieces, odd.last, odd.queues
+        found[message_id] = detailed.start, detailed.size_bytes, detailed.pieces, detailed.last, detailed.queues
     return found
 
 
