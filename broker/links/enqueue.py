@@ -148,7 +148,7 @@ class Enqueuer:
         for queue in queues:
             verdict: str | None = ""
             if queue.limits is not None:
-                staged = None if self.transaction is None else self.transaction.staging.staged_at(queue.limits)
+                staged = None if self.transaction is None else self.transaction.staging.staged.get(queue.limits)
                 verdict = queue.limits.look_at(start, size_bytes, staged)
             if verdict:
                 self.refuse(queues, (delivery,), verdict)

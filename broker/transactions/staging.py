@@ -72,32 +72,29 @@ class StagingArea:
         self.posts: list[Post] = []
         self.transient_bytes = 0
         """Bytes that are held until the commit. `count` follows each change."""
+        self.staged: dict[QueueLimits, Staged] = {}
+        """What the transaction will enqueue, by the limits of the queue."""
         self._owner = owner
         self._core = context.core
         self._most_bytes = context.limits.size_bytes
         self._size_bytes = 0
         """Bytes that the transaction counts for in the limit of its connection."""
         self._counted_bytes = 0
-        self._staged: dict[QueueLimits, Staged] = {}
         self._tags: deque[DeliveryTag] = deque()
         """Tags to store with the commit: until then the link of a delivery may be closed, and its queue deleted."""
-
-    def staged_at(self, limits: QueueLimits) -> Staged | None:
-        """Return what the transaction will enqueue on the queue with these limits."""
-        return self._staged.get(limits)
 
     def stage(self, limits: QueueLimits, content: bytes, size_bytes: int) -> None:
         """Count a message that the limits accepted, of so many bytes; *content* may be the beginning of it."""
         if self._owner.failure is None:
-            limits.stage(self._staged.setdefault(limits, Staged()), content, size_bytes)
+            limits.stage(self.staged.setdefault(limits, Staged()), content, size_bytes)
 
     def unstage_shared(self) -> None:
         """Remove the messages for replicated queues from the staged totals: they are counted there, or were removed."""
-        self._unstage([limits for limits in self._staged if limits.is_shared])
+        self._unstage([limits for limits in self.staged if limits.is_shared])
 
     def _unstage(self, all_limits: Sequence[QueueLimits]) -> None:
         for limits in all_limits:
-            limits.unstage(self._staged.pop(limits))
+            limits.unstage(self.staged.pop(limits))
 
     def has_room(self, size_bytes: int) -> bool:
         """Count *size_bytes* more for the connection; return False if the transaction has failed, or fails by that."""
@@ -293,7 +290,7 @@ class StagingArea:
         for tag in [*[post.tag for post in posts if post.tag is not None], *tags]:
             tag.ended(tag, 0)
         self.inner = None  # or its contents would stay, uncounted, until Python looks for reference cycles
-        self._unstage([*self._staged])
+        self._unstage([*self.staged])
         self.controller.size_bytes -= self._size_bytes
         self._size_bytes = self.transient_bytes = 0
         self.count()

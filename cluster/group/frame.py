@@ -10,7 +10,7 @@
        12     8  incarnation  of the sender
        20     8  seq          events: the frame's number in this incarnation, from 1; without events: the last number
                               lost: the missing number
-       28     8  heard        the last of its own events frames that the sender received, with all before it
+       28     8  received     the last of its own events frames that the sender received, with all before it
        36     8  view         the sender's configuration when it made the frame
        44     8  state        the hash of the history of that configuration; view and state are 0 outside of a group
        52        body
@@ -332,7 +332,7 @@ def _welcome(header: _Header, data: bytes) -> WelcomeFrame:
 
 
 _NONE = range(1)
-_FIELDS = ("seq", "heard", "view", "state")
+_FIELDS = ("seq", "received", "view", "state")
 _FORMATS = {
     HELLO: _Format((), _NONE, _HELLO.size, 0, True, _hello),
     WELCOME: _Format(("view", "state"), range(1, MAX_MEMBERS + 1), _WELCOME.size, _ENTRY.size, False, _welcome),

@@ -81,7 +81,7 @@ class SocketReader:
         self.behind: deque[WorkerSocket] = deque()
         """Sockets with unprocessed bytes, in the order of their turns."""
         self._passed_over: list[WorkerSocket] = []
-        self._shares = UserShares(drivers.core_share)
+        self.shares = UserShares(drivers.core_share)
         self._controls_left = 0
         """Control frames that may still be processed in this turn, of connections that sent many."""
         self.read_bytes = 0
@@ -107,8 +107,8 @@ class SocketReader:
         self._controls_left = CONTROLS_OF_ALL
         if self.behind:
             self._catch_up(active)
-        if self._shares.sole_user is None:
-            self._shares.begin_turn()
+        if self.shares.sole_user is None:
+            self.shares.begin_turn()
         if self._passed_over:
             self._read_passed_over(active)
         by_fd = self._sockets.by_fd
@@ -125,10 +125,6 @@ class SocketReader:
         self._now_s = now_s = self._clock.monotonic_s()
         self.is_crowded = now_s - self._others_s < OTHERS_S
         return now_s
-
-    def refresh_shares(self) -> None:
-        """Apply changed quotas of users."""
-        self._shares.refresh()
 
     def put_behind(self, held: WorkerSocket) -> None:
         """Process input of a connection that was read, but not processed, in a later turn."""
@@ -173,8 +169,8 @@ class SocketReader:
             held.waiting = True
             self.waiting.append(held)
             return 0
-        if terminal.user != self._shares.sole_user:
-            left = self._shares.room(terminal.user)
+        if terminal.user != self.shares.sole_user:
+            left = self.shares.room(terminal.user)
             if left == 0:
                 self._pass_over(held)
                 return 0
@@ -186,7 +182,7 @@ class SocketReader:
 
     def _pass_over(self, held: WorkerSocket) -> None:
         """Leave a socket to the next turn, because its user has used their share of this one."""
-        self._shares.wants(held.terminal.user)
+        self.shares.wants(held.terminal.user)
         if not held.passed_over:
             held.passed_over = True
             self._passed_over.append(held)
@@ -215,8 +211,8 @@ class SocketReader:
                 return
             self.incoming.free_bytes -= size
             self.read_bytes += size
-            if user != self._shares.sole_user:
-                self._shares.spend(user, size)
+            if user != self.shares.sole_user:
+                self.shares.spend(user, size)
             turn = terminal.receive(self._view[:size], CONTROLS_OF_ONE)
         except Exception:
             self._sockets.abort(held)

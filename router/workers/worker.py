@@ -198,7 +198,7 @@ class Worker:
         if now_s >= timer.due_s:
             self._core.post(timer.run)
         if now_s >= heartbeats.due_s:
-            reader.refresh_shares()
+            reader.shares.refresh()
             heartbeats.run(now_s)
             active.update(self.sockets.by_fd.values())
         self._settle(active)

@@ -137,7 +137,7 @@ def test_nothing_stays(seed: int) -> None:
     for _ in range(life.draw.randrange(5, 70)):
         life.step()
         for gate in [queue.limits for queue in queues.values() if queue.limits is not None]:
-            found = [one.staging.staged_at(gate) for _, one in broker.transactions.open()]
+            found = [one.staging.staged.get(gate) for _, one in broker.transactions.open()]
             parts = [staged for staged in found if staged is not None]
             assert gate._staged == sum(part.messages for part in parts)
             assert gate._staged_bytes == sum(part.bytes for part in parts)

@@ -125,7 +125,7 @@ def test_a_reader_that_ignores_checksums_is_found(monkeypatch: pytest.MonkeyPatc
         return Block(head, view[block.BLOCK_HEAD_BYTES : head.size_bytes])
 
     store = small(World.close)
-    monkeypatch.setattr(block, "whole", complete)
+    monkeypatch.setattr(block, "complete", complete)
     with pytest.raises(Broken):
         store.all(store.in_blocks(200, random.Random(4)), random.Random(5))
 

@@ -143,7 +143,7 @@ def judge(patch: pytest.MonkeyPatch, verdict: Callable[[Damage | None], Damage |
 
 @defect
 def checksums_of_blocks_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(block, "whole", without_checksum)
+    patch.setattr(block, "complete", without_checksum)
 
 
 def without_checksum(head: BlockHead, view: memoryview) -> Block:
