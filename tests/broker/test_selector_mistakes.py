@@ -12,7 +12,7 @@ CONTENT = bytes(Message(body="x").encode())
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "why"),
+    ("text", "place", "reason"),
     [
         ("", 1, "ends"),
         ("  ", 1, "ends"),

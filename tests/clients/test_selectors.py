@@ -125,7 +125,7 @@ def test_the_filters_that_are_applied_are_confirmed(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "reason"),
     [
         ("number = ", "at character 9: it ends where more is expected"),
         ("number LIKE 5", "at character 13: 5 is not expected here"),

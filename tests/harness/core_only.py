@@ -26,7 +26,8 @@ FREE = {"Access", "Selector", "StoredContent", "HeldContent", "RedeliveredConten
 FLOORS = (cairnmq.broker, cairnmq.management, cairnmq.cluster)
 """Whose classes are the core's."""
 FREE_METHODS = {
-    "core_share", "due_s", "is_manager", "is_routed", "may_fit", "most_connections", "resumes", "denial_reason", "denial_reason_in",
+    "core_share", "due_s", "is_manager", "is_routed", "may_fit", "most_connections", "resumes", "denial_reason",
+    "denial_reason_in",
 }  # fmt: skip
 """What any thread may ask a class of the core's."""
 

@@ -275,7 +275,7 @@ def test_a_missing_container_that_is_no_hole_is_corrupt() -> None:
         assert raised.value.first_lsn // SIZE in (lost - 1, lost) or (lost, raised.value.first_lsn // SIZE) == (5, 3)
 
 
-@pytest.mark.parametrize("gone", [[4], [4, 5], [5, 4]])
+@pytest.mark.parametrize("removed", [[4], [4, 5], [5, 4]])
 def test_rot_in_the_last_block_before_a_hole_is_noticed(removed: list[int]) -> None:
     """The block that would name it as its predecessor went with the hole, which remembers it instead."""
     directory, journal, _ = log_of(8)

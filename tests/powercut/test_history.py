@@ -86,7 +86,7 @@ def test_a_message_that_went_and_came_to_another_queue() -> None:
         done.check({7: [3]})
 
 
-@pytest.mark.parametrize(("content", "why"), [(b"on", "the end"), (b"ode", "from 1"), (b"", "0 bytes of 3")])
+@pytest.mark.parametrize(("content", "reason"), [(b"on", "the end"), (b"ode", "from 1"), (b"", "0 bytes of 3")])
 def test_another_content_is_corrupt(content: bytes, reason: str) -> None:
     done = history(confirmed=4)
     done.check_content(1, b"one")

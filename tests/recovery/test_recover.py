@@ -110,7 +110,7 @@ def lost_container(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "error", "why"),
+    ("damage", "error", "reason"),
     [
         (newer_mark, ForeignStore, "store format 2 is newer than this program's format 1"),
         (newer_container, ForeignStore, "container format 2"),

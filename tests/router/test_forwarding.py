@@ -160,7 +160,7 @@ def test_multicast_gives_each_message_to_all(peer: Peer, new_peer: NewPeer) -> N
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "heard"),
+    ("first", "second", "received"),
     [
         (Delivery.ACCEPTED, Delivery.REJECTED, Delivery.REJECTED),
         (Delivery.RELEASED, Delivery.ACCEPTED, Delivery.ACCEPTED),

@@ -178,7 +178,7 @@ WRONG: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("why", WRONG)
+@pytest.mark.parametrize("reason", WRONG)
 def test_wrong_options(spark: SparkSession, path: Path, reason: str) -> None:
     with pytest.raises(PySparkException) as raised:
         journal(spark, str(path), **WRONG[reason]).count()

@@ -196,7 +196,7 @@ def test_a_step_takes_so_much_at_most() -> None:
 def test_messages_change_between_the_portions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever happens between two steps, and wherever the power fails: the checkpoint and the log behind it agree."""
     monkeypatch.setattr(checkpointing, "_STEP_MESSAGES", 3)
-    monkeypatch.setattr(checkpointing, "_STEP_ODD", 2)
+    monkeypatch.setattr(checkpointing, "_STEP_DETAILED", 2)
     home = Home(checkpoint_bytes=1, seed=seed)
     taken = 0
     for _ in range(25):

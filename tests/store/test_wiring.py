@@ -80,7 +80,7 @@ def store_of_another_program(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "why"),
+    ("make", "reason"),
     [
         (garbage, "not a wiring database of CairnMQ"),
         (another_program, "not a wiring database of CairnMQ"),

@@ -60,7 +60,7 @@ def tell(error: BaseException) -> str:
 
 
 @pytest.mark.parametrize(
-    ("url", "why"),
+    ("url", "reason"),
     [
         ("se-cret", "invalid URL"),
         ("", "invalid URL"),
@@ -108,7 +108,7 @@ def test_the_driver_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "error", "why"),
+    ("url", "error", "reason"),
     [
         ({"password": "wrong-se-cret"}, SqlDenied, "password authentication failed"),
         ({"user": "nobody"}, SqlDenied, "password authentication failed"),

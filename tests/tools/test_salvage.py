@@ -198,7 +198,7 @@ def test_a_broker_that_runs_is_not_salvaged(wholes: list[Whole], tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("target", "why"), [("store/new", "it lies in the damaged store"), ("there", "it exists already")]
+    ("target", "reason"), [("store/new", "it lies in the damaged store"), ("there", "it exists already")]
 )
 def test_a_target_that_would_do_harm_is_refused(wholes: list[Whole], tmp_path: Path, target: str, reason: str) -> None:
     path = copy_of(wholes[0], tmp_path)
