@@ -23,12 +23,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Any
 
 from ...base.texts import counted
 from .history import (
+    KINDS,
     Answered,
     Asked,
     Confirmed,
@@ -57,6 +59,9 @@ DEFECTS = ("lost", "duplicated", "resurrected", "unmarked", "reordered", "corrup
 
 Step = Got | Answered | Settled
 _FOREVER = 1 << 63
+_AT = attrgetter("at")
+_RESTARTED = {"held": "there", "taken": "maybe", "off": "maybe"}
+"""States that change with the end of the broker process."""
 
 
 @dataclass
@@ -95,26 +100,38 @@ class Verdict:
         self.troubles += other.troubles
 
 
-class _Ends:
-    """The ends of the sessions."""
+class _Events:
+    """The events of a history by kind, and what they show of sessions and transactions."""
 
-    def __init__(self, events: Iterable[Event]) -> None:
-        self._sessions: dict[str, Ended] = {}
-        self._clients: dict[str, Died] = {}
-        self._stopped: dict[int, int] = {}
-        for event in events:
-            if isinstance(event, Ended):
-                self._sessions[event.session] = event
-            elif isinstance(event, Died):
-                self._clients[event.client] = event
-            elif isinstance(event, Stopped):
-                self._stopped[event.life] = event.at
+    def __init__(self, history: Iterable[Event]) -> None:
+        of: dict[type[Event], list[Any]] = {kind: [] for kind in KINDS.values()}
+        for event in history:
+            of[type(event)].append(event)
+        self.gots: list[Got] = of[Got]
+        self.answers: list[Answered] = of[Answered]
+        self.ends: list[Ended] = of[Ended]
+        self.stops: list[Died | Stopped] = of[Died] + of[Stopped]
+        self.troubles: list[Trouble] = of[Trouble]
+        self.sent: dict[str, Sent] = {event.message: event for event in of[Sent]}
+        self.confirmed: dict[str, int] = {event.message: event.at for event in of[Confirmed]}
+        self._sessions: dict[str, Ended] = {event.session: event for event in of[Ended]}
+        self._clients: dict[str, Died] = {event.client: event for event in of[Died]}
+        self._stopped: dict[int, int] = {event.life: event.at for event in of[Stopped]}
+        self._requested = {event.txn for event in of[Asked] if event.commit}
+        self._rolled_back = {event.txn for event in of[Decided] if not event.commit}
+        self.refused: set[str] = {event.message for event in of[Refused]}
+        """Refused messages, and those of transactions without effect."""
+        self.refused.update(event.message for event in of[Sent] if self._is_undone(event.txn))
+        self.steps: dict[str, list[Step]] = defaultdict(list)
+        """The steps of each message. One that was received in a transaction without effect is still held."""
+        for step in of[Got] + [event for event in of[Answered] if not self._is_undone(event.txn)] + of[Settled]:
+            self.steps[step.message].append(step)
 
-    def of(self, session: str, life: int) -> tuple[int, bool]:
+    def end_of(self, session: str, life: int) -> tuple[int, bool]:
         """The earliest end of *session*, and whether it was lost: its last frames may not have arrived."""
         ended = self._sessions.get(session)
         died = self._clients.get(session.partition("/")[0])
-        cut_at = min(died.at if died is not None else _FOREVER, self.stopped(life))
+        cut_at = min(died.at if died is not None else _FOREVER, self.stopped_at(life))
         if ended is None or ended.at >= cut_at:
             return cut_at, True
         return ended.at, ended.lost or cut_at < _FOREVER  # its last words may have crossed with that
@@ -122,104 +139,50 @@ class _Ends:
     def died(self, client: str) -> bool:
         return client in self._clients
 
-    def stopped(self, life: int) -> int:
+    def stopped_at(self, life: int) -> int:
         """The time when the broker was asked to end in good order; from then on it may end any session."""
         return self._stopped.get(life, _FOREVER)
 
-
-class _Transactions:
-    """The outcome of each transaction, as far as its client knows, and its operations."""
-
-    def __init__(self, events: Iterable[Event]) -> None:
-        self._asked: set[str] = set()
-        self._rolled_back: set[str] = set()
-        self.sent: dict[str, list[str]] = defaultdict(list)
-        self.taken: dict[str, list[Answered]] = defaultdict(list)
-        for event in events:
-            if isinstance(event, Asked) and event.commit:
-                self._asked.add(event.txn)
-            elif isinstance(event, Decided) and not event.commit:
-                self._rolled_back.add(event.txn)
-            elif isinstance(event, Sent) and event.txn:
-                self.sent[event.txn].append(event.message)
-            elif isinstance(event, Answered) and event.txn:
-                self.taken[event.txn].append(event)
-
-    def is_undone(self, txn: str) -> bool:
-        """True if no operation of it may ever be visible."""
-        return txn in self._rolled_back or txn not in self._asked
-
-    def half(self, steps: Mapping[str, list[Step]], *, drained: bool) -> list[str]:
+    def half_done(self, *, drained: bool) -> set[str]:
         """Return the transactions of which only a part was done."""
-        gots: dict[str, list[tuple[int, int]]] = {
-            message: [(step.life, step.at) for step in story if isinstance(step, Got)]
-            for message, story in steps.items()
-        }
-        found: list[str] = []
-        for txn in self.sent.keys() | self.taken.keys():
-            if self.is_undone(txn):
-                continue
-            arrived = [bool(gots.get(message)) for message in self.sent[txn]]
-            again = [any(got > (one.life, one.at) for got in gots.get(one.message, ())) for one in self.taken[txn]]
-            done = any(arrived) or (drained and not all(again))
-            not_done = any(again) or (drained and not all(arrived))
-            if done and not_done:
-                found.append(txn)
-        return found
+        gots: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for got in self.gots:
+            gots[got.message].append((got.life, got.at))
+        done: dict[str, set[bool]] = defaultdict(set)
+        for origin in self.sent.values():
+            arrived = origin.message in gots
+            if arrived or drained:
+                done[origin.txn].add(arrived)
+        for one in self.answers:
+            again = any(got > (one.life, one.at) for got in gots[one.message])
+            if again or drained:
+                done[one.txn].add(not again)
+        return {txn for txn, parts in done.items() if txn and len(parts) > 1 and not self._is_undone(txn)}
 
-
-@dataclass
-class _Reports:
-    """The events of a history, by message."""
-
-    sent: dict[str, Sent] = field(default_factory=dict)
-    confirmed: dict[str, int] = field(default_factory=dict)
-    refused: set[str] = field(default_factory=set)
-    """Refused messages, and those of transactions without effect."""
-    steps: dict[str, list[Step]] = field(default_factory=lambda: defaultdict(list))
-    troubles: list[Trouble] = field(default_factory=list)
-
-    def take(self, event: Event, transactions: _Transactions) -> None:
-        """Add one event."""
-        if isinstance(event, Sent):
-            self.sent[event.message] = event
-            if event.txn and transactions.is_undone(event.txn):
-                self.refused.add(event.message)
-        elif isinstance(event, Confirmed):
-            self.confirmed[event.message] = event.at
-        elif isinstance(event, Refused):
-            self.refused.add(event.message)
-        elif isinstance(event, Answered) and event.txn and transactions.is_undone(event.txn):
-            pass  # the message is still held
-        elif isinstance(event, Got | Answered | Settled):
-            self.steps[event.message].append(event)
-        elif isinstance(event, Trouble):
-            self.troubles.append(event)
+    def _is_undone(self, txn: str) -> bool:
+        """True if *txn* is a transaction of which no operation may ever be visible."""
+        return bool(txn) and (txn in self._rolled_back or txn not in self._requested)
 
 
 def check(history: Sequence[Event], *, drained: bool = True) -> Verdict:
     """The defects of *history*, in any order; *drained*: it went on until there were no messages left."""
-    transactions = _Transactions(history)
-    reports = _Reports()
-    for event in history:
-        reports.take(event, transactions)
-    ends = _Ends(history)
-    verdict = Verdict(confirmed=len(reports.confirmed), troubles=reports.troubles)
-    found = {("phantom" if message else "corrupt", message) for message in reports.steps.keys() - reports.sent.keys()}
-    for origin in reports.sent.values():
-        defects = _defects_of(origin, reports, ends, verdict)
+    events = _Events(history)
+    verdict = Verdict(confirmed=len(events.confirmed), troubles=events.troubles)
+    found = {("phantom" if message else "corrupt", message) for message in events.steps.keys() - events.sent.keys()}
+    for origin in events.sent.values():
+        defects = _defects_of(origin, events, verdict)
         found.update((defect, origin.message) for defect in defects if drained or defect != "lost")
-    found.update(("reordered", message) for message in _reordered(history, reports.sent, reports.confirmed))
-    found.update(("half", txn) for txn in transactions.half(reports.steps, drained=drained))
+    found.update(("reordered", message) for message in _reordered(events))
+    found.update(("half", txn) for txn in events.half_done(drained=drained))
     verdict.found = sorted(found)
     return verdict
 
 
-def _defects_of(origin: Sent, reports: _Reports, ends: _Ends, verdict: Verdict) -> Iterator[str]:
+def _defects_of(origin: Sent, events: _Events, verdict: Verdict) -> Iterator[str]:
     """The defects of one message; it is counted in *verdict*."""
     message = origin.message
-    is_confirmed, is_refused = message in reports.confirmed, message in reports.refused
-    story = sorted(reports.steps.get(message, ()), key=attrgetter("life", "at"))
+    is_confirmed, is_refused = message in events.confirmed, message in events.refused
+    story = sorted(events.steps.get(message, ()), key=attrgetter("life", "at"))
     gots = [step for step in story if isinstance(step, Got)]
     if any(got.queue != origin.queue for got in gots) or (gots and is_refused):
         yield "phantom"
@@ -227,24 +190,24 @@ def _defects_of(origin: Sent, reports: _Reports, ends: _Ends, verdict: Verdict) 
         yield "corrupt"
     if not all(got.marked for got in gots[1:]):
         yield "unmarked"
-    yield from _follow("there" if is_confirmed else "maybe", story, ends, verdict)
+    yield from _follow("there" if is_confirmed else "maybe", story, events, verdict)
     verdict.redelivered += max(0, len(gots) - 1)
     if not is_confirmed and not is_refused:
         verdict.in_doubt += 1
-        if gots and ends.stopped(origin.life) < _FOREVER and not ends.died(origin.sender):
+        if gots and events.stopped_at(origin.life) < _FOREVER and not events.died(origin.sender):
             yield "unanswered"
 
 
-def _follow(known: str, story: list[Step], ends: _Ends, verdict: Verdict) -> list[str]:
+def _follow(known: str, story: list[Step], events: _Events, verdict: Verdict) -> list[str]:
     """The message's way through the states of the table above, and what was wrong on it."""
     wrong: list[str] = []
     holder, life = "", 0
     for step in story:
         if step.life != life:
-            known = _restarted(known)
+            known = _RESTARTED.get(known, known)
             life = step.life
         elif known in ("held", "taken") and (step.session != holder or isinstance(step, Got)):
-            ended_at, lost = ends.of(holder, life)
+            ended_at, lost = events.end_of(holder, life)
             if ended_at <= step.at:
                 known = "there" if known == "held" else "maybe" if lost else "off"
         if isinstance(step, Got):
@@ -264,14 +227,10 @@ def _follow(known: str, story: list[Step], ends: _Ends, verdict: Verdict) -> lis
     return wrong
 
 
-def _restarted(known: str) -> str:
-    return {"held": "there", "taken": "maybe", "off": "maybe"}.get(known, known)
-
-
 # ---- order --------------------------------------------------------------------------------------------------------
 
 
-def _reordered(history: Iterable[Event], sent: dict[str, Sent], confirmed: dict[str, int]) -> set[str]:
+def _reordered(events: _Events) -> set[str]:
     """Return the messages that were delivered after a later one.
 
     A session receives messages in the order of the queue, except for released messages, which are dispatched again as
@@ -281,42 +240,32 @@ def _reordered(history: Iterable[Event], sent: dict[str, Sent], confirmed: dict[
     * all deliveries of a session until any message of its queue is released in that broker process. Every session of
       the drain at the end is such a sequence.
     """
-    unmarked: dict[str, list[Got]] = defaultdict(list)
     sessions: dict[str, list[Got]] = defaultdict(list)
-    given_back: dict[tuple[int, str], int] = {}
-    ended_at: dict[int, int] = {}
-    for event in history:
-        if isinstance(event, Got) and event.message in sent:
-            sessions[event.session].append(event)
-            if not event.marked:
-                unmarked[event.session].append(event)
-        elif isinstance(event, Ended) or (isinstance(event, Answered) and event.outcome == "returned"):
-            place = event.life, event.queue
-            given_back[place] = min(event.at, given_back.get(place, _FOREVER))
-        elif isinstance(event, Died | Stopped):
-            ended_at[event.life] = min(event.at, ended_at.get(event.life, _FOREVER))
+    for got in sorted(events.gots, key=_AT):
+        if got.message in events.sent:
+            sessions[got.session].append(got)
+    returned: list[Ended | Answered] = [*events.ends, *(one for one in events.answers if one.outcome == "returned")]
+    given_back = {(one.life, one.queue): one.at for one in sorted(returned, key=_AT, reverse=True)}
+    ended_at = {one.life: one.at for one in sorted(events.stops, key=_AT, reverse=True)}
     found: set[str] = set()
-    for gots in unmarked.values():
-        gots.sort(key=attrgetter("at"))
-        found |= _out_of_order(gots, sent, confirmed)
     for gots in sessions.values():
-        gots.sort(key=attrgetter("at"))
-        life = gots[0].life
-        until = min(given_back.get((life, gots[0].queue), _FOREVER), ended_at.get(life, _FOREVER))
-        found |= _out_of_order(gots[: bisect_right(gots, until, key=attrgetter("at"))], sent, confirmed)
+        life, queue = gots[0].life, gots[0].queue
+        until = min(given_back.get((life, queue), _FOREVER), ended_at.get(life, _FOREVER))
+        for part in ([got for got in gots if not got.marked], gots[: bisect_right(gots, until, key=_AT)]):
+            found |= _out_of_order(part, events)
     return found
 
 
-def _out_of_order(gots: Sequence[Got], sent: dict[str, Sent], confirmed: dict[str, int]) -> set[str]:
+def _out_of_order(gots: Sequence[Got], events: _Events) -> set[str]:
     """Those behind which stands a message that its sender sent before, or that was confirmed before they were sent."""
     found: set[str] = set()
     lowest: dict[tuple[str, str], int] = {}
     earliest = _FOREVER
     for got in reversed(gots):
-        origin = sent[got.message]
+        origin = events.sent[got.message]
         lane = origin.sender, origin.queue
         if origin.number > lowest.get(lane, _FOREVER) or origin.at > earliest:
             found.add(got.message)
         lowest[lane] = min(origin.number, lowest.get(lane, _FOREVER))
-        earliest = min(confirmed.get(got.message, _FOREVER), earliest)
+        earliest = min(events.confirmed.get(got.message, _FOREVER), earliest)
     return found

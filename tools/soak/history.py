@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 
 class Sent(NamedTuple):
@@ -134,10 +134,7 @@ class Trouble(NamedTuple):
 
 
 Event = Sent | Confirmed | Refused | Got | Answered | Asked | Decided | Settled | Ended | Died | Stopped | Trouble
-KINDS: dict[str, type[Event]] = {
-    kind.__name__: kind
-    for kind in (Sent, Confirmed, Refused, Got, Answered, Asked, Decided, Settled, Ended, Died, Stopped, Trouble)
-}
+KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
 class Notebook:

@@ -12,9 +12,9 @@ import struct
 from random import Random
 from typing import NamedTuple
 
-from ...amqp.codec import primitives as codec
 from ...amqp.codec import sections
 from ...amqp.codec.header import parse
+from ...amqp.codec.primitives import Malformed, read
 
 SECTION_BYTES = 100_000
 """Longer data is written in several sections."""
@@ -62,24 +62,27 @@ def encode_plain(
 
 
 def decode(raw: bytes) -> Arrived:
-    """Decodes *raw*; never raises, because anything may arrive."""
+    """Decode *raw*; never raises, because anything may arrive."""
     try:
-        durable, priority, first_acquirer, delivery_count, at = _header(raw)
-        message = _message_id(raw, at)
-    except (IndexError, ValueError, struct.error):
+        header, found = parse(raw), sections.index(raw)
+        message = sections.properties(raw, found.properties.value if found.properties else 0).message_id
+    except Malformed:
+        message = None
+    if not isinstance(message, str) or not header.size_bytes:
         return Arrived("", _digest(False, 0, raw), False)
-    return Arrived(message, _digest(durable, priority, raw[at:]), not first_acquirer or delivery_count > 0)
+    digest = _digest(header.durable, header.priority, raw[header.size_bytes :])
+    return Arrived(message, digest, not header.first_acquirer or header.delivery_count > 0)
 
 
 def decode_plain(raw: bytes) -> Arrived:
-    """Decodes a message that was rewritten on its way, from its header and its data alone; never raises."""
+    """Decode a message that was rewritten on its way, from its header and its data alone; never raises."""
     try:
         header, body = parse(raw), b""
         for section in sections.index(raw).body:
-            body += bytes(codec.read(raw, section.value)[0])  # type: ignore[arg-type]
+            body += bytes(read(raw, section.value)[0])  # type: ignore[arg-type]
         message, mark, _ = body.partition(b"\0")
         name = message.decode("ascii") if mark else ""
-    except (codec.Malformed, UnicodeDecodeError, TypeError, ValueError):
+    except (Malformed, UnicodeDecodeError, TypeError, ValueError):
         return Arrived("", _digest(False, 0, raw), False)
     return Arrived(name, _digest(header.durable, 0, body), not header.first_acquirer or header.delivery_count > 0)
 
@@ -95,49 +98,3 @@ def _short(kind: int, value: bytes) -> bytes:
 def _section(code: int, kind: int, value: bytes) -> bytes:
     size = struct.pack(">I", len(value)) if kind & 0x10 else bytes((len(value),))
     return bytes((0x00, 0x53, code, kind)) + size + value
-
-
-def _header(raw: bytes) -> tuple[bool, int, bool, int, int]:
-    """durable, priority, first-acquirer, delivery-count, and where the header ends."""
-    kind = raw[3]
-    if raw[:3] != b"\x00\x53\x70" or kind not in (0xC0, 0xD0):
-        raise ValueError("no header")
-    at, count, end = (6, raw[5], 5 + raw[4]) if kind == 0xC0 else (12, raw[11], 8 + _number(raw, 4))
-    values: list[int | None] = []
-    for _ in range(count):
-        value, at = _field(raw, at)
-        values.append(value)
-    if at != end:
-        raise ValueError("the header's size")
-    values += [None] * (5 - len(values))
-    durable, priority, _, first, deliveries = values
-    return bool(durable), 4 if priority is None else priority, bool(first), deliveries or 0, at
-
-
-def _field(raw: bytes, at: int) -> tuple[int | None, int]:
-    kind = raw[at]
-    if kind in (0x50, 0x52, 0x53, 0x56):
-        return raw[at + 1], at + 2
-    if kind == 0x70:
-        return _number(raw, at + 1), at + 5
-    return {0x40: None, 0x41: 1, 0x42: 0, 0x43: 0}.get(kind, 0xFF), at + 1
-
-
-def _number(raw: bytes, at: int) -> int:
-    return int(struct.unpack_from(">I", raw, at)[0])
-
-
-def _message_id(raw: bytes, at: int) -> str:
-    """The id, if the sections from *at* on are well-formed to the last byte."""
-    message = ""
-    while at < len(raw):
-        if raw[at : at + 2] != b"\x00\x53":
-            raise ValueError("no section")
-        code, kind = raw[at + 2], raw[at + 3]
-        begin, size = (at + 8, _number(raw, at + 4)) if kind & 0x10 else (at + 5, raw[at + 4])
-        if code == 0x73:
-            message = raw[begin + 3 : begin + 3 + raw[begin + 2]].decode("ascii")
-        at = begin + size
-    if at != len(raw):
-        raise ValueError("cut short")
-    return message
