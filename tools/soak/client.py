@@ -56,9 +56,6 @@ class SoakClient:
     def on_delivery(self, wire: Wire, delivery: Any) -> None:
         raise NotImplementedError
 
-    def on_flow(self, link: Any) -> None:
-        pass
-
     def turn(self, wire: Wire) -> None:
         """Something may have changed: do what there is to do."""
 
@@ -137,8 +134,6 @@ class SoakClient:
             kind = event.type
             if kind == Event.DELIVERY:
                 self.on_delivery(wire, event.delivery)
-            elif kind == Event.LINK_FLOW:
-                self.on_flow(event.link)
             elif kind in (Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH):
                 if not event.link.state & event.link.LOCAL_CLOSED:
                     self.trouble(wire, f"link {event.link.name} closed: {event.link.remote_condition}")

@@ -46,22 +46,27 @@ class SoakReceiver(SoakClient):
             self.attach(wire, queue)
 
     def attach(self, wire: Wire, queue: str) -> Any:
-        self._link_count += 1
-        session = f"{self.name}/{wire.life}/{self._link_count}"
-        link = wire.session.receiver(session)
-        link.source.address = self.settings.address_of(queue)
-        self.ask_to_last(link.source)
         modes = (Link.RCV_FIRST,) if self.settings.plain else (Link.RCV_FIRST, Link.RCV_SECOND)
-        link.rcv_settle_mode = self.random.choice(modes)
-        link.queue = queue
-        link.session_name = session
-        link.over = False
+        link = self.new_link(wire, queue, self.random.choice(modes))
         link.prefetch = self.random.choice((1, 5, 50, 200))
         link.to_go = self.random.randrange(50, 1500)  # so many messages and it is replaced by a new one
-        link.open()
         link.flow(link.prefetch)
         self._links[queue] = link
         return link
+
+    def new_link(self, wire: Wire, queue: str, settle_mode: int) -> Any:
+        """Open a link without credit. Its name is that of the session in the history."""
+        self._link_count += 1
+        link = wire.session.receiver(f"{self.name}/{wire.life}/{self._link_count}")
+        link.source.address = self.settings.address_of(queue)
+        self.ask_to_last(link.source)
+        link.rcv_settle_mode = settle_mode
+        link.queue, link.over, link.to_go = queue, False, 0
+        link.open()
+        return link
+
+    def note(self, kind: type[Got | Answered | Settled], wire: Wire, link: Any, message: str, *more: Any) -> None:
+        self.notebook.note(kind(message, link.queue, link.name, wire.life, time.monotonic_ns(), *more))
 
     def on_delivery(self, wire: Wire, delivery: Any) -> None:
         link = delivery.link
@@ -77,9 +82,7 @@ class SoakReceiver(SoakClient):
                 self._got(wire, link, delivery, raw)
         elif delivery.settled and getattr(delivery, "message", None) is not None:
             if delivery.remote_state == delivery.local_state:
-                self.notebook.note(
-                    Settled(delivery.message, link.queue, link.session_name, wire.life, time.monotonic_ns())
-                )
+                self.note(Settled, wire, link, delivery.message)
             else:
                 self.trouble(wire, f"{delivery.message}: {delivery.local_state} became {delivery.remote_state}")
             delivery.settle()
@@ -88,7 +91,7 @@ class SoakReceiver(SoakClient):
         message, digest, marked = self._decode(raw)
         delivery.size_bytes = len(raw)
         link.to_go -= 1
-        self.notebook.note(Got(message, link.queue, link.session_name, wire.life, time.monotonic_ns(), digest, marked))
+        self.note(Got, wire, link, message, digest, marked)
         drawn = self.random.random()
         for share, outcome, state in self.manners:
             if drawn < share and not (state == Delivery.MODIFIED and self.settings.plain):
@@ -102,7 +105,7 @@ class SoakReceiver(SoakClient):
                 self.answer(wire, late.link, late, late.held, "taken", Delivery.ACCEPTED)
 
     def answer(self, wire: Wire, link: Any, delivery: Any, message: str, outcome: str, state: Any) -> None:
-        self.notebook.note(Answered(message, link.queue, link.session_name, wire.life, time.monotonic_ns(), outcome))
+        self.note(Answered, wire, link, message, outcome)
         if state == Delivery.MODIFIED:
             delivery.local.failed = self.random.random() < 0.7
             delivery.local.undeliverable = self.random.random() < 0.2
@@ -145,7 +148,7 @@ class SoakReceiver(SoakClient):
 
     def _end(self, wire: Wire, link: Any, lost: bool) -> None:
         link.over = True
-        self.notebook.note(Ended(link.queue, link.session_name, wire.life, time.monotonic_ns(), lost))
+        self.notebook.note(Ended(link.queue, link.name, wire.life, time.monotonic_ns(), lost))
 
 
 class Drain(SoakReceiver):
@@ -167,17 +170,8 @@ class Drain(SoakReceiver):
             wire.connection.close()
             self.done = True
             return
-        self._begin(wire, self._left.pop(0))
-
-    def _begin(self, wire: Wire, queue: str) -> None:
-        self._link_count += 1
-        session = f"{self.name}/{wire.life}/{self._link_count}"
-        self._link = link = wire.session.receiver(session)
-        link.source.address = self.settings.address_of(queue)
-        self.ask_to_last(link.source)
-        link.rcv_settle_mode = Link.RCV_FIRST if self.settings.plain else Link.RCV_SECOND
-        link.queue, link.session_name, link.over, link.to_go = queue, session, False, 0
-        link.open()
+        mode = Link.RCV_FIRST if self.settings.plain else Link.RCV_SECOND
+        self._link = self.new_link(wire, self._left.pop(0), mode)
         self._round()
 
     def wait_s(self) -> float:

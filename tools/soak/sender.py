@@ -92,14 +92,16 @@ class Sender(SoakClient):
     def on_delivery(self, wire: Wire, delivery: Any) -> None:
         if not delivery.updated:
             return
-        at = time.monotonic_ns()
         if delivery.remote_state == Delivery.ACCEPTED:
-            self.notebook.note(Confirmed(delivery.message, at))
-            self.confirmed += 1
-            self.confirmed_bytes += delivery.size_bytes
+            self.count_confirmed(delivery)
         else:
-            self.notebook.note(Refused(delivery.message, at, int(delivery.remote_state)))
+            self.notebook.note(Refused(delivery.message, time.monotonic_ns(), int(delivery.remote_state)))
         link = delivery.link
         delivery.settle()
         if link in self._unsettled:
             self._unsettled[link] -= 1
+
+    def count_confirmed(self, delivery: Any) -> None:
+        self.notebook.note(Confirmed(delivery.message, time.monotonic_ns()))
+        self.confirmed += 1
+        self.confirmed_bytes += delivery.size_bytes

@@ -64,8 +64,7 @@ class Server:
         while not self._answers():
             if not look():
                 return False
-            if self._process.poll() is not None and not self._commands.kill:
-                self.check()
+            self.check()
             if time.monotonic() > end_s:
                 raise BrokerError("the broker", f"it did not come up within {patience_s:g} s: {self.said()}")
             time.sleep(_LOOK_S)

@@ -8,75 +8,61 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from proton import Delivery, Described, Message, Terminus, ulong
 
 from ...amqp.frames.performatives import DECLARE, DECLARED, DISCHARGE, TRANSACTIONAL
 from ...amqp.native.proton_ffi import lib
-from .history import Answered, Asked, Confirmed, Decided, Settled
+from .client import SoakClient
+from .history import Answered, Asked, Decided, Settled
 from .receiver import SoakReceiver
 from .sender import Sender
-from .wire import Settings, Wire
+from .wire import Wire
 
 _ROLLED_BACK = 0.12
 
 
-class Control:
-    """A link to the coordinator, one request at a time."""
+class CurrentTransaction:
+    """The transactions of a client on one connection: one at a time, and one request to the coordinator at a time."""
 
-    def __init__(self, wire: Wire) -> None:
-        self.link = wire.session.sender("control")
-        self.link.target.type = Terminus.COORDINATOR
-        self.link.open()
+    _numbers = count(1)
+    """The numbers of the transactions on all connections of the process."""
+
+    def __init__(self, client: SoakClient, wire: Wire) -> None:
+        self.txn_id = b""
+        """The transaction ID of the coordinator; empty without a transaction."""
+        self.name = ""
+        self._client = client
+        self._wire = wire
         self._then: Callable[[Any], None] | None = None
-        self._waiting: bytes = b""
+        self._request = b""
+        self._link = wire.session.sender("control")
+        self._link.target.type = Terminus.COORDINATOR
+        self._link.open()
 
-    @property
-    def busy(self) -> bool:
-        return self._then is not None
+    def turn(self) -> bool:
+        """Send a request that waits for credit; return whether none is under way."""
+        if self._request and self._link.credit > 0:
+            self._link.delivery("ask")
+            self._link.stream(self._request)
+            self._link.advance()
+            self._request = b""
+        return self._then is None
 
-    def ask(self, then: Callable[[Any], None], descriptor: int, *fields: Any) -> None:
-        """*then* is called with the delivery when it has its outcome."""
-        self._then = then
-        self._waiting = Message(body=Described(ulong(descriptor), [*fields])).encode()
-        self.turn()
-
-    def turn(self) -> None:
-        if self._waiting and self.link.credit > 0:
-            self.link.delivery("ask")
-            self.link.stream(self._waiting)
-            self.link.advance()
-            self._waiting = b""
-
-    def answered(self, delivery: Any) -> None:
+    def has_answer(self, delivery: Any) -> bool:
+        """Return whether *delivery* is a request, which is processed then."""
+        if delivery.link != self._link:
+            return False
         then, self._then = self._then, None
         delivery.settle()
         if then is not None:
             then(delivery)
-
-
-class _Transacting:
-    """The common part of senders and receivers that use transactions."""
-
-    def begin(self, client: Any, wire: Wire) -> None:
-        self.control = Control(wire)
-        self.txn_id = b""
-        self.name = ""
-        self._client = client
-        self._wire = wire
-        self._count = getattr(self, "_count", 0)
+        return True
 
     def declare(self) -> None:
-        self.control.ask(self._declared, DECLARE, None)
-
-    def _declared(self, delivery: Any) -> None:
-        if delivery.remote_state != DECLARED:
-            self._client.trouble(self._wire, f"declare: {delivery.remote_state} {delivery.remote.condition}")
-            return
-        self._count += 1
-        self.txn_id = bytes(delivery.remote.data[0])
-        self.name = f"{self._client.name}/{self._count}"
+        self._ask(self._declared, DECLARE, None)
 
     def discharge(self, then: Callable[[bool], None]) -> None:
         """*then* is called with True if the transaction was committed."""
@@ -85,16 +71,15 @@ class _Transacting:
         client.notebook.note(Asked(name, time.monotonic_ns(), commit))
 
         def answered(delivery: Any) -> None:
-            if delivery.remote_state == Delivery.ACCEPTED:
-                client.notebook.note(Decided(name, time.monotonic_ns(), commit))
-                then(commit)
-            else:  # a commit that can't be done is rolled back
-                client.notebook.note(Decided(name, time.monotonic_ns(), False))
+            is_done = delivery.remote_state == Delivery.ACCEPTED
+            is_committed = is_done and commit  # a commit that can't be done is rolled back
+            client.notebook.note(Decided(name, time.monotonic_ns(), is_committed))
+            if not is_done:
                 client.trouble(self._wire, f"discharge: {delivery.remote.condition}")
-                then(False)
+            then(is_committed)
             self.txn_id = b""
 
-        self.control.ask(answered, DISCHARGE, self.txn_id, not commit)
+        self._ask(answered, DISCHARGE, self.txn_id, not commit)
 
     def mark(self, delivery: Any, *outcome: Any) -> None:
         """Have it belong to the transaction."""
@@ -102,26 +87,32 @@ class _Transacting:
         delivery.local.data = [self.txn_id, *outcome]
         delivery.update(TRANSACTIONAL)
 
+    def _ask(self, then: Callable[[Any], None], descriptor: int, *fields: Any) -> None:
+        """*then* is called with the delivery when it has its outcome."""
+        self._then = then
+        self._request = Message(body=Described(ulong(descriptor), [*fields])).encode()
+        self.turn()
+
+    def _declared(self, delivery: Any) -> None:
+        if delivery.remote_state != DECLARED:
+            self._client.trouble(self._wire, f"declare: {delivery.remote_state} {delivery.remote.condition}")
+            return
+        self.txn_id = bytes(delivery.remote.data[0])
+        self.name = f"{self._client.name}/{next(self._numbers)}"
+
 
 class TransactionSender(Sender):
     """Spreads the messages of a transaction over all queues."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self._txn = _Transacting()
-        self._open: list[Any] = []
-        self._left = 0
-
     def connected(self, wire: Wire, flood: int) -> None:
         super().connected(wire, 0)
-        self._txn.begin(self, wire)
-        self._open = []
+        self._txn = CurrentTransaction(self, wire)
+        self._open: list[Any] = []
         self._left = 0
 
     def turn(self, wire: Wire) -> None:
         txn = self._txn
-        txn.control.turn()
-        if txn.control.busy:
+        if not txn.turn():
             return
         if not txn.txn_id:
             if self.allowed() >= 1:
@@ -142,18 +133,13 @@ class TransactionSender(Sender):
         super().stream(link, delivery, raw)
 
     def on_delivery(self, wire: Wire, delivery: Any) -> None:
-        if delivery.link == self._txn.control.link:
-            self._txn.control.answered(delivery)
-        elif delivery.updated and delivery.remote_state != TRANSACTIONAL:
+        if not self._txn.has_answer(delivery) and delivery.updated and delivery.remote_state != TRANSACTIONAL:
             super().on_delivery(wire, delivery)
 
     def _ended(self, committed: bool) -> None:
-        at = time.monotonic_ns()
         for delivery in self._open:
             if committed:
-                self.notebook.note(Confirmed(delivery.message, at))
-                self.confirmed += 1
-                self.confirmed_bytes += delivery.size_bytes
+                self.count_confirmed(delivery)
             delivery.settle()
             self._unsettled[delivery.link] -= 1
 
@@ -161,18 +147,13 @@ class TransactionSender(Sender):
 class TransactionReceiver(SoakReceiver):
     """Takes what it has in hand with a transaction, as soon as that is enough."""
 
+    held_most = 1 << 30
     manners = ()
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.held_most = 1 << 30
-        self._txn = _Transacting()
-        self._open: list[Any] = []
 
     def connected(self, wire: Wire, flood: int) -> None:
         super().connected(wire, flood)
-        self._txn.begin(self, wire)
-        self._open = []
+        self._txn = CurrentTransaction(self, wire)
+        self._open: list[Any] = []
 
     def attach(self, wire: Wire, queue: str) -> Any:
         link = super().attach(wire, queue)
@@ -184,35 +165,28 @@ class TransactionReceiver(SoakReceiver):
         if wire is not self.wire:
             return  # it was dropped just now
         txn = self._txn
-        txn.control.turn()
-        if txn.control.busy:
+        if not txn.turn():
             return
         if not txn.txn_id:
             if len(self._held) >= self.settings.per_transaction:
                 txn.declare()
             return
         self._open, self._held = self._held, []
-        at = time.monotonic_ns()
         for delivery in self._open:
-            where = delivery.held, delivery.link.queue, delivery.link.session_name, wire.life
-            self.notebook.note(Answered(*where, at, "taken", txn.name))
+            self.note(Answered, wire, delivery.link, delivery.held, "taken", txn.name)
             txn.mark(delivery, Described(ulong(int(Delivery.ACCEPTED)), []))
         txn.discharge(self._ended)
 
     def on_delivery(self, wire: Wire, delivery: Any) -> None:
-        if delivery.link == self._txn.control.link:
-            self._txn.control.answered(delivery)
-        elif delivery.readable:
+        if not self._txn.has_answer(delivery) and delivery.readable:
             super().on_delivery(wire, delivery)
 
     def _ended(self, committed: bool) -> None:
         wire = self.wire
         assert wire is not None
-        at = time.monotonic_ns()
         for delivery in self._open:
             if committed:
-                where = delivery.held, delivery.link.queue, delivery.link.session_name, wire.life
-                self.notebook.note(Settled(*where, at))
+                self.note(Settled, wire, delivery.link, delivery.held)
                 self.taken += 1
                 self.taken_bytes += delivery.size_bytes
                 delivery.settle()
