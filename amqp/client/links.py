@@ -32,10 +32,10 @@ class Session(Protocol):
     def send(self, link: Outgoing, frames: bytes | memoryview, messages: int, frame_count: int, number: int) -> None:
         """Send transfer frames of *messages* messages; *number* is the number of the first one on its link."""
 
-    def send_frame(self, frame: bytes) -> None:
-        """Send a frame that is no transfer."""
+    def send_frames(self, frames: bytes) -> None:
+        """Send frames that are no transfers."""
 
-    def flow(self, link: Receiver, *, drain: bool = False) -> None:
+    def flow(self, link: Receiver) -> None:
         """Send the credit of *link* and the window of the session."""
 
 
@@ -75,9 +75,6 @@ class ClientLink:
     def came_window(self) -> None:
         """The session may take more frames now."""
 
-    def came_settled(self, first: int, last: int, state: Any) -> None:
-        """Handle the settlement of incoming deliveries by their sender."""
-
 
 class Outgoing(ClientLink):
     """A link on which messages go out."""
@@ -93,7 +90,7 @@ class Outgoing(ClientLink):
     def came_flow(self, delivery_count: int | None, credit: int, *, echo: bool) -> None:
         self.credit = (delivery_count or 0) + credit - self.delivery_count
 
-    def came_outcome(self, first: int, last: int, settled: bool, state: Any) -> None:
+    def came_outcome(self, first: int, last: int, state: Any) -> None:
         """Process the outcome of the messages *first* to *last*."""
         raise NotImplementedError
 
@@ -128,9 +125,9 @@ class Sender(Outgoing):
         self._post()
 
     def is_settled(self, number: int) -> bool:
-        return not self._then or number < min(self._then)
+        return not self._then or number < next(iter(self._then))
 
-    def came_outcome(self, first: int, last: int, settled: bool, state: Any) -> None:
+    def came_outcome(self, first: int, last: int, state: Any) -> None:
         for number in range(first, last + 1):
             then = self._then.pop(number, None)
             if then is not None:
@@ -171,7 +168,6 @@ class Receiver(ClientLink):
         self._then = then
         self._settle = settle
         self._reply_to = reply_to
-        self.drained = False
         self.partial: list[bytes] = []
         """The pieces of a message that has not arrived completely."""
         self.partial_id = 0
@@ -183,17 +179,15 @@ class Receiver(ClientLink):
             self.terminus(p.SOURCE), p.described(p.TARGET, self.name if self._reply_to else self.address),
         )  # fmt: skip
 
-    def allow(self, more: int, *, drain: bool = False) -> None:
+    def allow(self, more: int) -> None:
         """Grant credit for *more* messages."""
         self.credit += more
-        self.drained = False
-        self.wire.flow(self, drain=drain)
+        self.wire.flow(self)
 
     def came_flow(self, delivery_count: int | None, credit: int, *, echo: bool) -> None:
         if delivery_count is not None and credit == 0:
             self.credit -= delivery_count - self.delivery_count
             self.delivery_count = delivery_count
-            self.drained = self.credit <= 0
         if echo:
             self.wire.flow(self)
 
@@ -205,7 +199,7 @@ class Receiver(ClientLink):
     def came(self, delivery_id: int, message: bytes, settled: bool) -> None:
         self.took(1)
         if not settled:
-            self.wire.send_frame(p.disposition(delivery_id, delivery_id, True))
+            self.wire.send_frames(p.disposition(delivery_id, delivery_id, True))
         self._then(message)
 
     def came_run(self, run: Run) -> None:

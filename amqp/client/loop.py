@@ -21,11 +21,14 @@ class Client(Protocol):
 class Loop:
     """Some wires, and the clients on them. One thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, *wires: Wire) -> None:
+        """*wires* have no clients."""
         self._poll = select.poll()
         self._wires: dict[int, tuple[Wire, list[Client]]] = {}
         self._others: dict[int, Callable[[], None]] = {}
         self._wanted: dict[int, int] = {}
+        for wire in wires:
+            self.add(wire, [])
 
     def add(self, wire: Wire, clients: Iterable[Client]) -> None:
         self._wires[wire.fd] = wire, [*clients]

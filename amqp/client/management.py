@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from ...base.errors import BrokerError
@@ -84,22 +85,18 @@ class Management:
 def require_node(where: BrokerLogin, container_id: str, address: str) -> None:
     """Raise `BrokerError` if no queue or exchange has *address*. Nodes that the user may not monitor count as existing.
     """
-    wire = Wire(where, container_id)
     try:
-        loop = Loop()
-        loop.add(wire, [])
-        management = Management(wire, loop)
-        name = address.removeprefix("queue://")
-        nodes = {("queue", name), ("exchange", name), ("exchange", name.partition("/")[0] or name)}
-        asked = ({"operation": "READ", "type": type, "name": name} for type, name in nodes)
-        if not name.startswith("topic://") and all(management.ask(one).status == NOT_FOUND for one in asked):
-            remedy = "create it first, or permit that with --create (HTTP API: create)"
-            raise BrokerError(address, "there is no such queue or exchange", remedy)
+        with closing(Wire(where, container_id)) as wire:
+            management = Management(wire, Loop(wire))
+            name = address.removeprefix("queue://")
+            nodes = {("queue", name), ("exchange", name), ("exchange", name.partition("/")[0] or name)}
+            asked = ({"operation": "READ", "type": type, "name": name} for type, name in nodes)
+            if not name.startswith("topic://") and all(management.ask(one).status == NOT_FOUND for one in asked):
+                remedy = "create it first, or permit that with --create (HTTP API: create)"
+                raise BrokerError(address, "there is no such queue or exchange", remedy)
     except LinkRefused as error:
         if error.condition not in _NO_MANAGEMENT:
             raise
-    finally:
-        wire.close()
 
 
 def _refusal(outcome: list[Any]) -> str:

@@ -10,6 +10,7 @@ import socket
 import ssl
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from ...base.errors import BrokerError
@@ -51,7 +52,6 @@ class Wire:
         self.window = 0
         """The incoming window of the broker, in frames."""
         self.blocked = False
-        self.closed = False
         self._links: dict[int, ClientLink] = {}
         self._remote: dict[int, ClientLink] = {}
         self._by_name: dict[str, ClientLink] = {}
@@ -72,8 +72,8 @@ class Wire:
         door.enter()
         self._sock: socket.socket = door.sock
         self.fd = self._sock.fileno()
-        self._put(p.frame(p.OPEN, name, where.host, Uint(MAX_FRAME), Ushort(0)))
-        self._put(p.frame(p.BEGIN, None, Uint(0), Uint(WINDOW), Uint(WINDOW), Uint(1023)))
+        self.send_frames(p.frame(p.OPEN, name, where.host, Uint(MAX_FRAME), Ushort(0)))
+        self.send_frames(p.frame(p.BEGIN, None, Uint(0), Uint(WINDOW), Uint(WINDOW), Uint(1023)))
         try:
             self._await_open()
         except BaseException:
@@ -88,11 +88,11 @@ class Wire:
         link.handle = len(self._links)
         self._links[link.handle] = link
         self._by_name[link.name] = link
-        self._put(link.attach_frame())
+        self.send_frames(link.attach_frame())
 
     def detach(self, link: ClientLink) -> None:
         """Detach and close a link of this side."""
-        self._put(p.frame(p.DETACH, Uint(link.handle), True))
+        self.send_frames(p.frame(p.DETACH, Uint(link.handle), True))
         link.closing = True
 
     def send(self, link: Outgoing, frames: bytes | memoryview, messages: int, frame_count: int, number: int) -> None:
@@ -112,15 +112,12 @@ class Wire:
         self.next_id += messages
         self.window -= frame_count
         self._sent_frames += frame_count
-        self._put(frames)
+        self.send_frames(frames)
 
-    def send_frame(self, frame: bytes) -> None:
-        """Put something on the wire that is no transfer."""
-        self._put(frame)
-
-    def flow(self, link: Receiver, *, drain: bool = False) -> None:
+    def flow(self, link: Receiver) -> None:
         """Send a link's credit and the window of the session."""
-        self._put(self._flow(Uint(link.handle), Uint(link.delivery_count & 0xFFFFFFFF), Uint(link.credit), None, drain))
+        count = Uint(link.delivery_count & 0xFFFFFFFF)
+        self.send_frames(self._flow(Uint(link.handle), count, Uint(link.credit), None, False))
         self._flow_due = False
 
     # ---- bytes
@@ -142,7 +139,7 @@ class Wire:
             if not full and not isinstance(self._sock, ssl.SSLSocket):
                 break
         if self._flow_due:
-            self._put(self._flow())
+            self.send_frames(self._flow())
             self._flow_due = False
 
     def write(self) -> None:
@@ -164,27 +161,21 @@ class Wire:
     def pulse(self, now_s: float) -> None:
         """Send an empty frame if the idle timeout of the broker requires it."""
         if self._pulse_s and now_s - self._wrote_s > self._pulse_s:
-            self._put(p.EMPTY_FRAME)
+            self.send_frames(p.EMPTY_FRAME)
 
     def close(self) -> None:
         """Close the connection, as far as the network still permits."""
-        if self.closed:
-            return
-        self.closed = True
-        try:
+        with suppress(OSError):
             self._sock.settimeout(2.0)
-            self._put(p.frame(p.CLOSE))
+            self.send_frames(p.frame(p.CLOSE))
             self._sock.sendall(self._out)
             self._out.clear()
             while self._sock.recv(1 << 16):
                 pass
-        except OSError:
-            pass
         self._sock.close()
 
     def cut(self) -> None:
         """Close the socket without an AMQP close."""
-        self.closed = True
         self._sock.close()
 
     # ---- inside
@@ -209,7 +200,8 @@ class Wire:
             self._filled += size
             self._digest()
 
-    def _put(self, frames: bytes | memoryview) -> None:
+    def send_frames(self, frames: bytes | memoryview) -> None:
+        """Put frames on the wire. Those of messages are put by `send`."""
         if not self._out and len(frames) > 4096 and self._opened and not self.blocked:
             try:
                 frames = frames[self._sock.send(frames) :]
@@ -334,17 +326,15 @@ class Wire:
         receiver_says, first, last, settled, state = fields[:5]
         last = first if last is None else last
         if not receiver_says:
-            for link in list(self._links.values()):
-                link.came_settled(first, last, state)
-            return
+            return  # a sender has settled its deliveries
         if not settled and outcome_of(state)[0]:  # it waits for our word
-            self._put(p.frame(p.DISPOSITION, False, Uint(first), Uint(last), True))
+            self.send_frames(p.frame(p.DISPOSITION, False, Uint(first), Uint(last), True))
         for low, high, link, number in self._sent:
             if low > last:
                 break
             begin, end = max(low, first), min(high, last)
             if begin <= end:
-                link.came_outcome(number + begin - low, number + end - low, bool(settled), state)
+                link.came_outcome(number + begin - low, number + end - low, state)
         while len(self._sent) > 1 and self._sent[0][2].is_settled(
             self._sent[0][3] + self._sent[0][1] - self._sent[0][0]
         ):

@@ -102,9 +102,7 @@ class ManagementClient:
             from ...amqp.client.wire import Wire
 
             self._wire = Wire(self._where(), f"cairnmq-ctl@{gethostname()}-{getpid()}")
-            loop = Loop()
-            loop.add(self._wire, [])
-            self._management = Management(self._wire, loop)
+            self._management = Management(self._wire, Loop(self._wire))
         return self._management
 
 

@@ -128,8 +128,7 @@ class BrokerClient:
     def _connected(self) -> Management:
         if self._management is None:
             self._wire = Wire(self.login, self._name)
-            self._loop = Loop()
-            self._loop.add(self._wire, [])
+            self._loop = Loop(self._wire)
             try:
                 self._management = Management(self._wire, self._loop)
             except BrokerError:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from os import getpid
 from socket import gethostname
 from time import monotonic
 from typing import Any, NamedTuple
 
-from ...amqp.client.links import Outgoing as OutgoingLink
+from ...amqp.client.links import Sender
 from ...amqp.client.login import BrokerLogin
 from ...amqp.client.loop import Loop
 from ...amqp.client.management import require_node
@@ -36,7 +38,7 @@ _LOOK_MS = 200
 """The longest time until an interruption is noticed."""
 _TELL_S = 1.0
 _AHEAD_BYTES = 1 << 20
-"""No more frames are made while so many bytes wait for the socket."""
+"""No more messages are sent while so many bytes wait for the socket."""
 _OUTCOMES = {p.ACCEPTED: "accepted", p.REJECTED: "rejected", p.RELEASED: "released", p.MODIFIED: "modified"}
 
 
@@ -82,42 +84,6 @@ class SendResult:
         return 1000 * ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
 
 
-class _AddressLink(OutgoingLink):
-    """A link to one address, and the messages on it that have no outcome yet."""
-
-    def __init__(self, wire: Wire, address: str, settled: Callable[[OutgoingMessage, float, Any], None]) -> None:
-        """*settled* gets the message, when it was sent, and its state."""
-        super().__init__(wire, f"cairnmq-sending-{address}", address)
-        self.waiting: dict[int, tuple[OutgoingMessage, float]] = {}
-        self._settled = settled
-        self._count = 0
-
-    def came_flow(self, delivery_count: int | None, credit: int, *, echo: bool) -> None:
-        self.credit = ((delivery_count or 0) + credit - self.delivery_count) & 0xFFFFFFFF
-
-    def came_outcome(self, first: int, last: int, settled: bool, state: Any) -> None:
-        for number in range(first, last + 1):
-            found = self.waiting.pop(number, None)
-            if found is not None:
-                self._settled(*found, state)
-
-    def is_settled(self, number: int) -> bool:
-        return not self.waiting or number < next(iter(self.waiting))
-
-    def begin(self, message: OutgoingMessage) -> list[bytes]:
-        """The frames of *message*, which counts as sent."""
-        frames = p.transfers(self.handle, self.wire.next_id, message.content, self.wire.max_frame)
-        self.waiting[self._count] = message, monotonic()
-        self._count += 1
-        self.credit -= 1
-        self.delivery_count += 1
-        return frames
-
-    @property
-    def last_number(self) -> int:
-        return self._count - 1
-
-
 class BulkSender:
     """One run. `run` returns when all messages have an outcome, or an error has ended it."""
 
@@ -131,12 +97,11 @@ class BulkSender:
         self._report = report
         self._required = required
         self._next: OutgoingMessage | None = None
-        self._frames: deque[bytes] = deque()
-        """The frames of the message that is being sent and that did not fit into the window of the session yet."""
-        self._link: _AddressLink | None = None
-        """The link of that message."""
-        self._links: dict[str, _AddressLink] = {}
-        self._waiting = self._waiting_bytes = 0
+        self._links: dict[str, Sender] = {}
+        self._numbers = count()
+        self._waiting: dict[int, OutgoingMessage] = {}
+        """Messages that were sent and have no outcome, by number."""
+        self._waiting_bytes = 0
         self._is_drawn = self._is_interrupted = False
         self._wire: Wire | None = None
         self._begun_s = self._received_s = monotonic()
@@ -155,7 +120,7 @@ class BulkSender:
             if self._wire is not None:
                 self._wire.close()
         self._report(self.result.outcomes.total())
-        tokens = [message.token for link in self._links.values() for message, _ in link.waiting.values()]
+        tokens = [message.token for message in self._waiting.values()]
         if self._next is not None:
             tokens.append(self._next.token)
         self.result.next_token = min(tokens, default=None)
@@ -170,9 +135,8 @@ class BulkSender:
         """Send what can be sent now (`client_loop.Client`)."""
         wire = self._wire
         assert wire is not None
-        self._continue(wire)
-        while not self._frames and not self._is_over and self._waiting < WINDOW_MESSAGES:
-            if wire.waiting_bytes > _AHEAD_BYTES:
+        while not self._is_over and len(self._waiting) < WINDOW_MESSAGES:
+            if wire.window <= 0 or wire.waiting_bytes > _AHEAD_BYTES:
                 break
             if self._next is None:
                 self._next = self._draw()
@@ -189,7 +153,7 @@ class BulkSender:
                 break
             if message.due_s:
                 self.result.late_s = max(self.result.late_s, now_s - message.due_s)
-            self._begin(wire, link, message)
+            self._send(link, message)
         return 0
 
     def _run(self, name: str) -> None:
@@ -233,36 +197,27 @@ class BulkSender:
         self._is_drawn = found is None
         return found
 
-    def _link_to(self, wire: Wire, address: str) -> _AddressLink:
+    def _link_to(self, wire: Wire, address: str) -> Sender:
         link = self._links.get(address)
         if link is None:
-            link = self._links[address] = _AddressLink(wire, address, self._settled)
+            link = self._links[address] = Sender(wire, f"cairnmq-sending-{address}", address)
             wire.attach(link)
             self._received_s = monotonic()
         return link
 
-    def _begin(self, wire: Wire, link: _AddressLink, message: OutgoingMessage) -> None:
+    def _send(self, link: Sender, message: OutgoingMessage) -> None:
+        now_s = monotonic()
         if not self._waiting:
-            self._received_s = monotonic()
+            self._heard_s = now_s
         self._next = None
-        self._waiting += 1
+        number = next(self._numbers)
+        self._waiting[number] = message
         self._waiting_bytes += len(message.content)
-        self._link = link
-        frames = self._frames
-        frames.extend(link.begin(message))
-        wire.send(link, b"", 1, 0, link.last_number)
-        self._continue(wire)
+        link.post(message.content, partial(self._settled, number, now_s))
 
-    def _continue(self, wire: Wire) -> None:
-        """Send the rest of a message, as far as the session's window takes it."""
-        frames, link = self._frames, self._link
-        while frames and wire.window > 0 and wire.waiting_bytes <= _AHEAD_BYTES:
-            assert link is not None
-            wire.send(link, frames.popleft(), 0, 1, link.last_number)
-
-    def _settled(self, message: OutgoingMessage, sent_s: float, state: Any) -> None:
-        self._received_s = now_s = monotonic()
-        self._waiting -= 1
+    def _settled(self, number: int, sent_s: float, state: Any) -> None:
+        self._heard_s = now_s = monotonic()
+        message = self._waiting.pop(number)
         self._waiting_bytes -= len(message.content)
         result = self.result
         result.sent_bytes += len(message.content)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from ...amqp.client.links import ClientLink, Receiver, Sender, data_message, data_of
 from ...amqp.client.wire import Wire
 from ...base.errors import CairnError
+from ...base.typed_json import decode_json
+from .client import NEXT, READY, START
 from .figures import Iteration, Report
 from .plan import Options
-from .publisher import READY, START
-from .subscriber import NEXT
 
 
 class Controller:
@@ -65,7 +65,7 @@ class Controller:
 
     def _came_report(self, message: bytes) -> None:
         try:
-            report = Report.from_json(data_of(message))
+            report = decode_json(data_of(message), Report)
         except ValueError as error:
             raise CairnError("a report", f"it can't be read: {error}", "are all processes of one version?") from error
         receiver = self._from_pubs if report.role == "publisher" else self._from_subs

@@ -6,16 +6,14 @@ Percentiles of many clients, in many processes and on many machines, therefore c
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from hdrh.histogram import HdrHistogram
 from numpy.typing import NDArray
-
-from ...base.typed_json import decode_json
 
 STEP_NS = 100
 _LONGEST = 36_000_000_000
@@ -57,12 +55,10 @@ class Times:
 
     def us(self, percentile: float) -> float:
         """That percentile in microseconds; 0 if there is nothing."""
-        self._settle()
         return float(self._histogram.get_value_at_percentile(percentile)) * STEP_NS / 1000 if self.count else 0.0
 
     def summary(self) -> dict[str, float]:
         """In microseconds."""
-        self._settle()
         if not self.count:
             return {}
         found = {f"p{percentile:g}": self.us(percentile) for percentile in PERCENTILES}
@@ -117,14 +113,6 @@ class Report:
         names = ("refused", "lost", "duplicated", "reordered", "altered")
         return {name: found for name in names if (found := getattr(self, name))}
 
-    def to_json(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
-
-    @classmethod
-    def from_json(cls, data: bytes) -> Report:
-        """The report that `to_json` wrote. Raises `ValueError`."""
-        return decode_json(data, cls)
-
 
 @dataclass
 class Iteration:
@@ -157,11 +145,10 @@ class Iteration:
         return sum(report.messages for report in self.reports)
 
     def wrong(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+        found = Counter[str]()
         for report in self.reports:
-            for name, count in report.wrong().items():
-                found[name] = found.get(name, 0) + count
-        return found
+            found.update(report.wrong())
+        return dict(found)
 
     def times(self, role: str) -> Times:
         all_of_them = Times()

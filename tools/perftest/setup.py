@@ -32,11 +32,10 @@ def set_up(where: BrokerLogin, options: Options, command: str) -> str:
     for name, is_for_data in queues.items() if command else ():
         _run(command, name, options if is_for_data else Options())
     with closing(Wire(where, f"{options.base_name}-setup")) as wire:
+        loop = Loop(wire)
         if wire.properties.get("product") == OURS and not command:
-            _by_management(wire, options, queues)
+            _by_management(Management(wire, loop), options, queues)
             return "by management"
-        loop = Loop()
-        loop.add(wire, [])
         durability = options.durability(wire.properties)
         _empty(wire, loop, {options.addresses.queue.format(name=name): durability if is_for_data else 0
                             for name, is_for_data in queues.items()})  # fmt: skip
@@ -80,10 +79,7 @@ def _empty(wire: Wire, loop: Loop, addresses: dict[str, int]) -> None:
         wire.detach(link)
 
 
-def _by_management(wire: Wire, options: Options, queues: dict[str, bool]) -> None:
-    loop = Loop()
-    loop.add(wire, [])
-    management = Management(wire, loop)
+def _by_management(management: Management, options: Options, queues: dict[str, bool]) -> None:
     for name, is_for_data in queues.items():
         arguments: dict[str, Any] = {}
         if is_for_data and options.queue_max_count:

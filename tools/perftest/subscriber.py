@@ -8,18 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ...amqp.client.links import SETTLED, UNSETTLED, ClientLink, Receiver, Sender, data_message, data_of
+from ...amqp.client.links import SETTLED, UNSETTLED, Receiver, data_of
 from ...amqp.client.wire import Wire
 from ...amqp.frames import performatives as p
 from ...amqp.frames.frame_runs import Run, body_of
 from ...base.clock import now_ns
-from .figures import Report, Times
+from .client import NEXT, LoadClient
 from .messages import MessageCheck, Numbers
 from .plan import SHARED, Options
-from .publisher import READY
 from .transactions import Coordinator
-
-NEXT = b"next"
 
 
 class Intake(Receiver):
@@ -42,85 +39,35 @@ class Intake(Receiver):
         self._subscriber.came(delivery_id, 1, bodies, settled=settled)
 
 
-class Subscriber:
-    """A subscriber of a test, on a wire that it may share. Call `step` after all input is processed."""
+class Subscriber(LoadClient):
+    """A subscriber of a test."""
+
+    role = "subscriber"
 
     def __init__(self, wire: Wire, options: Options, number: int, address: str, share: Callable[[], float]) -> None:
-        self.name = f"subscriber {number}"
-        self.number = number
-        self.finished = False
-        self.received = self.iteration = self.total = 0
-        self.done: Callable[[Report], None] = lambda report: None
-        self._wire = wire
-        self._options = options
-        self._share = share
+        name = f"{options.base_name}-sub-{number}-{id(self):x}"
+        self.intake = Intake(wire, name, address, self, settled=not options.sub_ack and not options.sub_tx)
+        super().__init__(wire, options, number, share, self.intake, "sub_iteration", options.sub_tx)
         self._exact = options.mode != SHARED or options.subs == 1
         """Everything its publishers send comes here."""
         self._reading = MessageCheck(options.body)
-        name = f"{options.base_name}-sub-{number}-{id(self):x}"
-        self.intake = Intake(wire, name, address, self, settled=not options.sub_ack and not options.sub_tx)
-        self.intake.durability = options.durability(wire.properties)
-        self._ready = Sender(wire, f"{name}-ready", options.control("ready"))
-        self._tell = Sender(wire, f"{name}-done", options.control("sub_done"))
-        self._next = Receiver(wire, f"{name}-next", options.control("sub_iteration"), self._came_next)
-        self._links: list[ClientLink] = [self.intake, self._ready, self._tell]
-        if options.iterations > 1:
-            self._links.append(self._next)
-        self._coordinator: Coordinator | None = None
-        if options.sub_tx:
-            self._coordinator = Coordinator(wire, f"{name}-control")
-            self._links.append(self._coordinator.link)
-        for link in self._links:
-            wire.attach(link)
-        self._running = self._said = False
         self._owed: list[tuple[int, int]] = []
         """First and last ids of what is not settled yet."""
         self._owed_count = 0
-        self._reset()
-
-    def step(self) -> int:
-        """Do what can be done. It never has to be called at a certain time."""
-        if not self._said:
-            if all(link.attached for link in self._links):
-                self._said = True
-                self._begin()
-                self._ready.post(data_message(READY))
-            return 0
-        if self._running:
-            self._acknowledge()
-            if self.received >= self._options.quota and not self._owed_count and self._is_committed():
-                self._end()
-            else:
-                self._replenish()
-        return 0
-
-    def report(self, *, partial: bool = False) -> Report:
-        ended_ns = now_ns() if self._running and partial else self._last_ns
-        lost = 0
-        if self._exact and not partial:
-            lost = sum(int(len(seen) - np.count_nonzero(seen)) for seen in self._seen.values())
-        return Report(
-            "subscriber", self.number, self.iteration, self.received, self._begun_ns, ended_ns,
-            self._share() - self._cpu_s, self._times.encoded(), 0, lost, self._duplicated, self._reordered,
-            self._altered, partial,
-        )  # fmt: skip
 
     @property
     def started(self) -> bool:
-        return self._running and self.received > 0
-
-    def is_idle(self) -> bool:
-        return self.finished and self._tell.is_settled(1 << 30)
+        return self._running and self.messages > 0
 
     def came(self, first_id: int, count: int, bodies: Any, *, settled: bool) -> None:
         """Process arrived messages."""
         now = now_ns()
         numbers, wrong = self._reading.numbers(bodies)
-        if not self.received:
+        if not self.messages:
             self._begun_ns = max(self._since_ns, int(numbers["at_ns"][0]) if len(numbers) else now)
-        self.received += count
-        self._last_ns = now
-        self._altered += wrong
+        self.messages += count
+        self._ended_ns = now
+        self._wrong["altered"] += wrong
         if len(numbers):
             self._times.add(now - numbers["at_ns"].astype(np.int64))
             self._look(numbers)
@@ -134,12 +81,23 @@ class Subscriber:
         if self._options.interval_sub_ms:
             time.sleep(count * self._options.interval_sub_ms / 1000)
 
+    def _step(self) -> int:
+        self._acknowledge()
+        is_committed = self._coordinator is None or not self._coordinator.committing
+        if self.messages >= self._options.quota and not self._owed_count and is_committed:
+            if self._exact:
+                self._wrong["lost"] = sum(int(np.count_nonzero(~seen)) for seen in self._seen.values())
+            self._end()
+        else:
+            self._replenish()
+        return 0
+
     def _look(self, numbers: Numbers) -> None:
         """Record the numbers of arrived messages, and whether they are in order."""
         foreign = numbers["iteration"] != self.iteration
         foreign |= numbers["sequence"] >= self._options.count
         if foreign.any():
-            self._altered += int(np.count_nonzero(foreign))
+            self._wrong["altered"] += int(np.count_nonzero(foreign))
             numbers = numbers[~foreign]
         publishers = numbers["publisher"]
         for publisher in (
@@ -158,18 +116,16 @@ class Subscriber:
         if back:
             again = len(sequences) - int(np.count_nonzero(~seen[np.unique(sequences)]))
         seen[sequences] = True
-        self._duplicated += again
-        self._reordered += max(0, back - again)
+        self._wrong["duplicated"] += again
+        self._wrong["reordered"] += max(0, back - again)
         self._lasts[publisher] = int(sequences[-1])
 
     def _reset(self) -> None:
-        self.received = self._granted = 0
-        self._times = Times()
+        super()._reset()
+        self._granted = 0
         self._seen: dict[int, Any] = {}
         self._lasts: dict[int, int] = {}
-        self._duplicated = self._reordered = self._altered = 0
-        self._begun_ns = self._last_ns = self._since_ns = now_ns()
-        self._cpu_s = self._share()
+        self._since_ns = self._begun_ns
 
     def _begin(self) -> None:
         self._reset()
@@ -184,7 +140,7 @@ class Subscriber:
     def _replenish(self) -> None:
         """Credit comes back as messages are settled, so that there are never more in hand, nor beyond the quota."""
         options = self._options
-        held = self._granted - self.received + self._owed_count
+        held = self._granted - self.messages + self._owed_count
         missing = min(options.credit - held, options.quota - self._granted)
         if missing * 4 >= min(options.credit, options.quota - self._granted) or (
             missing > 0 and self.intake.credit == 0
@@ -192,12 +148,12 @@ class Subscriber:
             self._grant(missing)
 
     def _acknowledge(self) -> None:
-        options, complete = self._options, self.received >= self._options.quota
+        options, complete = self._options, self.messages >= self._options.quota
         if self._coordinator is not None:
             self._retire(self._coordinator, complete=complete)
         elif self._owed_count and (self._owed_count >= options.sub_ack or complete):
             for first, last in self._owed:
-                self._wire.send_frame(p.disposition(first, last, True))
+                self._wire.send_frames(p.disposition(first, last, True))
             self._owed.clear()
             self._owed_count = 0
 
@@ -212,7 +168,7 @@ class Subscriber:
             ranges = self._take(options.sub_tx)
             state = p.described(p.TRANSACTIONAL, coordinator.txn_id, p.ACCEPTED_STATE)
             for first, last in ranges:
-                self._wire.send_frame(p.disposition(first, last, False, state))
+                self._wire.send_frames(p.disposition(first, last, False, state))
             coordinator.commit(lambda those=ranges: self._settle(those))  # type: ignore[misc]
             may = options.async_commit
 
@@ -230,23 +186,8 @@ class Subscriber:
 
     def _settle(self, ranges: list[tuple[int, int]]) -> None:
         for first, last in ranges:
-            self._wire.send_frame(p.disposition(first, last, True))
+            self._wire.send_frames(p.disposition(first, last, True))
 
-    def _is_committed(self) -> bool:
-        return self._coordinator is None or not self._coordinator.committing
-
-    def _came_next(self, message: bytes) -> None:
+    def _came_word(self, message: bytes) -> None:
         if data_of(message) == NEXT:
             self._begin()
-
-    def _end(self) -> None:
-        self._running = False
-        report = self.report()
-        self.total += self.received
-        self.done(report)
-        self.iteration += 1
-        if self.iteration == self._options.iterations:
-            self.finished = True
-        else:  # before the report, so that nobody else takes the next word
-            self._next.allow(1)
-        self._tell.post(data_message(report.to_json()))

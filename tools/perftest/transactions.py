@@ -30,34 +30,30 @@ class Coordinator:
     def declare(self, then: Callable[[bytes], None]) -> None:
         self._declaring = True
 
-        def came(state: Any) -> None:
-            code, fields = p.state_of(state)
-            if code != p.DECLARED or not fields:
-                raise BrokerError("declare", f"the coordinator said {_said(code, fields)}", "see the broker's log")
+        def declared(fields: list[Any]) -> None:
             self._declaring = False
             self.txn_id = bytes(fields[0])
             then(self.txn_id)
 
-        self.link.post(_request(p.DECLARE), came)
+        self._request("declare", p.DECLARED, declared, p.DECLARE)
 
     def commit(self, then: Callable[[], None]) -> None:
         """Commit the open transaction. It counts as closed immediately, before the broker answers."""
         txn_id, self.txn_id = self.txn_id, b""
         self.committing += 1
 
-        def came(state: Any) -> None:
-            code, fields = p.state_of(state)
-            if code != p.ACCEPTED:
-                raise BrokerError("commit", f"the coordinator said {_said(code, fields)}", "see the broker's log")
+        def committed(fields: list[Any]) -> None:
             self.committing -= 1
             then()
 
-        self.link.post(_request(p.DISCHARGE, txn_id, False), came)
+        self._request("commit", p.ACCEPTED, committed, p.DISCHARGE, txn_id, False)
 
+    def _request(self, name: str, expected: int, then: Callable[[list[Any]], None], code: int, *about: Any) -> None:
+        def came(state: Any) -> None:
+            outcome, fields = p.state_of(state)
+            if outcome != expected or (outcome == p.DECLARED and not fields):
+                rejection = p.error_text(fields[0]) if outcome == p.REJECTED and fields else f"0x{outcome:02x}"
+                raise BrokerError(name, f"the coordinator said {rejection}", "see the broker's log")
+            then(fields)
 
-def _request(code: int, *fields: Any) -> bytes:
-    return encode.described(0x77, encode.value(p.described(code, *fields)))
-
-
-def _said(code: int, fields: list[Any]) -> str:
-    return p.error_text(fields[0]) if code == p.REJECTED and fields else f"0x{code:02x}"
+        self.link.post(encode.described(0x77, encode.value(p.described(code, *about))), came)

@@ -12,7 +12,9 @@ import secrets
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from typing import NamedTuple
 
@@ -20,6 +22,7 @@ from ...amqp.client.login import BrokerLogin
 from ...amqp.client.loop import Loop
 from ...amqp.client.wire import Wire
 from ...base.errors import BrokerError, CairnError
+from .client import LoadClient
 from .figures import Report
 from .plan import Options
 from .publisher import Publisher
@@ -147,7 +150,7 @@ class _Clients:
     def __init__(self, where: BrokerLogin, options: Options, places: list[Place], pipe: Connection) -> None:
         self._pipe = pipe
         self._loop = Loop()
-        self._clients: list[Publisher | Subscriber] = []
+        self._clients: list[LoadClient] = []
         self._stopped = False
         shared: Wire | None = None
         for place in places:
@@ -155,7 +158,7 @@ class _Clients:
             wire = shared or Wire(where, name)
             make = Publisher if place.is_publisher else Subscriber
             client = make(wire, options, place.number, options.address(place.queue), self._share)
-            client.done = self._report
+            client.done = partial(_say, pipe)
             self._clients.append(client)
             if not options.single_connection:
                 self._loop.add(wire, [client])
@@ -191,17 +194,11 @@ class _Clients:
         self._pipe.recv()  # the only command is to stop; EOFError if the parent has ended
         self._stopped = True
 
-    def _report(self, report: Report) -> None:
-        _say(self._pipe, report)
-
     def _share(self) -> float:
         return time.process_time() / max(1, len(self._clients))
 
     def _progress(self) -> Progress:
-        published = received = 0
+        counts = Counter[str]()
         for client in self._clients:
-            if isinstance(client, Publisher):
-                published += client.total + (client.settled if client.started else 0)
-            else:
-                received += client.total + (client.received if client.started else 0)
-        return Progress(published, received)
+            counts[client.role] += client.total + (client.messages if client.started else 0)
+        return Progress(counts["publisher"], counts["subscriber"])
