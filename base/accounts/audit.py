@@ -140,13 +140,7 @@ class Audit:
             mechanism = OTHER_MECHANISM
         with self._lock:
             self.failures[mechanism, failure.reason] += 1
-        about = {
-            "address": failure.address,
-            "user": _short(failure.user),
-            "mechanism": _short(failure.mechanism) or NO_MECHANISM,
-            "reason": failure.reason,
-            "detail": _short(failure.detail),
-        }
+        about = _fields(failure._replace(mechanism=failure.mechanism or NO_MECHANISM))
         who = f" of user {about['user']!r}" if failure.user else ""
         text = f"{failure.address}: login{who} failed ({printable(about['mechanism'])}): {printable(about['detail'])}"
         level = logging.INFO if failure.reason == PROTOCOL else logging.WARNING
@@ -156,32 +150,17 @@ class Audit:
         """Record a login that succeeded."""
         if not log.isEnabledFor(self._login_level):
             return
-        about = {
-            "address": login.address,
-            "user": login.user,
-            "mechanism": login.mechanism or NO_MECHANISM,
-            "container": _short(login.container),
-        }
+        about = _fields(login._replace(mechanism=login.mechanism or NO_MECHANISM))
         who = f"user {login.user!r}" if login.user else "an anonymous client"
         text = f"{login.address}: login of {who} ({about['mechanism']}), AMQP container ID {about['container']!r}"
         self._record(LOGIN, self._login_level, text, about)
 
     def changed(self, change: Change) -> None:
         """Record a change by management, or one that was refused."""
-        about: dict[str, Any] = {
-            "user": change.user,
-            "address": change.address,
-            "container": _short(change.container),
-            "operation": _short(change.operation),
-            "type": _short(change.type),
-            "name": _short(change.name),
-            "outcome": change.outcome,
-            "status": change.status,
-        }
-        counts = {"messages": change.messages, "closed": change.closed}
-        about |= {name: value for name, value in counts.items() if value is not None}
-        if change.reason:
-            about["reason"] = _short(change.reason)
+        fields = _fields(change)
+        optional = {name: fields.pop(name) for name in ("messages", "closed", "reason")}
+        about = {"user": "", "address": "", "container": ""} | fields
+        about |= {name: value for name, value in optional.items() if value not in (None, "")}
         who = f"user {change.user!r}" if change.user else "an anonymous client"
         if change.address == SIGNAL:
             who = "the operator"
@@ -189,7 +168,8 @@ class Audit:
             f"{change.address}: {printable(about['operation'])} {printable(about['type'])} {about['name']!r} "
             f"by {who}: {change.outcome}"
         )
-        text += "".join(f", {label} {value}" for label, value in _counted(change))
+        counts = {"messages": change.messages, "connections and links closed": change.closed}
+        text += "".join(f", {label} {count}" for label, count in counts.items() if count is not None)
         if change.reason:
             text += f" ({printable(about['reason'])})"
         if change.outcome == DONE:
@@ -267,13 +247,11 @@ def _report(event: str, count: int) -> None:
     log.warning("suppressed %d audit records of %s", count, event, extra={"event": SUPPRESSED, "fields": about})
 
 
-def _counted(change: Change) -> list[tuple[str, int]]:
-    found = (("messages", change.messages), ("connections and links closed", change.closed))
-    return [(label, value) for label, value in found if value is not None]
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + "..."
+def _fields(record: LoginFailure | Login | Change) -> dict[str, Any]:
+    """The fields of a record, with long texts cut."""
+    fields = record._asdict()
+    long = {name: text for name, text in fields.items() if isinstance(text, str) and len(text) > _MOST_TEXT}
+    return fields | {name: text[:_MOST_TEXT] + "..." for name, text in long.items()}
 
 
 # ---- the file -------------------------------------------------------------------------------------------------------
