@@ -80,10 +80,11 @@ def _stopped(pid: int) -> bool:
     return re.search(r"^State:\s+T", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE) is not None
 
 
-def _run(*command: str) -> subprocess.CompletedProcess[str]:
+def _run(*command: str, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "PATH": PATH}, stdin=subprocess.DEVNULL
-    )
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PATH": PATH},
+        stdin=subprocess.DEVNULL, timeout=timeout_s,
+    )  # fmt: skip
 
 
 class Lab:
@@ -122,11 +123,12 @@ class Lab:
     def wait_complete(self) -> None:
         """Until every node sees all of them."""
         for node in self.nodes:
-            self.wait(lambda node=node: self._votes(node) == len(self.nodes), "the cluster does not form")  # type: ignore[misc]
+            self.wait(lambda node=node: self._believes(node)[0] == len(self.nodes), "the cluster does not form")  # type: ignore[misc]
 
     def down(self) -> None:
         """Remove all of it; also what an interrupted `up` left."""
-        self._need_root()
+        if os.geteuid() != 0:
+            raise LabError(f"lab {self.name}", "network namespaces need root", "run it as root")
         with self._lock():
             self._down()
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -217,7 +219,8 @@ class Lab:
         if len(set(named)) != len(named):
             raise LabError(f"lab {self.name}", "a node is on one side of a partition, not on two", "name each once")
         for number, side in enumerate(sides, 1):
-            self._in_switch("link", "add", f"br{number}", "type", "bridge", unless_there=True)
+            if _run("ip", "-n", self._switch, "link", "show", f"br{number}").returncode:
+                self._in_switch("link", "add", f"br{number}", "type", "bridge")
             self._in_switch("link", "set", f"br{number}", "up")
             for node in side:
                 self._in_switch("link", "set", f"p{self._known(node)}", "master", f"br{number}")
@@ -281,7 +284,7 @@ class Lab:
         def answers() -> bool:
             if begun.poll() is not None:
                 raise LabError(f"node {node}", "corosync ends at once", self._last_words())
-            return self.pid(node) > 0 and self._votes(node) > 0
+            return self.pid(node) > 0 and self._believes(node)[0] > 0
 
         self.wait(answers, f"node {node} does not answer")
 
@@ -316,16 +319,10 @@ class Lab:
             elif path.name != "lock":
                 path.unlink()
 
-    def _votes(self, node: int) -> int:
-        return self._believes(node)[0]
-
     def _believes(self, node: int) -> tuple[int, bool]:
         """The number of votes that it counts, and whether that is a quorum."""
         try:
-            reported = subprocess.run(
-                self.command(node, ["corosync-quorumtool", "-s"]),
-                capture_output=True, text=True, check=False, timeout=5, env={**os.environ, "PATH": PATH},
-            ).stdout  # fmt: skip
+            reported = _run(*self.command(node, ["corosync-quorumtool", "-s"]), timeout_s=5.0).stdout
         except subprocess.TimeoutExpired:
             return 0, False
         votes = re.search(r"^Total votes:\s+(\d+)", reported, re.MULTILINE)
@@ -356,13 +353,7 @@ class Lab:
             raise LabError(f"node {node}", "its daemon does not run", f"cairnmq cluster-lab start {node}")
         return pid
 
-    def _need_root(self) -> None:
-        if os.geteuid() != 0:
-            raise LabError(f"lab {self.name}", "network namespaces need root", "run it as root")
-
-    def _in_switch(self, *command: str, unless_there: bool = False) -> None:
-        if unless_there and not _run("ip", "-n", self._switch, "link", "show", command[2]).returncode:
-            return
+    def _in_switch(self, *command: str) -> None:
         self._do("ip", "-n", self._switch, *command)
 
     def _do(self, *command: str) -> None:

@@ -40,12 +40,9 @@ def _checked(result: int, place: str) -> None:
 def in_private_mounts(function: Callable[P, R]) -> Callable[P, R]:
     """Run *function* in a thread whose mounts are visible only to its own threads and processes."""
 
-    def make_private() -> None:
+    def with_mounts_of_its_own(*args: P.args, **kwargs: P.kwargs) -> R:
         _checked(_libc.unshare(_CLONE_NEWNS), "unshare")
         mount("none", "/", None, _MS_PRIVATE_BELOW_ALL)
-
-    def with_mounts_of_its_own(*args: P.args, **kwargs: P.kwargs) -> R:
-        make_private()
         return function(*args, **kwargs)
 
     @functools.wraps(function)

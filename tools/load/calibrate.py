@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...base.disk.real import disk_error, disk_errors
+from ...base.disk.real import disk_errors
 from ...base.errors import CairnError
 from ...base.texts import counted
 from ..inspect.journal_check import Progress
@@ -95,43 +95,37 @@ def calibrate(found: Calibration, seconds: float, progress: Progress) -> None:
     describe(found)
     with _nameless(found.directory) as written, _nameless(found.directory) as allocated:
         _fill(written, found.directory)
-        with disk_errors(found.directory, "allocate"):
-            os.posix_fallocate(allocated, 0, _FILE_BYTES)
-        kinds = ((WRITTEN, written), (ALLOCATED, allocated))
         each_s = seconds / len(SIZES)
-        fresh = 0  # in the allocated file: blocks that were never written
+        fresh = _FILE_BYTES  # in the allocated file: blocks that were never written
         for number, size in enumerate(SIZES):
             progress("appending", number, len(SIZES))
-            times: dict[str, list[float]] = {kind: [] for kind, _ in kinds}
+            times: dict[str, list[float]] = {WRITTEN: [], ALLOCATED: []}
             data = os.urandom(size)
             end_s = time.monotonic() + each_s
             at = 0
             while time.monotonic() < end_s or len(times[WRITTEN]) < _LEAST:
                 if fresh + size > _FILE_BYTES:
-                    os.ftruncate(allocated, 0)
-                    os.posix_fallocate(allocated, 0, _FILE_BYTES)
-                    os.fsync(allocated)
+                    with disk_errors(found.directory, "allocate"):
+                        os.ftruncate(allocated, 0)
+                        os.posix_fallocate(allocated, 0, _FILE_BYTES)
+                        os.fsync(allocated)
                     fresh = 0
-                for kind, file in kinds:
-                    offset = at if kind == WRITTEN else fresh
-                    times[kind].append(_append(file, data, offset, found.directory))
+                times[WRITTEN].append(_append(written, data, at, found.directory))
+                times[ALLOCATED].append(_append(allocated, data, fresh, found.directory))
                 at = (at + size) % (_FILE_BYTES - SIZES[-1])
                 fresh += size
-            for kind, _ in kinds:
-                found.timings.append(Timing(kind, size, sorted(times[kind])))
+            found.timings += [Timing(kind, size, sorted(times_us)) for kind, times_us in times.items()]
     _judge(found)
     found.complete = True
 
 
 def _append(file: int, data: bytes, offset: int, directory: str) -> float:
     """Microseconds until *data* was on the disk."""
-    begun_ns = time.perf_counter_ns()
-    try:
+    with disk_errors(directory, "write"):
+        begun_ns = time.perf_counter_ns()
         os.pwrite(file, data, offset)
         os.fdatasync(file)
-    except OSError as error:
-        raise disk_error(directory, "write", error) from error
-    return (time.perf_counter_ns() - begun_ns) / 1000
+        return (time.perf_counter_ns() - begun_ns) / 1000
 
 
 @contextmanager

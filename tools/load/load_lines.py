@@ -81,17 +81,11 @@ class RecordLine(NamedTuple):
         return self.type in _EXTRA_IS_LSN and self.extra > 0
 
 
-class WiringLine(NamedTuple):
-    """The line with the wiring."""
-
-    rows: Rows
-
-
-class EndLine(NamedTuple):
+class EndLine(Struct):
     """The line that ends a dump."""
 
-    records: int | None
-    """The number of record lines before it, according to the line; None in a dump that was written by hand."""
+    records: int | UnsetType = UNSET
+    """The number of record lines before it, according to the line; unset in a dump that was written by hand."""
 
 
 class IgnoredLine(NamedTuple):
@@ -102,10 +96,6 @@ class IgnoredLine(NamedTuple):
 
 def wrong(number: int, reason: str, remedy: str = "") -> CairnError:
     return CairnError(f"line {number}", reason, remedy or "nothing was made")
-
-
-class _End(Struct):
-    records: int | UnsetType = UNSET
 
 
 class _Wiring(Struct):
@@ -125,7 +115,7 @@ class _Line(Struct):
 
     lsn: int | UnsetType = UNSET
     wiring: _Wiring | UnsetType = UNSET
-    end: _End | UnsetType = UNSET
+    end: EndLine | UnsetType = UNSET
     damage: Raw | UnsetType = UNSET
     block: Raw | UnsetType = UNSET
     summary: Raw | UnsetType = UNSET
@@ -145,7 +135,7 @@ class _Line(Struct):
     size_bytes: int | None = None
 
 
-def parse(number: int, line: bytes) -> RecordLine | WiringLine | EndLine | IgnoredLine:
+def parse(number: int, line: bytes) -> RecordLine | Rows | EndLine | IgnoredLine:
     """Decodes line *number*. Raises `CairnError` with its number."""
     try:
         found = decode_json(line, _Line)
@@ -159,10 +149,9 @@ def parse(number: int, line: bytes) -> RecordLine | WiringLine | EndLine | Ignor
     if found.lsn is not UNSET:
         return _record(number, found, found.lsn)
     if found.wiring is not UNSET:
-        return WiringLine(found.wiring.rows())
+        return found.wiring.rows()
     if found.end is not UNSET:
-        records = found.end.records
-        return EndLine(None if records is UNSET else records)
+        return found.end
     if found.damage is not UNSET:
         return IgnoredLine("damage")
     if found.block is not UNSET or found.summary is not UNSET:

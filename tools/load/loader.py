@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from typing import IO, NamedTuple
 from uuid import UUID, uuid4
 
+from msgspec import UNSET
+
 from ...base.clock import Clock
 from ...base.disk.real import RealDirectory
 from ...base.errors import CairnError
@@ -39,7 +41,7 @@ from ...store.wiring.wiring import FILE_NAME as WIRING_NAME
 from ...store.wiring.wiring import Wiring
 from ..inspect.journal_check import Progress, check_journal
 from ..repair.partial_directory import check_new, move_complete
-from .load_lines import MAX_LINE_BYTES, OWN, EndLine, IgnoredLine, RecordLine, WiringLine, parse, wrong
+from .load_lines import MAX_LINE_BYTES, OWN, EndLine, IgnoredLine, RecordLine, parse, wrong
 
 _FLUSH_BYTES = 4 << 20
 _STEP = 2
@@ -77,7 +79,7 @@ class _Lines:
     """Lines of records."""
     end: EndLine | None = None
 
-    def take(self, number: int, found: RecordLine | WiringLine | EndLine | IgnoredLine) -> None:
+    def take(self, number: int, found: RecordLine | Rows | EndLine | IgnoredLine) -> None:
         if self.end is not None:
             raise wrong(number, "it stands behind the end of the dump", "put it before that line")
         self.read += isinstance(found, RecordLine)
@@ -85,10 +87,10 @@ class _Lines:
             self.end = found
         elif isinstance(found, IgnoredLine):
             self.damaged += found.what == "damage"
-        elif isinstance(found, WiringLine):
+        elif isinstance(found, Rows):
             if self.rows is not None:
                 raise wrong(number, "there is another wiring before it")
-            self.rows = found.rows
+            self.rows = found
         elif found.type not in OWN:
             self._take_record(number, found)
 
@@ -146,7 +148,8 @@ def load(
         _Writing(journal, clock, uuid, container_size(container_bytes), found).run(_again(spool), progress)
         os.unlink(spool)
         if not plain:
-            _make_wiring(building, uuid, rows)
+            with closing(Wiring.open(os.path.join(building, WIRING_NAME))) as wiring:
+                wiring.restore(uuid, rows, formatted=True)
         checked = check_journal(journal, "reading it back", progress)
         root.sync()
         move_complete(journal.path if plain else building, target)
@@ -155,8 +158,8 @@ def load(
     finally:
         shutil.rmtree(building, ignore_errors=True)
     queues = 0 if plain else len(rows.queues)
-    said = found.end.records if found.end is not None else None
-    left_out = 0 if said is None else said - found.read
+    said = found.end.records if found.end is not None else UNSET
+    left_out = 0 if said is UNSET else said - found.read
     return Result(len(found.known), checked.messages, queues, len(found.orphans), found.damaged, left_out)
 
 
@@ -273,8 +276,3 @@ class _Writing:
         if at < len(self._new) and self._known[at] == lsn:
             return self._new[at]
         return self._new_orphans[bisect_left(self._orphans, lsn)]
-
-
-def _make_wiring(building: str, uuid: UUID, rows: Rows) -> None:
-    with closing(Wiring.open(os.path.join(building, WIRING_NAME))) as wiring:
-        wiring.restore(uuid, rows, formatted=True)

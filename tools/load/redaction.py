@@ -99,9 +99,8 @@ class Rules:
             return b"\0"
         if code == _CHAR:
             return b"\0\0\0x"
-        is_number = code >> 4 in _WIDTHS
         if not self._key:
-            return (b"\0" if is_number else _FILLER) * len(value)
+            return _filler(value, code)
         digest = b""
         block = hmac.digest(self._key, value, hashlib.sha256)
         while len(digest) < len(value):
