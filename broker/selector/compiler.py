@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import cache, cached_property, lru_cache
 from typing import Any
 
-from lark import Lark, Token, Transformer
+from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from ...amqp.codec import header, sections
@@ -36,20 +36,16 @@ MOST_STEPS = 4_000_000
 _START = r"(?:[^\W\d]|[$¢-¥֏؋৲৳৻૱௹฿៛₠-⃀‿⁀⁔])"
 _PART = r"[\w$¢-¥֏؋৲৳৻૱௹฿៛₠-⃀‿⁀⁔]"
 _GRAMMAR = rf"""
-start: or
+?start: or
 ?or: and | and (_OR and)+ -> any_of
 ?and: not | not (_AND not)+ -> all_of
-?not: comparison | _NOT not -> negation
+?not: comparison | NOT not -> negation
 ?comparison: sum
     | sum COMPARE sum -> compare
-    | sum _BETWEEN sum _AND sum -> between
-    | sum _NOT _BETWEEN sum _AND sum -> not_between
-    | sum _IN "(" STRING ("," STRING)* ")" -> is_in
-    | sum _NOT _IN "(" STRING ("," STRING)* ")" -> not_in
-    | sum _LIKE STRING [_ESCAPE STRING] -> like
-    | sum _NOT _LIKE STRING [_ESCAPE STRING] -> not_like
-    | sum _IS _NULL -> is_null
-    | sum _IS _NOT _NULL -> not_null
+    | sum [NOT] _BETWEEN sum _AND sum -> between
+    | sum [NOT] _IN "(" STRING ("," STRING)* ")" -> is_in
+    | sum [NOT] _LIKE STRING [_ESCAPE STRING] -> like
+    | sum _IS [NOT] _NULL -> is_null
 ?sum: product | product (SIGN product)+ -> arithmetic
 ?product: unary | unary (TIMES unary)+ -> arithmetic
 ?unary: primary | SIGN unary -> signed
@@ -62,12 +58,11 @@ STRING: /'(?:[^']|'')*'/
 NUMBER: /0[xX][0-9a-fA-F.]*(?:[pP][+-]?[0-9]*)?[lLfFdD]?|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[lLfFdD]?/
 NAME: /{_START}{_PART}*(?:\.{_START}{_PART}*)*/
 %ignore /[ \t\r\n\f]+/
-%declare _AND _OR _NOT _BETWEEN _IN _LIKE _ESCAPE _IS _NULL TRUE FALSE
+%declare _AND _OR NOT _BETWEEN _IN _LIKE _ESCAPE _IS _NULL TRUE FALSE
 """
 _WORDS = {
-    **{word: f"_{word}" for word in ("AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL")},
-    "TRUE": "TRUE",
-    "FALSE": "FALSE",
+    **{word: f"_{word}" for word in ("AND", "OR", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL")},
+    **{word: word for word in ("NOT", "TRUE", "FALSE")},
 }
 _LONG = 1 << 63
 
@@ -182,14 +177,7 @@ def _compile(text: str) -> Node:
 
 @cache
 def _parser() -> Lark:
-    return Lark(
-        _GRAMMAR,
-        parser="lalr",
-        lexer="basic",
-        transformer=_Builder(),
-        lexer_callbacks={"NAME": _word},
-        maybe_placeholders=False,
-    )
+    return Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=_Builder(), lexer_callbacks={"NAME": _word})
 
 
 def _word(token: Token) -> Token:
@@ -210,94 +198,60 @@ def _unexpected(text: str, error: UnexpectedInput) -> tuple[int, str]:
     return at, "a string without an end" if text[at] == "'" else f"{text[at]!r} is not expected here"
 
 
+@v_args(inline=True)
 class _Builder(Transformer[Token, Node]):
-    """Makes a node of each part as soon as the parser has read it."""
+    """Makes a node of each part as soon as the parser has read it; an optional word that is missing is None."""
 
-    def start(self, children: list[Node]) -> Node:
-        return children[0]
+    any_of = staticmethod(nodes.any_of)
+    all_of = staticmethod(nodes.all_of)
+    compare = staticmethod(nodes.compare)
+    between = staticmethod(nodes.between)
+    is_null = staticmethod(nodes.is_null)
+    arithmetic = staticmethod(nodes.arithmetic)
 
-    def any_of(self, children: list[Any]) -> Node:
-        return nodes.any_of(children)
+    def negation(self, word: Token, part: Node) -> Node:
+        return nodes.negation(part)
 
-    def all_of(self, children: list[Any]) -> Node:
-        return nodes.all_of(children)
+    def is_in(self, part: Node, negated: Token | None, *texts: Token) -> Node:
+        return nodes.is_in(part, negated, frozenset(map(_text, texts)))
 
-    def negation(self, children: list[Any]) -> Node:
-        return nodes.negation(children[0])
+    def like(self, part: Node, negated: Token | None, pattern: Token, escape: Token | None) -> Node:
+        char = None if escape is None else _text(escape)
+        if escape is not None and len(char or "") != 1:
+            raise BadSelector(escape.start_pos or 0, "ESCAPE takes one character")
+        try:
+            return nodes.like(part, negated, compiled(_text(pattern), char))
+        except BadPattern as error:
+            raise BadSelector(pattern.start_pos or 0, str(error)) from None
 
-    def compare(self, children: list[Any]) -> Node:
-        left, sign, right = children
-        return nodes.compare(left, str(sign), right)
-
-    def between(self, children: list[Any]) -> Node:
-        part, low, high = children
-        return nodes.between(part, low, high, True)
-
-    def not_between(self, children: list[Any]) -> Node:
-        part, low, high = children
-        return nodes.between(part, low, high, False)
-
-    def is_in(self, children: list[Any]) -> Node:
-        return nodes.is_in(children[0], frozenset(map(_text, children[1:])), True)
-
-    def not_in(self, children: list[Any]) -> Node:
-        return nodes.is_in(children[0], frozenset(map(_text, children[1:])), False)
-
-    def like(self, children: list[Any]) -> Node:
-        return _like(*children, wanted=True)
-
-    def not_like(self, children: list[Any]) -> Node:
-        return _like(*children, wanted=False)
-
-    def is_null(self, children: list[Any]) -> Node:
-        return nodes.is_null(children[0], True)
-
-    def not_null(self, children: list[Any]) -> Node:
-        return nodes.is_null(children[0], False)
-
-    def arithmetic(self, children: list[Any]) -> Node:
-        return nodes.arithmetic(children[::2], [str(sign) for sign in children[1::2]])
-
-    def signed(self, children: list[Any]) -> Node:
-        sign, part = children
+    def signed(self, sign: Token, part: Node) -> Node:
         if sign == "-" and part.literal is not None and part.kind is Kind.NUMBER:
             return _literal(nodes.negative(part.literal), Kind.NUMBER, sign.start_pos)
-        return nodes.signed(str(sign), part)
+        return nodes.signed(sign, part)
 
-    def text(self, children: list[Any]) -> Node:
-        return _literal(_text(children[0]), Kind.TEXT, children[0].start_pos)
+    def text(self, token: Token) -> Node:
+        return _literal(_text(token), Kind.TEXT, token.start_pos)
 
-    def truth(self, children: list[Any]) -> Node:
-        return _literal(children[0].type == "TRUE", Kind.CONDITION, children[0].start_pos)
+    def truth(self, token: Token) -> Node:
+        return _literal(token.type == "TRUE", Kind.CONDITION, token.start_pos)
 
-    def number(self, children: list[Any]) -> Node:
-        return _literal(_number(children[0]), Kind.NUMBER, children[0].start_pos)
+    def number(self, token: Token) -> Node:
+        return _literal(_number(token), Kind.NUMBER, token.start_pos)
 
-    def name(self, children: list[Any]) -> Node:
-        token = children[0]
+    def name(self, token: Token) -> Node:
         try:
             get, needs = getter(str(token))
         except BadName as error:
-            raise BadSelector(token.start_pos, str(error)) from None
-        return Node(get, Kind.NAME, token.start_pos, needs=needs)
+            raise BadSelector(token.start_pos or 0, str(error)) from None
+        return Node(get, Kind.NAME, token.start_pos or 0, needs=needs)
 
 
-def _literal(value: Any, kind: Kind, at: int) -> Node:
-    return Node(lambda view: value, kind, at, literal=value)
+def _literal(value: Any, kind: Kind, at: int | None) -> Node:
+    return Node(lambda view: value, kind, at or 0, literal=value)
 
 
 def _text(token: Token) -> str:
     return token[1:-1].replace("''", "'")
-
-
-def _like(part: Node, pattern: Token, escape: Token | None = None, *, wanted: bool) -> Node:
-    char = None if escape is None else _text(escape)
-    if escape is not None and len(char or "") != 1:
-        raise BadSelector(escape.start_pos or 0, "ESCAPE takes one character")
-    try:
-        return nodes.like(part, compiled(_text(pattern), char), wanted)
-    except BadPattern as error:
-        raise BadSelector(pattern.start_pos or 0, str(error)) from None
 
 
 _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)[lL]?")

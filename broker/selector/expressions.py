@@ -76,11 +76,17 @@ def condition(part: Node, what: str) -> Run:
     return part.run
 
 
-def all_of(parts: Sequence[Node]) -> Node:
+def _name(part: Node, what: str) -> Run:
+    if part.kind is not Kind.NAME:
+        raise BadSelector(part.at, f"{what} takes a name, not {part.kind.value}")
+    return part.run
+
+
+def all_of(*parts: Node) -> Node:
     return _connected(parts, "AND", False)
 
 
-def any_of(parts: Sequence[Node]) -> Node:
+def any_of(*parts: Node) -> Node:
     return _connected(parts, "OR", True)
 
 
@@ -112,10 +118,8 @@ def negation(part: Node) -> Node:
     return joined(run, Kind.CONDITION, (part,))
 
 
-def is_null(part: Node, wanted: bool) -> Node:
-    if part.kind is not Kind.NAME:
-        raise BadSelector(part.at, f"IS NULL takes a name, not {part.kind.value}")
-    get = part.run
+def is_null(part: Node, negated: str | None) -> Node:
+    get, wanted = _name(part, "IS NULL"), negated is None
     return joined(lambda view: (get(view) is None) is wanted, Kind.CONDITION, (part,))
 
 
@@ -182,17 +186,15 @@ def _of_two(left: Run, sign: str, right: Run) -> Run:
     return run
 
 
-def between(part: Node, low: Node, high: Node, wanted: bool) -> Node:
+def between(part: Node, negated: str | None, low: Node, high: Node) -> Node:
     """Compile BETWEEN to two comparisons, as JMS defines it."""
-    if wanted:
-        return all_of((compare(part, ">=", low), compare(part, "<=", high)))
-    return any_of((compare(part, "<", low), compare(part, ">", high)))
+    if negated is None:
+        return all_of(compare(part, ">=", low), compare(part, "<=", high))
+    return any_of(compare(part, "<", low), compare(part, ">", high))
 
 
-def is_in(part: Node, texts: frozenset[str], wanted: bool) -> Node:
-    if part.kind is not Kind.NAME:
-        raise BadSelector(part.at, f"IN takes a name, not {part.kind.value}")
-    get = part.run
+def is_in(part: Node, negated: str | None, texts: frozenset[str]) -> Node:
+    get, wanted = _name(part, "IN"), negated is None
 
     def run(view: View) -> bool | None:
         value = get(view)
@@ -201,10 +203,8 @@ def is_in(part: Node, texts: frozenset[str], wanted: bool) -> Node:
     return joined(run, Kind.CONDITION, (part,))
 
 
-def like(part: Node, pattern: Pattern, wanted: bool) -> Node:
-    if part.kind is not Kind.NAME:
-        raise BadSelector(part.at, f"LIKE takes a name, not {part.kind.value}")
-    get, (matches, steps) = part.run, pattern
+def like(part: Node, negated: str | None, pattern: Pattern) -> Node:
+    get, wanted, (matches, steps) = _name(part, "LIKE"), negated is None, pattern
 
     def run(view: View) -> bool | None:
         value = get(view)
@@ -243,8 +243,9 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def arithmetic(parts: Sequence[Node], signs: Sequence[str]) -> Node:
-    """Return a node that applies the operators from left to right."""
+def arithmetic(*operation: Any) -> Node:
+    """Return a node that applies the operators from left to right: *operation* has them between the parts."""
+    parts, signs = operation[::2], operation[1::2]
     for part in parts:
         _want(part, Kind.NUMBER, signs[0])
     first = parts[0].run

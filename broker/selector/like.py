@@ -2,13 +2,13 @@
 
 A pattern is split at its `%` into pieces. The first piece must begin the text, the last one end it, and those between
 are searched from left to right, each as early as possible. If the earliest place fails, no later one helps, so there is
-no backtracking. Pieces of contiguous characters are found by `str.find`, which is linear. Others are found by shift-and
-in a short text: one bit per character of the piece, one step per character of the text (Baeza-Yates and Gonnet, 1992).
-In a longer text numpy compares one character of the piece at many places at once.
+no backtracking. Pieces of contiguous characters are found by `str.find`, which is linear. Others are found by `re` in a
+short text. In a longer text numpy compares one character of the piece at many places at once.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -20,9 +20,9 @@ _Piece = Sequence[str | None]
 
 
 MAX_LOOSE_PIECE = 256
-"""The longest piece with `_` in it that may stand anywhere: each of its characters takes as many bits."""
+"""The longest piece with `_` in it that may stand anywhere: each of its characters is compared on its own."""
 SHORT_TEXT = 64
-"""The length of a text up to which shift-and is the fastest algorithm."""
+"""The length of a text up to which `re` is the fastest algorithm."""
 AT_ONCE = 8192
 """The number of places of a longer text that are compared at once."""
 FIND_STEPS = 4
@@ -138,24 +138,14 @@ def _finder(piece: _Piece) -> Callable[[str, int, int], int]:
         return find
     if size > MAX_LOOSE_PIECE:
         raise BadPattern(f"between two '%' there are at most {MAX_LOOSE_PIECE} characters if one of them is '_'")
-    chars = [char for char in piece if char is not None]
     codes = [(place, ord(char)) for place, char in enumerate(piece) if char is not None]
-    any_char = sum(1 << place for place, char in enumerate(piece) if char is None)
-    masks = dict.fromkeys(chars, any_char)
-    for place, char in enumerate(piece):
-        if char is not None:
-            masks[char] |= 1 << place
-    found_bit = 1 << size - 1
+    search_short = re.compile("".join("." if char is None else re.escape(char) for char in piece), re.DOTALL).search
 
     def search(text: str, at: int, end: int) -> int:
         if end - at > SHORT_TEXT:
             return _found_at_once(text, at, end, codes, size)
-        state = 0
-        for place in range(at, end):
-            state = (state << 1 | 1) & masks.get(text[place], any_char)
-            if state & found_bit:
-                return place + 1
-        return -1
+        match = search_short(text, at, end)
+        return -1 if match is None else match.end()
 
     return search
 
