@@ -24,11 +24,10 @@ from ..broker.kernel.connections import ClientLink, Connection, Connections
 from ..broker.kernel.context import CoreContext
 from ..broker.kernel.idle_driver import IdleDriver
 from ..broker.nodes.access_control import SEND
-from ..broker.nodes.addresses import parse as parse_address
 from ..broker.nodes.replication_port import Members
 from ..broker.nodes.resolver import Resolver
 from ..broker.nodes.targets import keeps_messages, owner_of
-from .protocol.call import Call, DenialReason
+from .protocol.call import Call, CallServices, DenialReason
 from .protocol.replies import Receiver, put
 from .protocol.request import MAX_REQUEST_BYTES, Envelope, envelope, shown
 from .protocol.turns import Turns
@@ -54,25 +53,15 @@ class Management:
         audit: Audit | None = None,
     ) -> None:
         """*audit*: where changes are recorded."""
-        self.audit = audit or Audit()
+        self._services = CallServices(connections, resolver, denial_reason, audit or Audit())
         self._core = core
         self._connections = connections
         self._resolver = resolver
         self._members = members
-        self.denial_reason = denial_reason
         self._do = do
         self._receivers: dict[Connection, dict[Receiver, str]] = {}
         self.background = core.background
         self.turns = Turns(core.background)
-
-    def name_at(self, address: str) -> str:
-        """Return the name of the node that *address* leads to, or would lead to."""
-        place = self._resolver.place_of(address)
-        return parse_address(address).name if place is None else place.name
-
-    def is_connected(self, connection: Connection) -> bool:
-        """Return True until *connection* is closed."""
-        return self._connections.by_end.get(connection.end) is connection
 
     def open(self, attach: Open, terminal: TerminalEnd) -> None:
         """Open a link to the node, or from it."""
@@ -130,7 +119,7 @@ class Management:
             terminal.grant(1)
             requester.ended()
 
-        call = Call(self, link, asked, reply, done)
+        call = Call(self._services, link, asked, reply, done)
         requester.submit(len(content), partial(call.run, content, self._do))
         return None
 
@@ -149,7 +138,7 @@ class Management:
         if not keeps_messages(place):
             return f"messages are not stored at {shown(to)}, so it can't hold a response"
         if owner_of(place) is not link.attach.connection:
-            reason = self.denial_reason(link.attach.user, SEND, place.name)
+            reason = self._services.denial_reason(link.attach.user, SEND, place.name)
             if reason:
                 return reason
         return lambda content: put(self._resolver.nodes.exchanges, self._core.commits, self._members, place, content)

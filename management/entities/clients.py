@@ -11,7 +11,7 @@ from ...broker.links.consumer import Consumer
 from ...broker.nodes.access_control import MANAGE
 from ..protocol.call import Call
 from ..protocol.entity import Operation, Type, boolean, number, string, time
-from ..protocol.request import only, text
+from ..protocol.request import text
 
 _TAKEN_DOWN = "management closed it"
 
@@ -161,6 +161,5 @@ class LinkType(Type):
 
 
 def _reason(call: Call) -> str:
-    asked = call.request.map()
-    only(asked, "reason")
+    asked = call.asked()
     return text(asked, "reason", _TAKEN_DOWN)[:256]

@@ -13,8 +13,7 @@ from ...broker.outbound.connectors import Connectors
 from ...broker.outbound.link_routes import BOTH, DIRECTIONS, LinkRoute, LinkRoutes
 from ..protocol.call import Call
 from ..protocol.entity import Attribute, Named, Operation, Type, boolean, number, string, time
-from ..protocol.request import BAD_REQUEST, CREATED, Refusal, only, shown, text
-from .queues import check_name
+from ..protocol.request import BAD_REQUEST, CREATED, Refusal, shown, text
 
 
 class ConnectorType(Named):
@@ -48,21 +47,14 @@ class ConnectorType(Named):
                 Operation("CREATE", ("url",),
                           "Creates a connector that survives restarts. A password in the URL is refused.",
                           self._create),
-                Operation("DELETE", (), "Deletes the connector and closes its connection.", self._delete),
+                self.deletion("Deletes the connector and closes its connection.", connectors.delete),
             ),
         )  # fmt: skip
 
     def _create(self, call: Call) -> None:
-        name = call.name()
-        check_name(self.name, name)
-        call.check(CONFIGURE, self.prefix + name)
-        asked = call.request.map()
-        only(asked, "url")
-        made = call.then_answer(lambda: self.map_of(self.by_name[name]), CREATED)
-        self._connectors.create(name, text(asked, "url"), made)
-
-    def _delete(self, call: Call) -> None:
-        self._connectors.delete(self.wanted(call, CONFIGURE), call.then_answer())
+        name = self.new_name(call, CONFIGURE)
+        made = call.then_answer(lambda _: self.map_of(self.by_name[name]), CREATED)
+        self._connectors.create(name, text(call.asked(), "url"), made)
 
 
 class LinkRouteType(Type):
@@ -83,7 +75,7 @@ class LinkRouteType(Type):
             (
                 Operation("CREATE", ("connector", "direction", "strip"), "Creates a link route that survives restarts.",
                           self._create),
-                Operation("DELETE", (), "Deletes the link route; existing links stay.", self._delete),
+                self.deletion("Deletes the link route; existing links stay.", link_routes.delete),
             ),
         )  # fmt: skip
 
@@ -97,21 +89,14 @@ class LinkRouteType(Type):
         return entity in self._routes.all
 
     def _create(self, call: Call) -> None:
-        name = call.name()
-        check_name(self.name, name)
-        call.check(CONFIGURE, name, pattern=True)
-        asked = call.request.map()
-        only(asked, "connector", "direction", "strip")
+        name, asked = self.new_name(call, CONFIGURE), call.asked()
         connector = text(asked, "connector")
         call.check(USE, CONNECTOR_PREFIX + connector)
         direction = text(asked, "direction", BOTH)
         if direction not in DIRECTIONS:
             raise Refusal(BAD_REQUEST, f"direction is to be one of {', '.join(DIRECTIONS)}, not {shown(direction)}")
         route = LinkRoute(name, connector, direction, text(asked, "strip", ""))
-        self._routes.create(route, call.then_answer(lambda: self.map_of(self.find(name)), CREATED))
-
-    def _delete(self, call: Call) -> None:
-        self._routes.delete(self.wanted(call, CONFIGURE), call.then_answer())
+        self._routes.create(route, call.then_answer(lambda _: self.map_of(self.find(name)), CREATED))
 
 
 class AutoLinkType(Named):
@@ -136,16 +121,12 @@ class AutoLinkType(Named):
                 Operation("CREATE", ("direction", "address", "connector", "external"),
                           "Creates an auto-link that survives restarts.",
                           self._create),
-                Operation("DELETE", (), "Deletes the auto-link and detaches its link.", self._delete),
+                self.deletion("Deletes the auto-link and detaches its link.", auto_links.delete),
             ),
         )  # fmt: skip
 
     def _create(self, call: Call) -> None:
-        name = call.name()
-        check_name(self.name, name)
-        call.check(CONFIGURE, self.prefix + name)
-        asked = call.request.map()
-        only(asked, "direction", "address", "connector", "external")
+        name, asked = self.new_name(call, CONFIGURE), call.asked()
         connector = text(asked, "connector")
         call.check(USE, CONNECTOR_PREFIX + connector)
         direction, address = text(asked, "direction"), text(asked, "address")
@@ -153,10 +134,7 @@ class AutoLinkType(Named):
             raise Refusal(BAD_REQUEST, f"direction is to be in or out, not {shown(direction)}")
         call.check_address(SEND if direction == IN else RECEIVE, address)  # the link itself may do everything
         link = AutoLink(name, direction, address, connector, text(asked, "external", ""))
-        self._links.create(link, call.then_answer(lambda: self.map_of(self.by_name[name]), CREATED))
-
-    def _delete(self, call: Call) -> None:
-        self._links.delete(self.wanted(call, CONFIGURE), call.then_answer())
+        self._links.create(link, call.then_answer(lambda _: self.map_of(self.by_name[name]), CREATED))
 
 
 class RouterType(Type):
@@ -170,7 +148,7 @@ class RouterType(Type):
             (
                 string("next", "The next hop for messages to it.", lambda r: topology.next_hops[r][0]),
                 number("cost", "The total cost of the route.", lambda r: topology.next_hops[r][1]),
-                Attribute("neighbours", "map", "Its own neighbors, with the cost of each.",
+                Attribute("map", "neighbours", "Its own neighbors, with the cost of each.",
                           lambda r: dict(topology.routers[r].links)),
                 number("addresses", "Addresses with a receiver there.", lambda r: len(topology.routers[r].addresses)),
                 number("sent", "For a neighbor: messages sent to it.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -29,7 +28,6 @@ from ..protocol.request import (
     shown,
     text,
 )
-from .queues import check_name
 
 
 class ExchangeType(Named):
@@ -44,7 +42,7 @@ class ExchangeType(Named):
                 string("exchange-type", "`direct`, `fanout`, `topic` or `headers`.", lambda e: e.type),
                 boolean("durable", "Whether it survives a restart of the broker.",
                         lambda e: bool(e.exchange_id) or e.name in PREDECLARED),
-                Attribute("arguments", "map", "The arguments given at creation.", lambda e: e.arguments),
+                Attribute("map", "arguments", "The arguments given at creation.", lambda e: e.arguments),
                 string("alternate-exchange", "The exchange for unroutable messages; empty for none.",
                        lambda e: e.alternate),
                 number("bindings", "Bindings from the exchange.", lambda e: e.binding_count),
@@ -73,8 +71,7 @@ class ExchangeType(Named):
         )  # fmt: skip
 
     def _route(self, call: Call) -> None:
-        asked = call.request.map()
-        only(asked, "key", "application-properties")
+        asked = call.asked()
         exchange: Exchange = self.wanted(call, MONITOR)
         properties = arguments(asked, "application-properties")
         content = sections.application_properties_section(properties) if properties else b""
@@ -83,12 +80,10 @@ class ExchangeType(Named):
         call.answer({"exchange": by.name, "queues": visible})
 
     def _create(self, call: Call) -> None:
-        name, asked = call.name(), call.request.map()
-        only(asked, "exchange-type", "durable", "arguments")
+        asked = call.asked()
         kind, durable = text(asked, "exchange-type", "direct"), flag(asked, "durable", True)
         settings = arguments(asked)
-        check_name(self.name, name)
-        call.check(CREATE, name)
+        name = self.new_name(call, CREATE)
         if kind not in TYPES:
             raise Refusal(BAD_REQUEST, f"unknown type {shown(kind)}; there are {', '.join(TYPES)}")
         only(settings, "alternate-exchange", "replicated", *[key for key in settings if key.startswith("x-")])
@@ -106,17 +101,10 @@ class ExchangeType(Named):
         elif not durable:
             call.answer(self.map_of(self._nodes.add_exchange(name, kind, settings)), CREATED)
         else:
-            self._nodes.create_exchange(name, kind, settings, call.then(partial(self._made, call)))
-
-    def _made(self, call: Call, made: Exchange | Exception) -> None:
-        if isinstance(made, Exception):
-            call.failed(made)
-        else:
-            call.answer(self.map_of(made), CREATED)
+            self._nodes.create_exchange(name, kind, settings, call.then_answer(self.map_of, CREATED))
 
     def _delete(self, call: Call) -> None:
-        asked = call.request.map()
-        only(asked, "if-unused")
+        asked = call.asked()
         exchange: Exchange = self.wanted(call, DELETE)
         if flag(asked, "if-unused", False) and exchange.binding_count:
             reason = f"has {counted(exchange.binding_count, 'binding')}; remove them, or leave out if-unused"
@@ -144,7 +132,7 @@ class BindingType(Type):
                 string("exchange", "The exchange.", lambda b: b.exchange.name),
                 string("queue", "The queue.", lambda b: b.queue.name),
                 string("key", "The binding key; empty if the exchange's type needs none.", lambda b: b.key),
-                Attribute("arguments", "map", "The conditions besides the key.", self._arguments),
+                Attribute("map", "arguments", "The conditions besides the key.", self._arguments),
                 boolean("durable", "Whether it survives a restart of the broker.",
                         lambda b: bool(b.queue.queue_id and b.exchange.exchange_id)),
             ),
@@ -189,8 +177,7 @@ class BindingType(Type):
         return {} if binding is None else binding.arguments
 
     def _create(self, call: Call) -> None:
-        asked = call.request.map()
-        only(asked, "exchange", "queue", "key", "arguments")
+        asked = call.asked()
         key, settings = text(asked, "key", ""), arguments(asked)
         if "\0" in key:
             raise Refusal(BAD_REQUEST, "the key has a NUL in it")
@@ -212,7 +199,8 @@ class BindingType(Type):
             if isinstance(found, SelectorError):
                 raise found
             exchange, queue = self._ends(call, bound.exchange.name, bound.queue.name)
-            self._nodes.bind(exchange, queue, bound.key, settings, call.then_answer(lambda: self.map_of(bound), status))
+            bound_now = call.then_answer(lambda _: self.map_of(bound), status)
+            self._nodes.bind(exchange, queue, bound.key, settings, bound_now)
 
         text = settings.get(SELECTOR)
         if not isinstance(text, str):
@@ -238,8 +226,7 @@ class BindingType(Type):
 
     def _update(self, call: Call) -> None:
         bound: _Bound = self.wanted(call, MONITOR)
-        asked = call.request.map()
-        only(asked, "arguments")
+        asked = call.asked()
         self._ends(call, bound.exchange.name, bound.queue.name)
         self._bind(call, bound, arguments(asked), OK)
 

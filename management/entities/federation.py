@@ -12,8 +12,8 @@ from ...broker.federation.upstream_link import DownstreamLink
 from ...broker.nodes.access_control import CONFIGURE, CONNECTOR_PREFIX, CREATE, DELETE, USE
 from ..protocol.call import Call
 from ..protocol.entity import Attribute, Named, Operation, Type, boolean, number, string, time
-from ..protocol.request import CREATED, arguments, flag, only, text
-from .queues import check_name, check_owner, check_policy
+from ..protocol.request import CREATED, arguments, flag, text
+from .queues import check_owner, check_policy
 
 
 class FederatedQueueType(Named):
@@ -40,7 +40,7 @@ class FederatedQueueType(Named):
                 number("lag-seconds", "The time since `as-of`, by the local clock.",
                        lambda f: f.lag_s(self._clock.wall_us())),
                 number("steps", "Changes applied since the broker started.", lambda f: f.copy.steps),
-                Attribute("arguments", "map", "The arguments of the queue after promotion.", lambda f: f.arguments),
+                Attribute("map", "arguments", "The arguments of the queue after promotion.", lambda f: f.arguments),
             ),
             (
                 Operation("CREATE", ("connector", "source", "arguments"), "Starts federation of the queue `source`, by "
@@ -54,35 +54,30 @@ class FederatedQueueType(Named):
         )  # fmt: skip
 
     def _create(self, call: Call) -> None:
-        name = call.name()
-        check_name(self.name, name)
-        call.check(CREATE, name)
+        name = self.new_name(call, CREATE)
         call.check(CONFIGURE, name)
-        asked = call.request.map()
-        only(asked, "connector", "source", "arguments")
+        asked = call.asked()
         connector = text(asked, "connector")
         call.check(USE, CONNECTOR_PREFIX + connector)
         settings = arguments(asked)
         check_policy(call, name, settings)
         check_owner(call, settings)
-        done = call.then_answer(lambda: self.map_of(self.by_name[name]), CREATED)
+        done = call.then_answer(lambda _: self.map_of(self.by_name[name]), CREATED)
         source = text(asked, "source", name) or name
         self._queues.create_for(call.link.attach.user, name, connector, source, settings, done)
 
     def _promote(self, call: Call) -> None:
         queue = self.wanted(call, CONFIGURE)
-        asked = call.request.map()
-        only(asked, "force")
+        asked = call.asked()
         reported = {"place": queue.copy.place, "messages": len(queue.copy.ids)}
         call.messages = len(queue.copy.ids)
-        done = call.then_answer(lambda: reported)
+        done = call.then_answer(lambda _: reported)
         self._queues.promote(queue, done, force=flag(asked, "force", default=False))
 
     def _resynchronize(self, call: Call) -> None:
         queue = self.wanted(call, CONFIGURE)
         call.messages = len(queue.copy.ids)
-        done = call.then_answer(lambda: self.map_of(queue))
-        self._queues.resynchronize(queue, done)
+        self._queues.resynchronize(queue, call.then_answer(lambda _: self.map_of(queue)))
 
     def _delete(self, call: Call) -> None:
         queue = self.wanted(call, CONFIGURE)

@@ -10,23 +10,13 @@ from ...base.texts import counted
 from ...broker.contents.policy import CHANGEABLE, policy_of
 from ...broker.kernel.connections import Connections
 from ...broker.nodes.access_control import BROWSE, CONFIGURE, CREATE, DELETE, MANAGE, RECEIVE, SEND
-from ...broker.nodes.addresses import DYNAMIC_PREFIX
-from ...broker.nodes.registry import MAX_NAME_BYTES, NodeRegistry
+from ...broker.nodes.registry import NodeRegistry
 from ...broker.nodes.resolver import Resolver
 from ...broker.queues.queue import Queue
 from ...broker.users.user_accounts import OWNER, UserAccounts
 from ..protocol.call import Call
 from ..protocol.entity import Attribute, Named, Operation, Type, boolean, number, string
-from ..protocol.request import BAD_REQUEST, CONFLICT, CREATED, FORBIDDEN, OK, Refusal, arguments, flag, only, shown
-
-
-def check_name(kind: str, name: str) -> None:
-    """Raises `Refusal` for names that no node may have."""
-    if not 1 <= len(name.encode()) <= MAX_NAME_BYTES or "\0" in name:
-        raise Refusal(BAD_REQUEST, f"the name of a {kind} has 1 to {MAX_NAME_BYTES} bytes, and no NUL")
-    if name.startswith(("$", DYNAMIC_PREFIX)):
-        reserved = f"names of {kind}s that begin with $ or {DYNAMIC_PREFIX} are reserved for the broker; use another"
-        raise Refusal(BAD_REQUEST, reserved)
+from ..protocol.request import BAD_REQUEST, CONFLICT, CREATED, FORBIDDEN, OK, Refusal, arguments, flag, shown
 
 
 class QueueType(Named):
@@ -42,7 +32,7 @@ class QueueType(Named):
             nodes.queues,
             (
                 boolean("durable", "Whether it survives a restart of the broker.", lambda q: bool(q.queue_id)),
-                Attribute("arguments", "map", "The arguments (limits and policies).", lambda q: q.arguments),
+                Attribute("map", "arguments", "The arguments (limits and policies).", lambda q: q.arguments),
                 number("messages", "All messages on the queue.", lambda q: q.messages),
                 number("ready", "Messages available to consumers.", lambda q: q.depth),
                 number("unsettled", "Messages that consumers hold, or that wait for requeueing or for durability.",
@@ -107,11 +97,9 @@ class QueueType(Named):
         return None if connection is None else connection.identity
 
     def _create(self, call: Call) -> None:
-        name, asked = call.name(), call.request.map()
-        only(asked, "durable", "arguments")
+        asked = call.asked()
         durable, settings = flag(asked, "durable", True), arguments(asked)
-        check_name(self.name, name)
-        call.check(CREATE, name)
+        name = self.new_name(call, CREATE)
         check_policy(call, name, settings)
         check_owner(call, settings)
         user = call.link.attach.user
@@ -145,8 +133,7 @@ class QueueType(Named):
         call.answer(self.map_of(there), OK)
 
     def _update(self, call: Call) -> None:
-        asked = call.request.map()
-        only(asked, "arguments")
+        asked = call.asked()
         queue: Queue = self.wanted(call, MANAGE)
         if queue.name.startswith("$"):
             raise Refusal(BAD_REQUEST, f"{shown(queue.name)} is the broker's own; use another queue")
@@ -154,11 +141,10 @@ class QueueType(Named):
         check_owner(call, changes)
         kept = {name: value for name, value in {**queue.arguments, **changes}.items() if value is not None}
         check_policy(call, queue.name, kept)
-        self._nodes.change_queue(queue, changes, call.then_answer(lambda: self.map_of(queue)))
+        self._nodes.change_queue(queue, changes, call.then_answer(lambda _: self.map_of(queue)))
 
     def _delete(self, call: Call) -> None:
-        asked = call.request.map()
-        only(asked, "if-unused", "if-empty")
+        asked = call.asked()
         queue: Queue = self.wanted(call, DELETE)
         if flag(asked, "if-unused", False) and queue.taker_count:
             reason = f"has {counted(queue.taker_count, 'consumer')}; close them, or leave out if-unused"
@@ -170,17 +156,14 @@ class QueueType(Named):
         self._nodes.delete_queue(queue, call.then_answer())
 
     def _purge(self, call: Call) -> None:
-        only(call.request.map())
+        call.asked()
         queue: Queue = self.wanted(call, MANAGE)
 
-        def purged(count: int | Exception) -> None:
-            if isinstance(count, Exception):
-                call.failed(count)
-            else:
-                call.messages = count
-                call.answer({"purged": count})
+        def purged(count: int) -> dict[str, int]:
+            call.messages = count
+            return {"purged": count}
 
-        queue.order.purge(call.then(purged), call.link.attach.user)
+        queue.order.purge(call.then_answer(purged), call.link.attach.user)
 
 
 def is_as_asked(queue: Queue, settings: dict[str, Any]) -> bool:
@@ -217,7 +200,7 @@ class TemplateType(Type):
         self._nodes = nodes
         super().__init__(
             (
-                Attribute("arguments", "map", "The arguments of a queue that matches.",
+                Attribute("map", "arguments", "The arguments of a queue that matches.",
                           lambda pattern: self._nodes.templates.get(pattern, {})),
             ),
             (
@@ -225,7 +208,7 @@ class TemplateType(Type):
                           self._create),
                 Operation("UPDATE", ("arguments",), "Replaces the arguments; existing queues keep theirs.",
                           self._update),
-                Operation("DELETE", (), "Deletes the template.", self._delete),
+                self.deletion("Deletes the template.", nodes.delete_template),
             ),
         )  # fmt: skip
 
@@ -239,20 +222,15 @@ class TemplateType(Type):
         return entity in self._nodes.templates
 
     def _settings(self, call: Call) -> dict[str, Any]:
-        asked = call.request.map()
-        only(asked, "arguments")
-        settings = arguments(asked)
+        settings = arguments(call.asked())
         check_policy(call, call.name(), settings)
         check_owner(call, settings)
         return settings
 
     def _create(self, call: Call) -> None:
-        name = call.name()
-        check_name(self.name, name)
-        call.check(CONFIGURE, name, pattern=True)
-        settings = self._settings(call)
+        name, settings = self.new_name(call, CONFIGURE), self._settings(call)
         if self.find(name) is None:
-            self._nodes.set_template(name, settings, call.then_answer(lambda: self.map_of(name), CREATED))
+            self._nodes.set_template(name, settings, call.then_answer(lambda _: self.map_of(name), CREATED))
         elif self._nodes.templates[name] != settings:
             raise Refusal(CONFLICT, f"the template {shown(name)} already exists with other arguments; use UPDATE")
         else:
@@ -260,7 +238,4 @@ class TemplateType(Type):
 
     def _update(self, call: Call) -> None:
         name = self.wanted(call, CONFIGURE)
-        self._nodes.set_template(name, self._settings(call), call.then_answer(lambda: self.map_of(name)))
-
-    def _delete(self, call: Call) -> None:
-        self._nodes.delete_template(self.wanted(call, CONFIGURE), call.then_answer())
+        self._nodes.set_template(name, self._settings(call), call.then_answer(lambda _: self.map_of(name)))

@@ -20,7 +20,7 @@ from ...store.journaled.metrics import JournalMetrics, measure
 from ...store.journaled.store import JournalStore
 from ..protocol.call import Call
 from ..protocol.entity import Attribute, Operation, Type, number, string, time
-from ..protocol.request import flag, only, text
+from ..protocol.request import flag, text
 
 
 class Reloaded(NamedTuple):
@@ -73,7 +73,7 @@ class BrokerType(One):
                 number("connections", "Number of connections.", lambda _: len(connections.by_end)),
                 number("links", "Number of links.", lambda _: len(connections.links)),
                 number("memory-used-bytes", "Memory used by waiting messages.", lambda _: memory.used_bytes),
-                Attribute("alarms", "list", "Scarce resources (disk, memory) with the reason.",
+                Attribute("list", "alarms", "Scarce resources (disk, memory) with the reason.",
                           lambda _: alarms_of(core)),
                 number("memory-limit-bytes", "The memory limit for waiting messages.", lambda _: memory.limit_bytes),
             ),
@@ -90,32 +90,26 @@ class BrokerType(One):
         )  # fmt: skip
 
     def _access(self, call: Call) -> None:
-        asked = call.request.map()
-        only(asked, "user", "on")
+        asked = call.asked()
         own = call.link.attach.user
         user, on = text(asked, "user", own), text(asked, "on", EVERY)
         if user != own:
             call.check(MANAGE, "")
         is_pattern = "on" not in asked
-        denials = {name: call.denial_reason_of(user, name, on, pattern=is_pattern) for name in OPERATIONS}
+        denials = {name: call.denial_reason(name, on, pattern=is_pattern, user=user) for name in OPERATIONS}
         rows = [{"operation": name, "allowed": not reason, "reason": reason} for name, reason in denials.items()]
         call.answer({"user": user, "on": on, "operations": rows})
 
     def _do_reload(self, call: Call) -> None:
         call.check(MANAGE, "")
-        asked = call.request.map()
-        only(asked, "dry-run")
-        is_dry_run = flag(asked, "dry-run", False)
+        is_dry_run = flag(call.asked(), "dry-run", False)
 
-        def done(found: Reloaded | CairnError) -> None:
-            if isinstance(found, CairnError):
-                call.failed(found)
-            else:
-                call.closed = found.closed
-                call.answer({"closed": found.closed, "restart-needed": list(found.restart_needed)})
+        def done(found: Reloaded) -> dict[str, Any]:
+            call.closed = found.closed
+            return {"closed": found.closed, "restart-needed": list(found.restart_needed)}
 
         assert self._reload is not None
-        self._reload(done, is_dry_run)
+        self._reload(call.then_answer(done), is_dry_run)
 
 
 def alarms_of(core: CoreContext) -> list[str]:
@@ -144,19 +138,19 @@ class StoreType(One):
                 string("full", "Why messages cannot be stored; empty if they can.", lambda _: store.full()),
                 *(
                     Attribute(
-                        f"journal-{field.name.replace('_', '-')}", _KINDS[str(field.type)],
+                        _KINDS[str(field.type)], f"journal-{field.name.replace('_', '-')}",
                         field.metadata["meaning"], partial(_figure, field.name),
                     )
                     for field in fields(JournalMetrics)
                     if field.metadata
                 ),
                 Attribute(
-                    "journal-fsync-bounds", "list",
+                    "list", "journal-fsync-bounds",
                     "The upper bounds, in seconds, of the classes of syncs by duration.",
                     lambda metrics: None if metrics is None else list(metrics.fsync_s.bounds),
                 ),
                 Attribute(
-                    "journal-fsync-counts", "list",
+                    "list", "journal-fsync-counts",
                     "The number of syncs of each class since the start, and last of those above all bounds.",
                     lambda metrics: None if metrics is None else list(metrics.fsync_s.counts),
                 ),

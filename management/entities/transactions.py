@@ -17,7 +17,7 @@ from ...broker.transactions.xa import InDoubt
 from ...store.contract.interface import MessageStore
 from ..protocol.call import Call
 from ..protocol.entity import Operation, Type, number, string, time
-from ..protocol.request import BAD_REQUEST, Refusal, flag, only
+from ..protocol.request import BAD_REQUEST, Refusal, flag
 
 
 class ListedTransaction(NamedTuple):
@@ -99,9 +99,9 @@ class TransactionType(Type):
         now_ms = self._clock.wall_us() // 1000
         return None if entity.since is None else max(0, now_ms - entity.since) // 1000
 
-    def _xid(self, call: Call, *known: str) -> bytes:
+    def _xid(self, call: Call) -> bytes:
         """Parse the name of a transaction: its XID in hexadecimal digits."""
-        only(call.request.map(), *known)
+        call.asked()
         call.check(MANAGE, "")
         try:
             return bytes.fromhex(call.name())
@@ -124,8 +124,7 @@ class TransactionType(Type):
             self._commits.when_durable(lsn, call.answer)
 
     def _decide(self, call: Call) -> None:
-        xid = self._xid(call, "commit")
-        self._in_doubt.decide(xid, call.answer, commit=flag(call.request.map(), "commit", False))
+        self._in_doubt.decide(self._xid(call), call.answer, commit=flag(call.asked(), "commit", False))
 
     def _forget(self, call: Call) -> None:
         self._in_doubt.forget(self._xid(call), call.answer)

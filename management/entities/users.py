@@ -17,10 +17,8 @@ from ..protocol.request import (
     CONFLICT,
     CREATED,
     FORBIDDEN,
-    NO_CONTENT,
     NOT_FOUND,
     Refusal,
-    only,
     shown,
     text,
 )
@@ -116,7 +114,7 @@ class UserType(Named):
                 raise Refusal(CONFLICT, f"there is a user {shown(name)} already; use another name")
             found[name] = verifier
 
-        accounts.change(edit, call.then(partial(_tell, call, CREATED)))
+        accounts.change(edit, call.then_answer(lambda _: {}, CREATED))
 
     def _update(self, accounts: AccountsPort, call: Call) -> None:
         name, verifier = self._account(accounts, call)
@@ -125,11 +123,11 @@ class UserType(Named):
             _known(found, name)
             found[name] = verifier
 
-        accounts.change(edit, call.then(partial(_tell, call, NO_CONTENT)))
+        accounts.change(edit, call.then_answer())
 
     def _delete(self, accounts: AccountsPort, call: Call) -> None:
         _check(accounts, call)
-        only(call.request.map())
+        call.asked()
         name = call.name()
         if name == call.link.attach.user:
             raise Refusal(CONFLICT, "a user can't remove its own account: log in as another user")
@@ -146,7 +144,7 @@ class UserType(Named):
 
         def done(error: Exception | None) -> None:
             if error is not None or self._reload is None:
-                _tell(call, NO_CONTENT, error)
+                call.then_answer()(error)
             else:
                 self._reload(call.then(reloaded), False)
 
@@ -154,23 +152,14 @@ class UserType(Named):
 
     def _list(self, accounts: AccountsPort, call: Call) -> None:
         _check(accounts, call)
-        asked = call.request.map()
-        only(asked, "after", "count")
-
-        def done(found: Sequence[str] | Exception) -> None:
-            if isinstance(found, Exception):
-                raise found
-            call.answer({"names": list(found)})
-
+        asked = call.asked()
         count = number_in(asked, "count", MOST_NAMES, MOST_NAMES, 1)
-        accounts.names(text(asked, "after", ""), count, call.then(done))
+        accounts.names(text(asked, "after", ""), count, call.then_answer(lambda names: {"names": list(names)}))
 
     def _account(self, accounts: AccountsPort, call: Call) -> tuple[str, Credentials]:
         """Return the name and the verifier of a request. Raises `Refusal`."""
         _check(accounts, call)
-        asked = call.request.map()
-        only(asked, "verifier")
-        name = call.name()
+        asked, name = call.asked(), call.name()
         if reason := users_file.invalid_name_reason(name):
             raise Refusal(BAD_REQUEST, reason)
         try:
@@ -191,9 +180,3 @@ def _check(accounts: AccountsPort, call: Call) -> None:
 def _known(found: dict[str, Credentials], name: str) -> None:
     if name not in found:
         raise Refusal(NOT_FOUND, f"there is no account {shown(name)}; add it with CREATE")
-
-
-def _tell(call: Call, status: int, error: Exception | None) -> None:
-    if error is not None:
-        raise error
-    call.answer({} if status == CREATED else None, status)

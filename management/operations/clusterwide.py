@@ -68,18 +68,5 @@ def _answer(call: Call, kind: Type, names: list[str], after: int, gathered: Gath
             if kind.may_monitor(call, resource):
                 values = decode.value(base64.b64decode(row), 0)[0]
                 rows.append(encode.value([member, *values]))
-    parts = (
-        encode.string("attributeNames"),
-        encode.value(["member", *names]),
-        encode.string("results"),
-        encode.listed(rows),
-        encode.string("count"),
-        encode.value(len(rows)),
-        encode.string("next"),
-        encode.value(after if more else None),
-        encode.string("silent"),
-        encode.value(gathered.silent),
-        encode.string("missing"),
-        encode.value(gathered.missing),
-    )
-    call.answer_encoded(encode.mapped(parts))
+    following = after if more else None
+    call.answer_rows(["member", *names], rows, following, silent=gathered.silent, missing=gathered.missing)

@@ -12,6 +12,7 @@ from ...base.errors import CairnError
 from ...broker.messages.entry import Entry
 from ...broker.messages.message_times import due_us_of
 from ...store.contract.interface import MessageStore
+from ..protocol.request import encoded_map
 
 MOST_ANSWER_BYTES = 1 << 20
 """The number of bytes after which a page ends."""
@@ -86,9 +87,7 @@ def described(store: MessageStore, seen: Sequence[PeekedMessage], body_bytes: in
                 continue
         messages.append(_message(one, body_bytes))
         size_bytes += len(messages[-1])
-    return encode.mapped(
-        (encode.string("messages"), encode.listed(messages), encode.string("next"), encode.value(last))
-    )
+    return encoded_map({"messages": encode.listed(messages), "next": encode.value(last)})
 
 
 def _message(one: PeekedMessage, body_bytes: int) -> bytes:
@@ -106,9 +105,7 @@ def _message(one: PeekedMessage, body_bytes: int) -> bytes:
         reported |= _sections(content, one.pieces == 1, body_bytes)
     except Malformed as error:
         reported["malformed"] = encode.value(str(error))
-    return encode.mapped(
-        part for name, _, _ in ATTRIBUTES for part in (encode.string(name), reported.get(name, encode.NULL))
-    )
+    return encoded_map({name: reported.get(name, encode.NULL) for name, _, _ in ATTRIBUTES})
 
 
 def _sections(content: bytes, complete: bool, body_bytes: int) -> dict[str, bytes]:

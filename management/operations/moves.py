@@ -26,7 +26,7 @@ from ...broker.transactions.dead_letters import Returns
 from ...store.contract.dequeue_reason import DequeueReason
 from ..protocol.call import Call
 from ..protocol.entity import Operation, Type
-from ..protocol.request import BAD_REQUEST, CONFLICT, FORBIDDEN, NOT_FOUND, Refusal, flag, number, only, shown, text
+from ..protocol.request import BAD_REQUEST, CONFLICT, FORBIDDEN, NOT_FOUND, Refusal, flag, number, shown, text
 
 MOST_POSITIONS = 1000
 AT_ONCE = 64
@@ -34,8 +34,8 @@ AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class MoverContext:
-    """The services that moves of messages use."""
+class MoveOperations:
+    """The operations MOVE and DISCARD of queues, and the services that they use. Core only."""
 
     core: CoreContext
     resolver: Resolver
@@ -43,15 +43,8 @@ class MoverContext:
     when_answered: Callable[[Callable[[], None]], None]
     """Does something when all that was done before is safe at all members of a cluster."""
 
-
-class MoveOperation:
-    """The operation MOVE of queues. Core only."""
-
-    def __init__(self, mover: MoverContext) -> None:
-        self._mover = mover
-
-    def operation(self, of: Type) -> Operation:
-        return Operation(
+    def add_to(self, queues: Type) -> None:
+        move = Operation(
             "MOVE", ("to", "count", "positions", "create"),
             "Moves the messages that are on the queue at the start, or the first `count` of them, to the address `to`; "
             "`moved` is their number. A missing address is created on first use, or is status 404 with `create` false. "
@@ -59,30 +52,28 @@ class MoveOperation:
             "A `count` of 0 with `create` false only checks the request, and is not audited. "
             "Messages that the target does not accept, or that a consumer or a transaction holds, stay. "
             "Ends early if the requester's connection closes.",
-            partial(self._move, of),
+            partial(self._move, queues),
         )  # fmt: skip
-
-    def discard_operation(self, of: Type) -> Operation:
-        return Operation(
+        discard = Operation(
             "DISCARD", ("positions",),
             "Removes the messages at up to 1000 `positions`; `discarded` is their number. 409 for a replicated queue. "
             "Messages that a consumer or a transaction holds stay.",
-            partial(self._discard, of),
+            partial(self._discard, queues),
         )  # fmt: skip
+        queues.add(move)
+        queues.add(discard)
 
     def _discard(self, of: Type, call: Call) -> None:
-        asked = call.request.map()
-        only(asked, "positions")
+        asked = call.asked()
         queue: Queue = of.wanted(call, MANAGE)
         positions = positions_in(asked)
         if positions is None:
             raise Refusal(BAD_REQUEST, "positions is missing; send a list of numbers")
         _check_selection(queue)
-        _Mover(self._mover, call, queue, None, len(positions), positions).begin()
+        _Mover(self, call, queue, None, len(positions), positions).begin()
 
     def _move(self, of: Type, call: Call) -> None:
-        asked = call.request.map()
-        only(asked, "to", "count", "positions", "create")
+        asked = call.asked()
         to, may_create = text(asked, "to"), flag(asked, "create", True)
         most = number(asked, "count", 1 << 62, 1 << 62)
         call.is_change = most > 0 or may_create
@@ -108,11 +99,11 @@ class MoveOperation:
             elif place is queue:
                 raise Refusal(BAD_REQUEST, "the messages are already in that queue; use another target")
             else:
-                _Mover(self._mover, call, queue, place, min(most, queue.messages), positions).begin()
+                _Mover(self, call, queue, place, min(most, queue.messages), positions).begin()
 
         attach = call.link.attach
         then = call.then(found)
-        self._mover.resolver.find(to, then, user=attach.user, connection=attach.connection, may_create=may_create)
+        self.resolver.find(to, then, user=attach.user, connection=attach.connection, may_create=may_create)
 
 
 def positions_in(asked: Mapping[str, Any]) -> deque[int] | None:
@@ -139,14 +130,13 @@ class _Mover:
     """A move of messages, which uses the place of a consumer."""
 
     def __init__(
-        self, context: MoverContext, call: Call, queue: Queue, place: AddressTarget | None, most: int,
+        self, services: MoveOperations, call: Call, queue: Queue, place: AddressTarget | None, most: int,
         positions: deque[int] | None,
     ) -> None:  # fmt: skip
         """*place*: None to remove the messages. *positions*: those of the messages; None for the first *most* ones."""
         self.terminal = self
-        self._core = context.core
-        self._returns = context.returns
-        self._when_answered = context.when_answered
+        self._services = services
+        self._core = services.core
         self._call = call
         self._queue = queue
         self._place = place
@@ -283,7 +273,7 @@ class _Mover:
         assert isinstance(marked, bytes)
         assert self._place is not None
         try:
-            lsn = self._returns.move(self._queue, entry, self._place, marked, self._refused)
+            lsn = self._services.returns.move(self._queue, entry, self._place, marked, self._refused)
         except MessageLocked:
             lsn = None
         except CairnError as error:
@@ -310,22 +300,15 @@ class _Mover:
         """Requeue all messages that were not moved; answer when the rest is durable."""
         if self._ended:
             return
-        self._ended = True
         queue = self._queue
-        queue.draining.pop(self, None)
-        if self in queue.consumers:
-            queue.consumers.remove(self)
-        self._mine.clear()
-        back, self.unsettled = self.unsettled, {}
-        for entry in back:
-            if not entry.is_dequeued:
-                queue.order.release(entry, False)
+        for entry in self.cut_off():
+            queue.order.release(entry, False)
         self._core.schedule_dispatch(queue)
         queue.order.release_all()
         queue.order.not_consuming()
         if self._removing:
             return  # `_removed` answers
-        self._core.commits.when_durable(self._lsn, self._when_answered, partial(self._answer, error))
+        self._core.commits.when_durable(self._lsn, self._services.when_answered, partial(self._answer, error))
 
     def cut_off(self) -> list[Entry]:
         """Abort the move: the member has lost its cluster, and the messages are not its own any more."""

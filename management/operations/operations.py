@@ -7,11 +7,10 @@ caller may not read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
-from ...amqp.codec import encode
 from ...broker.nodes.replication_port import Members
 from ...broker.scheduling.background import BackgroundWork
 from ..protocol.call import Call
@@ -62,6 +61,7 @@ class NodeOperations:
             reason = f"there is no {shown(request.operation)} of a {request.type}; GET-OPERATIONS lists operations"
             raise Refusal(NOT_IMPLEMENTED, reason)
         call.is_change = operation.name not in READING
+        call.arguments = operation.arguments
         operation.do(call)
 
     def _asked_types(self, call: Call) -> Mapping[str, Type]:
@@ -129,7 +129,8 @@ class _Query:
             (kind, [one for one in kind.all() if internal or not kind.is_internal(one)]) for kind in types.values()
         ]
         self._total = sum(len(entities) for _, entities in everything)
-        self._left = islice(_in_order(everything), offset, min(offset + most, self._total))
+        in_order = ((kind, entity) for kind, entities in everything for entity in entities)
+        self._left = islice(in_order, offset, min(offset + most, self._total))
         self._next = min(offset, self._total)
         self._rows: list[bytes] = []
         self._size_bytes = 0
@@ -155,21 +156,8 @@ class _Query:
             background.put_off(self.step, call.link.attach.user)
 
     def _finish(self) -> None:
-        parts = (
-            encode.string("attributeNames"),
-            encode.value(self._names),
-            encode.string("results"),
-            encode.listed(self._rows),
-            encode.string("count"),
-            encode.value(len(self._rows)),
-            encode.string("next"),
-            encode.value(self._next if self._next < self._total else None),
-        )
-        self._call.answer_encoded(encode.mapped(parts))
-
-
-def _in_order(everything: list[tuple[Type, list[Any]]]) -> Iterator[tuple[Type, Any]]:
-    return ((kind, entity) for kind, entities in everything for entity in entities)
+        following = self._next if self._next < self._total else None
+        self._call.answer_rows(self._names, self._rows, following)
 
 
 def _no_type(name: str) -> str:

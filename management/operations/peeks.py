@@ -18,36 +18,31 @@ from ...broker.nodes.access_control import BROWSE
 from ...broker.queues.views import BrowsedQueue
 from ..protocol.call import Call
 from ..protocol.entity import Operation, Type
-from ..protocol.request import number, only
+from ..protocol.request import number
 from .message_description import described, peeked
 
 MOST_MESSAGES = 1000
 MOST_BODY_BYTES = 64 << 10
 
 
-class PeekOperation:
-    """The operation PEEK of queues. Core only."""
+def peek_operation(core: CoreContext, of: Type) -> Operation:
+    """Return the operation PEEK of queues."""
+    return Operation(
+        "PEEK", ("after", "count", "body-bytes"),
+        "Returns up to `count` (100 by default) messages behind the position `after`, in order, including those "
+        "that wait for their delivery time. `body-bytes` adds up to that many bytes of each body. `next` is the "
+        "`after` of the next page, null at the end.",
+        partial(_peek, core, of),
+    )  # fmt: skip
 
-    def __init__(self, core: CoreContext) -> None:
-        self._core = core
 
-    def operation(self, of: Type) -> Operation:
-        return Operation(
-            "PEEK", ("after", "count", "body-bytes"),
-            "Returns up to `count` (100 by default) messages behind the position `after`, in order, including those "
-            "that wait for their delivery time. `body-bytes` adds up to that many bytes of each body. `next` is the "
-            "`after` of the next page, null at the end.",
-            partial(self._peek, of),
-        )  # fmt: skip
-
-    def _peek(self, of: Type, call: Call) -> None:
-        asked = call.request.map()
-        only(asked, "after", "count", "body-bytes")
-        after = number(asked, "after", 0, 1 << 62)
-        most = number(asked, "count", 100, MOST_MESSAGES, 1)
-        body_bytes = number(asked, "body-bytes", 0, MOST_BODY_BYTES)
-        queue: BrowsedQueue = of.wanted(call, BROWSE)
-        _Peek(self._core, call, queue, after, most, body_bytes).begin()
+def _peek(core: CoreContext, of: Type, call: Call) -> None:
+    asked = call.asked()
+    after = number(asked, "after", 0, 1 << 62)
+    most = number(asked, "count", 100, MOST_MESSAGES, 1)
+    body_bytes = number(asked, "body-bytes", 0, MOST_BODY_BYTES)
+    queue: BrowsedQueue = of.wanted(call, BROWSE)
+    _Peek(core, call, queue, after, most, body_bytes).begin()
 
 
 class _Peek:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ...amqp.codec import encode
 from ...base.accounts.audit import DENIED, DONE, FAILED, REFUSED, Audit, Change
+from ...base.callbacks import ignore
 from ...base.errors import (
     BadXid,
     CairnError,
@@ -18,7 +20,9 @@ from ...base.errors import (
     SqlUnreachable,
     UnknownTransaction,
 )
-from ...broker.kernel.connections import ClientLink, Connection
+from ...broker.kernel.connections import ClientLink, Connections
+from ...broker.nodes.addresses import parse as parse_address
+from ...broker.nodes.resolver import Resolver
 from .request import (
     BAD_REQUEST,
     CONFLICT,
@@ -32,6 +36,8 @@ from .request import (
     Envelope,
     Refusal,
     Request,
+    encoded_map,
+    only,
     parse,
     response,
 )
@@ -45,35 +51,34 @@ class DenialReason(Protocol):
     def __call__(self, user: str, operation: str, name: str, *, pattern: bool = False) -> str: ...
 
 
-class NodePort(Protocol):
-    """The part of the node that serves calls (`Management`)."""
+@dataclass(frozen=True, slots=True)
+class CallServices:
+    """The services that calls use."""
 
+    connections: Connections
+    resolver: Resolver
+    denial_reason: DenialReason
     audit: Audit
     """The audit trail, which records changes."""
-    denial_reason: DenialReason
-
-    def name_at(self, address: str) -> str:
-        """Return the name of the node at *address*, existing or not."""
-
-    def is_connected(self, connection: Connection) -> bool:
-        """Return whether *connection* is still open."""
 
 
 class Call:
-    """A request that is answered once, immediately or later, by `answer` or `refuse`."""
+    """A request that is answered once, immediately or later, by `answer` or `failed`."""
 
     def __init__(
         self,
-        node: NodePort,
+        services: CallServices,
         link: ClientLink,
         asked: Envelope,
         reply: Callable[[bytes], None],
         done: Callable[[], None],
     ) -> None:
         """*reply* sends the response; *done* is called afterwards: the next request may begin."""
-        self._node = node
+        self._services = services
         self.link = link
         self.request = Request("", "", "", {}, None)
+        self.arguments: tuple[str, ...] = ()
+        """The arguments of the operation."""
         self.is_change = False
         """The audit trail records it when it is answered."""
         self.subject = ""
@@ -98,7 +103,8 @@ class Call:
     @property
     def is_abandoned(self) -> bool:
         """Return whether the connection of the requester is closed."""
-        return not self._node.is_connected(self.link.connection)
+        connection = self.link.connection
+        return self._services.connections.by_end.get(connection.end) is not connection
 
     def then(self, do: Callable[..., None]) -> Callable[..., None]:
         """Return *do* as a callback whose errors are answers."""
@@ -106,25 +112,29 @@ class Call:
         def later(*args: Any) -> None:
             try:
                 do(*args)
-            except Refusal as refusal:
-                self.refuse(refusal.status, refusal.text)
             except JournalError:
                 raise
-            except CairnError as error:
+            except (Refusal, CairnError) as error:
                 self.failed(error)
 
         return later
 
-    def then_answer(self, answer: Callable[[], Any] = lambda: None, status: int = 0) -> Callable[[object], None]:
-        """Return a callback that answers with the body that *answer* returns, or with the error that it receives."""
+    def then_answer(self, answer: Callable[[Any], Any] = ignore, status: int = 0) -> Callable[[Any], None]:
+        """Return a callback that answers with the body that *answer* makes of its result, or with the error it gets."""
 
-        def done(found: object) -> None:
+        def done(found: Any) -> None:
             if isinstance(found, Exception):
                 self.failed(found)
             else:
-                self.answer(answer(), status)
+                self.answer(answer(found), status)
 
         return self.then(done)
+
+    def asked(self) -> Mapping[str, Any]:
+        """Return the body of the request. Raise `Refusal` for a key that is no argument of the operation."""
+        asked = self.request.map()
+        only(asked, *self.arguments)
+        return asked
 
     def name(self) -> str:
         if not self.request.name:
@@ -139,24 +149,26 @@ class Call:
 
     def check_address(self, operation: str, address: str) -> None:
         """Raise `Refusal` if the caller may not do that with the node that *address* leads to (A13, A14)."""
-        self.check(operation, self._node.name_at(address))
+        place = self._services.resolver.place_of(address)
+        self.check(operation, parse_address(address).name if place is None else place.name)
 
-    def denial_reason(self, operation: str, name: str, *, pattern: bool = False) -> str:
-        return self._node.denial_reason(self.link.attach.user, operation, name, pattern=pattern)
+    def denial_reason(self, operation: str, name: str, *, pattern: bool = False, user: str | None = None) -> str:
+        """Return why the caller, or another *user*, may not do that; empty if they may."""
+        user = self.link.attach.user if user is None else user
+        return self._services.denial_reason(user, operation, name, pattern=pattern)
 
-    def denial_reason_of(self, user: str, operation: str, name: str, *, pattern: bool = False) -> str:
-        """Return why another *user* may not do that."""
-        return self._node.denial_reason(user, operation, name, pattern=pattern)
-
-    def answer(self, body: Any = None, status: int = 0, description: str = "") -> None:
+    def answer(self, body: Any = None, status: int = 0) -> None:
         """Answer with a value; without one the response has no content."""
         self.answer_encoded(encode.value({} if body is None else body), status or (NO_CONTENT if body is None else OK))
 
     def answer_encoded(self, body: bytes, status: int = OK) -> None:
         self._send(status, "OK", body)
 
-    def refuse(self, status: int, text: str) -> None:
-        self._send(status, text, encode.NULL)
+    def answer_rows(self, names: Sequence[str], rows: list[bytes], following: int | None, **more: Any) -> None:
+        """Answer a QUERY with encoded *rows*, and the offset of the *following* ones, if there are any."""
+        counted = {"count": len(rows), "next": following, **more}
+        parts = {"attributeNames": encode.value(names), "results": encode.listed(rows)}
+        self.answer_encoded(encoded_map(parts | {name: encode.value(value) for name, value in counted.items()}))
 
     def failed(self, error: Exception, also: Mapping[str, Any] | None = None) -> None:
         """Answer that the operation failed with *error*; *also* contains the partial result."""
@@ -179,7 +191,10 @@ class Call:
         counts = (self.messages, self.closed) if outcome in (DONE, FAILED) else (None, None)
         attach = self.link.attach
         change = (attach.user, end.name, request.operation, request.type, name, outcome, status, reason, *counts)
-        self._node.audit.changed(Change(*change, container=attach.container))
+        self._services.audit.changed(Change(*change, container=attach.container))
+
+
+_STATUSES = {DiskFull: FULL, UnknownTransaction: NOT_FOUND, BadXid: BAD_REQUEST, CairnError: CONFLICT}
 
 
 def _answered_before() -> None:
@@ -187,15 +202,12 @@ def _answered_before() -> None:
 
 
 def _explained(error: Exception) -> tuple[int, str]:
+    if isinstance(error, Refusal):
+        return error.status, error.text
     if isinstance(error, SqlUnreachable | SqlDenied | SqlReadOnly):  # clients must not learn the location of the server
         return UNAVAILABLE, "the wiring can't be changed now; see the broker's log"
-    if isinstance(error, DiskFull):
-        return FULL, str(error)
-    if isinstance(error, UnknownTransaction):
-        return NOT_FOUND, str(error)
-    if isinstance(error, BadXid):
-        return BAD_REQUEST, str(error)
-    if isinstance(error, CairnError):
-        return CONFLICT, str(error)
+    for kind, status in _STATUSES.items():
+        if isinstance(error, kind):
+            return status, str(error)
     log.error("management: internal error: %s", error, extra={"event": "management.failed"})
     return INTERNAL, "internal error; see the broker's log"

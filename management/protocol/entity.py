@@ -6,39 +6,28 @@ docs/reference/management.md documents these tables; a test keeps them equal.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from ...amqp.codec import encode
-from ...amqp.codec.types import Timestamp
-from ...broker.nodes.access_control import MONITOR
+from ...broker.nodes.access_control import CONFIGURE, MONITOR
+from ...broker.nodes.addresses import DYNAMIC_PREFIX
+from ...broker.nodes.registry import MAX_NAME_BYTES
 from .call import Call
-from .request import NOT_FOUND, Refusal, shown
+from .request import BAD_REQUEST, NOT_FOUND, Refusal, shown
 
 
 class Attribute(NamedTuple):
     """An attribute of an entity type."""
 
-    name: str
     kind: str
     """string, boolean, number, map, list, or time, which is a timestamp."""
+    name: str
     meaning: str
     read: Callable[[Any], Any]
 
 
-def string(name: str, meaning: str, read: Callable[[Any], str | None]) -> Attribute:
-    return Attribute(name, "string", meaning, read)
-
-
-def boolean(name: str, meaning: str, read: Callable[[Any], bool]) -> Attribute:
-    return Attribute(name, "boolean", meaning, read)
-
-
-def number(name: str, meaning: str, read: Callable[[Any], float | None]) -> Attribute:
-    return Attribute(name, "number", meaning, read)
-
-
-def time(name: str, meaning: str, read: Callable[[Any], Timestamp | None]) -> Attribute:
-    return Attribute(name, "time", meaning, read)
+string, boolean, number, time = (partial(Attribute, kind) for kind in ("string", "boolean", "number", "time"))
 
 
 class Operation(NamedTuple):
@@ -102,6 +91,21 @@ class Type:
     def resource_named(self, name: str) -> str:
         """Return the name for access rules of an entity that may not exist: its absence is confidential, too."""
         return name if self.is_named_by_pattern else ""
+
+    def new_name(self, call: Call, operation: str) -> str:
+        """Return the name of an entity to create. Raise `Refusal` for a bad name, or if the caller may not do that."""
+        name = call.name()
+        if not 1 <= len(name.encode()) <= MAX_NAME_BYTES or "\0" in name:
+            raise Refusal(BAD_REQUEST, f"the name of a {self.name} has 1 to {MAX_NAME_BYTES} bytes, and no NUL")
+        if name.startswith(("$", DYNAMIC_PREFIX)):
+            reserved = f"names of {self.name}s that begin with $ or {DYNAMIC_PREFIX} are reserved for the broker"
+            raise Refusal(BAD_REQUEST, f"{reserved}; use another")
+        call.check(operation, self.resource_named(name), pattern=self.is_named_by_pattern)
+        return name
+
+    def deletion(self, meaning: str, delete: Callable[[Any, Callable[[Any], None]], None]) -> Operation:
+        """Return the operation DELETE of entities that are configured."""
+        return Operation("DELETE", (), meaning, lambda call: delete(self.wanted(call, CONFIGURE), call.then_answer()))
 
     def wanted(self, call: Call, operation: str) -> Any:
         """Raises `Refusal` if the caller may not do that, or if the entity does not exist."""

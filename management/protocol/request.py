@@ -109,6 +109,11 @@ def response(status: int, description: str, body: bytes, to: str | None, asked: 
     )
 
 
+def encoded_map(values: Mapping[str, bytes]) -> bytes:
+    """Return a map of encoded *values*."""
+    return encode.mapped([part for name, value in values.items() for part in (encode.string(name), value)])
+
+
 def only(found: Mapping[str, Any], *known: str) -> None:
     """Raise `Refusal` for unknown names: a typing error must not pass for a fulfilled request."""
     for key in found:
