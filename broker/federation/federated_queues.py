@@ -276,14 +276,8 @@ class FederatedQueues:
         account = users.of(user)
         if (denial := account.queue_denial()) is not None:
             done(denial)
-            return
-        account.queues_being_made += 1
-
-        def made(error: Exception | None) -> None:
-            account.queues_being_made -= 1
-            done(error)
-
-        self.create(name, connector, source, users.owned(arguments, user), made)
+        else:
+            self.create(name, connector, source, users.owned(arguments, user), account.counted_until_made(done))
 
     def create(self, name: str, connector: str, source: str, arguments: Mapping[str, Any], done: Done) -> None:
         """Follow the queue *source*; *arguments* are those of the queue *name* when it is taken over."""

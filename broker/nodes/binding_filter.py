@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...base.errors import StoreError
-from ..selector.compiler import selector
-from .exchanges import Condition
+from ..selector.compiler import Selector, selector
 
 SELECTOR = "x-selector"
 """The argument of a binding for the selector that messages must match."""
@@ -22,7 +21,7 @@ It is in steps of a nanosecond: the selectors are applied in the publisher's tur
 behind has 4 steps."""
 
 
-def condition_of(arguments: Mapping[str, Any]) -> Condition | None:
+def condition_of(arguments: Mapping[str, Any]) -> Selector | None:
     """Return the condition of a binding. Raise `StoreError` or `SelectorError` for an invalid selector."""
     text = arguments.get(SELECTOR)
     if text is None:

@@ -10,13 +10,12 @@ subscriptions are applied within a budget for each message; the rest is left to 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ...amqp.codec.primitives import Malformed
 from ...base.errors import StoreError
-from ..contents.ports import FilteringConsumer, LateSelector, QueueConsumer
-from ..queues.ends import TargetQueue
-from ..selector.compiler import Parts
+from ..queues.queue import Queue
+from ..selector.compiler import Parts, Selector
 from ..selector.properties import Budget, OverBudget
 from .topic_trie import Topics
 
@@ -34,38 +33,13 @@ METERED_STEPS = 20_000
 """The cost of a condition up to which it is not measured."""
 
 
-class Condition(Protocol):
-    """A condition of a binding on messages: a selector, or properties."""
-
-    text: str
-    """The text of a selector; empty for none."""
-    least_steps: int
-    """The approximate cost of a message, without long texts."""
-
-    def most_steps(self, size_bytes: int) -> int:
-        """Return the maximum cost of long texts in a message of *size_bytes*."""
-
-    def takes(self, parts: Parts, budget: Budget | None) -> bool:
-        """Return whether the message, or the first piece of a long one, matches. Raise `OverBudget`."""
-
-
-class BoundQueue(TargetQueue, Protocol):
-    """A queue that an exchange leads to."""
-
-    arguments: Mapping[str, Any]
-    bindings: int
-    consumers: list[QueueConsumer]
-    late_selector: LateSelector | None
-    selecting: list[FilteringConsumer]
-
-
 class Binding(NamedTuple):
     """A binding, by which a queue gets the messages that match a key."""
 
-    queue: BoundQueue
+    queue: Queue
     key: str
     arguments: Mapping[str, Any] = {}
-    condition: Condition | None = None
+    condition: Selector | HeadersCondition | None = None
     not_from: str = ""
     """The AMQP container ID whose messages are excluded, for a subscription with `no-local`."""
 
@@ -73,7 +47,7 @@ class Binding(NamedTuple):
 class Route(NamedTuple):
     """The queues that a key leads to."""
 
-    queues: tuple[BoundQueue, ...]
+    queues: tuple[Queue, ...]
     """Queues that get every message of the key, each once."""
     conditional: tuple[Binding, ...]
     """Bindings of other queues, with conditions beyond the key."""
@@ -83,7 +57,7 @@ class Route(NamedTuple):
         """Return the number of queues that a message may be routed to."""
         return len(self.queues) + len(self.conditional)
 
-    def wanted(self, content: bytes, container: str) -> tuple[BoundQueue, ...]:
+    def wanted(self, content: bytes, container: str) -> tuple[Queue, ...]:
         """Return the queues that get a message from the client with AMQP container ID *container*."""
         if not self.conditional:
             return self.queues
@@ -148,7 +122,7 @@ class Exchange:
         self.routed = 0
         """Messages that at least one queue got."""
         self.unrouted = 0
-        self._bindings: dict[tuple[BoundQueue, str], Binding] = {}
+        self._bindings: dict[tuple[Queue, str], Binding] = {}
         self._routes: dict[str, Route] = {}
         self._remembered = 0
         """The number of queues in all remembered routes."""
@@ -174,7 +148,7 @@ class Exchange:
     def binding_count(self) -> int:
         return len(self._bindings)
 
-    def binding(self, queue: BoundQueue, key: str) -> Binding | None:
+    def binding(self, queue: Queue, key: str) -> Binding | None:
         """Return the binding of *queue* by *key*, or None."""
         return self._bindings.get((queue, key))
 
@@ -184,7 +158,7 @@ class Exchange:
         self._bindings[binding.queue, binding.key] = binding
         self._forget_routes()
 
-    def unbind(self, queue: BoundQueue, key: str) -> Binding | None:
+    def unbind(self, queue: Queue, key: str) -> Binding | None:
         """Remove and return a binding, or return None if it does not exist."""
         self._forget_routes()
         found = self._bindings.pop((queue, key), None)
@@ -197,7 +171,7 @@ class Exchange:
         for binding in self._bindings.values():
             binding.queue.bindings -= 1
 
-    def forget(self, queue: BoundQueue) -> list[Binding]:
+    def forget(self, queue: Queue) -> list[Binding]:
         """Remove and return all bindings of *queue*."""
         keys = [key for bound, key in self._bindings if bound is queue]
         return [found for key in keys if (found := self.unbind(queue, key)) is not None]
@@ -252,7 +226,7 @@ class TopicExchange(Exchange):
         super().bind(binding)
         self._topics.add(binding.key, binding)
 
-    def unbind(self, queue: BoundQueue, key: str) -> Binding | None:
+    def unbind(self, queue: Queue, key: str) -> Binding | None:
         found = super().unbind(queue, key)
         if found is not None:
             self._topics.remove(key, found)
@@ -283,6 +257,7 @@ class HeadersExchange(Exchange):
         wanted = {name: value for name, value in binding.arguments.items() if not name.startswith("x-")}
         condition = binding.condition
         if wanted or mode != "all":
+            assert not isinstance(condition, HeadersCondition)
             condition = HeadersCondition(wanted, mode == "all", condition)
         super().bind(binding._replace(condition=condition))
 
@@ -297,7 +272,7 @@ TYPES: dict[str, type[Exchange]] = {
 
 def queues_through(
     exchanges: Mapping[str, Exchange], exchange: Exchange, key: str, content: bytes, container: str = ""
-) -> tuple[BoundQueue, ...]:
+) -> tuple[Queue, ...]:
     """Return the queues that get a message from *container* through *exchange* or its alternates.
 
     *exchanges*: all exchanges by name. Queues that are being deleted are left out.
@@ -307,7 +282,7 @@ def queues_through(
 
 def way_through(
     exchanges: Mapping[str, Exchange], exchange: Exchange, key: str, content: bytes, container: str = ""
-) -> tuple[Exchange, tuple[BoundQueue, ...]]:
+) -> tuple[Exchange, tuple[Queue, ...]]:
     """Return the exchange that routes a message, or the last one tried, and the queues that get the message."""
     for _ in range(MOST_HOPS):
         queues = _queues_at(exchange, key, content, container)
@@ -318,7 +293,7 @@ def way_through(
     return exchange, _queues_at(exchange, key, content, container)
 
 
-def _queues_at(exchange: Exchange, key: str, content: bytes, container: str) -> tuple[BoundQueue, ...]:
+def _queues_at(exchange: Exchange, key: str, content: bytes, container: str) -> tuple[Queue, ...]:
     return tuple([queue for queue in exchange.route(key).wanted(content, container) if not queue.is_deleting])
 
 
@@ -335,7 +310,7 @@ class HeadersCondition:
 
     text = ""
 
-    def __init__(self, wanted: Mapping[str, Any], all_of_them: bool, also: Condition | None) -> None:
+    def __init__(self, wanted: Mapping[str, Any], all_of_them: bool, also: Selector | None) -> None:
         """*also*: a further condition that the message has to meet."""
         self._wanted = wanted
         self._all_of_them = all_of_them

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ...base.callbacks import ignore
 from ...base.errors import CairnError, StoreError
@@ -22,7 +22,7 @@ from ..queues.deduplication import drop_memory, make_memory
 from ..queues.queue import Queue
 from ..queues.queue_lifetime import LifetimeEvent
 from .binding_filter import MOST_BOUND_STEPS, NOT_FROM, condition_of
-from .exchanges import TYPES, Binding, BoundQueue, Exchange
+from .exchanges import TYPES, Binding, Exchange
 
 PREDECLARED = {"amq.direct": "direct", "amq.fanout": "fanout", "amq.topic": "topic", "amq.match": "headers"}
 MAX_NAME_BYTES = 1024
@@ -33,7 +33,6 @@ FOLLOWS, NOTES_OF = "follows", "notes-of"
 Arguments = Mapping[str, Any]
 _Found = TypeVar("_Found")
 Done = Callable[[_Found | Exception], None]
-_Error = Exception | None
 
 
 class CopyLocked(StoreError):
@@ -46,16 +45,10 @@ class CopyLocked(StoreError):
         )  # fmt: skip
 
 
-class MakeQueue(Protocol):
-    def __call__(self, name: str, queue_id: int, arguments: Arguments) -> Queue: ...
-
-
-class NodeDeleted(Protocol):
-    """The callback for a node that was deleted."""
-
-    def __call__(self, node: Queue | Exchange, reason: str) -> None: ...
-
-
+MakeQueue = Callable[[str, int, Arguments], Queue]
+"""Makes the queue of a name, an ID and arguments."""
+NodeDeleted = Callable[[Queue | Exchange, str], None]
+"""The callback for a node that was deleted, with the reason."""
 RenewQueue = Callable[[Queue], Queue]
 """Replaces a durable queue by an empty one without bindings."""
 
@@ -112,25 +105,13 @@ class NodeRegistry:
 
     def set_template(self, pattern: str, arguments: Arguments, done: Done[None]) -> None:
         """Keep a template, in place of one of that pattern."""
-        self._store.create_config(
-            TEMPLATE + pattern, arguments, lambda error: self._post(self._template_set, pattern, arguments, done, error)
-        )
-
-    def _template_set(self, pattern: str, arguments: Arguments, done: Done[None], error: Exception | None) -> None:
-        if error is None:
-            self.templates[pattern] = arguments
-        done(error)
+        change = partial(self.templates.__setitem__, pattern, arguments)
+        self._store.create_config(TEMPLATE + pattern, arguments, behind_sql(self._post, done, change))
 
     def delete_template(self, pattern: str, done: Done[None]) -> None:
         """Delete a template; it is no error if it does not exist."""
-        self._store.destroy_config(
-            TEMPLATE + pattern, lambda error: self._post(self._template_removed, pattern, done, error)
-        )
-
-    def _template_removed(self, pattern: str, done: Done[None], error: Exception | None) -> None:
-        if error is None:
-            self.templates.pop(pattern, None)
-        done(error)
+        change = partial(self.templates.pop, pattern, None)
+        self._store.destroy_config(TEMPLATE + pattern, behind_sql(self._post, done, change))
 
     # ---- queues ---------------------------------------------------------------------------------------------------
 
@@ -361,7 +342,7 @@ class NodeRegistry:
 
     # ---- bindings -------------------------------------------------------------------------------------------------
 
-    def bind(self, exchange: Exchange, queue: BoundQueue, key: str, arguments: Arguments, done: Done[None]) -> None:
+    def bind(self, exchange: Exchange, queue: Queue, key: str, arguments: Arguments, done: Done[None]) -> None:
         """Bind *queue* to an exchange with *key*; durable if both are."""
         try:
             exchange.check_key(key)
@@ -378,13 +359,13 @@ class NodeRegistry:
             done(None)
         elif exchange.exchange_id:
             row = BindingRow(exchange.exchange_id, queue.queue_id, key, dict(arguments))
-            self._store.bind(row, lambda error: self._post(self._bound, exchange, binding, done, error))
+            self._store.bind(row, behind_sql(self._post, done, partial(_bind, exchange, binding)))
         else:
             again = partial(self._written, queue=queue, key=key, arguments=arguments, done=done)
             self._write_exchange(exchange.name, exchange.type, {}, again)
 
     def _written(
-        self, exchange: Exchange | Exception, *, queue: BoundQueue, key: str, arguments: Arguments, done: Done[None]
+        self, exchange: Exchange | Exception, *, queue: Queue, key: str, arguments: Arguments, done: Done[None]
     ) -> None:
         """Bind to a predeclared exchange, which was written."""
         if isinstance(exchange, Exception):
@@ -392,23 +373,14 @@ class NodeRegistry:
         else:
             NodeRegistry.bind(self, exchange, queue, key, arguments, done)
 
-    def _bound(self, exchange: Exchange, binding: Binding, done: Done[None], error: Exception | None) -> None:
-        if error is None and not (exchange.is_deleted or binding.queue.is_deleted):
-            exchange.bind(binding)
-        done(error)
-
-    def unbind(self, exchange: Exchange, queue: BoundQueue, key: str, done: Done[None]) -> None:
+    def unbind(self, exchange: Exchange, queue: Queue, key: str, done: Done[None]) -> None:
         """Remove a binding; it is no error if it does not exist."""
         if exchange.exchange_id and queue.queue_id:
             row = BindingRow(exchange.exchange_id, queue.queue_id, key)
-            self._store.unbind(row, lambda error: self._post(self._unbound, exchange, queue, key, done, error))
+            self._store.unbind(row, behind_sql(self._post, done, partial(exchange.unbind, queue, key)))
         else:
-            self._unbound(exchange, queue, key, done, None)
-
-    def _unbound(self, exchange: Exchange, queue: BoundQueue, key: str, done: Done[None], error: _Error) -> None:
-        if error is None:
             exchange.unbind(queue, key)
-        done(error)
+            done(None)
 
     def check_free(self, name: str) -> None:
         """Raises `StoreError` if the name is taken."""
@@ -422,6 +394,22 @@ class NodeRegistry:
         self.check_free(name)
         if name in self._creating or name in self._creating_exchanges:
             raise _being_made(name)
+
+
+def behind_sql(post: Callable[..., None], done: Done[None], change: Callable[[], object]) -> Done[None]:
+    """Return a callback for the store: on the core, do *change* if the wiring was written, then *done*."""
+
+    def written(error: Exception | None) -> None:
+        if error is None:
+            change()
+        done(error)
+
+    return lambda error: post(written, error)
+
+
+def _bind(exchange: Exchange, binding: Binding) -> None:
+    if not (exchange.is_deleted or binding.queue.is_deleted):
+        exchange.bind(binding)
 
 
 def _being_made(name: str) -> StoreError:
@@ -456,5 +444,5 @@ def _check_steps(exchange: Exchange, binding: Binding) -> None:
         )
 
 
-def _binding(queue: BoundQueue, key: str, arguments: Arguments) -> Binding:
+def _binding(queue: Queue, key: str, arguments: Arguments) -> Binding:
     return Binding(queue, key, arguments, condition_of(arguments), str(arguments.get(NOT_FROM, "")))

@@ -115,14 +115,8 @@ class Resolver:
         denial = None if name in self.nodes.queues else account.queue_denial()
         if denial is not None:
             done(denial)
-            return
-        account.queues_being_made += 1
-
-        def made(result: Queue | Exception) -> None:
-            account.queues_being_made -= 1
-            done(result)
-
-        self.nodes.create_queue(name, users.owned(arguments, user), made)
+        else:
+            self.nodes.create_queue(name, users.owned(arguments, user), account.counted_until_made(done))
 
     def _find(
         self, place: AddressTarget | None, name: str, then: Callable[[AddressTarget | Exception], None],

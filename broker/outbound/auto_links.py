@@ -19,10 +19,11 @@ from ...amqp.ports import AttachedEnd, Error, Open, OutwardEnd, TerminalEnd, Ter
 from ...base.errors import CairnError, StoreError
 from ..kernel.context import CoreContext
 from ..kernel.idle_driver import IdleDriver
+from ..nodes.registry import behind_sql
 from ..nodes.replication_port import Members
 from ..nodes.resolver import Resolver
 from ..nodes.targets import AddressTarget, ExchangeTarget, keeps_messages, owner_of
-from .connectors import Connector, Connectors, Done, behind_sql, remove_config
+from .connectors import Connector, Connectors, Done, remove_config
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 from ...amqp.connector_target import Dialler, Target, parse
 from ...amqp.ports import OutwardEnd
 from ...base.errors import CairnError, StoreError
-from ..kernel.context import CoreContext, Post
+from ..kernel.context import CoreContext
+from ..nodes.registry import behind_sql
 
 log = logging.getLogger(__name__)
 
@@ -22,17 +23,6 @@ CONNECTOR = "connector:"
 """The names of configurations that are connectors."""
 CONNECTING, UP, WAITING = "connecting", "up", "waiting"
 Done = Callable[[Exception | None], None]
-
-
-def behind_sql(post: Post, done: Done, change: Callable[[], None]) -> Done:
-    """Return a callback for the store: on the core, do *change* if a configuration was written, then *done*."""
-
-    def written(error: Exception | None) -> None:
-        if error is None:
-            change()
-        done(error)
-
-    return lambda error: post(written, error)
 
 
 def remove_config(core: CoreContext, name: str, is_kept: bool, done: Done, change: Callable[[], None]) -> None:

@@ -16,10 +16,11 @@ from ...base.errors import CairnError, StoreError
 from ..kernel.context import CoreContext
 from ..nodes.access_control import BROWSE, RECEIVE
 from ..nodes.addresses import QUEUE_SCHEME, TOPIC_SCHEME
+from ..nodes.registry import behind_sql
 from ..nodes.resolver import Resolver, operation_of
 from ..nodes.targets import keeps_messages
 from ..transactions.registry import Transactions
-from .connectors import Connectors, Done, behind_sql, remove_config
+from .connectors import Connectors, Done, remove_config
 from .link_pair import LinkPair
 
 LINK_ROUTE = "link-route:"

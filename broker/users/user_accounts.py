@@ -11,7 +11,7 @@ Accounts are local: in a cluster each member counts what it stores, and throttle
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ...amqp.native.buffer_pool import DEFAULT_LIMIT_BYTES
@@ -108,6 +108,16 @@ class UserAccount:
     def is_idle(self) -> bool:
         """Return whether the user has no connections, links or queues."""
         return not (self.connections or self.links or self.queue_count)
+
+    def counted_until_made(self, done: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Count a queue that is being made until the callback that this returns gets the result, for *done*."""
+        self.queues_being_made += 1
+
+        def made(result: Any) -> None:
+            self.queues_being_made -= 1
+            done(result)
+
+        return made
 
     def queue_denial(self) -> QuotaExceeded | None:
         """Return why the user may not have another queue; None if they may."""
