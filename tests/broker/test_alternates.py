@@ -110,7 +110,7 @@ class Routed(Policed):
         )
 
 
-WAYS = ["whole", "by_subject", "relayed", "long", "dead", "dead_in_a_transaction", "expired", "moved", "answered"]
+WAYS = ["complete", "by_subject", "relayed", "long", "dead", "dead_in_a_transaction", "expired", "moved", "answered"]
 
 
 def first_with_a_queue(alternates: Sequence[int | None], bound: Sequence[bool]) -> int | None:
