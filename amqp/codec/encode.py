@@ -204,10 +204,7 @@ def _array(of: Array, depth: int) -> bytes:
     else:
         bare = _BARE[of.code]
         parts += [bare(item)[1:] for item in of.items]
-    body = b"".join(parts)
-    if len(body) < 255 and len(of.items) < 256:
-        return bytes((0xE0, len(body) + 1, len(of.items))) + body
-    return _head32(0xF0, len(body) + 4) + len(of.items).to_bytes(4) + body
+    return _compound(0xE0, parts, len(of.items))
 
 
 def _bare_compound(encoded: bytes) -> bytes:
@@ -224,24 +221,16 @@ def _long_sized(code: int) -> Callable[[bytes], bytes]:
 
 
 _NESTED = frozenset((0xD0, 0xD1, 0xF0))
+_LAYOUTS = {
+    0x50: "B", 0x51: "b", 0x56: "?", 0x60: "H", 0x61: "h", 0x70: "I", 0x71: "i", 0x72: "f", 0x80: "Q", 0x81: "q",
+    0x82: "d", 0x83: "q",
+}  # fmt: skip
+"""The layouts of numbers and booleans, for `struct`."""
 _BARE: dict[int, Callable[[Any], bytes]] = {
     0x40: lambda of: NULL,
-    0x50: _fixed(">BB", 0x50),
-    0x51: _fixed(">Bb", 0x51),
-    0x56: _fixed(">B?", 0x56),
-    0x60: _fixed(">BH", 0x60),
-    0x61: _fixed(">Bh", 0x61),
-    0x70: _fixed(">BI", 0x70),
-    0x71: _fixed(">Bi", 0x71),
-    0x72: _fixed(">Bf", 0x72),
+    **{code: _fixed(f">B{layout}", code) for code, layout in _LAYOUTS.items()},
+    **{code: _raw(code, width) for code, width in ((0x74, 4), (0x84, 8), (0x94, 16))},
     0x73: _char,
-    0x74: _raw(0x74, 4),
-    0x80: _fixed(">BQ", 0x80),
-    0x81: _fixed(">Bq", 0x81),
-    0x82: _fixed(">Bd", 0x82),
-    0x83: _fixed(">Bq", 0x83),
-    0x84: _raw(0x84, 8),
-    0x94: _raw(0x94, 16),
     0x98: _LEAVES[UUID],
     0xB0: _long_sized(0xB0),
     0xB1: lambda of: _long_sized(0xB1)(of.encode()),

@@ -41,52 +41,42 @@ class Head(NamedTuple):
     """The entries of the delivery annotations."""
 
 
-def entries_of(hop: Hop) -> bytes:
-    """The encoded entries."""
-    parts = [_KEYS[TO], encode.string(hop.to), _KEYS[TRACE], encode.value(list(hop.trace))]
-    if hop.targets is not None:
-        parts += [_KEYS[TARGETS], encode.value(list(hop.targets))]
-    return b"".join(parts)
-
-
 def section_of(hop: Hop) -> bytes:
     """A section with nothing else in it."""
-    return _section([entries_of(hop)], 6 if hop.targets is not None else 4)
+    entries = [_KEYS[TO] + encode.string(hop.to), _KEYS[TRACE] + encode.value(list(hop.trace))]
+    if hop.targets is not None:
+        entries.append(_KEYS[TARGETS] + encode.value(list(hop.targets)))
+    return _section(entries)
 
 
-def read_head(content: bytes) -> Head:
-    """Return the head of a message, or of the beginning of one. Raises `Malformed`, and `Cut` if more is needed."""
-    at = last = 0
-    header_bytes = 0
-    entries: tuple[tuple[bytes, bytes | None, bytes], ...] = ()
+def read_head(content: bytes, *, is_all: bool = False) -> Head:
+    """Return the head of a message, or of the beginning of one. Raises `Malformed`, and `Cut` if more is needed.
+
+    *is_all*: *content* is a head without a body.
+    """
+    at = header_bytes = 0
     while True:
         if at == len(content):
+            if is_all:
+                return Head(header_bytes, at, ())
             raise Cut("the message ends before its body")
         code, _ = descriptor(content, at)
         if code not in (HEADER, DELIVERY_ANNOTATIONS):
-            return Head(header_bytes, at, entries)
-        section = next_section(content, at, last)
-        last, at = section.code, section.end
-        if code == HEADER:
-            header_bytes = at
-        else:
-            entries = tuple(decode.raw_entries(content, section.value))
-            return Head(header_bytes, at, entries)
+            return Head(header_bytes, at, ())
+        section = next_section(content, at, HEADER if at else 0)
+        at = section.end
+        if code == DELIVERY_ANNOTATIONS:
+            return Head(header_bytes, at, tuple(decode.raw_entries(content, section.value)))
+        header_bytes = at
 
 
 def annotated(content: bytes | AnnotatedMessage, section: bytes) -> AnnotatedMessage:
     """One copy of *content*, with what *section* has. Raises `Malformed`."""
-    begin = content if isinstance(content, bytes) else content.head
-    if isinstance(content, AnnotatedMessage) and not begin:
-        head = Head(0, 0, ())
-    elif isinstance(content, AnnotatedMessage):
-        head = _head_of(begin)
-    else:
-        head = read_head(begin)
-    new = begin[: head.header_bytes] + _merged(head, section)
-    if isinstance(content, bytes):
-        return AnnotatedMessage(new, content, head.end)
-    return AnnotatedMessage(new, content.rest, content.skip)
+    if isinstance(content, AnnotatedMessage):
+        head = read_head(content.head, is_all=True)
+        return AnnotatedMessage(_begun(content.head, head, section), content.rest, content.skip)
+    head = read_head(content)
+    return AnnotatedMessage(_begun(content, head, section), content, head.end)
 
 
 def annotated_beginning(content: bytes, section: bytes) -> bytes | None:
@@ -95,7 +85,7 @@ def annotated_beginning(content: bytes, section: bytes) -> bytes | None:
         head = read_head(content)
     except Cut:
         return None
-    return content[: head.header_bytes] + _merged(head, section) + content[head.end :]
+    return _begun(content, head, section) + content[head.end :]
 
 
 def take_off(content: bytes) -> tuple[Hop, AnnotatedMessage]:
@@ -105,10 +95,10 @@ def take_off(content: bytes) -> tuple[Hop, AnnotatedMessage]:
     """
     head = read_head(content)
     found: dict[bytes | None, bytes] = {name: value for _, name, value in head.entries if name in _KEYS}
-    kept = [(key, value) for key, name, value in head.entries if name not in _KEYS]
+    kept = [key + value for key, name, value in head.entries if name not in _KEYS]
     begin = content[: head.header_bytes]
     if kept:
-        begin += _section([key + value for key, value in kept], 2 * len(kept))
+        begin += _section(kept)
     return _hop(found), AnnotatedMessage(begin, content, head.end)
 
 
@@ -127,33 +117,17 @@ def _names(raw: bytes) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _head_of(begin: bytes) -> Head:
-    """Decode a head without a body."""
-    header_bytes = 0
-    section = next_section(begin, 0, 0)
-    if section.code == HEADER:
-        header_bytes = section.end
-        if section.end == len(begin):
-            return Head(header_bytes, header_bytes, ())
-        section = next_section(begin, section.end, section.code)
-    return Head(header_bytes, section.end, tuple(decode.raw_entries(begin, section.value)))
-
-
-def _merged(head: Head, section: bytes) -> bytes:
+def _begun(content: bytes, head: Head, section: bytes) -> bytes:
+    """The header of *content*, and its delivery annotations with what *section* has."""
+    begin = content[: head.header_bytes]
     if not head.entries:
-        return section
-    ours = decode.raw_entries(section, 3)
+        return begin + section
     kept = [key + value for key, name, value in head.entries if name not in _KEYS]
-    return _section([*kept, *(key + value for key, _, value in ours)], 2 * (len(kept) + len(ours)))
+    return begin + _section([*kept, *(key + value for key, _, value in decode.raw_entries(section, 3))])
 
 
-def _section(entries: list[bytes], count: int) -> bytes:
-    body = b"".join(entries)
-    if len(body) < 255 and count < 256:
-        raw = bytes((0xC1, len(body) + 1, count)) + body
-    else:
-        raw = b"\xd1" + (len(body) + 4).to_bytes(4) + count.to_bytes(4) + body
-    return encode.described(DELIVERY_ANNOTATIONS, raw)
+def _section(entries: list[bytes]) -> bytes:
+    return encode.described(DELIVERY_ANNOTATIONS, encode.mapped_entries(entries))
 
 
 _KEYS = {name: encode.symbol(name.decode()) for name in (TO, TRACE, TARGETS)}

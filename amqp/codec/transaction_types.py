@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from . import encode
 from . import primitives as codec
 from .primitives import Malformed
 
@@ -100,28 +101,11 @@ def read_state(fields: bytes) -> State:
 
 def write_state(txn_id: bytes, outcome: int, condition: str = "", description: str = "") -> bytes:
     """The list of a transactional state; with *condition* the outcome is one that carries an error."""
-    return _list(_binary(txn_id), _described(outcome, _list(_error(condition, description)) if condition else _list()))
+    error = encode.described(_ERROR, encode.listed((encode.symbol(condition), encode.string(description))))
+    state = encode.described(outcome, encode.listed((error,) if condition else ()))
+    return encode.listed((encode.binary(txn_id), state))
 
 
 def write_id(txn_id: bytes) -> bytes:
     """The list of the outcome `declared`, and of the state of a delivery that has no outcome in its transaction yet."""
-    return _list(_binary(txn_id))
-
-
-def _error(condition: str, description: str) -> bytes:
-    name, text = condition.encode("ascii"), description.encode()
-    symbol = b"\xa3" + bytes((len(name),)) + name
-    return _described(_ERROR, _list(symbol, b"\xb1" + len(text).to_bytes(4) + text))
-
-
-def _described(code: int, value: bytes) -> bytes:
-    return b"\x00\x53" + bytes((code,)) + value
-
-
-def _binary(value: bytes) -> bytes:
-    return b"\xa0" + bytes((len(value),)) + value
-
-
-def _list(*values: bytes) -> bytes:
-    body = b"".join(values)
-    return b"\xd0" + (len(body) + 4).to_bytes(4) + len(values).to_bytes(4) + body if values else b"\x45"
+    return encode.listed((encode.binary(txn_id),))

@@ -20,17 +20,15 @@ from __future__ import annotations
 from ..codec import decode, encode
 from ..codec.types import Uint
 from ..frames.frame_check import Channel, Half
-from ..frames.frame_reader import raw_items
+from ..frames.frame_fields import ATTACH, FLOW, HEADER_BYTES, frame_like, read
 from ..frames.resume_transport import TakenOutput
 from ..links import credit as crediting
 from ..links.link import Link
 from ..links.link_state import LinkState
 from ..native.proton_ffi import Pointer, lib
 
-_ATTACH, _FLOW = 0x12, 0x13
 _CODE_AT, _FIELDS_AT = 10, 11
 """Offsets in a frame as proton writes it."""
-_HEADER_BYTES = 8
 _SESSION_FIELDS = 4
 _WRAP = 1 << 32
 
@@ -77,7 +75,7 @@ class Echoes:
             lib.pn_link_flow(link.pn, 0)
         lib.pn_session_set_incoming_capacity(session, lib.pn_session_get_incoming_capacity(session))
         flow = self._taken.read()
-        if link is not None and link.sender and flow[_CODE_AT : _CODE_AT + 1] == bytes((_FLOW,)):
+        if link is not None and link.sender and flow[_CODE_AT : _CODE_AT + 1] == bytes((FLOW,)):
             flow = _with_link(flow, link, limit or 0)
         self._taken.add(flow)
 
@@ -95,7 +93,6 @@ def _with_link(frame: bytes, link: Link, limit: int) -> bytes:
     if link.handle is None:
         return frame
     left = int(lib.pn_link_credit(link.pn)) + int(lib.pn_link_queued(link.pn))
-    raw, _ = raw_items(frame, _FIELDS_AT)
     fields = (
         encode.value(Uint(link.handle)),
         encode.value(Uint((limit - left) % _WRAP)),
@@ -103,8 +100,7 @@ def _with_link(frame: bytes, link: Link, limit: int) -> bytes:
         encode.NULL,
         encode.boolean(bool(lib.pn_link_get_drain(link.pn))),
     )
-    body = encode.described(_FLOW, encode.listed([*raw[:_SESSION_FIELDS], *fields]))
-    return (len(body) + _HEADER_BYTES).to_bytes(4) + frame[4:8] + body
+    return frame_like(frame, FLOW, [*read(frame, _FIELDS_AT).raw[:_SESSION_FIELDS], *fields])
 
 
 def handle_of_attach(frames: bytes) -> int | None:
@@ -112,11 +108,11 @@ def handle_of_attach(frames: bytes) -> int | None:
     at, handle = 0, None
     while at + _CODE_AT < len(frames):
         if frames[at : at + 4] == b"AMQP":
-            at += _HEADER_BYTES
+            at += HEADER_BYTES
             continue
         size = int.from_bytes(frames[at : at + 4])
-        if frames[at + _CODE_AT] == _ATTACH:
-            found = decode.complete(raw_items(frames[at : at + size], _FIELDS_AT)[0][1])
+        if frames[at + _CODE_AT] == ATTACH:
+            found = decode.complete(read(frames[at : at + size], _FIELDS_AT).raw[1])
             handle = found if isinstance(found, int) else None
-        at += max(size, _HEADER_BYTES)
+        at += max(size, HEADER_BYTES)
     return handle

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from struct import Struct
 from typing import Protocol
@@ -28,6 +29,7 @@ from .frame_fields import (
     DISPOSITION,
     END,
     FLOW,
+    HEADER_BYTES,
     NULL,
     OPEN,
     TRANSFER,
@@ -36,14 +38,13 @@ from .frame_fields import (
     check,
     check_terminus,
     content_of,
+    frame_like,
     read,
 )
 from .repeated_transfers import RUN_FRAMES, Layout, layout_of, repeats, run
 from .usual_frames import NO_HANDLE, accepted_by, flow_of
 
 _size_at = Struct(">I").unpack_from
-_HEADER_BYTES = 8
-"""The size of a frame header."""
 _AMQP_HEADER_BYTES = 8
 _CODE_AT = 10
 """Offset of a performative's code in a frame without extended header."""
@@ -119,21 +120,19 @@ class Half:
         self.tag = b""
 
 
+@dataclass(eq=False, slots=True)
 class Channel:
     """A session that the peer has begun on a channel, by the handles that it attached."""
 
-    __slots__ = ("handles", "is_answer", "is_ended", "names", "session")
-
-    def __init__(self, *, is_answer: bool = False) -> None:
-        self.handles: dict[int, Half] = {}
-        self.names: set[tuple[bytes, bool]] = set()
-        """Name and direction of each attached half."""
-        self.is_answer = is_answer
-        """The begin named a session of this side."""
-        self.session: Pointer | None = None
-        """The session of the engine; None until the engine has processed the begin."""
-        self.is_ended = False
-        """This side has ended it: frames are discarded until the peer's end (2.5.6)."""
+    is_answer: bool = False
+    """The begin named a session of this side."""
+    handles: dict[int, Half] = field(default_factory=dict)
+    names: set[tuple[bytes, bool]] = field(default_factory=set)
+    """Name and direction of each attached half."""
+    session: Pointer | None = None
+    """The session of the engine; None until the engine has processed the begin."""
+    is_ended: bool = False
+    """This side has ended it: frames are discarded until the peer's end (2.5.6)."""
 
 
 class Handler(Protocol):
@@ -207,16 +206,16 @@ class FrameCheck:
         given = at if self._drops_rest else 0
         self._skip_bytes -= at
         is_regular = True
-        while at + _HEADER_BYTES <= end:
+        while at + HEADER_BYTES <= end:
             if self._last is not None:
                 at, given, is_regular = self._repeated(data, at, end, given, self._last, is_regular)
-                if at + _HEADER_BYTES > end:
+                if at + HEADER_BYTES > end:
                     break
             size = _size_at(data, at)[0]
-            if size == _HEADER_BYTES:
+            if size == HEADER_BYTES:
                 at += size
                 continue
-            if not _HEADER_BYTES < size <= self._most_bytes or data[at + 4] < 2 or data[at + 5]:
+            if not HEADER_BYTES < size <= self._most_bytes or data[at + 4] < 2 or data[at + 5]:
                 self._closing, at = True, end  # proton ends the connection here
                 break
             stop = at + size
@@ -566,7 +565,7 @@ def _check_disposition(fields: Performative) -> None:
 
 def _bare_attach(frame: bytes, fields: Performative) -> bytes:
     """An attach with the name, handle and role of another, without a terminus: what the engine refuses."""
-    return _frame(ATTACH, frame, [*fields.raw[:3], *[b"\x40"] * 6, b"\x43"])
+    return frame_like(frame, ATTACH, [*fields.raw[:3], *[b"\x40"] * 6, b"\x43"])
 
 
 def _bare_transfer(frame: bytes, fields: Performative, *, is_first: bool) -> bytes:
@@ -577,12 +576,4 @@ def _bare_transfer(frame: bytes, fields: Performative, *, is_first: bool) -> byt
     for place in (_MORE, _ABORTED):
         if fields.is_set(place):
             items[place] = b"\x41"
-    return _frame(TRANSFER, frame, items[:10])
-
-
-def _frame(code: int, frame: bytes, items: list[bytes]) -> bytes:
-    """A frame on the channel of *frame*."""
-    content = b"".join(items)
-    size = len(content) + 4
-    body = bytes((0, 0x53, code, 0xD0)) + size.to_bytes(4) + len(items).to_bytes(4) + content
-    return (len(body) + _HEADER_BYTES).to_bytes(4) + b"\x02\x00" + frame[6:8] + body
+    return frame_like(frame, TRANSFER, items[:10])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..codec import decode
+from ..codec import decode, encode
 from ..codec.primitives import NAMES, Malformed, extent, head
 
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
@@ -16,6 +16,8 @@ ERROR_TYPE, RECEIVED, ACCEPTED, REJECTED, RELEASED, MODIFIED = 0x1D, *range(0x23
 SOURCE, TARGET, COORDINATOR, DECLARED, TRANSACTIONAL = 0x28, 0x29, 0x30, 0x33, 0x34
 MECHANISMS, INIT, CHALLENGE, RESPONSE, OUTCOME = range(0x40, 0x45)
 NULL = 0x40
+HEADER_BYTES = 8
+"""The size of a frame header."""
 
 
 class Invalid(Exception):
@@ -216,6 +218,12 @@ def read(frame: bytes, at: int) -> Performative:
     if at != end:
         raise Malformed("bytes behind the last field of a performative")
     return Performative(raw, end)
+
+
+def frame_like(frame: bytes, code: int, fields: list[bytes], payload: bytes = b"") -> bytes:
+    """A frame on the channel of *frame*, of a performative with these encoded fields."""
+    body = encode.described(code, encode.listed(fields)) + payload
+    return (len(body) + HEADER_BYTES).to_bytes(4) + b"\x02\x00" + frame[6:8] + body
 
 
 def check(code: int, raw: list[bytes], among: slice = slice(None)) -> None:

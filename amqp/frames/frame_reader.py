@@ -14,18 +14,16 @@ from collections import deque
 from typing import Any
 
 from ..codec import decode, encode
-from ..codec.primitives import Malformed, descriptor, head
+from ..codec.primitives import Malformed, descriptor
 from ..codec.types import Described
 from ..links.resume_state import ROLE_RECEIVER, UNKNOWN, Claims, state_code
+from .frame_fields import ATTACH, BEGIN, DETACH, END, HEADER_BYTES, MODIFIED, TRANSFER, frame_like, read
 
-_BEGIN, _ATTACH, _TRANSFER, _DETACH, _END = 0x11, 0x12, 0x14, 0x16, 0x17
-_HEADER_BYTES = 8
 _AMQP = b"AMQP"
 """The first bytes of a protocol header. No frame is as long as they would state."""
 _UNSETTLED, _INCOMPLETE, _STATE, _RESUME = 7, 8, 7, 8
 """Places of these fields in an attach, and in a transfer."""
 _DURABLE_STATE = 2
-_MODIFIED = 0x27
 _FROM_THE_START = b"\x00\x53\x23\xc0\x03\x02\x43\x44"
 """The state `received` at the beginning of the first section, from which a resumed delivery continues."""
 _MOST_MAP_ENTRIES = 1 << 16
@@ -55,14 +53,14 @@ class Incoming:
         if self._skip_bytes:
             at = min(self._skip_bytes, end)
             self._skip_bytes -= at
-        while at + _HEADER_BYTES <= end:
+        while at + HEADER_BYTES <= end:
             size = int.from_bytes(held[at : at + 4])
-            if not _HEADER_BYTES <= size <= self._most_bytes:
+            if not HEADER_BYTES <= size <= self._most_bytes:
                 at = end  # proton ends the connection here
                 break
             if at + size > end:
                 break
-            if size > _HEADER_BYTES:
+            if size > HEADER_BYTES:
                 self._look(held[at : at + size])
             at += size
         self._held = held[at:]
@@ -94,18 +92,18 @@ class Incoming:
     def _look(self, frame: bytes) -> None:
         try:
             code, at = descriptor(frame, frame[4] * 4)
-            if code == _TRANSFER:
+            if code == TRANSFER:
                 self._transfer(frame, at)
-            elif code in (_ATTACH, _DETACH, _BEGIN, _END):
+            elif code in (ATTACH, DETACH, BEGIN, END):
                 self._link(code, frame, decode.read_items(frame, at))
         except (Malformed, IndexError, TypeError):
             return
 
     def _link(self, code: int, frame: bytes, fields: list[Any]) -> None:
         channel = int.from_bytes(frame[6:8])
-        if code == _ATTACH:
+        if code == ATTACH:
             self._attach(channel, fields + [None] * (_INCOMPLETE + 1 - len(fields)))
-        elif code == _DETACH:
+        elif code == DETACH:
             self._resuming.pop((channel, fields[0]), None)
         else:
             for place in [place for place in self._resuming if place[0] == channel]:
@@ -122,7 +120,7 @@ class Incoming:
                     complete = False
                     break
                 states[tag] = state_code(state)
-                if states[tag] == _MODIFIED and isinstance(state.value, list):
+                if states[tag] == MODIFIED and isinstance(state.value, list):
                     failed, undeliverable = [*state.value, None, None][:2]
                     failures[tag] = failed is True, undeliverable is True
         self._claims.setdefault((name, receives), deque()).append(Claims(states, complete, failures))
@@ -133,7 +131,7 @@ class Incoming:
     def _transfer(self, frame: bytes, at: int) -> None:
         if not self._resuming:
             return
-        raw = raw_items(frame, at)[0]
+        raw = read(frame, at).raw
         if len(raw) <= _RESUME or raw[_RESUME] not in (b"\x41", b"\x56\x01"):
             return
         handle, tag = (decode.complete(raw[place]) for place in (0, 2))
@@ -162,7 +160,7 @@ class Outgoing:
         at, begin, end = 0, 0, len(held)
         while at + 4 <= end:
             is_header = held.startswith(_AMQP, at)
-            size = _HEADER_BYTES if is_header else int.from_bytes(held[at : at + 4])
+            size = HEADER_BYTES if is_header else int.from_bytes(held[at : at + 4])
             if at + size > end:
                 break
             change = None
@@ -183,7 +181,7 @@ class Outgoing:
         self._held = held[at:]
 
     def _attach(self, frame: bytes) -> bytes:
-        raw, _ = raw_items(frame, 11)
+        raw = read(frame, 11).raw
         key = decode.complete(raw[0]), raw[2] == b"\x41"
         states = self.unsettled.pop(key, None)
         if not states:
@@ -200,34 +198,15 @@ class Outgoing:
                 break
             entries.append(entry)
         raw[_UNSETTLED] = encode.mapped_entries(entries)
-        body = encode.described(_ATTACH, encode.listed(raw))
-        return (len(body) + _HEADER_BYTES).to_bytes(4) + frame[4:8] + body
+        return frame_like(frame, ATTACH, raw)
 
     def _transfer(self, frame: bytes) -> bytes:
         """Add the flag, and the position where the message restarts, to the first transfer of a resumed delivery."""
-        raw, end = raw_items(frame, 11)
+        raw, end = read(frame, 11)
         tag = decode.complete(raw[2]) if len(raw) > 2 else None
         if tag not in self.resumed:
             return frame
         self.resumed.remove(tag)
         raw += [encode.NULL] * (_RESUME + 1 - len(raw))
         raw[_STATE], raw[_RESUME] = _FROM_THE_START, encode.boolean(True)
-        body = encode.described(_TRANSFER, encode.listed(raw)) + frame[end:]
-        return (len(body) + _HEADER_BYTES).to_bytes(4) + frame[4:8] + body
-
-
-def raw_items(data: bytes, at: int) -> tuple[list[bytes], int]:
-    """The encoded items of the list at *at*, and where that ends. Raises `Malformed`."""
-    code, begin, end = head(data, at)
-    if code == 0x45:
-        return [], end
-    if code not in (0xC0, 0xD0) or end > len(data):
-        raise Malformed("a performative is a list")
-    width = 1 if code == 0xC0 else 4
-    count, at = int.from_bytes(data[begin : begin + width]), begin + width
-    items: list[bytes] = []
-    for _ in range(count):
-        stop = decode.extent_of(data, at, end)
-        items.append(data[at:stop])
-        at = stop
-    return items, end
+        return frame_like(frame, TRANSFER, raw, frame[end:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from ..codec.annotated_message import AnnotatedMessage
@@ -25,19 +26,17 @@ class CompleteBytes:
 _NOTHING = CompleteBytes(b"")
 
 
+@dataclass(eq=False, slots=True)
 class Sending:
     """A long message that has begun to go out."""
 
-    __slots__ = ("content", "data", "delivery", "offset", "piece", "tag")
-
-    def __init__(self, delivery: Pointer, tag: Any, content: Content) -> None:
-        self.delivery = delivery
-        self.tag = tag
-        self.content = content
-        self.piece = 0
-        """The number of the next piece."""
-        self.data = b""
-        self.offset = 0
+    delivery: Pointer
+    tag: Any
+    content: Content
+    piece: int = 0
+    """The number of the next piece."""
+    data: bytes = b""
+    offset: int = 0
 
     def part(self, most_bytes: int) -> bytes:
         """The next bytes of the message; empty when there are no more."""

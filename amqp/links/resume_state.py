@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..codec import encode
@@ -57,23 +58,21 @@ class Resumable(NamedTuple):
 UNKNOWN = Claims({}, False)
 
 
+@dataclass(eq=False, slots=True)
 class ResumeState:
     """The state of one link that may resume."""
 
-    __slots__ = ("arrivals", "claims", "departures", "holds_back", "on_settled", "tags")
-
-    def __init__(self, claims: Claims) -> None:
-        self.claims = claims
-        self.arrivals: list[tuple[bytes, bool]] = []
-        """Tag, and whether it was resumed, of each fragment in the link's inbox."""
-        self.departures: deque[tuple[bytes, bool]] = deque()
-        """Tag, and whether it is resumed, of each message in the link's outbox."""
-        self.holds_back = False
-        """The client does not have the complete list of unsettled deliveries, so no new message may be sent."""
-        self.tags: dict[Pointer, bytes] = {}
-        """The tags of the deliveries that the client has not settled."""
-        self.on_settled: Callable[[bytes], None] | None = None
-        """Called with the tags that the client settles; None if no component keeps them."""
+    claims: Claims
+    arrivals: list[tuple[bytes, bool]] = field(default_factory=list)
+    """Tag, and whether it was resumed, of each fragment in the link's inbox."""
+    departures: deque[tuple[bytes, bool]] = field(default_factory=deque)
+    """Tag, and whether it is resumed, of each message in the link's outbox."""
+    holds_back: bool = False
+    """The client does not have the complete list of unsettled deliveries, so no new message may be sent."""
+    tags: dict[Pointer, bytes] = field(default_factory=dict)
+    """The tags of the deliveries that the client has not settled."""
+    on_settled: Callable[[bytes], None] | None = None
+    """Called with the tags that the client settles; None if no component keeps them."""
 
     def settled(self, delivery: Pointer) -> None:
         """The client has settled *delivery*."""

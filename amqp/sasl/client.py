@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from scramp import ScramClient, ScramException
 
@@ -33,54 +33,41 @@ class Identity:
             if "SCRAM-SHA-256" in offered:
                 return "SCRAM-SHA-256", _Scram(self.user, self.password)
             if "PLAIN" in offered and (secure or self.insecure):
-                return "PLAIN", _Once(b"\0".join((b"", self.user.encode(), self.password.encode())))
+                return "PLAIN", Attempt(b"\0".join((b"", self.user.encode(), self.password.encode())))
             if "PLAIN" in offered:
                 raise Denied("it offers PLAIN only, and without TLS a password is not sent: see insecure-auth")
         elif self.certified and "EXTERNAL" in offered:
-            return "EXTERNAL", _Once(b"")
+            return "EXTERNAL", Attempt(b"")
         elif "ANONYMOUS" in offered:
-            return "ANONYMOUS", _Once(b"cairnmq")
+            return "ANONYMOUS", Attempt(b"cairnmq")
         raise Denied(f"it offers {', '.join(offered) or 'nothing'}: none of it can be used here")
 
 
-class Attempt(Protocol):
-    """An attempt to log in with one mechanism."""
+class Attempt:
+    """An attempt to log in with one mechanism: here with one in which all is said with the beginning."""
 
-    first: bytes
-    """The initial response, sent with the name of the mechanism."""
+    def __init__(self, first: bytes) -> None:
+        self.first = first
+        """The initial response, sent with the name of the mechanism."""
 
     def challenged(self, data: bytes) -> Challenge | Check:
         """Process *data* of the server; return the response, or a check that may take time. Raises `Denied`."""
+        raise Denied("it sent a challenge that was not expected")
 
     def checked(self, found: Any) -> Challenge:
         """The `Check` returned *found*. Raises `Denied`."""
+        raise AssertionError("nothing is checked")
 
     def succeeded(self, data: bytes) -> None:
         """Process *data* of the server after success. Raises `Denied` if the server must authenticate itself and does
         not."""
 
 
-class _Once:
-    """All is said with the beginning."""
-
-    def __init__(self, first: bytes) -> None:
-        self.first = first
-
-    def challenged(self, data: bytes) -> Challenge | Check:
-        raise Denied("it sent a challenge that was not expected")
-
-    def checked(self, found: Any) -> Challenge:
-        raise AssertionError("nothing is checked")
-
-    def succeeded(self, data: bytes) -> None:
-        """Accept any final data: this mechanism does not authenticate the broker."""
-
-
-class _Scram:
+class _Scram(Attempt):
     def __init__(self, user: str, password: str) -> None:
         try:
             self._client = ScramClient(["SCRAM-SHA-256"], user, password)
-            self.first = self._client.get_client_first().encode()
+            super().__init__(self._client.get_client_first().encode())
         except ScramException as error:
             raise Denied(f"the name or the password can't be used: {error.args[0]}") from error
         self._answered = self._proved = False

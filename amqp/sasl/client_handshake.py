@@ -5,7 +5,6 @@ Used in the place of `front`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ..codec import encode
@@ -14,7 +13,7 @@ from ..frames.frame_fields import CHALLENGE, INIT, MECHANISMS, OUTCOME, RESPONSE
 from .client import Attempt, Identity
 from .frames import SASL_HEADER, sasl_frame
 from .handshake import Handshake, Stage
-from .server import WRONG, Challenge, Check, Denied
+from .server import WRONG, Challenge, Check
 
 _OUTCOMES = {1: WRONG, 2: "it has an error of its own", 3: "it has an error that stays", 4: "it has no time now"}
 
@@ -33,8 +32,7 @@ class ClientHandshake(Handshake):
         self._attempt: Attempt | None = None
 
     def busy(self) -> bytes:
-        self._refuse("too many others are logging in")
-        return b""
+        return self._refuse("too many others are logging in")
 
     def _header(self) -> bytes | None:
         header = self._held[self._at : self._at + 8]
@@ -43,13 +41,12 @@ class ClientHandshake(Handshake):
         self._at += 8
         self.stage = Stage.SASL
         if header != SASL_HEADER:
-            self._refuse(f"it does not speak SASL, it begins with {header!r}: see sasl=no")
+            return self._refuse(f"it does not speak SASL, it begins with {header!r}: see sasl=no")
         return b""
 
     def _proved(self, found: Any) -> bytes:
-        attempt = self._attempt
-        assert attempt is not None
-        return self._respond(lambda: attempt.checked(found))
+        assert self._attempt is not None
+        return self._respond(self._attempt.checked(found))
 
     def _received(self, frame: bytes, code: int, at: int) -> bytes:
         fields = read_items(frame, at)
@@ -57,41 +54,26 @@ class ClientHandshake(Handshake):
             return self._begin(fields[0])
         attempt = self._attempt
         if attempt is not None and code == CHALLENGE:
-            return self._respond(lambda: attempt.challenged(fields[0]))
+            return self._respond(attempt.challenged(fields[0]))
         if attempt is not None and code == OUTCOME:
-            self._ended(attempt, *fields)
-            return b""
-        self._refuse(f"a SASL frame that is not expected: 0x{code:02x}")
-        return b""
+            return self._ended(attempt, *fields)
+        return self._refuse(f"a SASL frame that is not expected: 0x{code:02x}")
 
     def _begin(self, offered: Any) -> bytes:
         items = getattr(offered, "items", [offered])  # one symbol, or an array of them
-        try:
-            mechanism, self._attempt = self._identity.begin([str(one) for one in items if one], secure=self._secure)
-        except Denied as denied:
-            self._refuse(str(denied))
-            return b""
+        mechanism, self._attempt = self._identity.begin([str(one) for one in items if one], secure=self._secure)
         fields = encode.symbol(mechanism), encode.binary(self._attempt.first), encode.string(self._hostname)
         return sasl_frame(INIT, *fields)
 
-    def _respond(self, step: Callable[[], Challenge | Check]) -> bytes:
-        try:
-            reply = step()
-        except Denied as denied:
-            self._refuse(str(denied))
-            return b""
+    def _respond(self, reply: Challenge | Check) -> bytes:
         if isinstance(reply, Check):
             self.stage, self.check = Stage.CHECKING, reply
             return b""
         return sasl_frame(RESPONSE, encode.binary(reply.data))
 
-    def _ended(self, attempt: Attempt, code: int, data: bytes | None = None) -> None:
+    def _ended(self, attempt: Attempt, code: int, data: bytes | None = None) -> bytes:
         if code:
-            self._refuse(f"it does not let us in: {_OUTCOMES[code]}")
-            return
-        try:
-            attempt.succeeded(data or b"")
-        except Denied as denied:
-            self._refuse(str(denied))
-        else:
-            self.stage = Stage.OPEN
+            return self._refuse(f"it does not let us in: {_OUTCOMES[code]}")
+        attempt.succeeded(data or b"")
+        self.stage = Stage.OPEN
+        return b""

@@ -9,7 +9,7 @@ from typing import Any
 from ..codec.primitives import Malformed
 from ..frames.frame_fields import Invalid
 from .frames import first_frame
-from .server import Check
+from .server import Check, Denied
 
 MAX_AHEAD_BYTES = 8 << 10
 """Most bytes that the peer may send after its part of a login, before it receives the outcome.
@@ -61,7 +61,11 @@ class Handshake(ABC):
         if self.stage is not Stage.CHECKING:
             return b"", b""
         self.stage, self.check = Stage.SASL, None
-        return self._go_on(self._proved(found))
+        try:
+            answer = self._proved(found)
+        except Denied as denied:
+            answer = self._denied(denied)
+        return self._go_on(answer)
 
     @abstractmethod
     def busy(self) -> bytes:
@@ -73,11 +77,11 @@ class Handshake(ABC):
 
     @abstractmethod
     def _received(self, frame: bytes, code: int, at: int) -> bytes:
-        """Process a complete SASL frame, whose fields are at *at*; return the answer. Raises `Malformed`."""
+        """Process a complete SASL frame, whose fields are at *at*; return the answer. Raises `Malformed`, `Denied`."""
 
     @abstractmethod
     def _proved(self, found: Any) -> bytes:
-        """Process the result *found* of the check; return the answer."""
+        """Process the result *found* of the check; return the answer. Raises `Denied`."""
 
     def _go_on(self, answer: bytes) -> tuple[bytes, bytes]:
         answer = self._advance(answer)
@@ -113,13 +117,19 @@ class Handshake(ABC):
             self._at += len(frame)
             self._frames += 1
             if self._frames > MAX_SASL_FRAMES:
-                self._refuse(f"a login of more than {MAX_SASL_FRAMES} SASL frames")
-                return b""
+                return self._refuse(f"a login of more than {MAX_SASL_FRAMES} SASL frames")
             return self._received(frame, code, at)
+        except Denied as denied:
+            return self._denied(denied)
         except (Invalid, IndexError, Malformed) as error:
-            self._refuse(f"malformed SASL frame: {error}")
-            return b""
+            return self._refuse(f"malformed SASL frame: {error}")
 
-    def _refuse(self, reason: str) -> None:
+    def _denied(self, denied: Denied) -> bytes:
+        """Refuse the connection; return the answer."""
+        return self._refuse(str(denied))
+
+    def _refuse(self, reason: str, answer: bytes = b"") -> bytes:
+        """Refuse the connection; return *answer*."""
         self.stage, self.reason, self.check = Stage.REFUSED, reason, None
         self._held, self._at = b"", 0
+        return answer

@@ -7,8 +7,8 @@ Slow operations (reading the users file, hashing a password) are not done here: 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
 
 from scramp import ScramException
 
@@ -37,7 +37,7 @@ class Challenge(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A check that may block; its result goes to `Exchange.checked`."""
+    """A check that may block; its result goes to the `Exchange`."""
 
     job: Callable[[], Any]
     user: str = ""
@@ -59,14 +59,8 @@ class Success(NamedTuple):
 Reply = Challenge | Check | Success
 
 
-class Exchange(Protocol):
-    """The attempt of one client with one mechanism."""
-
-    def respond(self, data: bytes | None) -> Reply:
-        """The client said *data*; None if it begins without saying anything. Raises `Denied`."""
-
-    def checked(self, found: Any) -> Reply:
-        """Process the result of the `Check`. Raises `Denied`."""
+Exchange = Generator[Reply, Any, None]
+"""The attempt of one client with one mechanism. It receives responses and the results of checks. Raises `Denied`."""
 
 
 class Login(NamedTuple):
@@ -90,106 +84,72 @@ class Login(NamedTuple):
             offered.append("ANONYMOUS")
         return tuple(offered)
 
-    def begin(self, mechanism: str, certified: str) -> Exchange:
-        """An exchange with one of the mechanisms that are offered."""
+    def begin(self, mechanism: str, certified: str, said: bytes | None) -> Exchange:
+        """An exchange with one of the mechanisms that are offered; *said*: the initial response, None without one."""
         if mechanism == "EXTERNAL":
-            return _External(certified)
+            return _external(certified, said)
         if mechanism == "ANONYMOUS":
-            return _Anonymous()
+            return _anonymous()
         assert self.find is not None
-        return _Plain(self.find) if mechanism == "PLAIN" else _Scram(self.find)
+        return _plain(self.find, said) if mechanism == "PLAIN" else _scram(self.find, said)
 
 
-class _Anonymous:
-    def respond(self, data: bytes | None) -> Reply:
-        return Success("")  # a trace may be given; it proves nothing
-
-    def checked(self, found: Any) -> Reply:
-        raise AssertionError("nothing is checked")
+def _anonymous() -> Exchange:
+    yield Success("")  # a trace may be given; it proves nothing
 
 
-class _External:
-    def __init__(self, certified: str) -> None:
-        self._certified = certified
-
-    def respond(self, data: bytes | None) -> Reply:
-        if data and data != self._certified.encode():
-            text = f"the certificate is that of {self._certified!r}, and another identity is asked for"
-            raise Denied(text, IDENTITY, self._certified)
-        return Success(self._certified)
-
-    def checked(self, found: Any) -> Reply:
-        raise AssertionError("nothing is checked")
+def _external(certified: str, said: bytes | None) -> Exchange:
+    if said and said != certified.encode():
+        text = f"the certificate is that of {certified!r}, and another identity is asked for"
+        raise Denied(text, IDENTITY, certified)
+    yield Success(certified)
 
 
-class _Plain:
-    def __init__(self, find: Callable[[str], Credentials]) -> None:
-        self._find = find
-        self._user = ""
-
-    def respond(self, data: bytes | None) -> Reply:
-        if data is None:
-            return Challenge(b"")
-        parts = data.split(b"\0")
-        if len(parts) != 3:
-            raise Denied("PLAIN takes three fields")
-        try:
-            acting, self._user, password = (part.decode("utf-8") for part in parts)
-        except UnicodeDecodeError as error:
-            raise Denied("a field of PLAIN is not UTF-8") from error
-        if acting not in ("", self._user):
-            raise Denied(f"{self._user!r} asks for the identity of another user", IDENTITY, self._user)
-        user, find = self._user, self._find
-        return Check(lambda: prove(password, find(user)), user)
-
-    def checked(self, found: Any) -> Reply:
-        if found is not True:
-            raise Denied(WRONG, CREDENTIALS, self._user)
-        return Success(self._user)
+def _plain(find: Callable[[str], Credentials], said: bytes | None) -> Exchange:
+    if said is None:
+        said = yield Challenge(b"")
+    parts = said.split(b"\0")
+    if len(parts) != 3:
+        raise Denied("PLAIN takes three fields")
+    try:
+        acting, user, password = (part.decode("utf-8") for part in parts)
+    except UnicodeDecodeError as error:
+        raise Denied("a field of PLAIN is not UTF-8") from error
+    if acting not in ("", user):
+        raise Denied(f"{user!r} asks for the identity of another user", IDENTITY, user)
+    found = yield Check(lambda: prove(password, find(user)), user)
+    if found is not True:
+        raise Denied(WRONG, CREDENTIALS, user)
+    yield Success(user)
 
 
-class _Scram:
-    def __init__(self, find: Callable[[str], Credentials]) -> None:
-        self._find = find
-        self._first = ""
-        self._user = ""
-        self._server: Any = None
-
-    def respond(self, data: bytes | None) -> Reply:
-        if data is None:
-            return Challenge(b"")
-        try:
-            text = data.decode("utf-8")
-            if self._server is None:
-                return self._begin(text)
-            self._server.set_client_final(text)
-            return Success(self._user, self._server.get_server_final().encode())
-        except (ScramException, ValueError) as error:
-            if getattr(getattr(error, "server_error", None), "value", "") == _INVALID_PROOF:
-                raise Denied(WRONG, CREDENTIALS, self._user) from error
-            raise Denied(f"SCRAM: {error}", PROTOCOL, self._user) from error
-
-    def _begin(self, first: str) -> Reply:
-        names: list[str] = []
-
-        def note(name: str) -> None:
-            names.append(name)
-
-        try:  # the library passes the name to a callback; the file is not read here
-            SCRAM.make_server(note).set_client_first(first)
-        except ScramException:
-            if not names:
-                raise
-        self._first, self._user = first, names[0]
-        find, user = self._find, self._user
-        return Check(lambda: find(user), user, is_hash=False)
-
-    def checked(self, found: Any) -> Reply:
+def _scram(find: Callable[[str], Credentials], said: bytes | None) -> Exchange:
+    if said is None:
+        said = yield Challenge(b"")
+    user = ""
+    try:
+        first = said.decode("utf-8")
+        user = _name_in(first)
+        found = yield Check(lambda: find(user), user, is_hash=False)
         if not isinstance(found, tuple):
-            raise Denied("the users can't be looked up", PROTOCOL, self._user)
-        try:
-            self._server = SCRAM.make_server(lambda name: tuple(found))
-            self._server.set_client_first(self._first)
-            return Challenge(self._server.get_server_first().encode())
-        except ScramException as error:
-            raise Denied(f"SCRAM: {error}", PROTOCOL, self._user) from error
+            raise Denied("the users can't be looked up", PROTOCOL, user)
+        server = SCRAM.make_server(lambda name: tuple(found))
+        server.set_client_first(first)
+        final = yield Challenge(server.get_server_first().encode())
+        server.set_client_final(final.decode("utf-8"))
+        yield Success(user, server.get_server_final().encode())
+    except (ScramException, ValueError) as error:
+        if getattr(getattr(error, "server_error", None), "value", "") == _INVALID_PROOF:
+            raise Denied(WRONG, CREDENTIALS, user) from error
+        raise Denied(f"SCRAM: {error}", PROTOCOL, user) from error
+
+
+def _name_in(first: str) -> str:
+    """The user name in the first message of a client. Raises `ScramException`."""
+    names: list[str] = []
+    try:  # the library passes the name to a callback; the file is not read here
+        SCRAM.make_server(names.append).set_client_first(first)
+    except ScramException:
+        if not names:
+            raise
+    return names[0]

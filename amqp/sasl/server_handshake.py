@@ -8,16 +8,15 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ...base.accounts.audit import LIMIT, MECHANISM, PROTOCOL, LoginFailure
 from ..codec import encode
-from ..codec.primitives import Value, read_list
+from ..codec.primitives import read_list
 from ..frames.frame_fields import CHALLENGE, INIT, MECHANISMS, OUTCOME, RESPONSE
 from .frames import MAX_SASL_FRAME_BYTES, SASL_HEADER, sasl_frame
 from .handshake import Handshake, Stage
-from .server import Challenge, Check, Denied, Exchange, Login, Reply
+from .server import Challenge, Check, Denied, Exchange, Login
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 TLS_HEADER = b"AMQP\x02\x01\x00\x00"
@@ -61,15 +60,13 @@ class ServerHandshake(Handshake):
     def busy(self) -> bytes:
         """Refuse the login because too many are in progress. The client may try again later."""
         self._reason = LIMIT
-        self._refuse("too many others are logging in")
-        return sasl_frame(OUTCOME, _SYS_TEMP)
+        return self._refuse("too many others are logging in", sasl_frame(OUTCOME, _SYS_TEMP))
 
     def _header(self) -> bytes | None:
         held = self._held[self._at : self._at + 8]
         wanted = (AMQP_HEADER, SASL_HEADER) if self.stage is Stage.HEADER else (AMQP_HEADER,)
         if not any(header.startswith(held) for header in wanted):
-            self._refuse(_what_came(held))
-            return AMQP_HEADER if self._login.anonymous else SASL_HEADER
+            return self._refuse(_what_came(held), AMQP_HEADER if self._login.anonymous else SASL_HEADER)
         if len(held) < 8:
             return None
         if held == AMQP_HEADER:
@@ -83,51 +80,44 @@ class ServerHandshake(Handshake):
         return SASL_HEADER + sasl_frame(MECHANISMS, _symbols(self._offered))
 
     def _proved(self, found: Any) -> bytes:
-        exchange = self._exchange
-        assert exchange is not None
-        return self._reply(lambda: exchange.checked(found))
+        return self._reply(found)
 
     def _received(self, frame: bytes, code: int, at: int) -> bytes:
         fields, _ = read_list(frame, at)
         wanted = INIT if self._exchange is None else RESPONSE
         if code != wanted:
-            self._refuse(f"a SASL {'init' if wanted == INIT else 'response'} is expected")
-            return b""
-        return self._begin(fields) if self._exchange is None else self._respond(self._exchange, fields[0])
+            return self._refuse(f"a SASL {'init' if wanted == INIT else 'response'} is expected")
+        return self._begin(fields) if self._exchange is None else self._reply(fields[0])
 
-    def _begin(self, fields: list[Value]) -> bytes:
+    def _begin(self, fields: list[Any]) -> bytes:
         mechanism, initial = fields[0], fields[1] if len(fields) > 1 else None
         self.mechanism = str(mechanism)
         if mechanism not in self._offered:
             self._refuse_without_mechanism(f"SASL mechanism {mechanism!r} is not offered")
             return sasl_frame(OUTCOME, _AUTH)
-        self._exchange = self._login.begin(str(mechanism), self._certified)
-        return self._respond(self._exchange, initial)
+        self._exchange = self._login.begin(str(mechanism), self._certified, initial)
+        return self._reply(None)
 
     def _refuse_without_mechanism(self, reason: str) -> None:
         """The two sides have no SASL mechanism in common."""
         self._reason = MECHANISM
         self._refuse(f"{reason} (offered: {', '.join(self._offered)}); see docs/reference/clients.md")
 
-    def _respond(self, exchange: Exchange, data: Value) -> bytes:
-        assert data is None or isinstance(data, bytes)
-        return self._reply(lambda: exchange.respond(data))
+    def _denied(self, denied: Denied) -> bytes:
+        self._reason, self._claimed = denied.reason, denied.user
+        return self._refuse(str(denied), sasl_frame(OUTCOME, _AUTH))
 
-    def _reply(self, step: Callable[[], Reply]) -> bytes:
-        try:
-            reply = step()
-        except Denied as denied:
-            self._reason, self._claimed = denied.reason, denied.user
-            self._refuse(str(denied))
-            return sasl_frame(OUTCOME, _AUTH)
+    def _reply(self, said: Any) -> bytes:
+        """Continue the exchange with a response of the client or the result of a check; None to begin it."""
+        assert self._exchange is not None
+        reply = self._exchange.send(said)
         if isinstance(reply, Check):
             self.stage, self.check = Stage.CHECKING, reply
             return b""
         if isinstance(reply, Challenge):
             answer = sasl_frame(CHALLENGE, encode.binary(reply.data))
             if len(answer) > MAX_SASL_FRAME_BYTES:
-                self._refuse("its nonce is too long")
-                return sasl_frame(OUTCOME, _AUTH)
+                raise Denied("its nonce is too long")
             return answer
         self.user = reply.user
         self.stage = Stage.AMQP_HEADER
