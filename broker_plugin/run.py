@@ -98,13 +98,13 @@ class RunningBroker:
                 "--multicast": options.multicast,
                 "--cluster-silence": (f"{options.cluster.silence_s:g}",),
             }
-            places = ClientAddresses(self._router.places, self._router.tls_places)
+            places = ClientAddresses(*self._router.places)
             aside = None
             if options.cluster.keep_aside and isinstance(self._store, JournalStore):
                 place = options.store
                 aside = Aside(options.store_dir, clock, options.cluster.keep_aside, place.connect, place.catalog)
             self._membership = ClusterMembership(options.cluster, clock, self._core.fail, alike, places, aside)
-            self._membership.core.addresses.on_change = lambda others: self._router.failover_to(*others)
+            self._membership.core.addresses.on_change = lambda others: self._router.admission.failover_to(*others)
         self._broker = Broker(
             self._store, clock, self._post, self._reader.submit, auto_create=options.auto_create,
             credit=options.credit, memory_limit_bytes=options.memory_limit_bytes, access=access,

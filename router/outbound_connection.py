@@ -16,8 +16,9 @@ from itertools import cycle
 from ..amqp.connector_target import Target
 from ..base.errors import CairnError
 from .connections.client_terminal import ClientTerminal
+from .connections.secured_terminal import SecuredClientTerminal, SecuredTerminal
 from .connections.terminal import Terminal
-from .tls import SecuredClientTerminal, SecuredTerminal, make_client_context
+from .tls import make_client_context
 from .workers.worker import Worker
 
 log = logging.getLogger(__name__)

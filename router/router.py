@@ -6,7 +6,7 @@ import logging
 import resource
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..base.clock import Clock
 from .admission.admission import Admission, HostPort
 from .admission.login_gate import LoginGate
 from .connections.client_terminal import ClientTerminal
+from .connections.secured_terminal import SecuredTerminal
 from .connections.terminal import Terminal
 from .credentials import Credentials
 from .kernel.core import Core
@@ -24,7 +25,6 @@ from .listener import RateLimit, bind, places_of, shown
 from .options import FEWEST_OPENING, RouterOptions
 from .outbound_connection import OutboundConnections
 from .tcp_info import seconds_idle
-from .tls import SecuredTerminal
 from .workers.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Router:
         """Bind the socket, so that a wrong address or a port in use is known at once. Raises `CairnError`."""
         self._options = options
         self._clock = clock
-        self._admission = Admission(container_id, options.admission)
+        self.admission = Admission(container_id, options.admission)
         self.credentials = Credentials(options)
         self._listener = bind(options.host, options.port) if options.plain else None
         try:
@@ -78,18 +78,9 @@ class Router:
         return "" if self._secure is None else shown(self._secure.getsockname())
 
     @property
-    def places(self) -> tuple[HostPort, ...]:
-        """Return the addresses and ports of the listener without TLS."""
-        return places_of(self._listener)
-
-    @property
-    def tls_places(self) -> tuple[HostPort, ...]:
-        """Return the addresses and ports of the listener with TLS."""
-        return places_of(self._secure)
-
-    def failover_to(self, plain: Sequence[HostPort], tls: Sequence[HostPort]) -> None:
-        """Announce these brokers to clients, in addition to those of the options. Any thread."""
-        self._admission.failover_to(plain, tls)
+    def places(self) -> tuple[tuple[HostPort, ...], tuple[HostPort, ...]]:
+        """Return the addresses and ports of the listener without TLS, and of that with TLS."""
+        return places_of(self._listener), places_of(self._secure)
 
     @property
     def tls_port(self) -> int:
@@ -113,10 +104,10 @@ class Router:
         ]
         core.ring = self._workers[0].ring
         self._gate.start(core.submit)
-        for listener, accept in ((self._listener, self._accept_plain), (self._secure, self._accept_secure)):
+        for listener in (self._listener, self._secure):
             if listener is not None:
                 listener.listen(512)
-                self._workers[0].listen(listener.fileno(), accept)
+                self._workers[0].listen(listener.fileno(), partial(self._accept, listener))
         self._workers[0].keep_time(drivers.scheduler)
         for worker in self._workers:
             worker.thread.start()
@@ -137,15 +128,8 @@ class Router:
             if listener is not None:
                 listener.close()
 
-    def _accept_plain(self) -> None:
-        assert self._listener is not None
-        self._accept(self._listener, None)
-
-    def _accept_secure(self) -> None:
-        assert self._secure is not None
-        self._accept(self._secure, self.credentials.context)
-
-    def _accept(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
+    def _accept(self, listener: socket.socket) -> None:
+        context = self.credentials.context if listener is self._secure else None
         for _ in range(ACCEPTED_AT_ONCE):
             try:
                 sock, peer = listener.accept()
@@ -213,7 +197,7 @@ class Router:
         """Return what every terminal of *worker* is made with."""
         assert self._core is not None
         assert self._drivers is not None
-        return self._core, self._drivers, self._admission, self._options.limits, worker.outgoing, self._gate
+        return self._core, self._drivers, self.admission, self._options.limits, worker.outgoing, self._gate
 
 
 def _most_files() -> int:

@@ -1,36 +1,15 @@
-"""TLS between a socket and a terminal, by the standard library: bytes in, bytes out.
-
-The worker uses a `SecuredTerminal` like a terminal, so connections without TLS have no extra cost. The terminal is
-created after the handshake, because the client's certificate is not known before.
-
-A client is named by its certificate only if this process has verified the whole chain up to a CA of `--tls-ca` (there
-are no tickets that outlive it). Its subject must have exactly one common name, which is the user (A19). Clients cannot
-renegotiate. Input other than data (such as key updates) is bounded by `MOST_CHATTER_BYTES` (A18).
-"""
+"""The TLS contexts of listeners and of connections to other containers. There are no tickets, and no renegotiation."""
 
 from __future__ import annotations
 
-import logging
 import ssl
-import threading
-from collections.abc import Callable, Sized
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
 
 from ..amqp.connector_target import Target
-from ..amqp.engine.engine import ALL_CONTROLS
-from ..base.accounts.users import invalid_name_reason
 from ..base.errors import CairnError
-from .connections.connection import Turn
-from .connections.terminal import Terminal
-
-log = logging.getLogger(__name__)
-
-HANDSHAKE_TIMEOUT_S = 5.0
-MOST_CHATTER_BYTES = 64 << 10
-"""Bytes that may arrive after the handshake without any client data in them: four records of full size."""
-READ_BYTES = 256 << 10
+from .connections.secured_terminal import reason_of
 
 NONE, OPTIONAL, REQUIRED = "none", "optional", "required"
 _CHECKS = {NONE: ssl.CERT_NONE, OPTIONAL: ssl.CERT_OPTIONAL, REQUIRED: ssl.CERT_REQUIRED}
@@ -59,328 +38,43 @@ def make_context(options: TlsOptions) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION
     context.num_tickets = 0
-    try:
+    remedy = "give a PEM certificate and its key, unencrypted"
+    with _reading(f"--tls-cert {options.cert}, --tls-key {options.key}", remedy):
         context.load_cert_chain(options.cert, options.key, password=_no_password)
-    except (OSError, ValueError) as error:
-        place, reason = f"--tls-cert {options.cert}, --tls-key {options.key}", f"can't be used: {_reason(error)}"
-        raise CairnError(place, reason, "give a PEM certificate and its key, unencrypted") from error
     if options.clients != NONE and not options.ca:
         raise CairnError("--tls-client-certs", "they need the CA certificates that sign them", "name one with --tls-ca")
     if options.ca:
-        try:
+        with _reading(f"--tls-ca {options.ca}", "give CAs in PEM"):
             context.load_verify_locations(options.ca)
-        except (OSError, ValueError) as error:
-            raise CairnError(f"--tls-ca {options.ca}", f"can't be used: {_reason(error)}", "give CAs in PEM") from error
     if options.crl:
         if not options.ca:
             raise CairnError("--tls-crl", "it needs the CA certificates of its issuer", "name one with --tls-ca")
-        try:
+        with _reading(f"--tls-crl {options.crl}", "give CRLs in PEM"):
             context.load_verify_locations(options.crl)
-        except (OSError, ValueError) as error:
-            place = f"--tls-crl {options.crl}"
-            raise CairnError(place, f"can't be used: {_reason(error)}", "give CRLs in PEM") from error
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     context.verify_mode = _CHECKS[options.clients]
     return context
+
+
+@contextmanager
+def _reading(place: str, remedy: str, reason: str = "can't be used") -> Iterator[None]:
+    """Raise `CairnError` for files that OpenSSL can't read."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise CairnError(place, f"{reason}: {reason_of(error)}", remedy) from error
 
 
 def _no_password() -> str:
     raise ValueError("the key is encrypted")
 
 
-_HINTS = {
-    "WRONG_VERSION_NUMBER": "the client does not speak TLS; this is the port of --tls-port, for amqps:// URLs",
-    "HTTP_REQUEST": "an HTTP request came to the port of --tls-port; metrics and health checks are at --metrics-port",
-    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust this certificate; give it the CA that signed --tls-cert",
-}
-"""Explanations of frequent errors, by the reason of OpenSSL."""
-
-
-def _reason(error: Exception) -> str:
-    verification = getattr(error, "verify_message", None)
-    return verification or getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
-
-
-class Named(NamedTuple):
-    """The user that a client's certificate names, or the reason why it names none."""
-
-    user: str = ""
-    """The user name; empty without a certificate, or if it names no valid user."""
-    claimed: str = ""
-    """The common name of a certificate that names no valid user."""
-    reason: str = ""
-    """The reason why it is invalid."""
-
-
-def user_of(tls: ssl.SSLObject) -> Named:
-    """Return the user that the client's verified certificate names, if its common name obeys the rules for user names.
-    """
-    certificate: dict[str, Any] = tls.getpeercert() or {}  # empty unless the chain was verified
-    subject = certificate.get("subject", ())
-    names = [str(value) for relative in subject for key, value in relative if key == "commonName"]
-    if len(names) != 1:
-        return Named()
-    if reason := invalid_name_reason(names[0]):
-        return Named("", names[0], f"its certificate names no user: {reason}")
-    return Named(names[0])
-
-
-class _Buffer(threading.local):
-    """The buffer of decrypted data that all connections of a worker share: it is empty between their reads."""
-
-    def __init__(self) -> None:
-        self.plain = bytearray(READ_BYTES)
-
-
-_buffer = _Buffer()
-
-
-class SecuredTerminal:
-    """A connection with TLS, without its socket. Used by its worker, as a terminal is."""
-
-    def __init__(
-        self,
-        name: str,
-        context: ssl.SSLContext,
-        make: Callable[[str, bytes, Callable[[object], None]], Terminal],
-        wake: Callable[[SecuredTerminal], None],
-        server: str | None = None,
-        refused: Callable[[str, str], None] | None = None,
-    ) -> None:
-        """*make* creates the terminal from the client's name by certificate, the certificate, and a wake-up callback.
-
-        *server*: this side is the client, and the server's certificate must have that name. *refused* is called with
-        the name and the reason if a certificate names no valid user.
-        """
-        self.name = name
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server is None, server_hostname=server)
-        self._make = make
-        self._wake = wake
-        self._refused = refused
-        self._terminal: Terminal | None = None
-        self._over = False  # before the terminal existed, or because TLS failed
-        self._said_goodbye = False
-        self._reason = ""
-        self._chatter_bytes = 0
-        self._cipher = memoryview(b"")
-
-    @property
-    def user(self) -> str:
-        return "" if self._terminal is None else self._terminal.user
-
-    @property
-    def closed(self) -> bool:
-        return self._over or (self._terminal is not None and self._terminal.closed)
-
-    @property
-    def patience_s(self) -> float:
-        return HANDSHAKE_TIMEOUT_S if self._terminal is None else self._terminal.patience_s
-
-    @property
-    def is_opening(self) -> bool:
-        return self._terminal is None or self._terminal.is_opening
-
-    @property
-    def brings_long(self) -> bool:
-        return self._terminal is not None and self._terminal.brings_long
-
-    # ---- bytes ----------------------------------------------------------------------------------------------------
-
-    @property
-    def holding(self) -> Sized:
-        return () if self._terminal is None else self._terminal.holding
-
-    @property
-    def routing(self) -> Sized:
-        return () if self._terminal is None else self._terminal.routing
-
-    def receive(self, data: bytes | memoryview, controls: int = ALL_CONTROLS) -> Turn:
-        turn = Turn(controls, False, False, False)
-        self._incoming.write(data)
-        try:
-            if self._terminal is None:
-                self._tls.do_handshake()
-                user, claimed, reason = user_of(self._tls)
-                log.debug("%s: %s, certificate of %r", self.name, self._tls.version(), user)
-                if reason and self._refused is not None:
-                    self._refused(claimed, reason)
-                self._terminal = self._make(user, self._tls.getpeercert(True) or b"", lambda terminal: self._wake(self))
-            else:
-                self._chatter_bytes += len(data)
-            turn = self._pass_on(self._terminal, turn)
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLError as error:
-            self._reason = f"TLS failed: {_HINTS.get(error.reason, _reason(error))}"
-            log.info("%s: %s", self.name, self._reason)
-            self._fail()
-        if self._chatter_bytes > MOST_CHATTER_BYTES:
-            log.info("%s: TLS records without data", self.name)
-            self._fail()
-        return turn
-
-    def _pass_on(self, terminal: Terminal, turn: Turn) -> Turn:
-        """Pass decrypted data to the terminal, as much as is available; return the effect of the last part."""
-        view = memoryview(_buffer.plain)
-        while not terminal.closed:
-            size = 0
-            try:
-                while size < READ_BYTES:
-                    more = cast(int, self._tls.read(READ_BYTES - size, view[size:]))  # typed as if there were no buffer
-                    if not more:
-                        turn = terminal.receive(view[:size], turn.controls_left)
-                        terminal.end_input()
-                        break
-                    size += more
-            except ssl.SSLWantReadError:
-                if size:
-                    self._chatter_bytes = 0
-                    turn = terminal.receive(view[:size], turn.controls_left)
-                break
-            except ssl.SSLZeroReturnError:  # it closed TLS in order
-                if size:
-                    turn = terminal.receive(view[:size], turn.controls_left)
-                terminal.end_input()
-                break
-            self._chatter_bytes = 0
-            turn = terminal.receive(view[:size], turn.controls_left)
-        return turn
-
-    def end_input(self) -> None:
-        if self._terminal is None:
-            self._over = True
-        else:
-            self._terminal.end_input()
-
-    def output(self) -> bytes | memoryview:
-        if not self._cipher:
-            terminal = self._terminal
-            if terminal is not None and not self._over:
-                plain = terminal.output()
-                if plain:
-                    terminal.sent(self._tls.write(plain))
-                elif terminal.finished():
-                    self._say_goodbye()
-            self._cipher = memoryview(self._outgoing.read())
-        return self._cipher
-
-    def sent(self, size_bytes: int) -> bytes | memoryview:
-        self._cipher = self._cipher[size_bytes:]
-        return self.output()
-
-    def finished(self) -> bool:
-        if self._cipher or self._outgoing.pending:
-            return False
-        return self._over or (self._terminal is not None and self._terminal.finished())
-
-    def _say_goodbye(self) -> None:
-        if not self._said_goodbye:
-            self._said_goodbye = True
-            with suppress(ssl.SSLError):  # the client's closing alert is not awaited
-                self._tls.unwrap()
-
-    def _fail(self) -> None:
-        """End TLS after an error: only the alert is still sent."""
-        self._over = True
-        if self._terminal is not None:
-            self._terminal.give_up()
-
-    # ---- methods of the terminal
-    # --------------------------------------------------------------------------------------
-
-    def takes_long(self) -> bool:
-        return self._terminal is not None and self._terminal.takes_long()
-
-    def go_on(self, controls: int) -> Turn:
-        if self._terminal is None:
-            return Turn(controls, False, False, False)
-        return self._terminal.go_on(controls)
-
-    def is_full(self) -> bool:
-        return self._terminal is not None and self._terminal.is_full()
-
-    def unanswered(self) -> int:
-        return 0 if self._terminal is None else self._terminal.unanswered()
-
-    def client_is_done(self) -> bool:
-        return self._terminal is None or self._terminal.client_is_done()
-
-    def tick(self, now_ms: int) -> int:
-        return 0 if self._terminal is None else self._terminal.tick(now_ms)
-
-    def give_up(self) -> None:
-        if self._terminal is None:
-            self._over = True
-        else:
-            self._terminal.give_up()
-
-    def shut_down(self) -> None:
-        if self._terminal is None:
-            self._over = True
-        else:
-            self._terminal.shut_down()
-
-    def free(self) -> None:
-        if self._terminal is not None:
-            self._terminal.free()
-
-    def do_work(self) -> bool:
-        return self._terminal is not None and self._terminal.do_work()
-
-
-class SecuredClientTerminal(SecuredTerminal):
-    """A connection with TLS that the broker opens. The server's certificate and its name are verified."""
-
-    def __init__(
-        self,
-        target: Target,
-        context: ssl.SSLContext,
-        make: Callable[[Callable[[object], None]], Terminal],
-        wake: Callable[[SecuredTerminal], None],
-    ) -> None:
-        inner = self._inner = make(lambda terminal: wake(self))
-        super().__init__(target.place, context, lambda user, certificate, wake: inner, wake, target.called)
-        with suppress(ssl.SSLWantReadError):
-            self._tls.do_handshake()  # this side sends first
-
-    def end_input(self) -> None:
-        super().end_input()
-        self._end("it ended the connection before TLS was agreed on")
-
-    def give_up(self) -> None:
-        super().give_up()
-        self._end("TLS was not agreed on")
-
-    def shut_down(self) -> None:
-        super().shut_down()
-        self._end("the broker shuts down")
-
-    def _fail(self) -> None:
-        super()._fail()
-        self._end("TLS failed")
-
-    def _end(self, reason: str) -> None:
-        """End the terminal, which existed from the beginning, with the error of the handshake."""
-        if self._over and not self._inner.closed:
-            self._inner.reason = self._reason or reason
-            self._inner.give_up()
-
-    def free(self) -> None:
-        self._inner.free()
-
-    def do_work(self) -> bool:
-        return self._inner.do_work()
-
-
 def make_client_context(target: Target) -> ssl.SSLContext:
     """Return the TLS context for connections to *target*. Raises `CairnError`."""
-    try:
+    remedy = "give files in PEM, the key unencrypted"
+    with _reading(f"connector {target.name}", remedy, "its ca, cert or key can't be used"):
         context = ssl.create_default_context(cafile=target.ca or None)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if target.cert:
             context.load_cert_chain(target.cert, target.key, password=_no_password)
-    except (OSError, ValueError) as error:
-        place, reason = f"connector {target.name}", f"its ca, cert or key can't be used: {_reason(error)}"
-        raise CairnError(place, reason, "give files in PEM, the key unencrypted") from error
     return context

@@ -17,6 +17,7 @@ from ... import __version__
 from ...amqp.codec import encode
 from ...amqp.codec.types import Symbol, Uint
 from ...amqp.links.events import CAPABILITIES
+from ...amqp.links.values import Error
 
 SOLE_CONNECTION = "sole-connection-for-container"
 """The capability that a client desires to have no second connection of its AMQP container ID; offered if supported."""
@@ -44,15 +45,6 @@ class AdmissionOptions:
     topic_prefix: str = ""
 
 
-class Error(NamedTuple):
-    """An AMQP error."""
-
-    condition: str
-    description: str
-    info: bytes = b""
-    """The properties of the open frame, as an encoded map."""
-
-
 class OpenAnswer(NamedTuple):
     """The answer to an open."""
 
@@ -63,6 +55,15 @@ class OpenAnswer(NamedTuple):
     """The error with which the connection is closed right after the open."""
 
 
+class _Announced(NamedTuple):
+    """The information for clients on this broker and the others."""
+
+    properties: dict[Symbol, Any]
+    """The properties of open frames."""
+    elsewhere: bytes
+    """The error info that redirects a client to the others, as an encoded map; empty without others."""
+
+
 class Admission:
     """The admission of one router. Any thread: openings are rare, so they share a lock."""
 
@@ -71,9 +72,8 @@ class Admission:
         self._redirect_to = options.redirect_to
         self._failover = options.failover
         self._about = _properties(options)
-        self._properties = self._properties_with_tls = self._with(())
-        """The properties of open frames, without TLS and with it: other members may have other ports for TLS."""
-        self._elsewhere = self._elsewhere_with_tls = self._info(())
+        self._announced = dict.fromkeys((False, True), self._announcement(()))
+        """Without TLS and with it: other members may have other ports for TLS."""
         self._lock = threading.Lock()
         self._sole: dict[tuple[str, str], object] = {}
         """Exclusive connections by user and AMQP container ID.
@@ -83,26 +83,20 @@ class Admission:
 
     def failover_to(self, plain: Sequence[HostPort], tls: Sequence[HostPort]) -> None:
         """Add these brokers to the answers for new clients, without TLS and with it."""
-        self._properties, self._properties_with_tls = self._with(plain), self._with(tls)
-        self._elsewhere, self._elsewhere_with_tls = self._info(plain), self._info(tls)
+        self._announced = {False: self._announcement(plain), True: self._announcement(tls)}
 
-    def _with(self, others: Sequence[HostPort]) -> dict[Symbol, Any]:
-        places = self._places(others)
-        return {**self._about, FAILOVER: places} if places else self._about
-
-    def _info(self, others: Sequence[HostPort]) -> bytes:
-        places = self._places(others)
-        return encode.value({**places[0], FAILOVER: places}) if places else b""
-
-    def _places(self, others: Sequence[HostPort]) -> list[dict[Symbol, Any]]:
-        return [_place(*one) for one in dict.fromkeys((*self._failover, *others))]
+    def _announcement(self, others: Sequence[HostPort]) -> _Announced:
+        places = [_place(*one) for one in dict.fromkeys((*self._failover, *others))]
+        if not places:
+            return _Announced(self._about, b"")
+        return _Announced({**self._about, FAILOVER: places}, encode.value({**places[0], FAILOVER: places}))
 
     def elsewhere(self, *, secure: bool = False) -> bytes:
         """Return the error info that redirects a client to other brokers, as an encoded map; empty without others.
 
         The first broker is encoded as in a redirect; all are in `failover-server-list`, as in the open. Any thread.
         """
-        return self._elsewhere_with_tls if secure else self._elsewhere
+        return self._announced[secure].elsewhere
 
     def admit(
         self, connection: object, user: str, container: str, desired: tuple[str, ...], *, secure: bool = False
@@ -111,21 +105,20 @@ class Admission:
         if self._redirect_to is not None:
             host, port = self._redirect_to
             return self.refuse("amqp:connection:redirect", f"go to {host}:{port}", _place(host, port))
-        capabilities: tuple[str, ...] = CAPABILITIES
-        if SOLE_CONNECTION in desired:
-            with self._lock:
-                if self._sole.setdefault((user, container), connection) is not connection:
-                    info = {Symbol("invalid-field"): Symbol("container-id")}
-                    return self.refuse("amqp:invalid-field", f"container {container!r} is connected already", info)
-            properties = self._properties_with_tls if secure else self._properties
-            declared = encode.value({**properties, DETECTION_POLICY: Uint(WEAK)})
-            return OpenAnswer((*capabilities, SOLE_CONNECTION), declared)
-        return OpenAnswer(capabilities, encode.value(self._properties_with_tls if secure else self._properties))
+        properties = self._announced[secure].properties
+        if SOLE_CONNECTION not in desired:
+            return OpenAnswer(CAPABILITIES, encode.value(properties))
+        with self._lock:
+            if self._sole.setdefault((user, container), connection) is not connection:
+                info = {Symbol("invalid-field"): Symbol("container-id")}
+                return self.refuse("amqp:invalid-field", f"container {container!r} is connected already", info)
+        declared = encode.value({**properties, DETECTION_POLICY: Uint(WEAK)})
+        return OpenAnswer((*CAPABILITIES, SOLE_CONNECTION), declared)
 
     @property
     def properties(self) -> bytes:
         """Return the properties of an open of this side, as an encoded map. Any thread."""
-        return encode.value(self._properties)
+        return encode.value(self._announced[False].properties)
 
     def leave(self, connection: object, user: str, container: str) -> None:
         """Remove *connection*, which was closed."""
@@ -136,7 +129,7 @@ class Admission:
     def refuse(self, condition: str, description: str, info: Mapping[Symbol, Any] = MappingProxyType({})) -> OpenAnswer:
         """Answer the open, and close the connection with that error right after."""
         error = Error(condition, description, encode.value(dict(info)))
-        return OpenAnswer((), encode.value({**self._properties, Symbol(FAILED): True}), error)
+        return OpenAnswer((), encode.value({**self._announced[False].properties, Symbol(FAILED): True}), error)
 
 
 def _properties(options: AdmissionOptions) -> dict[Symbol, Any]:

@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from itertools import count
 from time import monotonic
 
+from ...base.callbacks import ignore
+
 Job = Callable[[], None]
 
 
 def _always() -> bool:
     return True
-
-
-def _silent() -> None:
-    pass
 
 
 @dataclass(eq=False, slots=True)
@@ -67,7 +65,7 @@ class Clerk:
         *,
         is_trusted: bool = False,
         is_wanted: Callable[[], bool] = _always,
-        refused: Job = _silent,
+        refused: Job = ignore,
     ) -> bool:
         """Have *job* done, not before *delay_s*; False if too many are waiting. A job raises nothing.
 

@@ -16,8 +16,6 @@ class LinkHost(Protocol):
     core: Core
     engine: Engine
     closed: bool
-    leaving: bool
-    """The connection closes as soon as all that it took is answered."""
 
     def note(self, action: Callable[..., None], *args: Any) -> None:
         """Queue work for the worker of the connection. On the core."""

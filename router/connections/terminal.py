@@ -71,7 +71,7 @@ class Terminal:
         secure: bool = False,
         certified: str = "",
         certificate: bytes = b"",
-        no_room: Callable[[bool], str] | None = None,
+        no_room: Callable[[bool], str] = lambda is_manager: "",
         scratch: ScratchBuffer | None = None,
         idle_s: Callable[[], float | None] = lambda: None,
     ) -> None:
@@ -396,7 +396,8 @@ class Terminal:
         condition, denial, reason = "amqp:unauthorized-access", self._drivers.denial_reason_in(self.user), FORBIDDEN
         if not denial:
             condition, reason = "amqp:resource-limit-exceeded", LIMIT
-            denial = self._full_reason() or self._gate.enter(self.user, self._drivers.most_connections(self.user))
+            most = self._drivers.most_connections(self.user)
+            denial = self._no_room(self._drivers.is_manager(self.user)) or self._gate.enter(self.user, most)
             self._counted = not denial
         if denial:
             answer = self._admission.refuse(condition, denial)
@@ -415,9 +416,6 @@ class Terminal:
         else:
             self._gate.logged_in(Login(self.name, self.user, self._mechanism, self.endpoints.container))
             self.core.post(self._drivers.connection_opened, self)
-
-    def _full_reason(self) -> str:
-        return "" if self._no_room is None else self._no_room(self._drivers.is_manager(self.user))
 
     def _note_given_back(self, link: Link) -> None:
         """Handle a flow of the peer, which sends on a link that is part of a longer one."""

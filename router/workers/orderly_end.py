@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ...base.clock import Clock
-from ..connections.connection import Conversation
+from ..connections.secured_terminal import Conversation
 from .socket_table import SocketTable
 from .worker_socket import WorkerSocket
 

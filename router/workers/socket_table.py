@@ -8,7 +8,7 @@ import socket
 
 from ...base.clock import Clock
 from ..admission.openings import Openings
-from ..connections.connection import Conversation
+from ..connections.secured_terminal import Conversation
 from ..kernel.core import Core
 from .worker_socket import READ, WRITE, WorkerSocket
 

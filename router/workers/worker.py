@@ -25,7 +25,7 @@ from ...amqp.native.buffer_pool import Buckets
 from ...amqp.native.scratch_buffer import ScratchBuffer
 from ...amqp.ports import Drivers, Timer
 from ...base.clock import Clock
-from ..connections.connection import Conversation
+from ..connections.secured_terminal import Conversation
 from ..kernel.core import TURN_S, Core
 from .heartbeats import TICK_S, Heartbeats
 from .orderly_end import OrderlyEnd

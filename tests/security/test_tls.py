@@ -159,7 +159,7 @@ def test_no_handshake_no_connection(
         with wired(broker.tls_port) as wire:
             wire.send(rubbish)
             wire.rest()
-    monkeypatch.setattr(tls, "HANDSHAKE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("cairnmq.router.connections.secured_terminal.HANDSHAKE_TIMEOUT_S", 0.1)
     for beginning in (b"", b"\x16\x03\x01"):
         with wired(broker.tls_port) as wire:
             wire.send(beginning)
