@@ -93,12 +93,13 @@ class HelloFrame:
     agreed: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WelcomeEntry:
-    """A member, and the number of its next events frame."""
+@dataclass(slots=True)
+class Seat:
+    """A member, as another member sees it."""
 
     member: MemberId
-    next_seq: int
+    next_seq: int = 1
+    """The number of its next events frame; 0 when its frames are no longer accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class WelcomeFrame:
     state: int
     position: int
     forced: bool
-    entries: tuple[WelcomeEntry, ...]
+    entries: tuple[Seat, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +262,18 @@ def _header(data: bytes) -> _Header:
 
 def _events(header: _Header, data: bytes) -> EventsFrame:
     _, count, incarnation, seq, received, view, state = header
-    return EventsFrame(incarnation, seq, received, view, state, _payloads(data, count, len(data) - HEAD_BYTES))
-
-
-def _lost(header: _Header, data: bytes) -> LostFrame:
-    return LostFrame(header.incarnation, header.seq)
+    size = len(data) - HEAD_BYTES
+    sizes = struct.unpack_from(f"<{count}I", data, HEAD_BYTES)
+    if 4 * count + sum(sizes) != size:
+        raise BadFrame(f"{count} events of {sum(sizes)} bytes in {size}")
+    if count and max(sizes) > MAX_PAYLOAD_BYTES:
+        raise BadFrame(f"an event of {max(sizes)} bytes exceeds the limit of {MAX_PAYLOAD_BYTES}")
+    at = HEAD_BYTES + 4 * count
+    payloads = []
+    for each in sizes:
+        payloads.append(data[at : at + each])
+        at += each
+    return EventsFrame(incarnation, seq, received, view, state, payloads)
 
 
 def _refusal(header: _Header, data: bytes) -> RefusalFrame:
@@ -303,26 +311,12 @@ def _read_text(data: bytes, at: int) -> str:
         raise BadFrame(f"its text is invalid UTF-8: {error.reason}") from None
 
 
-def _payloads(data: bytes, count: int, size: int) -> list[bytes]:
-    sizes = struct.unpack_from(f"<{count}I", data, HEAD_BYTES)
-    if 4 * count + sum(sizes) != size:
-        raise BadFrame(f"{count} events of {sum(sizes)} bytes in {size}")
-    if count and max(sizes) > MAX_PAYLOAD_BYTES:
-        raise BadFrame(f"an event of {max(sizes)} bytes exceeds the limit of {MAX_PAYLOAD_BYTES}")
-    at = HEAD_BYTES + 4 * count
-    payloads = []
-    for each in sizes:
-        payloads.append(data[at : at + each])
-        at += each
-    return payloads
-
-
 def _welcome(header: _Header, data: bytes) -> WelcomeFrame:
     node, pid, target, position, flags = _WELCOME.unpack_from(data, HEAD_BYTES)
     if flags & ~FORCED:
         raise BadFrame("a welcome has unknown flags")
     entries = tuple(
-        WelcomeEntry(MemberId(*fields[:3]), fields[3])
+        Seat(MemberId(*fields[:3]), fields[3])
         for fields in _ENTRY.iter_unpack(memoryview(data)[HEAD_BYTES + _WELCOME.size :])
     )
     if position > LARGEST or any(entry.next_seq > LARGEST for entry in entries):
@@ -337,7 +331,7 @@ _FORMATS = {
     HELLO: _Format((), _NONE, _HELLO.size, 0, True, _hello),
     WELCOME: _Format(("view", "state"), range(1, MAX_MEMBERS + 1), _WELCOME.size, _ENTRY.size, False, _welcome),
     EVENTS: _Format(_FIELDS, range(MAX_EVENTS + 1), 0, 4, True, _events),
-    LOST: _Format(("seq",), _NONE, 0, 0, False, _lost),
+    LOST: _Format(("seq",), _NONE, 0, 0, False, lambda header, data: LostFrame(header.incarnation, header.seq)),
     REFUSAL: _Format((), _NONE, _TARGET.size, 0, True, _refusal),
     EXPULSION: _Format((), _NONE, _ENTRY.size, 0, False, _expulsion),
 }

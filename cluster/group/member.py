@@ -28,13 +28,14 @@ from .frame import (
     LostFrame,
     OtherVersion,
     RefusalFrame,
+    Seat,
     WelcomeFrame,
     decode,
 )
 from .group import HEARTBEAT_S, MAX_PAYLOAD_BYTES, WINDOW_BYTES, GroupError
 from .group_events import Event, EventBatch, GroupFailed, Quorum
 from .member_id import MemberId
-from .membership import GroupMembership, Seat
+from .membership import GroupMembership
 from .send_queue import Outbox
 
 QUIET_S = 0.25

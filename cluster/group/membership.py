@@ -22,7 +22,7 @@ A node has one member: a newer process replaces the older one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sized
-from dataclasses import dataclass
+from dataclasses import replace
 
 from .bus import BusAddress, BusChange, RingId
 from .config_check import difference
@@ -33,7 +33,7 @@ from .frame import (
     ExpulsionFrame,
     HelloFrame,
     RefusalFrame,
-    WelcomeEntry,
+    Seat,
     WelcomeFrame,
     digest,
     next_state,
@@ -43,15 +43,6 @@ from .member_id import MemberId
 
 KEPT_STATES = 100
 """The number of past configurations that are kept; a frame sent in an older one counts as divergent."""
-
-
-@dataclass(slots=True)
-class Seat:
-    """A member, as another member sees it."""
-
-    member: MemberId
-    next_seq: int = 1
-    """The number of its next events frame; 0 when its frames are no longer accepted."""
 
 
 class GroupMembership:
@@ -164,7 +155,7 @@ class GroupMembership:
         ):
             return []
         self.waits = self.wants_hello = False
-        self.seats = {at: Seat(entry.member, entry.next_seq) for at, entry in sorted(entries.items())}
+        self.seats = dict(sorted(entries.items()))
         self.view, self.position, self.forced = welcome.view, welcome.position, welcome.forced
         self._begin(welcome.state)
         return [self._now(joined=(welcome.target,))]
@@ -287,7 +278,7 @@ class GroupMembership:
         self.seats = dict(sorted(self.seats.items()))
         self.view = max(self.view, hello.view)  # so that it also rises for the joining process
         event = self._configuration(joined=[member], left=left)
-        entries = tuple(WelcomeEntry(seat.member, seat.next_seq) for seat in self.seats.values())
+        entries = tuple(map(replace, self.seats.values()))
         me = self.seats[self.me].member
         self.to_say.append(
             WelcomeFrame(me.incarnation, member, self.view, self.state, self.position, self.forced, entries)

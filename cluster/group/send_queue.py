@@ -24,19 +24,9 @@ class Outbox:
         self._bus = bus
         self._window_bytes = window_bytes
         self._batch_bytes = batch_bytes
-        self._batch: list[bytes] = []
-        self._batch_size = 0
-        self._waiting: deque[bytes] = deque()
-        self._flying: deque[tuple[int, int]] = deque()
-        """Numbers and sizes of the events frames that have not come back, including those that wait for the bus."""
-        self.incarnation = 0
         self.view = self.state = 0
         """The configuration in which frames are sent."""
-        self.in_flight_bytes = 0
-        self.last_seq = 0
-        """The number of the last frame that was made."""
-        self.received = 0
-        """The number of the last frame that came back, with all before it."""
+        self.begin(0)
 
     @property
     def idle(self) -> bool:
@@ -45,11 +35,16 @@ class Outbox:
 
     def begin(self, incarnation: int) -> None:
         """Discards everything in flight: it belongs to an incarnation that ended."""
-        self._batch.clear()
-        self._waiting.clear()
-        self._flying.clear()
-        self._batch_size = self.in_flight_bytes = self.last_seq = self.received = 0
         self.incarnation = incarnation
+        self._batch: list[bytes] = []
+        self._batch_size = self.in_flight_bytes = 0
+        self._waiting: deque[bytes] = deque()
+        self._flying: deque[tuple[int, int]] = deque()
+        """Numbers and sizes of the events frames that have not come back, including those that wait for the bus."""
+        self.last_seq = 0
+        """The number of the last frame that was made."""
+        self.received = 0
+        """The number of the last frame that came back, with all before it."""
 
     def enqueue(self, payload: bytes) -> bool:
         weight = len(payload) + PER_EVENT_BYTES

@@ -16,7 +16,7 @@ from cairnmq.cluster.group.frame import (
     HelloFrame,
     LostFrame,
     RefusalFrame,
-    WelcomeEntry,
+    Seat,
     WelcomeFrame,
     decode,
     digest,
@@ -175,7 +175,7 @@ def test_who_says_hello_is_let_in_and_told_how_things_stand(member: Script) -> N
 
 def welcome_for(script: Script, incarnation: int) -> WelcomeFrame:
     seats = [MemberId(*ME, incarnation), MemberId(*TWO, 2000), MemberId(*THREE, 3000)]
-    entries = tuple(WelcomeEntry(seat, 5 if seat.node > 1 else 1) for seat in seats)
+    entries = tuple(Seat(seat, 5 if seat.node > 1 else 1) for seat in seats)
     return WelcomeFrame(2000, seats[0], 7, 12345, 99, False, entries)
 
 
@@ -214,7 +214,7 @@ def test_a_welcome_that_is_not_for_me_is_not_mine(fresh: Script) -> None:
         replace(right, target=MemberId(*TWO, mine.incarnation)),
         replace(right, target=MemberId(1, 12, mine.incarnation)),
         replace(right, entries=right.entries[1:]),
-        replace(right, entries=(WelcomeEntry(MemberId(*ME, 77), 1), *right.entries[1:])),
+        replace(right, entries=(Seat(MemberId(*ME, 77), 1), *right.entries[1:])),
     ):
         assert fresh.hear(TWO, wrong) == []
     assert fresh.member.me is None

@@ -14,7 +14,7 @@ from cairnmq.cluster.group.frame import (
     HelloFrame,
     LostFrame,
     RefusalFrame,
-    WelcomeEntry,
+    Seat,
     WelcomeFrame,
     decode,
     encode,
@@ -30,7 +30,7 @@ from tests.harness.cluster.memory_group import memory_member
 def said() -> tuple[bytes, ...]:
     """One frame of each kind."""
     members = [MemberId(node, 100 + node, 7 * node) for node in (1, 2, 3)]
-    entries = tuple(WelcomeEntry(member, 3) for member in members)
+    entries = tuple(Seat(member, 3) for member in members)
     return tuple(
         encode(frame)
         for frame in (
