@@ -45,7 +45,7 @@ from .queues.delivery_counts import recall_counts
 from .queues.purges import QueuePurges
 from .resume.registry import LinkEndpoints
 from .selector.background_compiler import DEFAULT_SIZE_BYTES, Compiler
-from .standalone import StandaloneAssembly
+from .standalone import Standalone
 from .steps import CoreSteps
 from .transactions.context import TransactionLimits
 from .transactions.coordinator import open_coordinator
@@ -59,15 +59,7 @@ DEFAULT_TRANSACTION_LIMITS = TransactionLimits()
 
 
 class BrokerMembers(Members, ReplicatedUpstreams, Protocol):
-    """The members of a cluster; none for a standalone broker."""
-
-
-class MemberAssembly(Protocol):
-    """Builds the parts of a broker that differ between a member of a cluster and a standalone broker."""
-
-    @property
-    def members(self) -> BrokerMembers:
-        """Return the port to the other members."""
+    """The other members, and the parts of a broker that differ between a member of a cluster and a standalone one."""
 
     def nodes(self, core: CoreContext, make_queue: MakeQueue, removed: NodeDeleted) -> NodeRegistry:
         """Build the nodes of the broker: changes of replicated ones are ordered (D58)."""
@@ -105,7 +97,7 @@ class Broker:
         anycast: Sequence[str] = (),
         multicast: Sequence[str] = (),
         container_id: str = "cairnmq",
-        cluster: MemberAssembly | None = None,
+        cluster: BrokerMembers | None = None,
         notes: Notes | None = None,
         compile_on: Submit | None = None,
         max_selector_bytes: int = DEFAULT_SIZE_BYTES,
@@ -120,8 +112,7 @@ class Broker:
         None for no log; *compile_on*: the thread that compiles selectors, None for the reader's; *max_selector_bytes*:
         their maximum length.
         """
-        assembly: MemberAssembly = cluster or StandaloneAssembly()
-        members = assembly.members
+        members: BrokerMembers = cluster or Standalone()
         self.core = core = CoreContext.build(
             store, clock, post, submit, memory_limit_bytes=memory_limit_bytes, quotas=quotas, notes=notes
         )
@@ -133,9 +124,9 @@ class Broker:
         purges = QueuePurges(core)
         factory = QueueFactory(purges)
         removal = NodeRemoval(purges)
-        self.nodes = nodes = assembly.nodes(core, factory.make, removal.deleted)
+        self.nodes = nodes = members.nodes(core, factory.make, removal.deleted)
         self.resolver = Resolver(nodes, core.users, access, self.addresses, auto_create)
-        self.returns = Returns(core, self.resolver, assembly.moves(core))
+        self.returns = Returns(core, self.resolver, members.moves(core))
         self.subscriptions = Subscriptions(core.users, nodes, self.resolver)
         self.transactions = Transactions(core, self.returns, members, transaction_limits, ordered=members.shares_queues)
         core.events.connection_closed.append(self.transactions.connection_closed)
@@ -162,7 +153,7 @@ class Broker:
         self.steps = CoreSteps(core, members, store.became_durable)
 
         renew = partial(nodes.renew_queue, renewed=removal.replaced)
-        assembly.build(self.links, self.connections, self.remote.upstreams, renew)
+        members.build(self.links, self.connections, self.remote.upstreams, renew)
         self._recover()
         self.parts = BrokerParts(
             self.links, self.connections, self.endpoints, self.remote, self.compiler, self.in_doubt, self.totals,
@@ -170,7 +161,7 @@ class Broker:
         )  # fmt: skip
         post(forget_orphans, nodes)
         post(self.subscriptions.forget_orphans)
-        post(assembly.attach, self.in_doubt)
+        post(members.attach, self.in_doubt)
 
     def _open_links(self, owned: OwnedNodes, credit: int) -> LinkHandlers:
         """Build the features that open links, and return their handlers; *credit* is that of a sender."""

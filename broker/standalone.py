@@ -15,7 +15,7 @@ from .transactions.moves import LocalMoves, Moves
 
 
 class Standalone:
-    """No other members: `Members` of a broker that shares no queue."""
+    """No other members: `BrokerMembers` of a broker that shares no queue."""
 
     is_alone = True
     holds = False
@@ -56,13 +56,6 @@ class Standalone:
 
     def gather(self, asked: Report, limit_s: float, done: Callable[[Gathered], None]) -> None:
         raise AssertionError("there are no other members to ask")
-
-
-class StandaloneAssembly:
-    """Builds the parts of a broker that is no member of a cluster."""
-
-    def __init__(self) -> None:
-        self.members = Standalone()
 
     def nodes(self, core: CoreContext, make_queue: MakeQueue, removed: NodeDeleted) -> NodeRegistry:
         return NodeRegistry(core.store, core.post, make_queue, removed)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..base.clock import Clock
 from ..base.errors import CairnError
-from ..cluster.assembly import ClusterAssembly
+from ..cluster.broker_handler import BrokerHandler
 from ..cluster.group.config_check import agreement
 from ..cluster.group.corosync import CorosyncBus
 from ..cluster.group.group import Group
@@ -71,13 +71,13 @@ class ClusterMembership:
             self.core = ClusterMember(group, options.name, lambda: bus.configured, clock, fail, settings)
         else:  # a single member: all of it happens in the broker's own steps
             self.core = ClusterMember(SingleMemberGroup(), options.name, lambda: 1, clock, fail, settings)
-        self.assembly = ClusterAssembly(self.core)
+        self.assembly = BrokerHandler(self.core)
         self._listening: Poller | None = None
 
     def start(self, watch: Watch, post: Callable[..., None]) -> None:
         """Start polling the group by *watch* and *post*, since the broker runs. Any thread."""
         if self._listens:
-            self._listening = Poller(self.core.context, self.core.group, watch, post)
+            self._listening = Poller(self.core.context, watch, post)
 
     def stop(self, post: Callable[..., None]) -> None:
         """Leave the cluster, after all clients were disconnected, as the last action that *post* runs on the core."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from .group.member_id import MemberId
 from .kernel import events
@@ -28,36 +29,23 @@ log = logging.getLogger(__name__)
 ControlHandler = Callable[[ControlMessage], None]
 
 
+@dataclass(eq=False, repr=False)
 class ApplyLoop:
     """Hands each event to the part that applies it."""
 
-    def __init__(
-        self,
-        context: MemberContext,
-        messages: MessageHandler,
-        transactions: TransactionHandler,
-        receiver: TransferReceiver,
-        wiring: WiringChanges,
-        came_back: Callable[[], None],
-        at_once: Mapping[str, ControlHandler],
-        in_order: Mapping[str, ControlHandler],
-    ) -> None:
-        """*came_back*: a heartbeat of this member was delivered to it.
+    _context: MemberContext
+    _messages: MessageHandler
+    _transactions: TransactionHandler
+    _receiver: TransferReceiver
+    _wiring: WiringChanges
+    _came_back: Callable[[], None]
+    """A heartbeat of this member was delivered to it."""
+    _at_once: Mapping[str, ControlHandler]
+    """The handlers of control messages that apply in every phase."""
+    _in_order: Mapping[str, ControlHandler]
+    """The handlers of control messages that apply only where this member applies events."""
 
-        *at_once*: handlers of control messages that apply in every phase; *in_order*: handlers of those that apply only
-        where this member applies events.
-        """
-        self._state = context.state
-        self._commits = context.commits
-        self._locals = context.locals
-        self._fail = context.fail
-        self._messages = messages
-        self._transactions = transactions
-        self._receiver = receiver
-        self._wiring = wiring
-        self._came_back = came_back
-        self._at_once = at_once
-        self._in_order = in_order
+    def __post_init__(self) -> None:
         self.reassembly = Reassembly()
         self.position = 0
         """The position behind the last applied event."""
@@ -66,7 +54,7 @@ class ApplyLoop:
 
     def apply(self, received: ReceivedEvent) -> None:
         """Applies an event, as the phase of this member requires."""
-        state, commits = self._state, self._commits
+        state, commits = self._context.state, self._context.commits
         sender, position, payload, number, is_last, kept = received
         commits.hears(sender, number, is_last)
         commits.at = position
@@ -88,9 +76,9 @@ class ApplyLoop:
         except events.BadEvent as error:
             self._count_bad(sender, error)
             if mine:
-                self._locals.received()
+                self._context.locals.received()
             return
-        local = self._locals.received() if mine else None
+        local = self._context.locals.received() if mine else None
         if isinstance(event, events.AckEvent):
             commits.received(sender, event.numbers)
         elif isinstance(event, events.ControlEvent) and event.about["what"] == "alive":  # there is nothing to apply
@@ -110,13 +98,13 @@ class ApplyLoop:
         self.bad_events += 1
         self._bad_of[sender] += 1
         if not (count := self._bad_of[sender]) & (count - 1):  # many of them must not fill the log
-            about = {"event": "cluster.event-ignored"}
-            log.error("cluster %s: ignored event %d of %s: %s", self._state.name, count, sender, error, extra=about)
+            text, about = "cluster %s: ignored event %d of %s: %s", {"event": "cluster.event-ignored"}
+            log.error(text, self._context.state.name, count, sender, error, extra=about)
 
     def _own(self, position: int, kind: int) -> None:
         """Applies an event of this member: nothing is decoded, unless it names messages by position."""
-        state = self._state
-        local = self._locals.received()
+        state = self._context.state
+        local = self._context.locals.received()
         if state.phase != SYNCHRONIZED:
             abandon(local)
             return
@@ -125,7 +113,7 @@ class ApplyLoop:
             there = self._messages.enqueue(position, local.names, local.kept.messages, local.kept.timed)
             if local.received is not None:
                 local.received()
-            self._commits.when_safe(position, local.then if there or local.refused is None else local.refused)
+            self._context.commits.when_safe(position, local.then if there or local.refused is None else local.refused)
         elif local.event is not None:
             self._do(state.me, position, local.event, local)
         self.position = position + 1
@@ -149,7 +137,7 @@ class ApplyLoop:
             if local is not None and local.received is not None:
                 local.received()
         if local is not None:
-            self._commits.when_safe(position, local.then if done or local.refused is None else local.refused)
+            self._context.commits.when_safe(position, local.then if done or local.refused is None else local.refused)
         self.position = position + 1
 
     def _keep(self, received: ReceivedEvent, local: LocalEvent | None) -> None:
@@ -160,21 +148,21 @@ class ApplyLoop:
 
     def _complete(self, sender: MemberId, part: events.PartEvent) -> bytes | None:
         """Returns the event whose last fragment is *part*, if it is one."""
-        phase = self._state.phase
+        phase = self._context.state.phase
         try:
             return self.reassembly.add(sender, part)
         except MissedFragment:
             if phase == SYNCHRONIZED:
                 raise events.BadEvent("the last fragment of an event without a first one") from None
             if phase == TRANSFERRING:
-                self._fail("it missed the first fragment of a long event", "start this broker again")
+                self._context.fail("it missed the first fragment of a long event", "start this broker again")
             elif phase == BUFFERING:
                 self._receiver.ask_again()
             return None
 
     def _reported(self, received: ReceivedEvent, about: About, local: LocalEvent | None) -> None:
         sender, position = received[:2]
-        what, phase = about["what"], self._state.phase
+        what, phase = about["what"], self._context.state.phase
         if (handler := self._at_once.get(what)) is not None:
             handler(ControlMessage(sender, position, about))
         elif phase == BUFFERING:
@@ -190,5 +178,5 @@ class ApplyLoop:
             if (handler := self._in_order.get(what)) is not None:
                 handler(ControlMessage(sender, position, about))
             if local is not None:
-                self._commits.when_safe(position, local.then, always=local.always)
+                self._context.commits.when_safe(position, local.then, always=local.always)
         self.position = position + 1

@@ -19,8 +19,9 @@ from ..base.errors import CairnError
 from ..broker.contents.internal_queues import InternalQueue
 from ..broker.federation.upstream import Upstreams
 from ..broker.kernel.connections import Connections
+from ..broker.kernel.context import CoreContext
 from ..broker.links.context import LinkContext
-from ..broker.nodes.registry import RenewQueue
+from ..broker.nodes.registry import MakeQueue, NodeDeleted, RenewQueue
 from ..broker.transactions.xa import InDoubt
 from ..store.contract.transaction import TxState
 from .apply_loop import ApplyLoop, ControlHandler
@@ -42,7 +43,6 @@ from .kernel.member_state import MemberState
 from .kernel.phases import SYNCHRONIZED
 from .kernel.progress_record import NAME, ProgressRecord
 from .kernel.service import Service
-from .nodes.client_disconnect import ClientDisconnector
 from .nodes.cluster_nodes import ClusterNodes
 from .nodes.cluster_query import ClusterQueries
 from .nodes.failover_addresses import ClientAddresses, FailoverAddresses
@@ -52,6 +52,7 @@ from .replication.flow_control import LIMIT_BYTES, FlowControl
 from .replication.message_handler import MessageHandler
 from .replication.ownership_handler import QueueOwnerHandler
 from .replication.purge import Purges
+from .replication.replicated_returns import ReplicatedReturns
 from .replication.transactions import TransactionHandler
 from .state_transfer.bootstrap import Bootstrap
 from .state_transfer.divergent_state import DivergentState, StateArchive
@@ -112,61 +113,48 @@ class ClusterMember:
 
     # ---- the parts ------------------------------------------------------------------------------------------------
 
-    def build(
-        self,
-        links: LinkContext,
-        connections: Connections,
-        upstreams: Upstreams,
-        renew: RenewQueue,
-        release_all: Callable[[], None],
-    ) -> None:
-        """Builds the parts, each after those that it uses, and subscribes them to the events.
+    def make_nodes(self, core: CoreContext, make_queue: MakeQueue, removed: NodeDeleted) -> ClusterNodes:
+        self.nodes = ClusterNodes(self.broadcaster, core.store, core.post, make_queue, removed)
+        return self.nodes
 
-        *renew*: replaces a queue by an empty one; *release_all*: multicasts the releases of a step.
-        """
-        core = links.core
-        nodes, options = self.nodes, self._options
-        store, clock, touch = core.store, self._clock, core.schedule_dispatch
+    def build(self, links: LinkContext, connections: Connections, upstreams: Upstreams, renew: RenewQueue) -> None:
+        """Builds the parts, each after those that it uses, and subscribes them to the events."""
+        core, nodes, options, touch = links.core, self.nodes, self._options, links.core.schedule_dispatch
         self._post = core.post
+        self.returns = ReplicatedReturns(core.post, self.broadcaster)
+        self.progress_record = ProgressRecord(core.store, self._clock, self.commits)
         self.context = context = MemberContext(
-            self.state, clock, core.scheduler, store, core.loader, self.broadcaster, self.locals, self.commits,
-            self.inbox, self.events, self.fail,
+            self.group, self.state, self.service, self.progress_record, self._clock, core.scheduler, core.store,
+            core.loader, self.broadcaster, self.locals, self.commits, self.inbox, self.events, self.fail,
+            self.returns.order,
         )  # fmt: skip
-        self.owners = owners = QueueOwnerHandler(context, release_all, touch)
+        self.owners = owners = QueueOwnerHandler(context, touch)
         self.feeds = ReplicatedFeeds(upstreams, context, owners)
-        self.progress_record = ProgressRecord(store, clock)
-        self.messages = MessageHandler(store, clock, owners, self.commits, links.returns, touch)
-        self.transactions = TransactionHandler(store, clock, owners, self.messages, touch)
-        self.liveness = Liveness(context, self.group, owners.replicas, options.silence_s)
+        self.messages = MessageHandler(context, owners, links.returns, touch)
+        self.transactions = TransactionHandler(context, owners, self.messages, touch)
+        self.liveness = Liveness(context, owners.replicas, options.silence_s)
         self.self_delivery_check = SelfDeliveryCheck(context, self.liveness.may_dispatch, owners.hold)
-        self.commit_delays = CommitDelays(context, self.group)
-        self.clock_skew = ClockSkew(self.state.name, clock)
+        self.commit_delays = CommitDelays(context)
+        self.clock_skew = ClockSkew(self.state.name, self._clock)
         self.queries = ClusterQueries(context)
-        self.client_disconnector = ClientDisconnector(self.service, connections, links.transactions, owners)
         self.flow = FlowControl(context, links.credit.grant_withheld, options.flow_limit_bytes)
         self.wiring_changes = WiringChanges(context, nodes, self.flow)
         self.divergent_state = DivergentState(context, options.aside)
-        self.sender = TransferSender(context, self.group, self.progress_record, owners, nodes, release_all)
+        self.sender = TransferSender(context, owners, nodes)
         self.receiver = TransferReceiver(
-            context, self.progress_record, owners, nodes, self.messages, self.sender, self.divergent_state,
-            self.clock_skew, renew,
-        )  # fmt: skip
-        self.bootstrap = Bootstrap(
-            context, self.progress_record, owners, nodes, self.receiver, self.sender, self.clock_skew
+            context, owners, nodes, self.messages, self.sender, self.divergent_state, self.clock_skew, renew
         )
-        self.not_serving_log = NotServingLog(
-            context, self.service, self.group, self.bootstrap.remedy, self.receiver.progress
-        )
-        self.purges = Purges(context, owners, self.messages, release_all, self.receiver.purged)
+        self.bootstrap = Bootstrap(context, owners, nodes, self.receiver, self.sender, self.clock_skew)
+        self.not_serving_log = NotServingLog(context, self.bootstrap.remedy, self.receiver.progress)
+        self.purges = Purges(context, owners, self.messages, self.receiver.purged)
         self.apply_loop = ApplyLoop(
             context, self.messages, self.transactions, self.receiver, self.wiring_changes, self.liveness.came_back,
             self._control_at_once(), self._control_in_order(),
         )  # fmt: skip
-        self.progress = MemberProgress(context, self.progress_record, self.apply_loop, self.flow, self.receiver)
+        self.progress = MemberProgress(context, self.apply_loop, self.flow, self.receiver)
         self.view_change = ViewChange(
-            context, self.group, self.progress_record, owners, self.flow, self.client_disconnector,
-            links.transactions, self.receiver, self.bootstrap, self.liveness, self.not_serving_log,
-            lambda: self.apply_loop.position,
+            context, owners, self.flow, connections, links.transactions, self.receiver, self.bootstrap, self.liveness,
+            self.not_serving_log, lambda: self.apply_loop.position,
         )  # fmt: skip
         self._subscribe()
 
@@ -230,7 +218,6 @@ class ClusterMember:
             self.fail("the progress record of the cluster cannot be stored", str(made))
             return
         self.progress_record.read(made.queue_id)
-        self.progress_record.received_now = self.commits.begun
         if any(one.state is TxState.PREPARED for one in in_doubt.in_doubt()):
             self.fail(
                 "its store has distributed transactions in doubt",

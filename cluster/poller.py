@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from .group.group import Group
 from .kernel.context import MemberContext
 
 Watch = Callable[[int, Callable[[], None]], None]
@@ -20,13 +19,9 @@ Watch = Callable[[int, Callable[[], None]], None]
 class Poller:
     """The poller of one group: created after the workers, and stopped before the group is closed."""
 
-    def __init__(
-        self, context: MemberContext, group: Group, watch: Watch, post: Callable[[Callable[[], None]], None]
-    ) -> None:
+    def __init__(self, context: MemberContext, watch: Watch, post: Callable[[Callable[[], None]], None]) -> None:
         """*post*: runs an action on the broker's core, at the end of which the step of the group follows."""
-        self._clock = context.clock
-        self._timers = context.timers
-        self._group = group
+        self._context = context
         self._watch = watch
         self._post = post
         self._watched = False
@@ -42,7 +37,7 @@ class Poller:
 
     def _on_step(self) -> None:
         """Watches the descriptor and sets a timer, after a step that left nothing to receive. Called on the core."""
-        group = self._group
+        group = self._context.group
         if self._is_stopped:
             return
         if not self._watched:
@@ -51,12 +46,12 @@ class Poller:
         wait_s = group.wait_s()
         if wait_s is None:
             return
-        due_s = self._clock.monotonic_s() + wait_s
+        due_s = self._context.clock.monotonic_s() + wait_s
         if wait_s <= 0:
             self._post(_step)
         elif due_s < self._due_s:
             self._due_s = due_s
-            self._timers.after(wait_s, self._rings, due_s)
+            self._context.timers.after(wait_s, self._rings, due_s)
 
     def _came(self) -> None:
         """Schedules a step. Called on the watching thread; the descriptor is not watched until the step ends."""

@@ -65,7 +65,7 @@ class DownstreamLink(IdleDriver):
     @property
     def behind_bytes(self) -> int:
         """Return the bytes of the log, of all queues, that are not sent yet; 0 where the feed does not read the log."""
-        raise NotImplementedError
+        return 0
 
     @property
     def behind_messages(self) -> int:
@@ -81,12 +81,10 @@ class DownstreamLink(IdleDriver):
         raise NotImplementedError
 
     def _moved(self) -> None:
-        """Handle that the downstream has made progress."""
-        raise NotImplementedError
+        """Handle that the downstream has made progress: nothing to do for a feed that keeps no messages for it."""
 
     def _forget(self) -> None:
-        """Release everything that is kept for the downstream, which does not come back."""
-        raise NotImplementedError
+        """Release what is kept for the downstream, which does not come back: nothing, unless the feed keeps state."""
 
     def _begin(self) -> None:
         """Begin the feed."""

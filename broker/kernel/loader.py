@@ -113,6 +113,8 @@ class Loader:
             return b"".join(self._store.load_piece(message_id, number) for number in pieces)
         except CairnError as error:
             return error
+        except LookupError:
+            return CairnError(f"message {message_id}", "it went while it was looked at")
 
     def _work(self, load: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """Run *load*, and post its result to the core. Reader's thread."""

@@ -122,15 +122,6 @@ class Members(Protocol):
 class Cluster(Members, Protocol):
     """The cluster that a broker is a member of."""
 
-    def removed(self, queue: SourceQueue) -> None:
-        """Note that a replicated queue was deleted."""
-
-    def take(self, queue: SourceQueue, entries: Sequence[Entry], reason: DequeueReason, then: Then) -> None:
-        """Dequeue messages, which consumers of one member have, or of none."""
-
-    def give_back(self, queue: SourceQueue, entries: Sequence[tuple[Entry, bool]], then: Then) -> None:
-        """Requeue messages, each with whether its delivery failed."""
-
     def move(
         self, queue: SourceQueue, entry: Entry, targets: Sequence[TargetQueue], content: bytes, reason: DequeueReason,
         then: Then,
@@ -141,18 +132,3 @@ class Cluster(Members, Protocol):
         *refused*: no target of an operator's move (*reason*) exists when the event is applied, and the message
         was requeued.
         """
-
-    def purge(self, queue: SourceQueue, done: Callable[[int | Exception], None]) -> None:
-        """Dequeue all messages except those with consumers; *done* gets their number."""
-
-    def consuming(self, queue: SourceQueue) -> None:
-        """Count a new consumer of the queue."""
-
-    def not_consuming(self, queue: SourceQueue) -> None:
-        """Count a closed consumer of the queue."""
-
-    def is_taken(self, queue: SourceQueue) -> bool:
-        """Return whether the queue has consumers on other members."""
-
-    def deletes(self, queue: SourceQueue) -> bool:
-        """Return whether this member deletes a queue whose lifetime is over."""

@@ -84,13 +84,7 @@ class ReplicatedFeed(DownstreamLink):
     ) -> None:
         name = f"follow-{said.follower}"
         super().__init__(context.timers, ended, terminal, replica.queue, name, said.place)
-        self._state = context.state
-        self._clock = context.clock
-        self._store = context.store
-        self._reader = context.reader
-        self._broadcaster = context.broadcaster
-        self._locals = context.locals
-        self._commits = context.commits
+        self._context = context
         self._replicas = replicas
         self._on_end = on_end
         self._replica = replica
@@ -123,7 +117,7 @@ class ReplicatedFeed(DownstreamLink):
     def begin(self) -> None:
         """Multicasts the event whose position is the cut."""
         about = events.control("followed", queue=self.queue.name, line=uuid4().hex, number=self._number)
-        self._broadcaster.send(about, LocalEvent(self._cut_is_safe))
+        self._context.broadcaster.send(about, LocalEvent(self._cut_is_safe))
 
     def cut(self, position: int) -> None:
         """Records the cut: its event was delivered, and all before it is applied here."""
@@ -131,7 +125,7 @@ class ReplicatedFeed(DownstreamLink):
         place = self._placed(position + 1)
         if self._phase is UpstreamState.OVER:
             return
-        if self._replicas.get(replica.name) is not replica or self._state.phase != SYNCHRONIZED:
+        if self._replicas.get(replica.name) is not replica or self._context.state.phase != SYNCHRONIZED:
             self.fail("amqp:not-found", f"there is no queue {replica.name!r}")
             return
         if self._line not in ("", replica.line) or self.place > place or self._after > replica.last:
@@ -142,7 +136,7 @@ class ReplicatedFeed(DownstreamLink):
             self._begins = [encode(Line(replica.line))]
             self._line = replica.line
         replica.queue.order.release_all()
-        found = standing_messages(replica, replica.last, self._locals.unheard().get(replica.queue, ()))
+        found = standing_messages(replica, replica.last, self._context.locals.unheard().get(replica.queue, ()))
         self._todo = deque(
             (todo.position, todo.message_id)
             for _, todo in sorted(found.items())
@@ -150,9 +144,9 @@ class ReplicatedFeed(DownstreamLink):
         )
         there = ranges(position for position in found if position <= self._after)
         self._keeps = [*_keeps(there, self._after)] if self._after else []
-        self._cut = WatchedChange(position + 1, self._clock.wall_us(), purged=replica.last)
+        self._cut = WatchedChange(position + 1, self._context.clock.wall_us(), purged=replica.last)
         self._owed.clear()
-        self._watch = ChangeWatch(self._commits, self._clock, self.go_on)
+        self._watch = ChangeWatch(self._context.commits, self._context.clock, self.go_on)
         self._watch.safe = position + 1
         replica.watches.append(self._watch)
 
@@ -181,13 +175,9 @@ class ReplicatedFeed(DownstreamLink):
                 self._replica.watches.remove(watch)
 
     def _placed(self, place: int) -> int:
-        return (self._state.epoch << EPOCH_SHIFT) + place
+        return (self._context.state.epoch << EPOCH_SHIFT) + place
 
     # ---- sending ---------------------------------------------------------------------------------------------------
-
-    @property
-    def behind_bytes(self) -> int:
-        return 0
 
     @property
     def behind_messages(self) -> int:
@@ -202,7 +192,7 @@ class ReplicatedFeed(DownstreamLink):
         part = self._part
         if part is not None:
             self._handle(UpstreamEvent.READ)
-            self._reader.ask(partial(part.take, room), self._taken)
+            self._context.reader.ask(partial(part.take, room), self._taken)
 
     def _taken(self, taken: LoadedPart) -> None:
         self._handle(UpstreamEvent.PART_READ)
@@ -226,7 +216,7 @@ class ReplicatedFeed(DownstreamLink):
     def _next(self) -> FeedPart | None:
         """Returns the next part that is safe, or None."""
         watch = self._watch
-        if watch is None or self._commits.has_missed():
+        if watch is None or self._context.commits.has_missed():
             return None
         if watch.is_full and self._keeps is None:
             self._cut_anew()
@@ -242,7 +232,7 @@ class ReplicatedFeed(DownstreamLink):
         size_bytes = 0
         while self._todo and len(batch) < BATCH_MESSAGES and size_bytes < BATCH_BYTES:
             batch.append(self._todo.popleft())
-            size_bytes += self._store.size_of(batch[-1][1])
+            size_bytes += self._context.store.size_of(batch[-1][1])
         others, self._begins = self._begins, []
         flags = 0
         if batch:
@@ -259,7 +249,7 @@ class ReplicatedFeed(DownstreamLink):
 
     def _gathered(self, watch: ChangeWatch) -> Iterator[WatchedChange]:
         """Yields the changes of the next step: a limited number, or as many as are needed until no message is owed."""
-        store, size, size_bytes = self._store, 0, 0
+        store, size, size_bytes = self._context.store, 0, 0
         while watch.units and watch.units[0].place <= watch.safe:
             if (size >= STEP_MESSAGES or size_bytes >= STEP_BYTES) and not self._owed:
                 return
@@ -296,7 +286,7 @@ class ReplicatedFeed(DownstreamLink):
 
     def _made(self, puts: list[tuple[int, int]], others: list[bytes], flags: int, last: WatchedChange) -> FeedPart:
         head = Head(flags, max(self._placed(last.place), self._place), self._after, last.time_us)
-        return FeedPart(self._store, puts, others, head)
+        return FeedPart(self._context.store, puts, others, head)
 
     def _idle_message(self) -> bytes | None:
         watch = self._watch
@@ -305,7 +295,7 @@ class ReplicatedFeed(DownstreamLink):
         if watch is None or watch.units or watch.is_full or self._keeps is not None:
             self.go_on()
             return None
-        return message(Head(TIME, self._place, self._after, self._clock.wall_us()), ())
+        return message(Head(TIME, self._place, self._after, self._context.clock.wall_us()), ())
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
@@ -321,12 +311,6 @@ class ReplicatedFeed(DownstreamLink):
         super()._end()
         self._leave()
         self._on_end()
-
-    def _moved(self) -> None:
-        """Does nothing: this member keeps no messages for the downstream."""
-
-    def _forget(self) -> None:
-        """Does nothing: this member keeps no state for the downstream."""
 
 
 def _is_in(unit: WatchedChange, position: int) -> bool:

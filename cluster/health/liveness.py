@@ -18,10 +18,9 @@ import logging
 from collections.abc import Mapping
 from math import inf
 
-from ..group.group import HEARTBEAT_S, Group
+from ..group.group import HEARTBEAT_S
 from ..group.group_events import Configuration
 from ..group.member_id import MemberId
-from ..kernel import events
 from ..kernel.context import MemberContext
 from ..kernel.local_messages import NOTHING
 from ..replication.replica import Replica
@@ -40,27 +39,14 @@ PER_MESSAGE_S = 5e-6
 class Liveness:
     """The silent members, as one member counts them, and its own lease."""
 
-    def __init__(
-        self, context: MemberContext, group: Group, replicas: Mapping[str, Replica], limit_s: float = SILENCE_S
-    ) -> None:
-        self._state = context.state
-        self._clock = context.clock
-        self._timers = context.timers
-        self._broadcaster = context.broadcaster
-        self._group = group
+    def __init__(self, context: MemberContext, replicas: Mapping[str, Replica], limit_s: float) -> None:
+        self._context = context
         self._replicas = replicas
         self.limit_s = limit_s
         self.expulsions = 0
         """The number of members that were expelled, as seen here."""
-        self._silent: dict[MemberId, int] = {}
-        """The number of intervals in which this member was received and the other was not, by member."""
-        self._warned: set[MemberId] = set()
-        self._kept_s: dict[MemberId, float] = {}
-        """By silent member that cannot be expelled: when that was logged last."""
         self._turn = 0
-        self._said_s: float | None = None
-        """The time at which the heartbeat in flight was sent; None without one."""
-        self._lease_from_s = -inf
+        self.lost()
 
     @property
     def _interval_s(self) -> float:
@@ -83,16 +69,20 @@ class Liveness:
     def begin(self) -> None:
         """Begins to count silence in a new membership."""
         self.lost()
-        if not self._state.is_alone:
+        if not self._context.state.is_alone:
             self._say()
             self._again()
 
     def lost(self) -> None:
+        """Forgets what was counted in a membership that ended."""
         self._turn += 1
-        self._silent.clear()
-        self._warned.clear()
-        self._kept_s.clear()
-        self._said_s = None
+        self._silent: dict[MemberId, int] = {}
+        """The number of intervals in which this member was received and the other was not, by member."""
+        self._warned: set[MemberId] = set()
+        self._kept_s: dict[MemberId, float] = {}
+        """By silent member that cannot be expelled: when that was logged last."""
+        self._said_s: float | None = None
+        """The time at which the heartbeat in flight was sent; None without one."""
         self._lease_from_s = -inf
 
     def came_back(self) -> None:
@@ -102,19 +92,19 @@ class Liveness:
 
     def _say(self) -> None:
         if self._said_s is None:
-            self._said_s = self._clock.monotonic_s()
-            self._broadcaster.send(events.control("alive"), NOTHING)
+            self._said_s = self._context.clock.monotonic_s()
+            self._context.broadcaster.send_control("alive", NOTHING)
 
     def _again(self) -> None:
-        self._timers.after(self._interval_s, self._tick, self._turn)
+        self._context.timers.after(self._interval_s, self._tick, self._turn)
 
     def _tick(self, turn: int) -> None:
-        state = self._state
+        state = self._context.state
         if turn != self._turn or state.me is None:
             return
         self._again()
         self._say()
-        received = self._group.take_signs()
+        received = self._context.group.take_signs()
         if state.me not in received:  # no other member can be considered silent
             return
         for member in state.members:
@@ -133,7 +123,7 @@ class Liveness:
         if member in self._warned:
             self._warned.discard(member)
             text = "cluster %s: node %d is no longer silent"
-            log.warning(text, self._state.name, member.node, extra={"event": "cluster.member-answers"})
+            log.warning(text, self._context.state.name, member.node, extra={"event": "cluster.member-answers"})
 
     def _judge(self, member: MemberId, count: int) -> None:
         ticks = round(self.limit_s / self._interval_s) - 1
@@ -144,7 +134,7 @@ class Liveness:
                     "cluster %s: node %d (process %d) is silent for %.1f s; consumers of the %d queues "
                     "that it leads get nothing meanwhile. After %.0f s it is expelled and the next members lead them. "
                     "See its machine and its log: is the process stopped, or does its disk hang?",
-                    self._state.name, member.node, member.pid, count * self._interval_s, self._led_by(member),
+                    self._context.state.name, member.node, member.pid, count * self._interval_s, self._led_by(member),
                     self.limit_s, extra=_SILENT,
                 )  # fmt: skip
             else:
@@ -154,24 +144,24 @@ class Liveness:
             if count < ticks + messages * PER_MESSAGE_S / self._interval_s:
                 return
             if self._is_majority_without_one:
-                self._group.expel(member)
-            elif self._clock.monotonic_s() - self._kept_s.get(member, -inf) >= AGAIN_S:
+                self._context.group.expel(member)
+            elif self._context.clock.monotonic_s() - self._kept_s.get(member, -inf) >= AGAIN_S:
                 self._keep(member, count)
 
     @property
     def _is_majority_without_one(self) -> bool:
         """True if the rest is a majority without one member, by the rule of the group."""
-        return 2 * (len(self._state.members) - 1) > self._state.size
+        return 2 * (len(self._context.state.members) - 1) > self._context.state.size
 
     def _led_by(self, member: MemberId) -> int:
         return sum(replica.owner == member for replica in self._replicas.values())
 
     def _keep(self, member: MemberId, count: int) -> None:
         """Logs that a silent member cannot be expelled."""
-        state = self._state
-        self._kept_s[member] = self._clock.monotonic_s()
+        state = self._context.state
+        self._kept_s[member] = self._context.clock.monotonic_s()
         nodes = {one.node for one in state.members}
-        missing = [str(node) for node in self._group.nodes() if node not in nodes]
+        missing = [str(node) for node in self._context.group.nodes() if node not in nodes]
         start = f"start the brokers that are missing (nodes {', '.join(missing)}), or " if missing else ""
         log.warning(
             "cluster %s: node %d (process %d) is silent for %.1f s; consumers of the %d queues that it "
@@ -187,9 +177,10 @@ class Liveness:
         if member is None:
             return
         self.expulsions += 1
-        if member != self._state.me:
+        state = self._context.state
+        if member != state.me:
             log.warning(
                 "cluster %s: node %d (process %d) is expelled: it was silent for %.0f s; the next members "
                 "lead its queues. It joins again as soon as it responds",
-                self._state.name, member.node, member.pid, self.limit_s, extra={"event": "cluster.member-expelled"},
+                state.name, member.node, member.pid, self.limit_s, extra={"event": "cluster.member-expelled"},
             )  # fmt: skip

@@ -6,10 +6,8 @@ import logging
 from collections.abc import Callable
 
 from ...base.texts import counted
-from ..group.group import Group
 from ..kernel.context import MemberContext
 from ..kernel.phases import BOOTSTRAPPING, BUFFERING, DISCARDING, OUTSIDE, REQUESTING, SYNCHRONIZED, TRANSFERRING
-from ..kernel.service import Service
 
 log = logging.getLogger(__name__)
 
@@ -25,20 +23,10 @@ class NotServingLog:
     """The log of one member's reasons to serve no clients."""
 
     def __init__(
-        self,
-        context: MemberContext,
-        service: Service,
-        group: Group,
-        bootstrap_remedy: Callable[[], str],
-        transfer_progress: Callable[[], str],
+        self, context: MemberContext, bootstrap_remedy: Callable[[], str], transfer_progress: Callable[[], str]
     ) -> None:
         """*bootstrap_remedy*: describes the action to take during a bootstrap; *transfer_progress*: of a transfer."""
-        self._state = context.state
-        self._clock = context.clock
-        self._timers = context.timers
-        self._commits = context.commits
-        self._service = service
-        self._group = group
+        self._context = context
         self._bootstrap_remedy = bootstrap_remedy
         self._transfer_progress = transfer_progress
         self._turn = 0
@@ -46,25 +34,25 @@ class NotServingLog:
     def begin(self) -> None:
         """Begins to wait: no client is served from here on; it is logged if that lasts."""
         self._turn += 1
-        now_s = self._clock.monotonic_s()
-        self._timers.after(LONG_S, self._look, self._turn, now_s)
+        now_s = self._context.clock.monotonic_s()
+        self._context.timers.after(LONG_S, self._look, self._turn, now_s)
 
     def _look(self, turn: int, since_s: float) -> None:
-        state = self._state
-        reason = self._service.not_serving_reason()
+        state = self._context.state
+        reason = self._context.service.not_serving_reason()
         if turn != self._turn or not reason or state.has_failed:
             return
         phase, remedy = self.explanation()
         log.warning(
             "cluster %s: no clients were served here for %.0f s: %s (phase: %s; %s). %s",
-            state.name, self._clock.monotonic_s() - since_s, reason, state.phase_name, phase, remedy,
+            state.name, self._context.clock.monotonic_s() - since_s, reason, state.phase_name, phase, remedy,
             extra={"event": "cluster.not-serving"},
         )  # fmt: skip
-        self._timers.after(AGAIN_S, self._look, turn, since_s)
+        self._context.timers.after(AGAIN_S, self._look, turn, since_s)
 
     def explanation(self) -> tuple[str, str]:
         """Returns an explanation of the phase, with its progress, and the remedy."""
-        state = self._state
+        state = self._context.state
         here, missing = self._members()
         if state.phase == OUTSIDE or not state.has_majority:
             if len(state.members) > state.size // 2 and state.phase != OUTSIDE:
@@ -80,16 +68,16 @@ class NotServingLog:
         if state.phase == TRANSFERRING:
             return self._transfer_progress(), f"{_WAIT}, unless this number does not increase for minutes"
         if state.phase == SYNCHRONIZED:
-            behind = self._commits.majority - self._service.following
+            behind = self._context.commits.majority - self._context.service.following
             members = counted(behind, "more member")
             return f"{members} must be up to date", f"{_WAIT}; the logs of the others show their progress"
         return here, _WAIT
 
     def _members(self) -> tuple[str, str]:
         """Describes the connected nodes and the missing ones."""
-        state = self._state
+        state = self._context.state
         nodes = [member.node for member in state.members] if state.me is not None else []
-        configured = self._group.nodes()
+        configured = self._context.group.nodes()
         lacking = [node for node in configured if node not in nodes]
         here = f"{len(nodes)} of {state.size} members are connected"
         if nodes:

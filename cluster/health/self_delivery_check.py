@@ -23,8 +23,7 @@ class SelfDeliveryCheck:
         self, context: MemberContext, may_dispatch: Callable[[float], bool], hold: Callable[[bool], None]
     ) -> None:
         """*may_dispatch*: whether this member has a valid lease at a time; *hold*: stops or resumes dispatching."""
-        self._locals = context.locals
-        self._clock = context.clock
+        self._context = context
         self._may_dispatch = may_dispatch
         self._hold = hold
         self.is_missing = False
@@ -34,7 +33,7 @@ class SelfDeliveryCheck:
 
     def look(self) -> None:
         """Stops or resumes dispatching; called in each step, before any dispatch."""
-        said, now_s = self._locals, self._clock.monotonic_s()
+        said, now_s = self._context.locals, self._context.clock.monotonic_s()
         if not len(said):
             self._since_s = None
         elif self._since_s is None or said.times_received != self._received:

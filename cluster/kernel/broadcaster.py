@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..group.group import Group
+from . import events
 from .fragmentation import Fragmenter
 from .local_messages import NOTHING, LocalEvent, LocalMessageMap, abandon
 from .member_state import MemberState
@@ -29,3 +32,7 @@ class Broadcaster:
         if self._group.me != me:
             return  # the group already knows what will be delivered here: this member left, or joined as a new one
         self.unsent.send(event)
+
+    def send_control(self, what: str, local: LocalEvent | None = None, **about: Any) -> None:
+        """Multicasts a control message."""
+        self.send(events.control(what, **about), local)

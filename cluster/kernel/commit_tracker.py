@@ -38,20 +38,24 @@ class CommitTracker:
     def __init__(self) -> None:
         self.majority = 1
         """The majority of the configured members."""
-        self.me: MemberId | None = None
-        self.acks: dict[MemberId, dict[MemberId, int]] = {}
+        self.at = 0
+        """The position of the event that is being applied."""
+        self._waiting: deque[PendingAction] = deque()
+        self.begin(None, 0, ())
+
+    def begin(self, me: MemberId | None, position: int, members: tuple[MemberId, ...]) -> None:
+        """Begins a new membership; acknowledgements of earlier ones are dropped."""
+        self.me = me
+        self.acks: dict[MemberId, dict[MemberId, int]] = {member: {} for member in members}
         """By member: for each sender, the number of the last batch that is applied and durable at the member."""
         self.now: tuple[MemberId | None, int] = (None, 0)
         """The sender and the number of the batch that is being applied."""
-        self.at = 0
-        """The position of the event that is being applied."""
         self.numbers: dict[MemberId, int] = {}
         """For each sender, the last batch that is applied and durable here."""
         self.floors: dict[MemberId, int] = {}
         """The cuts of members that a state transfer is completing."""
-        self.done = 0
+        self.done = position
         """The position below which all is applied and durable here."""
-        self._waiting: deque[PendingAction] = deque()
         self._undone: deque[tuple[int, int, dict[MemberId, int]]] = deque()
         """LSNs, each with the position below which all is durable when that LSN is, and with the numbers of senders."""
         self._received: dict[MemberId, int] = {}
@@ -90,26 +94,6 @@ class CommitTracker:
     def finished(self) -> int:
         """The position below which all is applied and durable here, and no action waits."""
         return min(self.done, self._waiting[0].position) if self._waiting else self.done
-
-    def begin(self, me: MemberId | None, position: int, members: tuple[MemberId, ...]) -> None:
-        """Begins a new membership; acknowledgements of earlier ones are dropped."""
-        self.me = me
-        self.done = position
-        self.acks = {member: {} for member in members}
-        self.numbers.clear()
-        self._received = {}
-        self._last.clear()
-        self._inherited.clear()
-        self._left.clear()
-        self._over.clear()
-        self._cuts.clear()
-        self._updated.clear()
-        self._begun.clear()
-        self._cut.clear()
-        self.ended_one = self.has_news = False
-        self.now = (None, 0)
-        self.floors.clear()
-        self._undone.clear()
 
     def members(self, members: tuple[MemberId, ...]) -> None:
         self.acks = {member: self.acks.get(member, {}) for member in members}

@@ -9,19 +9,25 @@ from ...base.clock import Clock
 from ...broker.kernel.loader import Loader
 from ...broker.scheduling.scheduler import Scheduler
 from ...store.contract.interface import MessageStore
+from ..group.group import Group
 from .broadcaster import Broadcaster
 from .commit_tracker import CommitTracker
 from .inbox import Inbox
 from .local_messages import LocalMessageMap
 from .member_events import MemberEvents
 from .member_state import MemberState
+from .progress_record import ProgressRecord
+from .service import Service
 
 
 @dataclass(frozen=True, slots=True)
 class MemberContext:
     """Collaborators of the parts of one member. It refers to no queue and no part."""
 
+    group: Group
     state: MemberState
+    service: Service
+    record: ProgressRecord
     clock: Clock
     timers: Scheduler
     store: MessageStore
@@ -34,3 +40,5 @@ class MemberContext:
     events: MemberEvents
     fail: Callable[[str, str], None]
     """Ends this membership, with the reason and the remedy."""
+    release_all: Callable[[], None]
+    """Multicasts the releases of this step."""

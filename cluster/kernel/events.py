@@ -144,7 +144,7 @@ def dequeue(reason: DequeueReason, name: str, positions: Sequence[int]) -> bytes
     return b"".join([bytes([DEQUEUE, reason]), _name(name), struct.pack(f"<I{count}Q", count, *positions)])
 
 
-def release(name: str, positions: Sequence[int], failed: Sequence[bool]) -> bytes:
+def release(name: str, positions: Sequence[int], failed: Sequence[int]) -> bytes:
     count = len(positions)
     return b"".join([bytes([RELEASE]), _name(name), struct.pack(f"<I{count}Q", count, *positions), bytes(failed)])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..group.member_id import MemberId
-from .phases import OUTSIDE, TABLE, PhaseAction, PhaseEvent, public_name
+from .phases import OUTSIDE, TABLE, PhaseEvent, public_name
 
 
 class MemberState:
@@ -46,13 +46,11 @@ class MemberState:
         """The phase, as metrics and management show it."""
         return public_name(self.phase)
 
-    def handle(self, event: PhaseEvent) -> PhaseAction | None:
-        """Changes the phase by the table; returns the action to take, or None if *event* is ignored in this phase."""
-        transition = TABLE.get((self.phase, event))
-        if transition is None:
-            return None
-        self.phase = transition.phase
-        return transition.action
+    def handle(self, event: PhaseEvent) -> str | None:
+        """Changes the phase by the table; returns the phase that is entered, or None if *event* is ignored."""
+        entered = TABLE.get((self.phase, event))
+        self.phase = entered or self.phase
+        return entered
 
     def leave(self) -> None:
         """Notes that this member is outside the group, or in a minority."""

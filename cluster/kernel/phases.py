@@ -22,13 +22,22 @@ Metrics and management show `buffering` as `requesting`.
 | transferring | bootstrapping | | bootstrapping | | | | | | | synchronized | outside |
 | synchronized | bootstrapping | | bootstrapping | | | | | | | synchronized | outside |
 
-An empty cell: the event is ignored in that phase. The phase that is entered determines the action.
+An empty cell: the event is ignored in that phase. The phase that is entered determines the action:
+
+| entered | action |
+|---|---|
+| outside | disconnect clients, and drop everything in flight |
+| bootstrapping | multicast the standing of this store |
+| discarding | record that the replicated state does not count |
+| requesting | multicast a request for a transfer |
+| buffering | keep events from here on |
+| transferring | apply the kept events, and all that follow |
+| synchronized | record that this member has all messages |
 """
 
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import NamedTuple
 
 OUTSIDE, BOOTSTRAPPING, DISCARDING, REQUESTING, BUFFERING, TRANSFERRING, SYNCHRONIZED = (
     "outside", "bootstrapping", "discarding", "requesting", "buffering", "transferring", "synchronized",
@@ -63,53 +72,22 @@ class PhaseEvent(Enum):
     """This member left the group, or is in a minority."""
 
 
-class PhaseAction(Enum):
-    """The action of a transition between phases."""
-
-    LEAVE = auto()
-    """Disconnect clients, and drop everything in flight."""
-    BOOTSTRAP = auto()
-    """Multicast the standing of this store."""
-    WIPE = auto()
-    """Record that the replicated state does not count."""
-    ASK = auto()
-    """Multicast a request for a transfer."""
-    KEEP = auto()
-    """Keep events from here on."""
-    APPLY = auto()
-    """Apply the kept events, and all that follow."""
-    SERVE = auto()
-    """Record that this member has all messages."""
-
-
-class Transition(NamedTuple):
-    """The effect of an event in a phase."""
-
-    phase: str
-    """The phase that is entered."""
-    action: PhaseAction
-
-
-TABLE: dict[tuple[str, PhaseEvent], Transition] = {
-    **{(phase, PhaseEvent.LOST): Transition(OUTSIDE, PhaseAction.LEAVE) for phase in PHASES},
-    **{(phase, PhaseEvent.ENTERED): Transition(BOOTSTRAPPING, PhaseAction.BOOTSTRAP) for phase in PHASES},
-    **{
-        (phase, PhaseEvent.NO_SOURCE): Transition(BOOTSTRAPPING, PhaseAction.BOOTSTRAP)
-        for phase in PHASES
-        if phase != OUTSIDE
-    },
-    (BOOTSTRAPPING, PhaseEvent.MEMBERS_CHANGED): Transition(BOOTSTRAPPING, PhaseAction.BOOTSTRAP),
-    (BUFFERING, PhaseEvent.MEMBERS_CHANGED): Transition(BOOTSTRAPPING, PhaseAction.BOOTSTRAP),
-    (BOOTSTRAPPING, PhaseEvent.OUTRANKED): Transition(DISCARDING, PhaseAction.WIPE),
-    (BOOTSTRAPPING, PhaseEvent.WON): Transition(SYNCHRONIZED, PhaseAction.SERVE),
-    (DISCARDING, PhaseEvent.WIPED): Transition(REQUESTING, PhaseAction.ASK),
-    (REQUESTING, PhaseEvent.CUT): Transition(BUFFERING, PhaseAction.KEEP),
-    (BUFFERING, PhaseEvent.MISSED): Transition(REQUESTING, PhaseAction.ASK),
-    (BUFFERING, PhaseEvent.WIRED): Transition(TRANSFERRING, PhaseAction.APPLY),
-    (TRANSFERRING, PhaseEvent.COMPLETED): Transition(SYNCHRONIZED, PhaseAction.SERVE),
-    (SYNCHRONIZED, PhaseEvent.COMPLETED): Transition(SYNCHRONIZED, PhaseAction.SERVE),
+TABLE: dict[tuple[str, PhaseEvent], str] = {
+    **{(phase, PhaseEvent.LOST): OUTSIDE for phase in PHASES},
+    **{(phase, PhaseEvent.ENTERED): BOOTSTRAPPING for phase in PHASES},
+    **{(phase, PhaseEvent.NO_SOURCE): BOOTSTRAPPING for phase in PHASES if phase != OUTSIDE},
+    (BOOTSTRAPPING, PhaseEvent.MEMBERS_CHANGED): BOOTSTRAPPING,
+    (BUFFERING, PhaseEvent.MEMBERS_CHANGED): BOOTSTRAPPING,
+    (BOOTSTRAPPING, PhaseEvent.OUTRANKED): DISCARDING,
+    (BOOTSTRAPPING, PhaseEvent.WON): SYNCHRONIZED,
+    (DISCARDING, PhaseEvent.WIPED): REQUESTING,
+    (REQUESTING, PhaseEvent.CUT): BUFFERING,
+    (BUFFERING, PhaseEvent.MISSED): REQUESTING,
+    (BUFFERING, PhaseEvent.WIRED): TRANSFERRING,
+    (TRANSFERRING, PhaseEvent.COMPLETED): SYNCHRONIZED,
+    (SYNCHRONIZED, PhaseEvent.COMPLETED): SYNCHRONIZED,
 }
-"""All transitions of a member; pairs without one are ignored."""
+"""The phase that is entered, by the present phase and the event; pairs without one are ignored."""
 
 
 def public_name(phase: str) -> str:

@@ -12,13 +12,14 @@ be here. A member that has applied all of these batches lacks nothing of this st
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ...base.clock import Clock
 from ...base.errors import CairnError
 from ...store.contract.interface import MessageStore
 from ..group.member_id import MemberId
+from .commit_tracker import CommitTracker
 
 NAME = "$cluster"
 
@@ -38,16 +39,15 @@ class Standing(NamedTuple):
 class ProgressRecord:
     """The record of this store. Core only."""
 
-    def __init__(self, store: MessageStore, clock: Clock) -> None:
+    def __init__(self, store: MessageStore, clock: Clock, commits: CommitTracker) -> None:
         self._store = store
         self._clock = clock
+        self._commits = commits
         self._queue_id = 0
         self._message_id = 0
         self.cluster = ""
         """The ID of the cluster; empty before the first one."""
         self.standing = Standing()
-        self.received_now: Callable[[], dict[MemberId, int]] = dict
-        """Returns the last batches of the present membership, by sender."""
         self.received_before: dict[MemberId, int] | None = {}
         """The last batches of earlier memberships; None if unknown."""
 
@@ -69,17 +69,15 @@ class ProgressRecord:
         for message_id in ids[:-1]:
             self._store.dequeue(message_id, queue_id, self._clock.wall_us())
 
-    def received(self) -> dict[MemberId, int] | None:
-        """Returns the last batches of all memberships, by sender; None if unknown."""
-        return None if self.received_before is None else {**self.received_before, **self.received_now()}
+    def received(self) -> list[tuple[MemberId, int]] | None:
+        """Returns the last batches of all memberships, as they are stored and multicast; None if unknown."""
+        before = self.received_before
+        return None if before is None else [*(before | self._commits.begun()).items()]
 
     def membership_ends(self) -> None:
         """Keeps the batches of the present membership as those of an earlier one."""
-        self.received_before = self.received()
-
-    def begins_anew(self) -> None:
-        """Drops earlier batches: at this position the store is equal to those of the others."""
-        self.received_before = {}
+        if self.received_before is not None:
+            self.received_before |= self._commits.begun()
 
     def move(self, position: int) -> None:
         self.write(self.standing._replace(position=position))
@@ -87,19 +85,12 @@ class ProgressRecord:
     def write(self, standing: Standing) -> None:
         self.standing = standing
         now_us = self._clock.wall_us()
-        received = self.received()
-        rows = None if received is None else rows_of(received)
-        about = {"cluster": self.cluster, **standing._asdict(), "heard": rows}
+        about = {"cluster": self.cluster, **standing._asdict(), "heard": self.received()}
         content = json.dumps(about).encode()
         before = self._message_id
         self._message_id, _ = self._store.put(self._queue_id, content, now_us)
         if before:
             self._store.dequeue(before, self._queue_id, now_us)
-
-
-def rows_of(received: dict[MemberId, int]) -> list[tuple[MemberId, int]]:
-    """Returns the last batches as they are stored and multicast."""
-    return [*received.items()]
 
 
 def dict_of(rows: Iterable[tuple[Iterable[int], int]]) -> dict[MemberId, int]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from ...base.callbacks import ignore
 from ...base.errors import StoreError
@@ -23,11 +23,14 @@ from ...broker.nodes.exchanges import Exchange
 from ...broker.nodes.registry import PREDECLARED, Arguments, Done, MakeQueue, NodeDeleted, NodeRegistry, check_type
 from ...broker.queues.queue import Queue
 from ...store.contract.interface import MessageStore
+from ..kernel.broadcaster import Broadcaster
+from ..kernel.local_messages import NOTHING
 
 Answered = Callable[[Any], None]
 Renew = Callable[[Queue], Queue]
 """Makes a replicated queue empty again."""
 _OF_QUEUES = ("queue", "no-queue", "new-arguments", "binding", "no-binding")
+MOST_REMEMBERED = 1 << 16
 _OWN = "it is local to each member"
 _OTHERS = "this member receives the state of the others"
 
@@ -45,39 +48,34 @@ class NameConflict(StoreError):
         )  # fmt: skip
 
 
-class ChangeOrder(Protocol):
-    """The order of changes, which has all members apply them."""
-
-    def replicates(self, name: str, policy: Policy) -> bool: ...
-
-    def change(self, about: dict[str, Any], done: Answered) -> None:
-        """Multicasts the change *about*; *done* gets its result on this member."""
-
-
 class ClusterNodes(NodeRegistry):
     def __init__(
         self,
-        ordering: ChangeOrder,
+        broadcaster: Broadcaster,
         store: MessageStore,
         post: Callable[..., None],
         make_queue: MakeQueue,
         removed: NodeDeleted,
     ) -> None:
-        self._ordering = ordering
+        self._broadcaster = broadcaster
         self._making_own: dict[str, str] = {}
         """The names and kinds of local nodes that are being created: requests for such a name get that node."""
         super().__init__(store, post, make_queue, removed)
 
+    def order(self, about: dict[str, Any], done: Answered) -> None:
+        """Has all members apply the change *about*; *done* gets the result here, and nothing outside of the group."""
+        self._broadcaster.send_control("change", NOTHING._replace(answered=done), change=about)
+
     def set_template(self, pattern: str, arguments: Arguments, done: Done[None]) -> None:
-        self._ordering.change({"do": "template", "name": pattern, "arguments": {**arguments}}, done)
+        self.order({"do": "template", "name": pattern, "arguments": {**arguments}}, done)
 
     def delete_template(self, pattern: str, done: Done[None]) -> None:
-        self._ordering.change({"do": "no-template", "name": pattern}, done)
+        self.order({"do": "no-template", "name": pattern}, done)
 
     def create_queue(self, name: str, arguments: Arguments, done: Done[Queue]) -> None:
         there = self.queues.get(name)
         try:
-            ordered = self._ordering.replicates(name, policy_of(name, arguments))
+            ordered = is_replicated(name, policy_of(name, arguments))
             if there is None:
                 self.check_free(name)
         except Exception as error:
@@ -89,7 +87,7 @@ class ClusterNodes(NodeRegistry):
         elif (there is not None and not there.is_deleting) or name in self._making_own:
             super().create_queue(name, arguments, done)
         else:
-            self._ordering.change({"do": "queue", "name": name, "arguments": {**arguments}}, done)
+            self.order({"do": "queue", "name": name, "arguments": {**arguments}}, done)
 
     def _made_own(self, name: str, done: Done[Any], made: Any) -> None:
         self._making_own.pop(name, None)
@@ -99,11 +97,11 @@ class ClusterNodes(NodeRegistry):
         if not queue.replicated:
             super().change_queue(queue, changes, done)
             return
-        self._ordering.change({"do": "new-arguments", "queue": queue.name, "changes": {**changes}}, done)
+        self.order({"do": "new-arguments", "queue": queue.name, "changes": {**changes}}, done)
 
     def delete_queue(self, queue: Queue, done: Done[None], reason: str = "it was deleted") -> None:
         if queue.replicated:
-            self._ordering.change({"do": "no-queue", "name": queue.name, "why": reason}, done)
+            self.order({"do": "no-queue", "name": queue.name, "why": reason}, done)
         else:
             super().delete_queue(queue, done, reason)
 
@@ -123,18 +121,18 @@ class ClusterNodes(NodeRegistry):
             done(error)
             return
         about = {"do": "exchange", "name": name, "type": kind, "arguments": {**arguments}}
-        self._ordering.change(about, done)
+        self.order(about, done)
 
     def delete_exchange(self, exchange: Exchange, done: Done[None], reason: str = "it was deleted") -> None:
         if exchange.exchange_id and not _is_own(exchange):
-            self._ordering.change({"do": "no-exchange", "name": exchange.name, "why": reason}, done)
+            self.order({"do": "no-exchange", "name": exchange.name, "why": reason}, done)
         else:
             super().delete_exchange(exchange, done, reason)
 
     def bind(self, exchange: Exchange, queue: Queue, key: str, arguments: Arguments, done: Done[None]) -> None:
         if self._is_ordered(exchange, queue):
             about = {"do": "binding", "exchange": exchange.name, "queue": queue.name, "key": key}
-            self._ordering.change({**about, "arguments": {**arguments}}, done)
+            self.order({**about, "arguments": {**arguments}}, done)
         elif queue.replicated and exchange.exchange_id:
             reason = f"it is local to this member, and queue {queue.name!r} is replicated"
             done(StoreError(f"exchange {exchange.name!r}", reason, "bind the queue to a replicated exchange"))
@@ -144,7 +142,7 @@ class ClusterNodes(NodeRegistry):
     def unbind(self, exchange: Exchange, queue: Queue, key: str, done: Done[None]) -> None:
         if self._is_ordered(exchange, queue):
             about = {"do": "no-binding", "exchange": exchange.name, "queue": queue.name, "key": key}
-            self._ordering.change(about, done)
+            self.order(about, done)
         else:
             super().unbind(exchange, queue, key, done)
 
@@ -163,19 +161,34 @@ class ClusterNodes(NodeRegistry):
         if what in ("queue", "exchange"):
             self._make(about, done)
             return
-        change = _CHANGES.get(what)
-        if change is None:
-            done(None)
-            return
         exchange, queue = self.exchanges.get(about.get("exchange", name)), self.queues.get(about.get("queue", name))
         if queue is not None and not queue.replicated:
             queue = None  # the node was deleted meanwhile
         if exchange is not None and _is_own(exchange):
             exchange = None
-        if (change.of_queue and queue is None) or (change.of_exchange and exchange is None):
-            done(StoreError(f"queue {about['queue']!r}", "it was deleted") if what == "new-arguments" else None)
+        self._apply(about, queue, exchange, done)
+
+    def _apply(self, about: dict[str, Any], queue: Queue | None, exchange: Exchange | None, done: Answered) -> None:
+        """Applies a change to the replicated nodes that it names, None if they are deleted, on this member only."""
+        what = about["do"]
+        if what == "template":
+            super().set_template(about["name"], about["arguments"], done)
+        elif what == "no-template":
+            super().delete_template(about["name"], done)
+        elif what == "new-arguments" and queue is None:
+            done(StoreError(f"queue {about['queue']!r}", "it was deleted"))
+        elif what == "new-arguments" and queue is not None:
+            super().change_queue(queue, about["changes"], done)
+        elif what == "no-queue" and queue is not None:
+            super().delete_queue(queue, done, about["why"])
+        elif what == "no-exchange" and exchange is not None:
+            super().delete_exchange(exchange, done, about["why"])
+        elif what == "binding" and queue is not None and exchange is not None:
+            super().bind(exchange, queue, about["key"], about["arguments"], done)
+        elif what == "no-binding" and queue is not None and exchange is not None:
+            super().unbind(exchange, queue, about["key"], done)
         else:
-            change.apply(self, about, queue, exchange, done)
+            done(None)
 
     def _make(self, about: dict[str, Any], done: Answered) -> None:
         """Creates a queue or an exchange; a local node of that name makes room, or raises `NameConflict`."""
@@ -186,7 +199,7 @@ class ClusterNodes(NodeRegistry):
             return
         is_queue = about["do"] == "queue"
         try:
-            if is_queue and not self._ordering.replicates(name, policy_of(name, arguments)):
+            if is_queue and not is_replicated(name, policy_of(name, arguments)):
                 raise StoreError(f"queue {name!r}", _OWN)
             if not is_queue:
                 check_type(name, about["type"])
@@ -286,29 +299,17 @@ class ClusterNodes(NodeRegistry):
         ]  # fmt: skip
 
 
-class _Change(NamedTuple):
-    """A kind of change that is applied to nodes that exist, or to templates."""
-
-    of_queue: bool
-    """True if the change needs a replicated queue."""
-    of_exchange: bool
-    """True if the change needs a replicated exchange."""
-    apply: Callable[[NodeRegistry, dict[str, Any], Any, Any, Answered], None]
-    """Applies the change to the queue and the exchange, on this member only."""
-
-
-_CHANGES = {
-    "template": _Change(
-        False, False, lambda n, c, q, e, done: NodeRegistry.set_template(n, c["name"], c["arguments"], done)
-    ),
-    "no-template": _Change(False, False, lambda n, c, q, e, done: NodeRegistry.delete_template(n, c["name"], done)),
-    "new-arguments": _Change(True, False, lambda n, c, q, e, done: NodeRegistry.change_queue(n, q, c["changes"], done)),
-    "no-queue": _Change(True, False, lambda n, c, q, e, done: NodeRegistry.delete_queue(n, q, done, c["why"])),
-    "no-exchange": _Change(False, True, lambda n, c, q, e, done: NodeRegistry.delete_exchange(n, e, done, c["why"])),
-    "binding": _Change(True, True, lambda n, c, q, e, done: NodeRegistry.bind(n, e, q, c["key"], c["arguments"], done)),
-    "no-binding": _Change(True, True, lambda n, c, q, e, done: NodeRegistry.unbind(n, e, q, c["key"], done)),
-}
-"""The kinds of changes by name; the lambdas get the nodes, the change, the queue and the exchange."""
+def is_replicated(name: str, policy: Policy) -> bool:
+    """Returns whether a durable queue of that name and policy is replicated; raises `StoreError` if it can't be."""
+    if name.startswith("$") or not policy.replicated:
+        return False
+    if policy.duplicate_window > MOST_REMEMBERED:
+        raise StoreError(
+            f"queue {name!r}",
+            f"`duplicate-window` exceeds the limit of {MOST_REMEMBERED} message-ids for a replicated queue",
+            "reduce `duplicate-window`, or set `replicated` to false",
+        )
+    return True
 
 
 def _is_own(exchange: Exchange) -> bool:

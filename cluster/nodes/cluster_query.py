@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...broker.nodes.replication_port import Gathered, Report
-from ..kernel import events
 from ..kernel.context import MemberContext
 from ..kernel.control_messages import ControlMessage
 
@@ -30,9 +29,7 @@ class _Gathering:
 
 class ClusterQueries:
     def __init__(self, context: MemberContext) -> None:
-        self._state = context.state
-        self._timers = context.timers
-        self._broadcaster = context.broadcaster
+        self._context = context
         self.reporter: Callable[[Report], Report] = lambda asked: {}
         """Returns the report about this member."""
         self._gatherings: dict[int, _Gathering] = {}
@@ -40,13 +37,12 @@ class ClusterQueries:
 
     def gather(self, asked: Report, limit_s: float, done: Callable[[Gathered], None]) -> None:
         """*done* gets the reports, as soon as all members have answered, or the time is over."""
-        state = self._state
+        state = self._context.state
         self._number += 1
         number = self._number
         self._gatherings[number] = _Gathering([*map(str, state.members)], state.size - len(state.members), done)
-        self._timers.after(limit_s, self._finish, number)
-        by = list(state.me) if state.me is not None else []
-        self._broadcaster.send(events.control("report-wish", by=by, number=number, asked=asked))
+        self._context.timers.after(limit_s, self._finish, number)
+        self._context.broadcaster.send_control("report-wish", by=state.me or (), number=number, asked=asked)
 
     def _finish(self, number: int) -> None:
         gathering = self._gatherings.pop(number, None)
@@ -61,13 +57,13 @@ class ClusterQueries:
         """Answers a query of *sender*."""
         about = message.about
         answer = self.reporter(about["asked"])
-        self._broadcaster.send(events.control("report", to=about["by"], number=about["number"], told=answer))
+        self._context.broadcaster.send_control("report", to=about["by"], number=about["number"], told=answer)
 
     def record_answer(self, message: ControlMessage) -> None:
         """Records the answer of *sender*."""
         sender, _, about = message
         gathering = self._gatherings.get(about["number"])
-        me = self._state.me
+        me = self._context.state.me
         if gathering is None or me is None or tuple(about["to"]) != me:
             return
         gathering.answers[str(sender)] = about["told"]

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from ..group.group_events import Configuration
-from ..kernel import events
 from ..kernel.broadcaster import Broadcaster
 from ..kernel.control_messages import ControlMessage
 from ..kernel.member_state import MemberState
@@ -67,7 +66,7 @@ class FailoverAddresses:
     def say(self) -> None:
         """Multicasts the addresses of this member, for new members."""
         if any(self.mine) and not self._state.is_alone:
-            self._broadcaster.send(events.control("address", plain=self.mine.plain, tls=self.mine.tls))
+            self._broadcaster.send_control("address", plain=self.mine.plain, tls=self.mine.tls)
 
     def received(self, message: ControlMessage) -> None:
         sender, _, about = message

@@ -67,13 +67,7 @@ class FlowControl:
 
     def __init__(self, context: MemberContext, room_again: Callable[[], None], limit_bytes: int = LIMIT_BYTES) -> None:
         """*room_again*: grants the credit that was withheld from clients."""
-        self._state = context.state
-        self._store = context.store
-        self._timers = context.timers
-        self._broadcaster = context.broadcaster
-        self._commits = context.commits
-        self._inbox = context.inbox
-        self._fail = context.fail
+        self._context = context
         self._disk_full = context.events.disk_full
         self._room_again = room_again
         self.limit_bytes = limit_bytes
@@ -127,7 +121,7 @@ class FlowControl:
 
         They also wait if this member's disk is full, which `look` detects only at the end of the step.
         """
-        if self._held or self.holds or self._broadcaster.unsent.is_waiting or self._store.full():
+        if self._held or self.holds or self._context.broadcaster.unsent.is_waiting or self._context.store.full():
             self._held.append(HeldEvent(local, event, size_bytes))
             self.held_bytes += size_bytes
         else:
@@ -137,17 +131,22 @@ class FlowControl:
         if event is None:
             assert local.kept is not None
             event = events.enqueue(local.names, *local.kept)
-        self._broadcaster.send(event, local)
+        self._context.broadcaster.send(event, local)
 
-    def multicast_behind(self, local: LocalEvent) -> bool:
-        """Queues *local* behind all held events; returns False if none are held."""
-        if self._held:
-            self._held.append(HeldEvent(local, events.control("nothing"), 0))
-        return bool(self._held)
+    def when_answered(self, action: Callable[[], None]) -> None:
+        """Runs *action* when all events that were sent or held so far are safe, or never will be."""
+        behind = LocalEvent(action, always=True)
+        if not len(self._context.locals) and not self._context.commits.backlog and not self.held_bytes:
+            action()
+        elif self._held:
+            self._held.append(HeldEvent(behind, events.control("nothing"), 0))
+        else:
+            self._context.broadcaster.send_control("nothing", behind)
 
     def resume(self) -> None:
         """Sends held events, as far as the group accepts them."""
-        while self._held and not self.holds and not self._broadcaster.unsent.is_waiting and not self._store.full():
+        unsent, store = self._context.broadcaster.unsent, self._context.store
+        while self._held and not self.holds and not unsent.is_waiting and not store.full():
             local, event, size_bytes = self._held.popleft()
             self.held_bytes -= size_bytes
             self._say(local, event)
@@ -200,14 +199,14 @@ class FlowControl:
         self.waits_for_majority = self.unsafe_bytes > (self.limit_bytes // 4 if before else self.limit_bytes)
         if before and not self.waits_for_majority:
             self._on()
-        full, self.full = self.full, self._store.full() or self.unwritten
+        full, self.full = self.full, self._context.store.full() or self.unwritten
         if self.full and not full:
             self._watch_full()
         lag_bytes = self.lag_bytes + parts_bytes
         lags = bool(self.full) or lag_bytes > (self.limit_bytes // 4 if self.is_off else self.limit_bytes)
         if self.is_off and not lags:
             self.is_off = False
-            self._broadcaster.send(events.control("flow", off=False))
+            self._context.broadcaster.send_control("flow", off=False)
             self._on()
         elif lags and not self.is_off:
             self.is_off = True
@@ -216,7 +215,7 @@ class FlowControl:
             self._watch()
 
     def _watch(self) -> None:
-        self._timers.after(STUCK_S, self._look_whether_stuck, self._done, self.offs)
+        self._context.timers.after(STUCK_S, self._look_whether_stuck, self._done, self.offs)
 
     def _look_whether_stuck(self, done: int, off: int) -> None:
         if not self.is_off or off != self.offs:
@@ -226,30 +225,30 @@ class FlowControl:
             self._watch()
         else:
             reason = f"no received event was stored for {STUCK_S:.0f} s, and all other members wait"
-            self._fail(reason, "check the disk and the SQL database, and start this broker again")
+            self._context.fail(reason, "check the disk and the SQL database, and start this broker again")
 
     def _watch_full(self) -> None:
         self._disk_full()
-        self._timers.after(FULL_S, self._look_whether_full)
+        self._context.timers.after(FULL_S, self._look_whether_full)
 
     def _look_whether_full(self) -> None:
         if not self.full:
             return
         if self._others_are_enough():
-            self._fail(f"its disk is full: {self.full}", "free some space, and start this broker again")
+            self._context.fail(f"its disk is full: {self.full}", "free some space, and start this broker again")
         else:
             self._watch_full()
 
     def _others_are_enough(self) -> bool:
         """Returns whether the members that do not lag are a majority, given all received events, applied or not."""
-        members, off = {*self._state.members}, {*self.off}
-        for event in self._inbox.events:
+        members, off = {*self._context.state.members}, {*self.off}
+        for event in self._context.inbox.events:
             if isinstance(event, Configuration):
                 members = {*event.members}
             elif isinstance(event, ReceivedEvent) and event.payload[:1] == bytes((events.CONTROL,)):
                 with suppress(events.BadEvent):
                     self._note_off(off, event)
-        return len(members - off - {self._state.me}) >= self._commits.majority
+        return len(members - off - {self._context.state.me}) >= self._context.commits.majority
 
     def _note_off(self, off: set[MemberId], received: ReceivedEvent) -> None:
         reported = events.decode(received.payload)
@@ -259,12 +258,12 @@ class FlowControl:
     def say_again(self) -> None:
         """Multicasts the lag of this member again, for new members."""
         if self.is_off:
-            self._broadcaster.send(events.control("flow", off=True))
+            self._context.broadcaster.send_control("flow", off=True)
 
     def received(self, message: ControlMessage) -> None:
         """Records whether *sender* lags."""
         sender, _, about = message
-        if sender == self._state.me:
+        if sender == self._context.state.me:
             return
         if about["off"]:
             self.off.add(sender)

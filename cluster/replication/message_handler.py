@@ -13,20 +13,18 @@ For a message that a state transfer has not brought yet, a tombstone or a note i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import partial
 from itertools import count
 
-from ...base.clock import Clock
 from ...broker.kernel.loader import BEGINNING_BYTES
 from ...broker.links.partial_message import PIECE_BYTES
 from ...broker.messages.entry import ARRIVAL_MASK, Entry
 from ...broker.messages.message_times import TimedEntry
 from ...broker.transactions.dead_letters import Returns
 from ...store.contract.dequeue_reason import NOT_RECORDED, DequeueReason
-from ...store.contract.interface import MessageStore
 from ..group.member_id import MemberId
-from ..kernel.commit_tracker import CommitTracker
+from ..kernel.context import MemberContext
 from ..kernel.events import DequeueEvent, Message, MoveEvent, ReleaseEvent
 from ..kernel.local_messages import LocalEvent
 from .ownership_handler import QueueOwnerHandler
@@ -37,22 +35,12 @@ DROP_MESSAGES = 4096
 
 
 class MessageHandler:
-    def __init__(
-        self,
-        store: MessageStore,
-        clock: Clock,
-        owners: QueueOwnerHandler,
-        completion: CommitTracker,
-        returns: Returns,
-        touch: Touch,
-    ) -> None:
+    def __init__(self, context: MemberContext, owners: QueueOwnerHandler, returns: Returns, touch: Touch) -> None:
         """*touch*: schedules the dispatch of a queue whose messages changed."""
-        self._store = store
-        self._clock = clock
+        self._context = context
         self._returns = returns
         self._touch = touch
         self._owners = owners
-        self._completion = completion
 
     # ---- enqueue --------------------------------------------------------------------------------------------------
 
@@ -80,23 +68,20 @@ class MessageHandler:
             if entry.message_id and entry.held_bytes > PIECE_BYTES:  # read back piece by piece
                 _forget(entry, PIECE_BYTES, looks_inside)
         replica.add(entries)
-        self._completion.when_safe(place, self._shower(replica), always=True)
+        self._context.commits.when_safe(place, partial(self._show, replica), always=True)
 
-    def _shower(self, replica: Replica) -> Callable[[], None]:
-        def show() -> None:
-            replica.show()
-            if replica.queue.limits is not None:
-                replica.queue.limits.shown()
-            self._touch(replica.queue)
-            self._owners.look(replica)
-
-        return show
+    def _show(self, replica: Replica) -> None:
+        replica.show()
+        if replica.queue.limits is not None:
+            replica.queue.limits.shown()
+        self._touch(replica.queue)
+        self._owners.look(replica)
 
     def _store_all(self, replicas: Sequence[Replica], contents: Sequence[bytes]) -> Sequence[int]:
         """Stores each message on the store's queues of all *replicas*; returns the IDs."""
         if not contents:
             return ()
-        store, now_us = self._store, self._clock.wall_us()
+        store, now_us = self._context.store, self._context.clock.wall_us()
         first = replicas[0].queue.queue_id
         if max(map(len, contents)) <= PIECE_BYTES:
             ids, _ = store.put_all(first, contents, now_us)
@@ -108,7 +93,7 @@ class MessageHandler:
         return ids
 
     def _put(self, queue_id: int, content: bytes, now_us: int) -> int:
-        store = self._store
+        store = self._context.store
         if len(content) <= PIECE_BYTES:
             return store.put(queue_id, content, now_us)[0]
         message_id = self.stage(content, now_us)
@@ -117,7 +102,7 @@ class MessageHandler:
 
     def stage(self, content: bytes, now_us: int) -> int:
         """Stores a long message that is on no queue; returns its ID."""
-        store = self._store
+        store = self._context.store
         message_id = store.stage(content[:PIECE_BYTES], now_us)
         for at in range(PIECE_BYTES, len(content), PIECE_BYTES):
             is_last = at + PIECE_BYTES >= len(content)
@@ -130,7 +115,7 @@ class MessageHandler:
             return
         content, lasts = message
         queue = replica.queue
-        message_id = self._put(queue.queue_id, content, self._clock.wall_us()) if lasts else 0
+        message_id = self._put(queue.queue_id, content, self._context.clock.wall_us()) if lasts else 0
         positions, queue.positions = queue.positions, count(position)
         (entry,) = queue.new_entries([message], [message_id] if lasts else (), True)
         queue.positions = positions
@@ -180,7 +165,7 @@ class MessageHandler:
         queue = replica.queue
         stored = [entry.message_id for entry in entries if entry.message_id]
         if stored:
-            self._store.dequeue_all(stored, queue.queue_id, self._clock.wall_us(), reason)
+            self._context.store.dequeue_all(stored, queue.queue_id, self._context.clock.wall_us(), reason)
         for entry in entries:
             queue.contents.delayed.pop(entry, None)
         replica.count_dequeued(entries, reason)
@@ -195,8 +180,8 @@ class MessageHandler:
 
     def drop_stored(self, replica: Replica, ids: list[int]) -> list[int]:
         """Drops some messages from the store that are not on the queue here; returns the remaining IDs."""
-        now_us = self._clock.wall_us()
-        self._store.dequeue_all(ids[:DROP_MESSAGES], replica.queue.queue_id, now_us)
+        now_us = self._context.clock.wall_us()
+        self._context.store.dequeue_all(ids[:DROP_MESSAGES], replica.queue.queue_id, now_us)
         replica.queue.note_change()
         return ids[DROP_MESSAGES:]
 
@@ -239,8 +224,8 @@ class MessageHandler:
         if not entries and not is_there:
             return True
         content, lasts = event.message
-        transaction = self._store.transactions.begin(self._clock.wall_us()) if lasts else None
-        now_us = self._clock.wall_us()
+        transaction = self._context.store.transactions.begin(self._context.clock.wall_us()) if lasts else None
+        now_us = self._context.clock.wall_us()
         ids: dict[str, int] = {}
         if transaction is not None:
             for entry in entries:
@@ -278,8 +263,8 @@ class MessageHandler:
         mine = dict.fromkeys(queue.with_consumers())
         front = replica.purge_front(kept)
         stored = [*held, *mine, *replica.front.values()]
-        self._store.purge(
-            queue.queue_id, self._clock.wall_us(), keep=[one.message_id for one in stored if one.message_id]
+        self._context.store.purge(
+            queue.queue_id, self._context.clock.wall_us(), keep=[one.message_id for one in stored if one.message_id]
         )
         replica.drop_pending()
         before = queue.messages

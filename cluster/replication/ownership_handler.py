@@ -20,13 +20,12 @@ of the lowest node (rule 16). Core only.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 from ...broker.contents.ports import FilteringConsumer, QueueConsumer
 from ...broker.messages.entry import ARRIVAL_MASK, Entry
 from ..group.member_id import MemberId
-from ..kernel import events
 from ..kernel.context import MemberContext
 from ..kernel.control_messages import About, ControlMessage
 from ..kernel.local_messages import LocalEvent
@@ -37,17 +36,13 @@ from .replica import Replica, Touch
 class QueueOwnerHandler:
     """The leadership of all replicated queues."""
 
-    def __init__(self, context: MemberContext, release_all: Callable[[], None], touch: Touch) -> None:
-        """*release_all*: multicasts the releases of this step; *touch*: schedules the dispatch of a queue."""
-        self._state = context.state
-        self._broadcaster = context.broadcaster
-        self._commits = context.commits
-        self._timers = context.timers
-        self._release_all = release_all
+    def __init__(self, context: MemberContext, touch: Touch) -> None:
+        """*touch*: schedules the dispatch of a queue."""
+        self._context = context
         self._touch = touch
         self._held = False
         self.replicas: dict[str, Replica] = {}
-        self._ownership: dict[str, QueueOwnership] = {}
+        self.ownership: dict[str, QueueOwnership] = {}
         self._consumers: dict[str, int] = {}
         """The number of consumers of this member by queue, as multicast to the others."""
         self._cancelled: Counter[str] = Counter()
@@ -57,22 +52,19 @@ class QueueOwnerHandler:
         self.moves = 0
         """The number of changes of owners."""
 
-    def ownership(self, name: str) -> QueueOwnership:
-        return self._ownership[name]
-
     def made(self, replica: Replica) -> None:
         replica.queue.is_paused = True
         replica.begin_at(self.past + 1)
         self.replicas[replica.name] = replica
-        self._ownership[replica.name] = QueueOwnership(replica, self._timers, self._release, held=self._held)
+        self.ownership[replica.name] = QueueOwnership(replica, self._context.timers, self._release, held=self._held)
         self.decide(replica)
 
     def removed(self, name: str) -> None:
         """Removes all state of a queue that was deleted (D49)."""
         replica = self.replicas.pop(name, None)
-        if replica is not None and not self._state.is_alone:
+        if replica is not None and not self._context.state.is_alone:
             self.past = max(self.past, replica.last + 1)  # one more, as there may have been none
-        self._ownership.pop(name, None)
+        self.ownership.pop(name, None)
         self._consumers.pop(name, None)
         self._cancelled.pop(name, None)
 
@@ -80,7 +72,7 @@ class QueueOwnerHandler:
         """Counts a consumer of this member; the first consumer of a queue is announced to all members (D47)."""
         count = self._consumers[name] = self._consumers.get(name, 0) + 1
         if count == 1:
-            self._broadcaster.send(events.control("consume", queue=name, first=self.replicas[name].first))
+            self._context.broadcaster.send_control("consume", queue=name, first=self.replicas[name].first)
 
     def not_consuming(self, name: str) -> None:
         """Multicasts that the last consumer of a queue was closed, which also releases the queue."""
@@ -89,7 +81,7 @@ class QueueOwnerHandler:
             return
         self._consumers[name] = count
         if count == 0:
-            self._ownership[name].stop()
+            self.ownership[name].stop()
             self._cancel(name, self._acquired(self.replicas[name]))
 
     def forget_consumers(self) -> None:
@@ -97,35 +89,34 @@ class QueueOwnerHandler:
         names = [name for name, count in self._consumers.items() if count]
         self._consumers.clear()
         for name in names:
-            self._ownership[name].stop()
+            self.ownership[name].stop()
             self._cancel(name, [])
 
     def _cancel(self, name: str, acquired: list[tuple[int, int]]) -> None:
         """Multicasts a cancel with all messages that consumers here have; dispatch pauses until it is delivered."""
-        if self._state.me is not None:
+        if self._context.state.me is not None:
             self._cancelled[name] += 1
-        self._broadcaster.send(events.control("cancel", queue=name, first=self.replicas[name].first, acquired=acquired))
+        self._context.broadcaster.send_control("cancel", queue=name, first=self.replicas[name].first, acquired=acquired)
 
     def _release(self, replica: Replica) -> None:
-        acquired = self._acquired(replica)
-        self._broadcaster.send(
-            events.control("release-queue", queue=replica.name, first=replica.first, acquired=acquired)
+        self._context.broadcaster.send_control(
+            "release-queue", queue=replica.name, first=replica.first, acquired=self._acquired(replica)
         )
 
     def _acquired(self, replica: Replica) -> list[tuple[int, int]]:
         """Returns the messages that consumers of this member have: positions, and failed deliveries."""
-        self._release_all()
+        self._context.release_all()
         held = [entry for entry in replica.queue.with_consumers() if not entry.is_dequeued]
         return [(entry.position & ARRIVAL_MASK, entry.failures) for entry in held]
 
     def look(self, replica: Replica) -> None:
         if len(replica.interested) > 1:
-            self._ownership[replica.name].look()
+            self.ownership[replica.name].look()
 
     def hold(self, held: bool) -> None:
         """Pauses or resumes the dispatch of all queues that this member owns or will own."""
         self._held = held
-        for ownership in self._ownership.values():
+        for ownership in self.ownership.values():
             ownership.hold(held=held)
 
     def _meant(self, about: About) -> Replica | None:
@@ -138,17 +129,17 @@ class QueueOwnerHandler:
         replica = self._meant(about)
         if replica is None:
             return
-        others = replica.interested - {sender}
+        me, others = self._context.state.me, replica.interested - {sender}
         replica.interested.add(sender)
-        if sender == self._state.me and others and replica.queue.policy.exclusive:  # the first one in the order wins
+        if sender == me and others and replica.queue.policy.exclusive:  # the first one in the order wins
             reason = f"queue {replica.name!r} allows one consumer, and has one on another member"
             consumers: list[QueueConsumer | FilteringConsumer] = [*replica.queue.consumers, *replica.queue.selecting]
             for consumer in consumers:
                 consumer.terminal.failure("amqp:resource-locked", reason)
         if replica.owner is None:
             self._pass_on(replica, sender, position)  # D72
-        elif replica.owner == self._state.me:
-            self._ownership[replica.name].contest()
+        elif replica.owner == me:
+            self.ownership[replica.name].contest()
 
     def release_queue(self, message: ControlMessage) -> None:
         sender, position, about = message
@@ -163,7 +154,7 @@ class QueueOwnerHandler:
         replica = self._meant(about)
         if replica is None:
             return
-        if sender == self._state.me:
+        if sender == self._context.state.me:
             self._cancelled[replica.name] -= 1
         replica.interested.discard(sender)
         if replica.owner == sender:
@@ -176,7 +167,7 @@ class QueueOwnerHandler:
             if position in replica.acquired:
                 continue
             replica.acquired[position] = sender
-            if sender == self._state.me:
+            if sender == self._context.state.me:
                 continue
             entry = replica.find(position)
             if entry is not None:
@@ -187,50 +178,50 @@ class QueueOwnerHandler:
 
     def _next(self, replica: Replica, after: MemberId) -> MemberId | None:
         """Returns the next interested member in the ring of nodes that is synced; *after* itself comes last."""
-        able = sorted(replica.interested & self._state.synced)
+        able = sorted(replica.interested & self._context.state.synced)
         return next((member for member in able if member > after), able[0] if able else None)
 
     def _pass_on(self, replica: Replica, to: MemberId | None, position: int | None) -> None:
         """Makes *to* the owner. *position*: of the event that causes it; None without an event."""
-        if to is not None and to not in self._state.synced:
+        if to is not None and to not in self._context.state.synced:
             to = self._next(replica, to)
         replica.owner = to
         self.moves += 1
         replica.term += 1
-        ownership = self._ownership[replica.name]
-        if to == self._state.me and to is not None:
+        ownership = self.ownership[replica.name]
+        if to == self._context.state.me and to is not None:
             take = partial(self._take, replica, replica.term)
             if position is not None:
-                self._commits.when_safe(position, take)
+                self._context.commits.when_safe(position, take)
             else:
-                self._broadcaster.send(events.control("taken", queue=replica.name), LocalEvent(take))
+                self._context.broadcaster.send_control("taken", LocalEvent(take), queue=replica.name)
         elif ownership.owned:
             ownership.stop()
         self.decide(replica)
 
     def _take(self, replica: Replica, term: int) -> None:
         """Starts to dispatch: a majority received the change of the owner, and no cancel of ours is in flight."""
-        if term != replica.term or replica.owner != self._state.me or self._cancelled[replica.name]:
+        if term != replica.term or replica.owner != self._context.state.me or self._cancelled[replica.name]:
             return
         if self.replicas.get(replica.name) is replica:
-            self._ownership[replica.name].take(contested=len(replica.interested) > 1)
+            self.ownership[replica.name].take(contested=len(replica.interested) > 1)
 
     def decider(self, replica: Replica) -> MemberId | None:
         if replica.owner is not None:
             return replica.owner
-        return min(self._state.synced, default=None)
+        return min(self._context.state.synced, default=None)
 
     def decide(self, replica: Replica) -> None:
         """Recomputes whether this member decides about expiry and limits of a queue."""
-        queue = replica.queue
-        before, queue.is_owner = queue.is_owner, self._state.me is not None and self.decider(replica) == self._state.me
+        queue, me = replica.queue, self._context.state.me
+        before, queue.is_owner = queue.is_owner, me is not None and self.decider(replica) == me
         if queue.is_owner and not before:
             queue.now_decides()
 
     def members_are(self, members: tuple[MemberId, ...]) -> None:
         """Removes all members but *members* (D74)."""
         there = set(members)
-        self._state.synced &= there
+        self._context.state.synced &= there
         for replica in self.replicas.values():
             replica.interested &= there
             for position, member in [*replica.acquired.items()]:
@@ -246,9 +237,9 @@ class QueueOwnerHandler:
 
     def now_synced(self, member: MemberId) -> None:
         """Records that *member* has all messages from here on."""
-        self._state.synced.add(member)
+        self._context.state.synced.add(member)
         for replica in self.replicas.values():
-            if replica.owner is None and replica.interested & self._state.synced:
+            if replica.owner is None and replica.interested & self._context.state.synced:
                 self._pass_on(replica, self._next(replica, member), None)
             else:
                 self.decide(replica)
@@ -276,7 +267,7 @@ class QueueOwnerHandler:
         """Resets all leadership, because this member left the group, and requeues the messages that consumers had."""
         self._cancelled.clear()
         for replica in self.replicas.values():
-            self._ownership[replica.name].stop()
+            self.ownership[replica.name].stop()
             replica.term += 1
             replica.owner = None
             replica.interested.clear()

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from ...base.errors import StoreError
 from ..group.group_events import Configuration
-from ..kernel import events
 from ..kernel.context import MemberContext
 from ..kernel.control_messages import About, ControlMessage
 from .message_handler import MessageHandler
@@ -20,6 +19,7 @@ from .ownership_handler import QueueOwnerHandler
 from .replica import Replica
 
 Done = Callable[[int | Exception], None]
+OnPurged = Callable[[Replica], None]
 
 
 class _Request(NamedTuple):
@@ -31,21 +31,12 @@ class Purges:
     """The purges that were requested here, and the application of all purges."""
 
     def __init__(
-        self,
-        context: MemberContext,
-        owners: QueueOwnerHandler,
-        messages: MessageHandler,
-        release_all: Callable[[], None],
-        on_purged: Callable[[Replica], None],
+        self, context: MemberContext, owners: QueueOwnerHandler, messages: MessageHandler, on_purged: OnPurged
     ) -> None:
-        """*release_all*: multicasts the releases of this step; *on_purged*: is called after a purge of a queue."""
-        self._state = context.state
-        self._broadcaster = context.broadcaster
-        self._locals = context.locals
-        self._commits = context.commits
+        """*on_purged*: is called after a purge of a queue."""
+        self._context = context
         self._owners = owners
         self._messages = messages
-        self._release_all = release_all
         self._on_purged = on_purged
         self._requests: dict[int, _Request] = {}
         self._number = 0
@@ -57,9 +48,8 @@ class Purges:
         self._say(self._number)
 
     def _say(self, number: int) -> None:
-        me = self._state.me
-        by = list(me) if me is not None else []
-        self._broadcaster.send(events.control("purge-wish", queue=self._requests[number].name, by=by, number=number))
+        me, name = self._context.state.me, self._requests[number].name
+        self._context.broadcaster.send_control("purge-wish", queue=name, by=me or (), number=number)
 
     def members_changed(self, config: Configuration) -> None:
         """Asks again if a member left: it may have been the one to answer."""
@@ -76,10 +66,10 @@ class Purges:
         replica = self._owners.replicas.get(about["queue"])
         if replica is None:
             self._answer(position, about, StoreError(f"queue {about['queue']!r}", "it was deleted"))
-        elif self._owners.decider(replica) == self._state.me:
-            self._release_all()
+        elif self._owners.decider(replica) == self._context.state.me:
+            self._context.release_all()
             attach = {"queue": replica.name, "by": about["by"], "number": about["number"]}
-            self._broadcaster.send(events.control("purge", **attach, keep=replica.unavailable()))
+            self._context.broadcaster.send_control("purge", **attach, keep=replica.unavailable())
 
     def received(self, message: ControlMessage) -> None:
         """Applies the purge of a queue."""
@@ -88,7 +78,7 @@ class Purges:
         if replica is None:
             self._answer(position, about, StoreError(f"queue {about['queue']!r}", "it was deleted"))
         elif self._owners.decider(replica) == sender:
-            unheard = self._locals.unheard().get(replica.queue, ())
+            unheard = self._context.locals.unheard().get(replica.queue, ())
             purged = self._messages.purge(replica, about["keep"], unheard)
             self._on_purged(replica)
             self._answer(position, about, purged)
@@ -96,10 +86,10 @@ class Purges:
             self._say(about["number"])
 
     def _is_ours(self, about: About) -> bool:
-        me = self._state.me
+        me = self._context.state.me
         return me is not None and tuple(about["by"]) == me and about["number"] in self._requests
 
     def _answer(self, position: int, about: About, result: int | Exception) -> None:
         if self._is_ours(about):
             done = self._requests.pop(about["number"]).done
-            self._commits.when_safe(position, lambda: done(result))
+            self._context.commits.when_safe(position, lambda: done(result))

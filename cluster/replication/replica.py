@@ -124,31 +124,26 @@ class Replica:
         limits = self.queue.limits
         return limits is not None and limits.duplicates is not None and limits.duplicates.knows(content)
 
-    def show(self) -> Sequence[Entry]:
-        """Makes the oldest added batch available to consumers; returns its remaining entries."""
+    def show(self) -> None:
+        """Makes the oldest added batch available to consumers."""
         entries = self._pending.popleft()
         if self._absent:
-            return self._show_rest(entries)
-        if not self.queue.is_deleted:
+            self._show_rest(entries)
+        elif not self.queue.is_deleted:
             self.queue.add(entries)
-        return entries
 
-    def _show_rest(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+    def _show_rest(self, entries: Sequence[Entry]) -> None:
         """Shows the entries that remain, with gaps in the backlog for the others, then the requeued ones."""
         absent, queue = self._absent, self.queue
         self._absent = absent - {entry.position for entry in entries}
-        rest: list[Entry] = []
         for entry in entries:
             if entry.position in absent:
                 queue.contents.order.leave_hole(entry.position)
             elif not queue.is_deleted:
                 queue.add([entry])
-                rest.append(entry)
         for entry in entries:
             if self._back.pop(entry.position, None) is not None and not queue.is_deleted:
                 queue.contents.give_back(entry)
-                rest.append(entry)
-        return rest
 
     def is_to_come(self, position: int) -> bool:
         """Return whether a state transfer may still bring the message at *position*."""
@@ -207,20 +202,16 @@ class Replica:
         self._back[entry.position] = entry
         return True
 
-    def drop_pending(self) -> int:
-        """Removes all pending messages; returns their number."""
-        removed = 0
+    def drop_pending(self) -> None:
+        """Removes all pending messages."""
         for entries in self._pending:
             for entry in entries:
                 if entry.position not in self._absent and not entry.is_dequeued:
                     self._absent.add(entry.position)
                     entry.is_dequeued = True
-                    removed += 1
         for entry in self._back.values():
             entry.is_dequeued = True
-        removed += len(self._back)
         self._back.clear()
-        return removed
 
     def purge_below(self, end: int, kept: frozenset[int]) -> None:
         """Records a purge of all messages at positions below *end*, except those that are *kept*."""

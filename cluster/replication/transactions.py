@@ -11,13 +11,12 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
-from ...base.clock import Clock
 from ...broker.links.partial_message import PIECE_BYTES
 from ...broker.messages.entry import Entry
 from ...store.contract.dequeue_reason import DequeueReason
-from ...store.contract.interface import MessageStore
 from ...store.contract.transaction import StoreTransaction
 from ..group.member_id import MemberId
+from ..kernel.context import MemberContext
 from ..kernel.events import DequeueEvent, EnqueueEvent, Message, MoveEvent, TransactionEvent
 from ..kernel.local_messages import LocalEvent
 from .message_handler import MessageHandler
@@ -43,11 +42,10 @@ class _Off(NamedTuple):
 
 class TransactionHandler:
     def __init__(
-        self, store: MessageStore, clock: Clock, owners: QueueOwnerHandler, messages: MessageHandler, touch: Touch
+        self, context: MemberContext, owners: QueueOwnerHandler, messages: MessageHandler, touch: Touch
     ) -> None:
         """*touch*: schedules the dispatch of a queue."""
-        self._store = store
-        self._clock = clock
+        self._context = context
         self._touch = touch
         self._owners = owners
         self._messages = messages
@@ -106,8 +104,8 @@ class TransactionHandler:
 
     def _store_all(self, puts: Sequence[_Put], offs: Sequence[_Off]) -> Iterator[int]:
         """Stores all parts in one transaction; returns the IDs of new messages, by message and queue."""
-        now_us = self._clock.wall_us()
-        inner = self._store.transactions.begin(now_us)
+        now_us = self._context.clock.wall_us()
+        inner = self._context.store.transactions.begin(now_us)
         for replica, entries, reason in offs:
             stored = [entry.message_id for entry in entries if entry.message_id]
             inner.dequeue_all(stored, replica.queue.queue_id, now_us, reason)

@@ -17,13 +17,13 @@ Core only.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from ..health.clock_skew import ClockSkew
-from ..kernel import events
 from ..kernel.context import MemberContext
 from ..kernel.control_messages import ControlMessage
 from ..kernel.phases import BOOTSTRAPPING, PhaseEvent
-from ..kernel.progress_record import ProgressRecord, Standing
+from ..kernel.progress_record import Standing
 from ..nodes.cluster_nodes import ClusterNodes
 from ..replication.ownership_handler import QueueOwnerHandler
 from .election import Decision, StoreState, StoreStates, clusters, elect
@@ -37,34 +37,23 @@ AGAIN = (
 )
 
 
+@dataclass(eq=False, repr=False)
 class Bootstrap:
-    def __init__(
-        self,
-        context: MemberContext,
-        record: ProgressRecord,
-        owners: QueueOwnerHandler,
-        nodes: ClusterNodes,
-        receiver: TransferReceiver,
-        sender: TransferSender,
-        clock_skew: ClockSkew,
-    ) -> None:
-        self._state = context.state
-        self._clock = context.clock
-        self._broadcaster = context.broadcaster
-        self._fail = context.fail
-        self._record = record
-        self._owners = owners
-        self._nodes = nodes
-        self._receiver = receiver
-        self._sender = sender
-        self._clock_skew = clock_skew
+    _context: MemberContext
+    _owners: QueueOwnerHandler
+    _nodes: ClusterNodes
+    _receiver: TransferReceiver
+    _sender: TransferSender
+    _clock_skew: ClockSkew
+
+    def __post_init__(self) -> None:
         self._states: StoreStates = {}
         self._waits_for_missing = False
 
     def foreign_name(self) -> str:
         """Returns the reason not to join, if the store is of a cluster with another name; else an empty string."""
-        cluster = self._record.cluster
-        if not cluster or cluster.rpartition("-")[0] == self._state.name:
+        cluster = self._context.record.cluster
+        if not cluster or cluster.rpartition("-")[0] == self._context.state.name:
             return ""
         return f"this store belongs to another cluster, {cluster}"
 
@@ -85,20 +74,21 @@ class Bootstrap:
         """
         self._states.clear()
         self._waits_for_missing = False
-        record, empty = self._record, not self._nodes.has_own_wiring()
-        about = {"standing": record.standing._asdict(), "cluster": record.cluster}
-        clock_us = self._clock.wall_us()
-        self._broadcaster.send(events.control("state", view=self._state.view, empty=empty, clock_us=clock_us, **about))
+        context, record = self._context, self._context.record
+        context.broadcaster.send_control(
+            "state", view=context.state.view, empty=not self._nodes.has_own_wiring(), clock_us=context.clock.wall_us(),
+            standing=record.standing._asdict(), cluster=record.cluster,
+        )  # fmt: skip
 
     def received(self, message: ControlMessage) -> None:
         """Records the standing of the store of *sender*."""
         sender, _, about = message
-        if about["view"] != self._state.view:  # members that are still founding report again
+        if about["view"] != self._context.state.view:  # members that are still founding report again
             return
         state = StoreState(Standing(**about["standing"]), about["cluster"], about["empty"])
         self._clock_skew.received(sender.node, about["clock_us"])
-        if self._state.phase != BOOTSTRAPPING:
-            if self._state.synced:
+        if self._context.state.phase != BOOTSTRAPPING:
+            if self._context.state.synced:
                 self._sender.invite(sender)
             return
         self._states[sender] = state
@@ -106,7 +96,7 @@ class Bootstrap:
 
     def _decide(self) -> None:
         """Acts on the election, once all members of the view have reported."""
-        state, record, me = self._state, self._record, self._state.me
+        state, record, me = self._context.state, self._context.record, self._context.state.me
         if me is None:
             return
         election = elect(self._states, me, state.members, state.size, is_forced=state.is_forced)
@@ -120,9 +110,10 @@ class Bootstrap:
             )  # fmt: skip
         elif decision is Decision.LEAVE_OTHER_CLUSTER:
             mine = self._states[me].cluster
-            self._fail(f"this store belongs to another cluster, {mine}; the others belong to {best.cluster}", FOREIGN)
+            reason = f"this store belongs to another cluster, {mine}; the others belong to {best.cluster}"
+            self._context.fail(reason, FOREIGN)
         elif decision is Decision.LEAVE_OWN_QUEUES:
-            self._fail("this store has replicated queues that do not belong to the cluster", FOREIGN)
+            self._context.fail("this store has replicated queues that do not belong to the cluster", FOREIGN)
         elif decision in (Decision.SERVE, Decision.TRANSFER):
             state.epoch = election.epoch
             state.synced = {*election.synced}
@@ -136,7 +127,7 @@ class Bootstrap:
 
     def _serve(self, epoch: int) -> None:
         """Serves with the messages of this store."""
-        state = self._state
+        state = self._context.state
         self._receiver.become_synced(PhaseEvent.WON, Standing(True, epoch, state.view, 0))
         self._owners.past = 0  # earlier events are not repeated; joining members get their effects from here
         for replica in self._owners.replicas.values():
@@ -145,7 +136,7 @@ class Bootstrap:
                 replica.line = ""
             if replica.base:  # messages of a transfer that an operator declared to be enough
                 if self._receiver.kept_messages.has_more(replica):
-                    self._fail("its own messages were not yet compared with those of the others", AGAIN)
+                    self._context.fail("its own messages were not yet compared with those of the others", AGAIN)
                     return
                 replica.integrate()
             replica.were_delivered()

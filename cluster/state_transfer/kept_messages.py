@@ -23,16 +23,18 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from ...base.errors import CairnError
-from ...broker.kernel.loader import BEGINNING_BYTES, Loader
+from ...broker.kernel.loader import BEGINNING_BYTES
 from ...broker.kernel.memory_budget import ENTRY_BYTES
 from ...broker.messages.entry import Entry
 from ...broker.messages.message_times import TimedEntry, Times, times_of
 from ...store.contract.interface import MessageStore
+from ..kernel.context import MemberContext
 from ..kernel.events import DIGEST_BYTES, DigestsEvent
 from ..replication.replica import Replica
 
 Take = Callable[[bytes, int], Entry | None]
 """Finds the kept message of a digest, for a position."""
+Compare = Callable[[DigestsEvent, Take | None], None]
 
 READ_MESSAGES = 2048
 READ_BYTES = 4 << 20
@@ -131,16 +133,9 @@ class _KeptQueue:
 class KeptMessages:
     """The kept messages of one member while it joins."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        reader: Loader,
-        replicas: Mapping[str, Replica],
-        compare: Callable[[DigestsEvent, Take | None], None],
-    ) -> None:
+    def __init__(self, context: MemberContext, replicas: Mapping[str, Replica], compare: Compare) -> None:
         """*compare*: receives digests that can be answered now; without `Take` no message of their queue is kept."""
-        self._store = store
-        self._reader = reader
+        self._context = context
         self._replicas = replicas
         self._compare = compare
         self._ids: dict[str, Sequence[int]] = {}
@@ -161,7 +156,7 @@ class KeptMessages:
         """Returns the queues of which this store has messages."""
         self.lost()
         self.kept = 0
-        there = self._store.messages()
+        there = self._context.store.messages()
         for name, replica in self._replicas.items():
             if ids := there.get(replica.queue.queue_id):
                 self._ids[name] = ids
@@ -201,7 +196,7 @@ class KeptMessages:
 
         It is not known yet which of them are kept.
         """
-        there = self._store.messages().get(replica.queue.queue_id, ())
+        there = self._context.store.messages().get(replica.queue.queue_id, ())
         here = {entry.message_id for entry in (*replica.entries(), *replica.front.values())}
         return not here.issuperset({*there} - {message_id for _, message_id in replica.stored()})
 
@@ -214,19 +209,21 @@ class KeptMessages:
 
     def left(self) -> list[tuple[Replica, list[int]]]:
         """Removes and returns the messages that no other member has, which exist only in this store."""
-        queues = [queue for name in self._queues if (queue := self._queue(name)) is not None]
-        self._queues.clear()
-        self._turn += 1
-        self._is_reading = False
-        return [(queue.replica, ids) for queue in queues if (ids := queue.left())]
+        found = self._left()
+        self.lost()
+        return found
 
     def give_up(self) -> list[tuple[Replica, list[int]]]:
         """Removes and returns all remaining messages; the positions of later digests are all lacking."""
-        replicas = {name: queue for name in self._queues if (queue := self._queue(name)) is not None}
-        found = [(queue.replica, ids) for queue in replicas.values() if (ids := queue.left())]
-        for name in replicas:
-            self.purged(name)
+        found = self._left()
+        for name in self.names():
+            if self._queue(name) is not None:
+                self.purged(name)
         return found
+
+    def _left(self) -> list[tuple[Replica, list[int]]]:
+        queues = [queue for name in self._queues if (queue := self._queue(name)) is not None]
+        return [(queue.replica, ids) for queue in queues if (ids := queue.left())]
 
     def _queue(self, name: str) -> _KeptQueue | None:
         """Returns the queue; None if it was deleted, even if a new queue has its name."""
@@ -238,13 +235,13 @@ class KeptMessages:
         if queue is None or self._is_reading:
             return
         self._is_reading = True
-        store, ttl_ms = self._store, queue.replica.queue.policy.message_ttl_ms
+        store, ttl_ms = self._context.store, queue.replica.queue.policy.message_ttl_ms
         ids = queue.unread[:READ_MESSAGES]
 
         def work() -> list[tuple[Read, Times | None]]:
             return [(one, times_of(one.beginning, ttl_ms)) for one in read_digests(store, ids)]
 
-        self._reader.ask(work, partial(self._read, self._turn, queue, ids))
+        self._context.reader.ask(work, partial(self._read, self._turn, queue, ids))
 
     def _read(
         self, turn: int, queue: _KeptQueue, ids: Sequence[int], found: Sequence[tuple[Read, Times | None]]

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -32,8 +33,8 @@ from ..kernel import events
 from ..kernel.context import MemberContext
 from ..kernel.control_messages import ControlMessage
 from ..kernel.inbox import ReceivedEvent
-from ..kernel.phases import BOOTSTRAPPING, BUFFERING, SYNCHRONIZED, TRANSFERRING, PhaseAction, PhaseEvent
-from ..kernel.progress_record import ProgressRecord, Standing, dict_of, rows_of
+from ..kernel.phases import BOOTSTRAPPING, BUFFERING, DISCARDING, REQUESTING, SYNCHRONIZED, TRANSFERRING, PhaseEvent
+from ..kernel.progress_record import Standing, dict_of
 from ..nodes.cluster_nodes import ClusterNodes, Renew
 from ..replication.message_handler import MessageHandler
 from ..replication.ownership_handler import QueueOwnerHandler
@@ -50,38 +51,21 @@ PROGRESS_S = 10.0
 """The interval between log entries about the transfer."""
 
 
+@dataclass(eq=False, repr=False)
 class TransferReceiver:
     """The receiving side of a state transfer, and the events about transfers that all members note."""
 
-    def __init__(
-        self,
-        context: MemberContext,
-        record: ProgressRecord,
-        owners: QueueOwnerHandler,
-        nodes: ClusterNodes,
-        messages: MessageHandler,
-        sender: TransferSender,
-        divergent: DivergentState,
-        clock_skew: ClockSkew,
-        renew: Renew,
-    ) -> None:
-        self._state = context.state
-        self._clock = context.clock
-        self._store = context.store
-        self._reader = context.reader
-        self._broadcaster = context.broadcaster
-        self._commits = context.commits
-        self._inbox = context.inbox
-        self._fail = context.fail
-        self._record = record
-        self._owners = owners
-        self._nodes = nodes
-        self._messages = messages
-        self._sender = sender
-        self._divergent = divergent
-        self._clock_skew = clock_skew
-        self._renew = renew
-        self.kept_messages = KeptMessages(context.store, context.reader, owners.replicas, self.compare)
+    _context: MemberContext
+    _owners: QueueOwnerHandler
+    _nodes: ClusterNodes
+    _messages: MessageHandler
+    _sender: TransferSender
+    _divergent: DivergentState
+    _clock_skew: ClockSkew
+    _renew: Renew
+
+    def __post_init__(self) -> None:
+        self.kept_messages = KeptMessages(self._context, self._owners.replicas, self.compare)
         self._kept: list[Any] = []
         self.requests = 0
         """The number of requests for a transfer by this member."""
@@ -131,8 +115,8 @@ class TransferReceiver:
     def asked(self, message: ControlMessage) -> None:
         """Handles the request of a joining member for a transfer, or for another donor to continue one."""
         sender, position, about = message
-        state = self._state
-        self._commits.follows(sender, position, anew=about["queues"] is None)
+        state = self._context.state
+        self._context.commits.follows(sender, position, anew=about["queues"] is None)
         donor = donor_for(state.synced, sender)
         if sender == state.me:
             self._begin(donor, about, position & 0xFFFFFFFF)
@@ -142,36 +126,37 @@ class TransferReceiver:
     def synced(self, message: ControlMessage) -> None:
         """Notes that *sender* has all messages."""
         sender = message.sender
-        state = self._state
-        self._commits.is_complete(sender)
+        state, commits = self._context.state, self._context.commits
+        commits.is_complete(sender)
         if sender == state.me:
-            self.become_synced(PhaseEvent.COMPLETED, Standing(True, state.epoch, state.view, self._commits.done))
+            self.become_synced(PhaseEvent.COMPLETED, Standing(True, state.epoch, state.view, commits.done))
         self._owners.now_synced(sender)
 
     def become_synced(self, event: PhaseEvent, standing: Standing) -> None:
         """Records that this member has all messages, because of *event*."""
-        if self._state.handle(event) is not PhaseAction.SERVE:
+        if self._context.state.handle(event) != SYNCHRONIZED:
             return
-        self._record.begins_anew()
-        self._record.write(standing)
+        self._context.record.received_before = {}  # at this position the store is equal to those of the others
+        self._context.record.write(standing)
         about = {"event": "cluster.synchronized"}
-        log.info("cluster %s: this member has all messages", self._state.name, extra=about)
+        log.info("cluster %s: this member has all messages", self._context.state.name, extra=about)
 
     # ---- on the joining member ------------------------------------------------------------------------------------
 
     def follow(self, message: ControlMessage) -> None:
         """Begins a transfer, at the invitation of *sender*."""
         sender, _, about = message
-        state = self._state
+        state = self._context.state
         if state.phase != BOOTSTRAPPING or state.me is None or tuple(about["to"]) != state.me:
             return
         self._clock_skew.received(sender.node, about["clock_us"])
-        record = self._record
+        record = self._context.record
         state.epoch = about["epoch"]
         if record.cluster and record.cluster != about["cluster"]:
-            self._fail(f"this store belongs to another cluster, {record.cluster}, not to {about['cluster']}", FOREIGN)
+            reason = f"this store belongs to another cluster, {record.cluster}, not to {about['cluster']}"
+            self._context.fail(reason, FOREIGN)
         elif not record.cluster and self._nodes.has_own_wiring():
-            self._fail("this store has replicated queues that do not belong to the cluster", FOREIGN)
+            self._context.fail("this store has replicated queues that do not belong to the cluster", FOREIGN)
         else:
             self.wipe(about["cluster"])
 
@@ -180,21 +165,21 @@ class TransferReceiver:
 
         The progress record is marked first, so that no member accepts such a store as a source.
         """
-        state, record = self._state, self._record
-        if state.handle(PhaseEvent.OUTRANKED) is not PhaseAction.WIPE:
+        state, record = self._context.state, self._context.record
+        if state.handle(PhaseEvent.OUTRANKED) != DISCARDING:
             return
         self._complete_lsn = None
         record.cluster = cluster
         record.write(max(record.standing._replace(synced=False), Standing(False, state.epoch, state.view, 0)))
-        self._wipe_lsn = self._store.next_lsn
+        self._wipe_lsn = self._context.store.next_lsn
         self.durable()
 
     def durable(self) -> None:
         """Continues the steps that wait for a durable LSN; called when it may have moved."""
-        durable_lsn = self._store.durable_lsn
+        durable_lsn = self._context.store.durable_lsn
         if self._complete_lsn is not None and durable_lsn >= self._complete_lsn:
             self._complete_lsn = None
-            self._broadcaster.send(events.control("synced"))
+            self._context.broadcaster.send_control("synced")
         if self._keep_lsn is not None and durable_lsn >= self._keep_lsn:
             self._keep_lsn = None
             self._divergent.keep(sum(len(ids) for _, ids in self._left or ()), partial(self._drop_left, self._left))
@@ -213,11 +198,11 @@ class TransferReceiver:
             while len(answers) == 1:  # else this call is made by the loop, which continues
                 if isinstance(result := answers[0], Exception):
                     reason = f"a change of the wiring failed: {result}"
-                    self._fail(reason, "correct the cause, and start this broker again")
+                    self._context.fail(reason, "correct the cause, and start this broker again")
                     return
                 change = next(left, None)
                 if change is None:
-                    self._inbox.resume()
+                    self._context.inbox.resume()
                     then()
                     return
                 self._nodes.do(change, done)
@@ -227,12 +212,11 @@ class TransferReceiver:
 
     def _ask(self, event: PhaseEvent) -> None:
         """Multicasts a request for a transfer, because of *event*."""
-        if self._state.handle(event) is not PhaseAction.ASK:
+        if self._context.state.handle(event) != REQUESTING:
             return
         self.requests += 1
-        received = self._record.received()
-        about = {"kept": self.kept_messages.offer(), "heard": None if received is None else rows_of(received)}
-        self._broadcaster.send(events.control("sync", wish=self.requests, queues=None, **about))
+        kept, received = self.kept_messages.offer(), self._context.record.received()
+        self._context.broadcaster.send_control("sync", wish=self.requests, queues=None, kept=kept, heard=received)
 
     def ask_again(self) -> None:
         """Requests a transfer with a new cut; all answers so far, and those in flight, are ignored."""
@@ -244,11 +228,11 @@ class TransferReceiver:
         if about["wish"] != self.requests:
             return
         if about["queues"] is None:  # the donor is not known here yet
-            if self._state.handle(PhaseEvent.CUT) is PhaseAction.KEEP:
+            if self._context.state.handle(PhaseEvent.CUT) == BUFFERING:
                 self._update = update
                 self._kept.clear()
             return
-        if self._state.phase != TRANSFERRING:
+        if self._context.state.phase != TRANSFERRING:
             return
         self._update = update
         self._donor = donor
@@ -265,30 +249,30 @@ class TransferReceiver:
         if self._donor is None or self._donor in config.members:
             return
         self._donor = None
-        if self._state.phase == TRANSFERRING and self._state.synced:
+        if self._context.state.phase == TRANSFERRING and self._context.state.synced:
             self.requests += 1
             self._update = 0
             replicas = self._owners.replicas
             queues = {name: replicas[name].base for name in self._unfinished if name in replicas}
-            about = {"kept": [name for name in self.kept_messages.names() if name in queues], "heard": None}
-            self._broadcaster.send(events.control("sync", wish=self.requests, queues=queues, **about))
+            kept = [name for name in self.kept_messages.names() if name in queues]
+            self._context.broadcaster.send_control("sync", wish=self.requests, queues=queues, kept=kept, heard=None)
 
     def snapshot(self, message: ControlMessage) -> None:
         """Makes the wiring like that of *sender* at the cut."""
         sender, _, about = message
-        state = self._state
+        state = self._context.state
         if state.phase != BUFFERING or tuple(about["to"]) != state.me or about["update"] != self._update:
             return
         state.epoch = about["epoch"]
         self._donor = sender
-        self._inbox.stall()
+        self._context.inbox.stall()
         self._change_all(self._nodes.outdated(about["wiring"]), partial(self._cleared, about))
 
     def _cleared(self, about: dict[str, Any]) -> None:
         """Makes the wiring of the snapshot, after all other wiring was removed."""
-        if self._state.phase != BUFFERING:
+        if self._context.state.phase != BUFFERING:
             return
-        self._inbox.stall()
+        self._context.inbox.stall()
         renewed = [self._renew(queue).name for queue in self._nodes.like(about["wiring"])]
         self._change_all(about["wiring"], partial(self._wired, about, renewed))
 
@@ -297,10 +281,10 @@ class TransferReceiver:
 
         *renewed*: the queues that existed here before.
         """
-        state, commits, owners = self._state, self._commits, self._owners
-        if state.handle(PhaseEvent.WIRED) is not PhaseAction.APPLY:
+        state, commits, owners = self._context.state, self._context.commits, self._owners
+        if state.handle(PhaseEvent.WIRED) != TRANSFERRING:
             return
-        self._record.write(Standing(False, state.epoch, state.view, commits.done))
+        self._context.record.write(Standing(False, state.epoch, state.view, commits.done))
         state.synced = {MemberId(*member) for member in about["synced"]}
         for member, floor in about["floors"]:
             commits.floors.setdefault(MemberId(*member), floor)
@@ -324,17 +308,17 @@ class TransferReceiver:
                 limits.duplicates.begin_with([key.encode("latin-1") for key in keys], transient)
         self._unfinished = {name for name, *_ in about["queues"]}
         self.queues, self.wanted = len(self._unfinished), about["messages"]
-        self.received, self._logged_s = 0, self._clock.monotonic_s()
+        self.received, self._logged_s = 0, self._context.clock.monotonic_s()
         text, started = "cluster %s: receiving %d messages on %d queues", {"event": "cluster.transfer-started"}
         log.info(text, state.name, self.wanted, self.queues, extra=started)
         self.kept_messages.begin({name: owners.replicas[name] for name in renewed})
         kept, self._kept = self._kept, []
-        self._inbox.put_back(kept)
+        self._context.inbox.put_back(kept)
         self._check_completeness()
 
     def front(self, sender: MemberId, event: events.FrontEvent) -> None:
         """Adds messages from before the cut; they arrive in descending order."""
-        if self._state.phase != TRANSFERRING or event.update != self._update or sender != self._donor:
+        if self._context.state.phase != TRANSFERRING or event.update != self._update or sender != self._donor:
             return
         replica = self._owners.replicas.get(event.name)
         if replica is None:
@@ -342,14 +326,15 @@ class TransferReceiver:
         for position, failures, message in zip(event.positions, event.failures, event.messages, strict=True):
             self._messages.put_front(replica, position, failures, message)
         self.received += len(event.positions)
-        now_s = self._clock.monotonic_s()
+        now_s = self._context.clock.monotonic_s()
         if now_s - self._logged_s >= PROGRESS_S:
             self._logged_s = now_s
-            log.info("cluster %s: %s", self._state.name, self.progress(), extra={"event": "cluster.transfer-progress"})
+            about = {"event": "cluster.transfer-progress"}
+            log.info("cluster %s: %s", self._context.state.name, self.progress(), extra=about)
 
     def digests(self, sender: MemberId, event: events.DigestsEvent) -> None:
         """Compares digests of messages from before the cut with the messages of this member."""
-        if self._state.phase == TRANSFERRING and event.update == self._update and sender == self._donor:
+        if self._context.state.phase == TRANSFERRING and event.update == self._update and sender == self._donor:
             self.kept_messages.received(event)
 
     def compare(self, event: events.DigestsEvent, take: Take | None) -> None:
@@ -366,13 +351,14 @@ class TransferReceiver:
                 self._messages.keep_front(replica, position, failures, entry)
                 self.kept_messages.kept += 1
                 self.received += 1
-        about = {"queue": event.name, "number": event.number, "positions": lacking}
-        self._broadcaster.send(events.control("lacking", update=event.update, **about))
+        self._context.broadcaster.send_control(
+            "lacking", update=event.update, queue=event.name, number=event.number, positions=lacking
+        )
 
     def update_done(self, message: ControlMessage) -> None:
         """Completes a queue."""
         sender, _, about = message
-        if self._state.phase != TRANSFERRING or about["update"] != self._update or sender != self._donor:
+        if self._context.state.phase != TRANSFERRING or about["update"] != self._update or sender != self._donor:
             return
         replica = self._owners.replicas.get(about["queue"])
         if replica is not None:
@@ -388,20 +374,20 @@ class TransferReceiver:
         self._left = self.kept_messages.left()
         log.info(
             "cluster %s: the transfer is complete: %d of %d messages were on its own disk; %d that the others do not "
-            "have are dropped%s", self._state.name, self.kept_messages.kept, self.received,
+            "have are dropped%s", self._context.state.name, self.kept_messages.kept, self.received,
             sum(len(ids) for _, ids in self._left),
             ": they were consumed meanwhile" if self._left and self._is_known else "",
             extra={"event": "cluster.transfer-completed"},
         )  # fmt: skip
         if self._left and not self._is_known and self._divergent.aside is not None:
-            self._keep_lsn = self._store.next_lsn
+            self._keep_lsn = self._context.store.next_lsn
             self.durable()
         else:
             self._drop_left(self._left)
 
     def _drop_left(self, left: list[tuple[Replica, list[int]]] | None) -> None:
         """Drops the former messages that the others do not have; afterwards this member is complete."""
-        if left is None or left is not self._left or self._state.phase != TRANSFERRING:  # the member left
+        if left is None or left is not self._left or self._context.state.phase != TRANSFERRING:  # the member left
             return
         while left:
             replica, ids = left[-1]
@@ -410,15 +396,15 @@ class TransferReceiver:
                 continue
             ids[:] = self._messages.drop_stored(replica, ids)
             if ids:
-                self._reader.next_step(partial(self._drop_left, left))
+                self._context.reader.next_step(partial(self._drop_left, left))
                 return
             left.pop()
-        self._complete_lsn = self._store.next_lsn
+        self._complete_lsn = self._context.store.next_lsn
         self.durable()
 
     def make_room(self) -> None:
         """Drops the kept messages that no digest named so far, without a backup, because the disk is full."""
-        if self._state.phase == TRANSFERRING and self._left is None and self.kept_messages.names():
+        if self._context.state.phase == TRANSFERRING and self._left is None and self.kept_messages.names():
             dropped = 0
             for replica, ids in self.kept_messages.give_up():
                 dropped += len(ids)
@@ -426,7 +412,7 @@ class TransferReceiver:
                     ids = self._messages.drop_stored(replica, ids)
             log.warning(
                 "cluster %s: the disk is full: %d former messages of this member are dropped without a backup; "
-                "messages that other members have are received again", self._state.name, dropped,
+                "messages that other members have are received again", self._context.state.name, dropped,
                 extra={"event": "cluster.divergent-state-dropped"},
             )  # fmt: skip
 

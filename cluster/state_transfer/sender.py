@@ -14,19 +14,18 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ...base.errors import CairnError
-from ...broker.messages.entry import Entry
-from ..group.group import Group
 from ..group.group_events import Configuration
 from ..group.member_id import MemberId
 from ..kernel import events
 from ..kernel.context import MemberContext
 from ..kernel.control_messages import ControlMessage
 from ..kernel.phases import SYNCHRONIZED
-from ..kernel.progress_record import ProgressRecord, dict_of, rows_of
+from ..kernel.progress_record import dict_of
 from ..nodes.cluster_nodes import ClusterNodes
 from ..replication.ownership_handler import QueueOwnerHandler
 from ..replication.replica import Replica
@@ -56,7 +55,7 @@ class _Queue:
     """The messages of one queue that are still to be sent to one joining member."""
 
     def __init__(
-        self, to: MemberId, update: int, replica: Replica, last: int, unheard: Iterable[Entry], *, is_compared: bool
+        self, to: MemberId, update: int, replica: Replica, todo: list[StandingMessage], *, is_compared: bool
     ) -> None:
         """*is_compared*: the joining member has messages of this queue."""
         self.to = to
@@ -69,7 +68,7 @@ class _Queue:
         """Messages to send in full; the next one is at the end of the list."""
         self.update = update
         self.replica = replica
-        self.todo = [todo for _, todo in sorted(standing_messages(replica, last, unheard).items())]
+        self.todo = todo
         """Messages to process; the next one is at the end of the list."""
 
     @property
@@ -86,28 +85,10 @@ class _Queue:
 class TransferSender:
     """The transfers from this member to joining ones."""
 
-    def __init__(
-        self,
-        context: MemberContext,
-        group: Group,
-        record: ProgressRecord,
-        owners: QueueOwnerHandler,
-        nodes: ClusterNodes,
-        release_all: Callable[[], None],
-    ) -> None:
-        """*release_all*: multicasts the releases of this step."""
-        self._state = context.state
-        self._clock = context.clock
-        self._store = context.store
-        self._reader = context.reader
-        self._broadcaster = context.broadcaster
-        self._locals = context.locals
-        self._commits = context.commits
-        self._group = group
-        self._record = record
+    def __init__(self, context: MemberContext, owners: QueueOwnerHandler, nodes: ClusterNodes) -> None:
+        self._context = context
         self._owners = owners
         self._nodes = nodes
-        self._release_all = release_all
         self._queues: deque[_Queue] = deque()
         self._reading = False
         self._begun: dict[MemberId, int] = {}
@@ -128,7 +109,7 @@ class TransferSender:
         return 1 - sum(left) / complete if left and complete else None
 
     def _log_progress(self) -> None:
-        now_s = self._clock.monotonic_s()
+        now_s = self._context.clock.monotonic_s()
         if now_s - self._logged_s < PROGRESS_S:
             return
         self._logged_s = now_s
@@ -137,7 +118,7 @@ class TransferSender:
             left = sum(queue.left for queue in self._queues if queue.to == to)
             done = f"{complete - left:,} of {complete:,}"
             about = {"event": "cluster.transfer-progress"}
-            log.info("cluster %s: %s messages sent to node %d", self._state.name, done, to.node, extra=about)
+            log.info("cluster %s: %s messages sent to node %d", self._context.state.name, done, to.node, extra=about)
 
     @property
     def is_busy(self) -> bool:
@@ -155,10 +136,12 @@ class TransferSender:
 
     def invite(self, newcomer: MemberId) -> None:
         """Invites the member, which reported its standing, to request a transfer, if this member is its donor."""
-        state = self._state
+        state = self._context.state
         if state.phase == SYNCHRONIZED and donor_for(state.synced, newcomer) == state.me:
-            about = {"cluster": self._record.cluster, "epoch": self._record.standing.epoch}
-            self._broadcaster.send(events.control("follow", to=list(newcomer), clock_us=self._clock.wall_us(), **about))
+            record, clock_us = self._context.record, self._context.clock.wall_us()
+            self._context.broadcaster.send_control(
+                "follow", to=newcomer, clock_us=clock_us, cluster=record.cluster, epoch=record.standing.epoch
+            )
 
     def serve(self, to: MemberId, update: int, about: Mapping[str, Any]) -> None:
         """Starts a transfer to *to*, which is at its cut at this position.
@@ -171,22 +154,24 @@ class TransferSender:
         self._queues = deque(queue for queue in self._queues if queue.to != to)
         if unfinished is None:
             received = about["heard"]
-            knows = received is not None and self._commits.knows(dict_of(received))
-            self._broadcaster.send(self._snapshot(to, update, knows=knows))
+            knows = received is not None and self._context.commits.knows(dict_of(received))
+            self._send_snapshot(to, update, knows=knows)
             unfinished = {name: replica.last for name, replica in replicas.items()}
-        self._release_all()
-        unheard = self._locals.unheard()
-        self._begun[to], self._logged_s = 0, self._clock.monotonic_s()
+        self._context.release_all()
+        unheard = self._context.locals.unheard()
+        self._begun[to], self._logged_s = 0, self._context.clock.monotonic_s()
         for name, last in unfinished.items():
             if name in replicas:
                 replica = replicas[name]
-                there = unheard.get(replica.queue, ())
-                self._queues.append(_Queue(to, update, replica, last, there, is_compared=name in kept))
-                self._begun[to] += len(self._queues[-1].todo)
-        about = {"event": "cluster.transfer-started"}
-        log.info("cluster %s: sending %d messages to node %d", self._state.name, self._begun[to], to.node, extra=about)
+                standing = standing_messages(replica, last, unheard.get(replica.queue, ()))
+                todo = [standing[position] for position in sorted(standing)]
+                self._queues.append(_Queue(to, update, replica, todo, is_compared=name in kept))
+                self._begun[to] += len(todo)
+        text, started = "cluster %s: sending %d messages to node %d", {"event": "cluster.transfer-started"}
+        log.info(text, self._context.state.name, self._begun[to], to.node, extra=started)
 
-    def _snapshot(self, to: MemberId, update: int, *, knows: bool) -> bytes:
+    def _send_snapshot(self, to: MemberId, update: int, *, knows: bool) -> None:
+        state, commits = self._context.state, self._context.commits
         replicas = self._owners.replicas.values()
         all_limits = {replica.name: limits for replica in replicas if (limits := replica.queue.limits) is not None}
         remembering = {name: limits.duplicates for name, limits in all_limits.items() if limits.duplicates is not None}
@@ -202,11 +187,11 @@ class TransferSender:
             )
             for replica in replicas
         ]
-        return events.control(
-            "snapshot", to=to, update=update, epoch=self._record.standing.epoch,
+        self._context.broadcaster.send_control(
+            "snapshot", to=to, update=update, epoch=self._context.record.standing.epoch,
             wiring=self._nodes.snapshot([replica.queue for replica in replicas]), queues=queues,
-            past=self._owners.past, heard=rows_of(self._commits.known()), knows=knows, synced=list(self._state.synced),
-            floors=list(self._commits.floors.items()), messages=sum(replica.queue.messages for replica in replicas),
+            past=self._owners.past, heard=[*commits.known().items()], knows=knows, synced=list(state.synced),
+            floors=list(commits.floors.items()), messages=sum(replica.queue.messages for replica in replicas),
             lines={replica.name: replica.line for replica in replicas if replica.line},
             remembered={name: _reported(ids.all()) for name, ids in remembering.items()},
             transient={name: _reported(ids.transient()) for name, ids in remembering.items()},
@@ -214,15 +199,14 @@ class TransferSender:
 
     def resume(self) -> None:
         """Reads and sends the next batch, if nothing waits to be sent."""
-        if self._reading or not self._queues or self._group.in_flight_bytes > AHEAD_BYTES:
+        if self._reading or not self._queues or self._context.group.in_flight_bytes > AHEAD_BYTES:
             return
         queue = self._next()
-        if queue is None or queue.to not in self._commits.acks:
+        if queue is None or queue.to not in self._context.commits.acks:
             return
         if not (queue.todo or queue.asked or queue.lacking):
-            self._broadcaster.send(
-                events.control("update-done", to=queue.to, update=queue.update, queue=queue.replica.name)
-            )
+            broadcaster = self._context.broadcaster
+            broadcaster.send_control("update-done", to=queue.to, update=queue.update, queue=queue.replica.name)
             return
         self._queues.append(queue)
         if queue.is_compared and not queue.lacking:
@@ -232,28 +216,12 @@ class TransferSender:
         batch = [(todo, self._content(todo)) for todo in self._batch(queue)]
         if not batch:
             return
-        store, wanted = self._store, [todo.message_id for todo, content in batch if not content]
+        wanted = [todo.message_id for todo, content in batch if not content]
         if not wanted:
-            self._say(queue, batch, {})
+            self._say(queue, batch, ())
             return
         self._reading = True
-
-        def load() -> dict[int, bytes]:
-            found: dict[int, bytes] = {}
-            for message_id in wanted:
-                try:
-                    pieces = range(store.piece_count(message_id))
-                    found[message_id] = b"".join(store.load_piece(message_id, number) for number in pieces)
-                except (CairnError, LookupError):  # it was dequeued meanwhile
-                    pass
-            return found
-
-        def loaded(found: dict[int, bytes]) -> None:
-            self._reading = False
-            if queue in self._queues:
-                self._say(queue, batch, found)
-
-        self._reader.ask(load, loaded)
+        self._context.reader.load_complete(wanted, partial(self._say, queue, batch))
 
     def lacking(self, message: ControlMessage) -> None:
         """Queues the messages that *to* lacks, as it answered digests."""
@@ -278,7 +246,7 @@ class TransferSender:
         contents: dict[int, bytes] = {}
         while queue.todo and len(batch) < DIGEST_MESSAGES:
             todo = queue.todo.pop()
-            if todo.message_id and not self._store.holds(todo.message_id):
+            if todo.message_id and not self._context.store.holds(todo.message_id):
                 continue  # it was dequeued meanwhile
             if not todo.message_id:
                 queue.lacking.append(todo)
@@ -288,27 +256,25 @@ class TransferSender:
                 contents[todo.message_id] = content
         if not batch:
             return
-        store, wanted = self._store, sorted(todo.message_id for todo in batch if todo.message_id not in contents)
-        self._reading = True
+        store = self._context.store
+        wanted = sorted(todo.message_id for todo in batch if todo.message_id not in contents)
 
         def load() -> dict[int, bytes]:
             found = {message_id: digest_of(content) for message_id, content in contents.items()}
             return found | {one.message_id: one.digest for one in read_digests(store, wanted)}
 
-        def loaded(found: dict[int, bytes]) -> None:
-            self._reading = False
-            if queue in self._queues:
-                self._say_digests(queue, [todo for todo in batch if todo.message_id in found], found)
+        self._reading = True
+        self._context.reader.ask(load, partial(self._say_digests, queue, batch))
 
-        self._reader.ask(load, loaded)
-
-    def _say_digests(self, queue: _Queue, batch: list[StandingMessage], found: Mapping[int, bytes]) -> None:
-        if not batch:
+    def _say_digests(self, queue: _Queue, listed: list[StandingMessage], found: Mapping[int, bytes]) -> None:
+        self._reading = False
+        batch = [todo for todo in listed if todo.message_id in found]
+        if not batch or queue not in self._queues:
             return
         queue.number += 1
         queue.asked[queue.number] = batch
         self._log_progress()
-        self._broadcaster.send(
+        self._context.broadcaster.send(
             events.digests(
                 queue.update, queue.number, queue.replica.name, [todo.position for todo in batch],
                 [todo.failures for todo in batch], [found[todo.message_id] for todo in batch],
@@ -317,7 +283,7 @@ class TransferSender:
 
     def _batch(self, queue: _Queue) -> list[StandingMessage]:
         """Returns the next messages of *queue* to send in full, without those that were dequeued."""
-        store = self._store
+        store = self._context.store
         todos = queue.lacking if queue.is_compared else queue.todo
         batch: list[StandingMessage] = []
         size = 0
@@ -339,15 +305,19 @@ class TransferSender:
         return None if entry is None or entry.content is None else entry.complete()
 
     def _say(
-        self, queue: _Queue, batch: Sequence[tuple[StandingMessage, bytes | None]], loaded: Mapping[int, bytes]
+        self, queue: _Queue, batch: Sequence[tuple[StandingMessage, bytes | None]], loaded: Iterable[bytes | CairnError]
     ) -> None:
-        """Sends the messages of *batch*: those whose content was in memory, and those *loaded*, by ID."""
-        there = [(todo, found) for todo, held in batch if (found := held or loaded.get(todo.message_id))]
-        if not there:
+        """Sends the messages of *batch*, each with its content in memory, or else with the next one of *loaded*.
+
+        An error in place of a content: the message was dequeued meanwhile.
+        """
+        self._reading, contents = False, iter(loaded)
+        there = [(todo, found) for todo, held in batch if isinstance(found := held or next(contents), bytes)]
+        if not there or queue not in self._queues:
             return
         self.brought += len(there)
         self._log_progress()
-        self._broadcaster.send(
+        self._context.broadcaster.send(
             events.update_front(
                 queue.update, queue.replica.name, [todo.position for todo, _ in there],
                 [todo.failures for todo, _ in there], [(content, bool(todo.message_id)) for todo, content in there],

@@ -36,7 +36,7 @@ class Site:
         for receiver in self.first:
             receiver.request(10)
         owners = self.harness[1].core.owners
-        assert self.harness.until(lambda: all(owners.ownership(name).owned for name in NAMES))
+        assert self.harness.until(lambda: all(owners.ownership[name].owned for name in NAMES))
         self.second = [Receiver(self.harness[2], name) for name in NAMES]
         self.harness.run(0.2)
         self.send(0)

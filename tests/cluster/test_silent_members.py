@@ -76,7 +76,7 @@ def test_resumed_leader_dispatches_nothing_before_it_learns_of_its_expulsion() -
 def resumes_after(pause_s: float, seed: int) -> None:
     harness, sender, first, second = with_a_leader(seed)
     core = harness[1].core
-    assert harness.until(lambda: core.owners.ownership("q").owned and not len(core.locals), 5)
+    assert harness.until(lambda: core.owners.ownership["q"].owned and not len(core.locals), 5)
     harness[1].asleep = True
     first.driver.request(1000, False)  # it was stopped between this and the end of that step
     second.request(1000)
@@ -114,7 +114,7 @@ def test_expelled_member_dispatches_no_queue_that_it_is_to_take() -> None:  # D2
 
     at = 0
     for node in (1, 2):
-        while not harness[node].core.owners.ownership("q").owned:
+        while not harness[node].core.owners.ownership["q"].owned:
             at += 1
             assert at < 400, "the members take turns"
             take_turns(range(at, at + 1), [*receivers])

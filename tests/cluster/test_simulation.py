@@ -15,9 +15,8 @@ from cairnmq.cluster.group.member_id import MemberId
 from cairnmq.cluster.group.membership import GroupMembership
 from cairnmq.cluster.health.liveness import Liveness
 from cairnmq.cluster.health.self_delivery_check import SelfDeliveryCheck
-from cairnmq.cluster.kernel import events
 from cairnmq.cluster.kernel.commit_tracker import CommitTracker
-from cairnmq.cluster.nodes.wiring import WiringChanges
+from cairnmq.cluster.nodes.cluster_nodes import ClusterNodes
 from cairnmq.cluster.replication.flow_control import FlowControl
 from cairnmq.cluster.replication.message_handler import MessageHandler
 from cairnmq.cluster.replication.ownership_handler import QueueOwnerHandler
@@ -160,7 +159,7 @@ def answers_a_new_queue() -> None:
 def tells_of_every_consumer(patch: pytest.MonkeyPatch) -> None:
     def consuming(self: QueueOwnerHandler, name: str) -> None:
         self._consumers[name] = self._consumers.get(name, 0) + 1
-        self._broadcaster.send(events.control("consume", queue=name, first=self.replicas[name].first))
+        self._context.broadcaster.send_control("consume", queue=name, first=self.replicas[name].first)
 
     patch.setattr(QueueOwnerHandler, "consuming", consuming)
 
@@ -177,19 +176,19 @@ def hands_out_what_others_own(patch: pytest.MonkeyPatch) -> None:
 
 def passes_on_to_the_lowest(patch: pytest.MonkeyPatch) -> None:
     def following(self: QueueOwnerHandler, replica: Replica, after: MemberId) -> MemberId | None:
-        return min((one for one in replica.interested & self._state.synced if one != after), default=after)
+        return min((one for one in replica.interested & self._context.state.synced if one != after), default=after)
 
     patch.setattr(QueueOwnerHandler, "_next", following)
 
 
 def answers_before_others_have_the_wiring(patch: pytest.MonkeyPatch) -> None:
-    change = WiringChanges.change
+    order = ClusterNodes.order
 
-    def answer(self: WiringChanges, about: dict[str, Any], done: Callable[[Any], None]) -> None:
-        change(self, about, lambda result: None)
+    def answer(self: ClusterNodes, about: dict[str, Any], done: Callable[[Any], None]) -> None:
+        order(self, about, lambda result: None)
         done(None)
 
-    patch.setattr(WiringChanges, "change", answer)
+    patch.setattr(ClusterNodes, "order", answer)
 
 
 DEFECTS: tuple[tuple[Patch, Callable[[], None]], ...] = (

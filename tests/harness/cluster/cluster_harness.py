@@ -21,7 +21,7 @@ from cairnmq.base.testing.manual_clock import ManualClock
 from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.broker.broker import Broker
 from cairnmq.broker.messages.entry import ARRIVAL_MASK
-from cairnmq.cluster.assembly import ClusterAssembly
+from cairnmq.cluster.broker_handler import BrokerHandler
 from cairnmq.cluster.health.liveness import SILENCE_S
 from cairnmq.cluster.member import ClusterMember, MemberOptions
 from cairnmq.cluster.nodes.failover_addresses import ClientAddresses
@@ -122,7 +122,7 @@ class SimulatedMember:
             self.clock,
             lambda action, *args: actions.append((action, args)),
             lambda work, *args: readings.append((work, args)),
-            cluster=ClusterAssembly(self.core),
+            cluster=BrokerHandler(self.core),
         )
         self.running = True
         self.waits_until_s = 0.0
