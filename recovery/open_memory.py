@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..base.clock import Clock
 from ..base.errors import InvalidOption
-from ..store.contract.options import Progress, StoreOptions
+from ..store.contract.options import Progress, StoreOptions, refuse_archive
 from ..store.directory.kind import refuse_other_kind
 from ..store.mapped.memory_store import MemoryStore
 from .report import SqlReport
@@ -21,12 +21,3 @@ def open_memory_store(
     if path:
         refuse_other_kind(path, "memory")
     return MemoryStore(), SqlReport(remarks=["in memory: messages are lost when the broker stops"])
-
-
-def refuse_archive(options: StoreOptions, kind: str) -> None:
-    """Raise `InvalidOption` for options that require a journal."""
-    if options.archive_dir is not None:
-        raise InvalidOption("--archive-dir", f"the {kind} store has no journal to archive", "leave it out")
-    if options.acquisitions:
-        reason = f"the {kind} store has no journal to write them in"
-        raise InvalidOption("--journal-acquisitions", reason, "leave it out")

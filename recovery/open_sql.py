@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Select, func, insert, select, update
 
 from ..base.clock import Clock
 from ..base.errors import ForeignStore
-from ..store.contract.options import Progress, StoreOptions
+from ..store.contract.options import Progress, StoreOptions, refuse_archive
 from ..store.contract.transaction import Dequeue, Enqueue, TxState
 from ..store.directory.kind import SQL
 from ..store.mapped.memory_tables import MappedMessage, MemoryTables
@@ -33,7 +33,7 @@ from ..store.wiring import schema
 from ..store.wiring.database import explaining, parse_address
 from ..store.wiring.location import tell_place
 from ..store.wiring.wiring import Wiring
-from .open_memory import refuse_archive
+from .expunge import expunge_going
 from .report import SqlReport
 
 _AT_ONCE = 10_000
@@ -79,16 +79,11 @@ def recover_sql(databases: Databases, place: SqlDirectory, clock: Clock) -> tupl
     maps, found = _read(databases)
     store = SqlStore(wiring, databases, maps, found, next_lsn, life, place.close)
     messages = len(maps.messages)
-    known = {row.id for row in store.queues()} | {row.id for row in store.going_queues()}
-    homeless = {queue_id: len(ids) for queue_id, ids in maps.queues.items() if queue_id not in known}
-    if homeless and max(homeless) > store.last_id:
-        wiring.skip_ids(max(homeless))  # else a new queue would get these messages
+    on_queue = {queue_id: len(ids) for queue_id, ids in maps.queues.items()}
+    homeless = store.keep_homeless(on_queue)
     discarded = store.discard_unfinished()
-    expunged = store.empty_going(clock.wall_us())
+    expunged = expunge_going(store, on_queue, clock.wall_us())
     store.kick()
-    for row in store.going_queues():
-        if not store.transactions.working_on(row.id):
-            store.finish_destroy_queue(row.id, _shrug)
     report = SqlReport(
         seconds=clock.monotonic_s() - begun_s,
         created=life == 1,
@@ -99,10 +94,6 @@ def recover_sql(databases: Databases, place: SqlDirectory, clock: Clock) -> tupl
         homeless=homeless,
     )
     return store, report
-
-
-def _shrug(answer: Exception | None) -> None:
-    """Ignore *answer*: if the server is unreachable, the note stays and does no harm."""
 
 
 @contextmanager

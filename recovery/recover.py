@@ -28,7 +28,6 @@ from ..store.checkpoint.checkpointer import Checkpointer
 from ..store.contract.options import Progress, StoreOptions
 from ..store.directory.kind import JOURNAL, refuse_other_kind, refuse_sql
 from ..store.journaled.directory import StoreDirectory
-from ..store.journaled.expunge import expunge_going
 from ..store.journaled.recovered_log import RecoveredLog
 from ..store.journaled.retention_leases import Bookmarks
 from ..store.journaled.store import JournalStore
@@ -39,6 +38,7 @@ from ..store.wiring.database import RESTORE_OR_SALVAGE, parse_address
 from ..store.wiring.location import open_wiring, tell_place
 from ..store.wiring.wiring import Wiring
 from .damage_report import explained
+from .expunge import expunge_going
 from .replay import Replay
 from .report import RecoveryReport
 from .restore import Restored
@@ -144,18 +144,15 @@ def recover(
         wiring.migrate()  # only now: what is refused is not changed
         store = JournalStore(wiring, RecoveredLog(journal, state, checkpointing, bookmarks), release)
         discarded = store.discard_unfinished(clock.wall_us())
-        expunged = expunge_going(store, clock.wall_us())
+        on_queue = count_by_queue(state)
+        expunged = expunge_going(store, on_queue, clock.wall_us())
+        store.places.settle_all()
         store.kick()
         store.make_room()
-        known = {row.id for row in store.queues()}
-        going = {row.id for row in store.going_queues()}
-        on_queue = count_by_queue(state)
-        homeless = {queue: count for queue, count in on_queue.items() if queue not in known and queue not in going}
-        if homeless and max(homeless) > store.last_id:
-            wiring.skip_ids(max(homeless))  # else a new queue would get these messages
+        homeless = store.keep_homeless(on_queue)
     report = RecoveryReport(
-        log=log, seconds=clock.monotonic_s() - begun_s, created=created, queues=len(known), messages=len(state),
-        discarded=discarded, expunged=expunged, homeless=homeless,
+        log=log, seconds=clock.monotonic_s() - begun_s, created=created, queues=len(store.queues()),
+        messages=len(state), discarded=discarded, expunged=expunged, homeless=homeless,
     )  # fmt: skip
     return store, report
 
@@ -175,7 +172,7 @@ def _identify(directory: Directory, wiring: Wiring, clock: Clock, options: Store
     """
     if is_formatted(directory) and not wiring.is_identified():
         reason = "it has no store ID, but there is a journal"
-        raise ForeignStore(wiring.place, reason, wiring.remedy)
+        raise ForeignStore(wiring.place, reason, wiring.database.remedy)
     uuid, formatted = wiring.identify(uuid4())
     if is_formatted(directory):
         mark = read_mark(directory)

@@ -12,9 +12,8 @@ __all__ = ["Durable", "Message", "Queue", "Store", "StoreOptions", "UnitOfWork",
 if TYPE_CHECKING:
     from .contract.durability import Durable
     from .contract.options import StoreOptions
-    from .embedded.library import Store, open_store
+    from .embedded.library import Store, UnitOfWork, open_store
     from .embedded.queues import Message, Queue
-    from .embedded.unit_of_work import UnitOfWork
 else:
 
     def __getattr__(name: str) -> object:

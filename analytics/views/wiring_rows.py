@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 from uuid import UUID
 
@@ -12,10 +13,10 @@ import pyarrow as pa
 
 from ...base.errors import CairnError, ForeignStore
 from ...store.contract.wiring_rows import Rows
+from ...store.wiring.copy import file_wiring
 from ...store.wiring.database import parse_address
 from ...store.wiring.location import recorded_place
-from ...store.wiring.read_only import file_wiring, server_wiring
-from ...store.wiring.wiring import FILE_NAME
+from ...store.wiring.wiring import FILE_NAME, Wiring
 from .views import WIRING
 
 
@@ -26,14 +27,14 @@ def read_wiring(store: str, uuid: UUID, connect: str | None = None, catalog: str
     """
     path = os.path.join(store, FILE_NAME)
     if connect is not None:
-        opened = server_wiring(parse_address(connect, catalog))
+        opened = Wiring.connect(parse_address(connect, catalog), alone=False)
     elif os.path.exists(path) and os.path.getsize(path):
         opened = file_wiring(path)
     elif where := recorded_place(store):
         raise ForeignStore(store, f"its wiring is in {where}", "name that with the options connect and catalog")
     else:
         return Rows()
-    with opened as wiring:
+    with closing(opened) as wiring:
         owner = wiring.owner()
         if owner is not None and owner != uuid:
             raise ForeignStore(

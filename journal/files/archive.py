@@ -115,7 +115,7 @@ class Archive:
                              "give each store that was restored from one backup an archive of its own")  # fmt: skip
         if self._lsns and lsn < self._lsns[0] and self._is_full(self.container_bytes):
             return  # the oldest is removed first, which is this one
-        self._make_room(self.container_bytes)
+        self.keep_limits(self.container_bytes)
         if self._can_link:
             self._link(source, name)
         else:
@@ -123,11 +123,7 @@ class Archive:
         insort(self._lsns, lsn)
         self.archived += 1
         with suppress(DiskError):  # it is tried again, and told, by `keep_limits`
-            self._make_room(0)
-
-    def keep_limits(self) -> None:
-        """Remove containers that exceed a limit. Raises `DiskError`."""
-        self._make_room(0)
+            self.keep_limits()
 
     def wants(self, slot: int, number: int, next_prev_lsn: int) -> bool:
         """Return whether file *number*, found outside the log, holds all of *slot*, which the archive lacks.
@@ -183,8 +179,8 @@ class Archive:
             if _is_there(self.directory, name):
                 self.directory.unlink(name)
 
-    def _make_room(self, more_bytes: int) -> None:
-        """Remove the oldest containers until *more_bytes* fit into the limits."""
+    def keep_limits(self, more_bytes: int = 0) -> None:
+        """Remove the oldest containers until *more_bytes* fit into the limits. Raises `DiskError`."""
         while self._lsns:
             if self._is_full(more_bytes):
                 reason = "the archive has its size"
@@ -214,14 +210,10 @@ class Archive:
         name = archive_name(lsn, self._log_uuid)
         if not _is_there(self.directory, name):
             return 0
-        file = self.directory.open(name)
-        try:
+        with closing(self.directory.open(name)) as file, suppress(BadContainer):
             content = content_of(file, lsn // self.container_bytes, self.container_bytes, self._log_id)
             return content.time_us or container.read_head(file, name).time_us
-        except BadContainer:
-            return self._clock.wall_us()  # its age is unknown: only the size limit removes it
-        finally:
-            file.close()
+        return self._clock.wall_us()  # its age is unknown: only the size limit removes it
 
 
 def _is_there(directory: Directory, name: str) -> bool:

@@ -99,11 +99,8 @@ class ContainerPool:
         self._next_number = max(numbers, default=0) + 1  # never the name of a file that is left alone
         self._open_files = OpenFiles()
 
-    def adopt(self, number: int, slot: int | None) -> None:
-        """Take over a container found on opening: it holds *slot*, or is free."""
-        if slot is None:
-            self.give_back(Left(NO_SLOT_HELD, number))
-            return
+    def adopt(self, slot: int, number: int) -> None:
+        """Assign *slot* to container *number*; a container that held it before is no longer tracked."""
         with self._lock:
             self._used[slot] = number
 
@@ -398,11 +395,6 @@ class ContainerPool:
         """Write zeros from *offset* to the container's end."""
         for at in range(offset, self.container_bytes, len(_ZEROS)):
             file.write_at(at, _ZEROS[: self.container_bytes - at])
-
-    def replace(self, slot: int, number: int) -> None:
-        """Assign *slot* to container *number*; the container that held it is no longer tracked."""
-        with self._lock:
-            self._used[slot] = number
 
     def fresh(self) -> int:
         """Return the number of a free or new container to copy a slot into."""

@@ -10,8 +10,7 @@ from contextlib import suppress
 from itertools import groupby
 
 from ...base.errors import CairnError, DiskError, JournalError
-from ..format import block
-from ..format.block import BLOCK_HEAD_BYTES, BadBlock, Block
+from ..format.block import BadBlock, Block
 from ..format.container import DATA_OFFSET
 from ..format.record import RecordHead
 from .container_pool import ContainerPool
@@ -85,9 +84,7 @@ class DurableReads:
             raise JournalError(f"slot {slot}", "no container holds it any more") from None
         try:
             while lsn <= last_lsn:
-                offset = lsn % self._container_bytes
-                head = block.peek(window.at(offset, BLOCK_HEAD_BYTES), lsn, self._log_id)
-                found = block.decode(window.at(offset, head.size_bytes), lsn, self._log_id)
+                found = window.block_at(lsn, self._log_id)
                 yield found
                 lsn = found.end_lsn
         except BadBlock as error:

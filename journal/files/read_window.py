@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ...base.disk.seam import File
+from ..format import block
+from ..format.block import BLOCK_HEAD_BYTES, Block
 
 WINDOW_BYTES = 1 << 20
 """The size of the read buffer, which is also the maximum size of a block."""
@@ -24,6 +26,13 @@ class ReadWindow:
         if at < 0 or at + wanted_bytes > len(self._data):
             at = offset - self.around(offset, wanted_bytes)[1]
         return self._view[at:]
+
+    def block_at(self, lsn: int, log_id: int) -> Block:
+        """Return the block at *lsn*. Raises `BadBlock`."""
+        offset = lsn % self._container_bytes
+        view = self.at(offset, BLOCK_HEAD_BYTES)
+        head = block.peek(view, lsn, log_id)
+        return block.complete(head, view if head.size_bytes <= len(view) else self.at(offset, head.size_bytes))
 
     def around(self, offset: int, wanted_bytes: int) -> tuple[bytes, int]:
         """Bytes that hold *wanted_bytes* from *offset* on, fewer only at the container's end; and where they begin."""

@@ -16,7 +16,7 @@ from crc32c import crc32c
 
 from ...base.disk.seam import File
 from ...base.errors import CairnError, DiskError, JournalError
-from ..format.block import BLOCK_HEAD_BYTES, BadBlock, complete, peek
+from ..format.block import BLOCK_HEAD_BYTES, BadBlock, peek
 from ..format.record import HEAD, HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordHead
 from .read_window import WINDOW_BYTES, ReadWindow
 
@@ -100,8 +100,7 @@ def _heads_around(window: ReadWindow, lsn: int, container_bytes: int, log_id: in
     try:
         if before > offset:
             raise BadBlock(lsn, "no record begins there")
-        head = peek(window.at(offset - before, BLOCK_HEAD_BYTES), lsn - before, log_id)
-        block = complete(head, window.at(offset - before, head.size_bytes))
+        block = window.block_at(lsn - before, log_id)
     except BadBlock as error:
         raise JournalError(f"LSN {lsn}", error.reason, SEE_DUMP) from error
     return block.record_lsn(0), block.heads()

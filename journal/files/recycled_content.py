@@ -7,6 +7,7 @@ new slot, while the head still names the old slot if the write of that sector wa
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from ...base.disk.seam import SECTOR_BYTES, File
@@ -35,19 +36,13 @@ def content_of(file: File, slot: int, container_bytes: int, log_id: int) -> Cont
     window = ReadWindow(file, container_bytes)
     last = time_us = 0
     lsn = slot * container_bytes + DATA_OFFSET
-    try:
-        while True:
-            offset = lsn % container_bytes
-            if not offset:
-                break
-            head = block.peek(window.at(offset, BLOCK_HEAD_BYTES), lsn, log_id)
-            found = block.decode(window.at(offset, head.size_bytes), lsn, log_id)
-            if head.records:
-                at = HEAD_BYTES * (head.records - 1)
+    with suppress(BadBlock):
+        while lsn % container_bytes:
+            found = window.block_at(lsn, log_id)
+            if found.head.records:
+                at = HEAD_BYTES * (found.head.records - 1)
                 time_us = RecordHead._make(HEAD.unpack_from(found.body, at)).time_us
             last, lsn = lsn, found.end_lsn
-    except BadBlock:
-        pass
     return Content(last, lsn, time_us)
 
 

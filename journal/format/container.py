@@ -77,11 +77,13 @@ def file_number(name: str) -> int | None:
 
 def encode_head(head: ContainerHead) -> bytes:
     """Encode the head of a container in one sector."""
-    body = HEAD.pack(
-        0, MAGIC, FORMAT, SECTOR_BYTES, head.incarnation, head.log_uuid.bytes, head.container_bytes, head.number,
-        head.slot_lsn, head.prev_lsn, head.base_lsn, head.time_us,
-    )  # fmt: skip
-    return (struct.pack("<I", crc32c(body[4:])) + body[4:]).ljust(SECTOR_BYTES, b"\0")
+    incarnation, log_uuid, *rest = head
+    return in_sector(HEAD.pack(0, MAGIC, FORMAT, SECTOR_BYTES, incarnation, log_uuid.bytes, *rest))
+
+
+def in_sector(head: bytes) -> bytes:
+    """Return a sector with *head*, whose first four bytes become the checksum of the others."""
+    return (struct.pack("<I", crc32c(head[4:])) + head[4:]).ljust(SECTOR_BYTES, b"\0")
 
 
 def decode_head(data: bytes, place: str) -> ContainerHead:

@@ -33,7 +33,7 @@ from crc32c import crc32c
 
 from ...base.disk.seam import SECTOR_BYTES, Directory, File
 from ...base.errors import ForeignStore
-from .container import uuid_of
+from .container import in_sector, uuid_of
 
 FORMAT = 1
 MAGIC = 0x4B4D4E43
@@ -56,11 +56,8 @@ class Mark(NamedTuple):
 
 
 def encode(mark: Mark) -> bytes:
-    body = HEAD.pack(
-        0, MAGIC, FORMAT, int(mark.closed), mark.incarnation, mark.log_uuid.bytes, mark.container_bytes, mark.sequence,
-        mark.durable_lsn, mark.base_lsn, mark.time_us,
-    )  # fmt: skip
-    return (struct.pack("<I", crc32c(body[4:])) + body[4:]).ljust(SECTOR_BYTES, b"\0")
+    closed, incarnation, log_uuid, *rest = mark
+    return in_sector(HEAD.pack(0, MAGIC, FORMAT, int(closed), incarnation, log_uuid.bytes, *rest))
 
 
 def decode(data: bytes, place: str) -> Mark | None:

@@ -15,7 +15,7 @@ from ...base.disk.seam import Directory
 from ...base.errors import JournalError
 from ..files.read_window import ReadWindow
 from ..files.record_lookup import SEE_DUMP, FoundRecord, read_record
-from ..format import block, container
+from ..format import container
 from ..format.block import BLOCK_HEAD_BYTES, BadBlock, Block
 from ..format.container import DATA_OFFSET
 from .container_heads import ContainerHeads
@@ -105,10 +105,8 @@ class Follower:
             self._close()
             file = self._directory.open(container.file_name(self._heads.by_slot[slot].number))
             self._window = slot, ReadWindow(file, self._container_bytes)
-        window = self._window[1]
         try:
-            head = block.peek(window.at(offset, BLOCK_HEAD_BYTES), lsn, self._heads.log_id)
-            return block.complete(head, window.at(offset, head.size_bytes))
+            return self._window[1].block_at(lsn, self._heads.log_id)
         except BadBlock:
             return None
 

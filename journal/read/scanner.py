@@ -262,14 +262,9 @@ class LogReader:
             self._open = None
 
     def _block_at(self, lsn: int) -> Block | BadBlock:
-        slot, offset = divmod(lsn, self.container_bytes)
         try:
-            window = self._window(slot)
-            if window is None:
-                return BadBlock(lsn, "no container holds it")
-            view = window.at(offset, block.BLOCK_HEAD_BYTES)
-            head = block.peek(view, lsn, self.log_id)
-            return block.complete(head, view if head.size_bytes <= len(view) else window.at(offset, head.size_bytes))
+            window = self._window(lsn // self.container_bytes)
+            return BadBlock(lsn, "no container holds it") if window is None else window.block_at(lsn, self.log_id)
         except BadBlock as error:
             return error
         except DiskError as error:

@@ -105,7 +105,8 @@ class Flusher:
             self._bell.get(timeout=IDLE_MARK_S)
         except Empty:
             self._check()
-            self._mark()
+            with suppress(DiskError):  # a stale mark costs detection only; a really broken disk fails the next flush
+                journal.writer.write_mark()
             self._look_at_spares()  # containers released by the mark or the archiver may be held
             return 0
         if not self._sealed:  # a bell for room had it written before the bell of the kick
@@ -129,10 +130,6 @@ class Flusher:
         if not self._spare_bell.is_set() and (pool.lacks_spare() or pool.is_full or pool.limbo_count):
             self._spare_bell.set()
 
-    def _mark(self) -> None:
-        with suppress(DiskError):  # a stale mark costs detection only; a really broken disk fails the next flush
-            self._journal.writer.write_mark()
-
     def _look_at_room(self) -> None:
         with suppress(DiskError):  # the next write reports the error
             self._journal.pool.look_at_room()
@@ -144,9 +141,6 @@ class Flusher:
             self._spare_bell.clear()
             pool.settle()
             self._look_at_room()
-            self._make_spares()
-
-    def _make_spares(self) -> None:
-        with suppress(DiskError):  # a caller that needs the container gets and reports the error
-            while not self._stopping and self._journal.pool.prepare():
-                pass
+            with suppress(DiskError):  # a caller that needs the container gets and reports the error
+                while not self._stopping and pool.prepare():
+                    pass

@@ -24,7 +24,7 @@ from ...base.errors import CorruptJournal, DiskError, JournalFailed
 from ..files.archive import Archive, ArchiveLimits
 from ..files.archiver import Archiver, Left
 from ..files.container_pool import ContainerPool
-from ..files.held_containers import Holds, Keeper
+from ..files.held_containers import NO_SLOT_HELD, Holds, Keeper
 from ..files.space_reserve import RESERVE_BYTES
 from ..format import container
 from ..format.block import Block
@@ -109,46 +109,51 @@ def open_log(
     """
     reader = forget_unproven(directory)
     prepare(reader)
-    found = _Found(reader.resumed_lsn)
-    for block in reader.scan():
-        if reader.heads.read_error is not None:
-            break
-        if isinstance(block, Damage):
-            if not block.torn:
-                raise _corrupt(directory, block)
-            found.torn = block
-            break
-        visit(block)
-        found.add(block, reader.durable_lsn, reader.container_bytes)
-    if reader.heads.read_error is not None:
-        raise _unreadable(reader.heads.read_error)
-
-    def make_pool(keep: int) -> ContainerPool:
-        pool = ContainerPool(
-            directory, reader.container_bytes, reader.log_uuid, keep=keep, holds=holds, keeper=keeper,
-            reserve_bytes=reserve_bytes,
-        )
-        if archive is not None:
-            place = Archive(archive, directory, reader.log_uuid, reader.container_bytes, clock, archive_limits)
-            pool.archiver = Archiver(place, clock, pool.give_back, lambda: pool.is_full)
-        return pool
-
-    closed_cleanly = reader.heads.mark.closed and not found.unproven and found.torn is None
-    unproven_bytes = sum(end - begin for begin, end in found.unproven)
-    journal = _resume(reader, clock, found, initial_containers, max_write_buffers, make_pool, syncers, block_flags)
+    found = _scan(reader, visit)
+    extent = _Extent.of(reader, found)
     report = OpenReport(
         log_uuid=reader.log_uuid,
         container_bytes=reader.container_bytes,
-        incarnation=journal.incarnation,
+        incarnation=reader.heads.incarnation + 1,
         base_lsn=reader.heads.base_lsn,
         end_lsn=reader.end_lsn,
-        closed_cleanly=closed_cleanly,
+        closed_cleanly=reader.heads.mark.closed and not found.unproven and found.torn is None,
         records=found.records,
         torn=found.torn,
-        rewritten_bytes=unproven_bytes,
+        rewritten_bytes=sum(end - begin for begin, end in found.unproven),
         resumed_lsn=reader.resumed_lsn,
         remarks=reader.heads.remarks,
     )
+    _clear_away(directory)
+    is_new = not reader.heads.by_slot and not reader.heads.free
+    pool = ContainerPool(
+        directory, reader.container_bytes, reader.log_uuid, holds=holds, keeper=keeper, reserve_bytes=reserve_bytes,
+        keep=max(initial_containers, MIN_CONTAINERS) if is_new else MIN_CONTAINERS,
+    )  # fmt: skip
+    if archive is not None:
+        place = Archive(archive, directory, reader.log_uuid, reader.container_bytes, clock, archive_limits)
+        pool.archiver = Archiver(place, clock, pool.give_back, lambda: pool.is_full)
+    _fill(pool, reader, found, extent, report.incarnation)
+    mark = MarkFile(directory.open(MARK_NAME, writable=True), reader.heads.mark)
+    try:
+        mark.write(
+            durable_lsn=reader.end_lsn, base_lsn=extent.base_lsn, incarnation=report.incarnation,
+            time_us=clock.wall_us(),
+        )  # fmt: skip
+        pool.begin()
+        pool.look_at_room()
+    except BaseException:
+        mark.close()
+        raise
+    journal = Journal(
+        pool, mark, clock, incarnation=report.incarnation, slot=extent.new_slot, prev_lsn=found.last_lsn,
+        durable_lsn=reader.end_lsn, slots=extent.slots, log_holes=extent.holes, max_write_buffers=max_write_buffers,
+        syncers=syncers, block_flags=block_flags,
+    )  # fmt: skip
+    with abandoned_on_failure(journal):
+        journal.retire([*extent.openings, *extent.late], are_openings=True)
+        journal.append_control(RecordType.LOG_OPEN, extra=reader.end_lsn)
+        journal.flush()
     return journal, report
 
 
@@ -218,52 +223,31 @@ class _Extent(NamedTuple):
         return cls(new_slot, base_lsn, log_holes, slots, [slot for slot in slots if slot in found.openings], late)
 
 
-def _resume(
-    reader: LogReader,
-    clock: Clock,
-    found: _Found,
-    initial_containers: int,
-    max_write_buffers: int,
-    make_pool: Callable[[int], ContainerPool],
-    syncers: int,
-    block_flags: int,
-) -> Journal:
-    """Return the journal, positioned in a new container, with its opening record durable."""
-    directory, extent = reader.directory, _Extent.of(reader, found)
-    incarnation = reader.heads.incarnation + 1
-    _clear_away(directory)
-    is_new = not reader.heads.by_slot and not reader.heads.free
-    pool = make_pool(max(initial_containers, MIN_CONTAINERS) if is_new else MIN_CONTAINERS)
-    _fill(pool, reader, found, extent, incarnation)
-    mark = MarkFile(directory.open(MARK_NAME, writable=True), reader.heads.mark)
-    try:
-        mark.write(
-            durable_lsn=reader.end_lsn, base_lsn=extent.base_lsn, incarnation=incarnation, time_us=clock.wall_us()
-        )
-        pool.begin()
-        pool.look_at_room()
-    except BaseException:
-        mark.close()
-        raise
-    journal = Journal(
-        pool, mark, clock, incarnation=incarnation, slot=extent.new_slot, prev_lsn=found.last_lsn,
-        durable_lsn=reader.end_lsn, slots=extent.slots, log_holes=extent.holes, max_write_buffers=max_write_buffers,
-        syncers=syncers, block_flags=block_flags,
-    )  # fmt: skip
-    with abandoned_on_failure(journal):
-        journal.retire([*extent.openings, *extent.late], are_openings=True)
-        journal.append_control(RecordType.LOG_OPEN, extra=reader.end_lsn)
-        journal.flush()
-    return journal
+def _scan(reader: LogReader, visit: Callable[[Block], None]) -> _Found:
+    """Pass each block of the log to *visit*. Raises as `open_log`."""
+    found = _Found(reader.resumed_lsn)
+    for block in reader.scan():
+        if reader.heads.read_error is not None:
+            break
+        if isinstance(block, Damage):
+            if not block.torn:
+                raise _corrupt(reader.directory, block)
+            found.torn = block
+            break
+        visit(block)
+        found.add(block, reader.durable_lsn, reader.container_bytes)
+    if reader.heads.read_error is not None:
+        raise _unreadable(reader.heads.read_error)
+    return found
 
 
 def _fill(pool: ContainerPool, reader: LogReader, found: _Found, extent: _Extent, incarnation: int) -> None:
     """Give the containers on the disk to *pool*, and copy slots whose last blocks are behind the durability mark."""
     heads, slots = reader.heads, extent.slots
     for number in heads.free:
-        pool.adopt(number, None)
+        pool.give_back(Left(NO_SLOT_HELD, number))
     for slot in slots:
-        pool.adopt(heads.by_slot[slot].number, slot)
+        pool.adopt(slot, heads.by_slot[slot].number)
     _let_go(pool, reader, slots)
     doubtful = found.ends(reader.end_lsn, reader.container_bytes, slots)
     copied = {slot: end for slot, end in doubtful.items() if slot not in extent.openings}

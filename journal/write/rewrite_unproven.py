@@ -73,7 +73,7 @@ def copy_slots(reader: LogReader, pool: ContainerPool, incarnation: int, ends: M
             target.write_at(0, container.encode_head(head))
             target.sync()
         reader.heads.by_slot[slot] = head
-        pool.replace(slot, head.number)
+        pool.adopt(slot, head.number)
         pool.retire(old.number)
 
 

@@ -22,6 +22,7 @@ import json
 import struct
 from array import array
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 from uuid import UUID
@@ -41,17 +42,17 @@ _NO_LAST = (1 << 64) - 1
 Changes = dict[bytes, bytes | None]
 
 
+@dataclass
 class Meta:
     """Metadata of a checkpoint."""
 
-    def __init__(self, log_uuid: UUID, container_bytes: int, block_lsn: int, block_crc: int, end_lsn: int) -> None:
-        self.log_uuid = log_uuid
-        self.container_bytes = container_bytes
-        self.block_lsn = block_lsn
-        """The last block before `end_lsn`, and its checksum: so a log that was changed behind our back is noticed."""
-        self.block_crc = block_crc
-        self.end_lsn = end_lsn
-        """The LSN from which the log must be replayed."""
+    log_uuid: UUID
+    container_bytes: int
+    block_lsn: int
+    """The last block before `end_lsn`, and its checksum: so a log that was changed behind our back is noticed."""
+    block_crc: int
+    end_lsn: int
+    """The LSN from which the log must be replayed."""
 
     def encode(self, entries: int) -> bytes:
         """*entries*: how many there are beside this one."""

@@ -11,8 +11,8 @@ from ...journal.write.journal import Journal
 from ..message_map.purges import PurgeMark
 from ..message_map.state import State
 from . import checkpoint
-from .checkpoint import Changes, Meta
-from .checkpoint_file import BadCheckpoint, CheckpointFile, Entry, sealed
+from .checkpoint import META, Changes, Meta
+from .checkpoint_file import BadCheckpoint, CheckpointFile, sealed
 
 log = logging.getLogger(__name__)
 
@@ -139,8 +139,14 @@ class Checkpointer:
 
     def _write(self) -> None:
         assert self._meta is not None
-        work = _Commit(self._file, self._meta, self._changes, clear=not self._is_good)
+        file, meta, clear = self._file, self._meta, not self._is_good
+        changes: Changes = {META: None, **self._changes}
         self._changes = {}
+
+        def work() -> int:
+            file.commit(changes, lambda entries: (META, sealed(META, meta.encode(entries))), clear=clear)
+            return sum(map(len, filter(None, changes.values())))
+
         if self._executor is not None:
             self._commit = self._executor.submit(work)
             self._commit.add_done_callback(lambda _: self._wake())
@@ -174,18 +180,3 @@ class Checkpointer:
         self.end_lsn = meta.end_lsn
         self._rest()
         self.taken_us = self._clock.wall_us()
-
-
-class _Commit:
-    """The commit of one checkpoint; how many bytes it wrote."""
-
-    def __init__(self, file: CheckpointFile, meta: Meta, changes: Changes, *, clear: bool) -> None:
-        self._file, self._meta, self._clear = file, meta, clear
-        self._changes: Changes = {checkpoint.META: None, **changes}
-
-    def __call__(self) -> int:
-        self._file.commit(self._changes, self._seal, clear=self._clear)
-        return sum(map(len, filter(None, self._changes.values())))
-
-    def _seal(self, entries: int) -> Entry:
-        return checkpoint.META, sealed(checkpoint.META, self._meta.encode(entries))

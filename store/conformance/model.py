@@ -5,7 +5,8 @@ Needs nothing but the interface. Of `conformance`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from ..contract.owner import OwnedStore
@@ -51,14 +52,20 @@ class Lasting(NamedTuple):
     prepared: dict[bytes, list[Op]]
     decided: dict[bytes, bool]
 
+    def with_contents(self, content_of: Callable[[int], bytes]) -> Lasting:
+        """Return it with the contents of its messages."""
+        there = {message_id for ids in self.on.values() for message_id in ids}
+        there |= {op.message_id for ops in self.prepared.values() for op in ops if op.what == ADD}
+        return self._replace(contents={one: content_of(one) for one in sorted(there)})
 
+
+@dataclass(eq=False)
 class Tx:
     """An open transaction, and its expected effects."""
 
-    def __init__(self, txn: StoreTransaction, deadline_us: int) -> None:
-        self.txn = txn
-        self.deadline_us = deadline_us
-        self.ops: list[Op] = []
+    txn: StoreTransaction
+    deadline_us: int
+    ops: list[Op] = field(default_factory=list)
 
 
 class Model:
@@ -96,9 +103,7 @@ class Model:
     def lasting(self) -> Lasting:
         on = {queue_id: list(ids) for queue_id, ids in self.on.items() if ids}
         prepared = {xid: list(ops) for xid, ops in self.prepared.items()}
-        there = {message_id for ids in on.values() for message_id in ids}
-        there |= {op.message_id for ops in prepared.values() for op in ops if op.what == ADD}
-        return Lasting(on, {one: self.contents[one] for one in sorted(there)}, prepared, dict(self.decided))
+        return Lasting(on, {}, prepared, dict(self.decided)).with_contents(self.contents.__getitem__)
 
     def opened_again(self, found: Lasting) -> None:
         """Only that is left."""
@@ -151,9 +156,7 @@ class Model:
 def without_queue(lasting: Lasting, queue_id: int) -> Lasting:
     """Return the expected content if that queue is being destroyed."""
     on = {one: ids for one, ids in lasting.on.items() if one != queue_id}
-    there = {message_id for ids in on.values() for message_id in ids}
-    there |= {op.message_id for ops in lasting.prepared.values() for op in ops if op.what == ADD}
-    return lasting._replace(on=on, contents={one: lasting.contents[one] for one in sorted(there)})
+    return lasting._replace(on=on).with_contents(lasting.contents.__getitem__)
 
 
 def arrangement(store: OwnedStore) -> Lasting:
@@ -171,10 +174,7 @@ def arrangement(store: OwnedStore) -> Lasting:
 
 def observe(store: OwnedStore) -> Lasting:
     """Return the content of *store*, including message contents, which must be durable."""
-    found = arrangement(store)
-    there = {message_id for ids in found.on.values() for message_id in ids}
-    there |= {op.message_id for ops in found.prepared.values() for op in ops if op.what == ADD}
-    return found._replace(contents={one: complete(store, one) for one in sorted(there)})
+    return arrangement(store).with_contents(lambda message_id: complete(store, message_id))
 
 
 def complete(store: OwnedStore, message_id: int) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ...base.errors import InvalidOption
 from ...journal.files.archive import ArchiveLimits
 from ...journal.files.space_reserve import RESERVE_BYTES
 from ...journal.write.open import DEFAULT_CONTAINER_BYTES, MIN_CONTAINER_BYTES
@@ -39,3 +40,12 @@ class StoreOptions:
     """The SQL server that the wiring is on, as a URL that may hold a password; None for SQLite in the store."""
     catalog: str | None = None
     """The namespace there, so that stores can share a database; None for the default one."""
+
+
+def refuse_archive(options: StoreOptions, kind: str) -> None:
+    """Raise `InvalidOption` for options that require a journal."""
+    if options.archive_dir is not None:
+        raise InvalidOption("--archive-dir", f"the {kind} store has no journal to archive", "leave it out")
+    if options.acquisitions:
+        reason = f"the {kind} store has no journal to write them in"
+        raise InvalidOption("--journal-acquisitions", reason, "leave it out")

@@ -9,13 +9,41 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
-from threading import TIMEOUT_MAX, Condition
+from threading import TIMEOUT_MAX, Condition, RLock
+from typing import Protocol, TypeVar
 
 from ...base.errors import CairnError, StoreError
 from ..contract.dequeue_reason import DequeueReason
 from ..contract.durability import Durable
+from ..contract.interface import MessageStore
 from ..contract.wiring_rows import QueueRow
-from .store_lock import StoreLock
+
+T = TypeVar("T")
+
+
+class StoreLock(Protocol):
+    """An open store, one call at a time: callers of `inner` must hold `lock`."""
+
+    @property
+    def inner(self) -> MessageStore: ...
+
+    @property
+    def lock(self) -> RLock: ...
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def check(self) -> None:
+        """Raises the error that ended the store, or `StoreError` if this process must not use it."""
+
+    def check_room(self) -> None:
+        """Raise `DiskFull` while the store accepts no messages."""
+
+    def now_us(self) -> int:
+        """The wall-clock time."""
+
+    def recorded(self, lsn: int, result: T, then: Callable[[], None] | None = None) -> Durable[T]:
+        """A future that completes with *result* once *lsn* is durable, after a call of *then*; with the lock held."""
 
 
 class Message:
@@ -187,9 +215,7 @@ class Queue:
         with store.lock:
             self.check()
             lsn = store.inner.purge(self.id, store.now_us(), keep=self._taken)
-            self._ready.clear()
-            self._back.clear()
-            self._purges += 1
+            self.on_purge()
             return store.recorded(lsn, None)
 
     # ---- with the lock held ---------------------------------------------------------------------------------------
@@ -222,9 +248,9 @@ class Queue:
         self.on_end()
 
     def on_purge(self) -> None:
+        """Drop the messages that can be taken, and those that arrive later although they were put before."""
         self._ready.clear()
         self._back.clear()
-        self._taken.clear()
         self._purges += 1
 
     def on_end(self) -> None:

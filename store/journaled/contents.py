@@ -22,13 +22,14 @@ class ContentWriter:
         self._journal = journal
         self._state = state
 
-    def stage(self, piece: bytes, time_us: int) -> int:
-        """Begin a message that arrives in pieces, with a Start record; return its ID."""
+    def stage(self, piece: bytes, time_us: int, *, is_last: bool = False) -> int:
+        """Begin a message on no queue, with a Start record; return its ID. *is_last*: *piece* is all of its content."""
         first, rest = piece[:MAX_PAYLOAD_BYTES], piece[MAX_PAYLOAD_BYTES:]
-        lsn = self._journal.append(_START, first, time_us=time_us, flags=_FLAG_MORE, message_id=OWN_LSN)
-        self._state.started(lsn, _FLAG_MORE, 0, len(first))
+        flags = 0 if is_last and not rest else _FLAG_MORE
+        lsn = self._journal.append(_START, first, time_us=time_us, flags=flags, message_id=OWN_LSN)
+        self._state.started(lsn, flags, 0, len(first))
         if rest:
-            self.append_content(lsn, rest, time_us, last=False)
+            self.append_content(lsn, rest, time_us, last=is_last)
         return lsn
 
     def append_content(self, message_id: int, piece: bytes, time_us: int, *, last: bool) -> None:
@@ -46,16 +47,6 @@ class ContentWriter:
                 extra=number,
             )  # fmt: skip
             self._state.continued(lsn, flags, message_id, number, len(chunk))
-
-    def stage_complete(self, content: bytes, time_us: int) -> int:
-        """Writes a message with all of its content, on no queue; its ID."""
-        if len(content) > MAX_PAYLOAD_BYTES:
-            message_id = self.stage(content[:MAX_PAYLOAD_BYTES], time_us)
-            self.append_content(message_id, content[MAX_PAYLOAD_BYTES:], time_us, last=True)
-            return message_id
-        lsn = self._journal.append(_START, content, time_us=time_us, message_id=OWN_LSN)
-        self._state.started(lsn, 0, 0, len(content))
-        return lsn
 
     def discard(self, message_ids: Sequence[int], time_us: int) -> int:
         """Deletes messages that are on no queue, and that no transaction puts on one; the last record's LSN, or 0.

@@ -45,7 +45,7 @@ class StoreDirectory:
         if link := symbolic_link(self.checkpoint_path):
             remedy = "put the directory itself there, or delete the link: the next start then reads the whole log"
             raise DiskError(link, "a symbolic link, which is not followed", remedy)
-        self._lock_fd = lock_store(path)
+        self._lock = os.fdopen(lock_store(path), "rb")
         try:
             self.journal = RealDirectory(os.path.join(path, JOURNAL_NAME), create=not self.has_wiring())
         except DiskError as error:
@@ -93,6 +93,4 @@ class StoreDirectory:
         return True
 
     def close(self) -> None:
-        if self._lock_fd >= 0:
-            os.close(self._lock_fd)
-            self._lock_fd = -1
+        self._lock.close()

@@ -12,12 +12,14 @@ from collections.abc import Iterable, Iterator
 from ...base.errors import MessageLocked, StoreError
 from ...journal.format.record import Flag, RecordType
 from ...journal.write.journal import Journal
+from ..contract.dequeue_reason import DequeueReason
 from ..contract.transaction import TransactionLocks
 from ..message_map.placement import on_queues
 from ..message_map.purge_sweep import AT_ONCE, is_cut, settle, sweep, sweep_all
 from ..message_map.purges import MAX_KEPT, PurgeMark
 from ..message_map.state import State
 
+_ENQUEUE, _DEQUEUE = int(RecordType.ENQUEUE), int(RecordType.DEQUEUE)
 _QUEUE_DELETE, _FLAG_DELETE = int(RecordType.QUEUE_DELETE), int(Flag.DELETE)
 
 
@@ -71,10 +73,31 @@ class MessagePlaces:
         if self.locks.is_enqueued(message_id):
             raise MessageLocked(f"message {message_id}", "a transaction puts it on a queue")
 
-    def removal(self, message_id: int, queue_id: int) -> tuple[bool, int]:
-        """Return whether a dequeue from that queue deletes the message, and the LSN of the record that it ends.
+    def enqueue(self, message_id: int, queue_id: int, time_us: int, txn_id: int = 0) -> int:
+        """Puts a message on a queue that `check_enqueue` allows; the LSN of the record."""
+        lsn = self._journal.append(
+            _ENQUEUE, time_us=time_us, undo_prev=message_id, message_id=message_id, queue_id=queue_id, txn_id=txn_id
+        )
+        self._state.enqueued(lsn, message_id, queue_id, lsn)
+        return lsn
+
+    def dequeue(self, message_id: int, queue_id: int, time_us: int, reason: DequeueReason, txn_id: int = 0) -> int:
+        """Takes a message off a queue, and deletes it if this was its last queue; the LSN of the record.
 
         Raises `StoreError` if it is not on that queue.
+        """
+        is_last, given_lsn = self._removal(message_id, queue_id)
+        lsn = self._journal.append(
+            _DEQUEUE, time_us=time_us, flags=(_FLAG_DELETE if is_last else 0) | reason, undo_prev=message_id,
+            message_id=message_id, queue_id=queue_id, txn_id=txn_id, extra=given_lsn,
+        )  # fmt: skip
+        self._state.taken(lsn, message_id, queue_id, given_lsn, is_last=is_last)
+        return lsn
+
+    def _removal(self, message_id: int, queue_id: int) -> tuple[bool, int]:
+        """Return whether a dequeue from that queue deletes the message, and the LSN of the record that it ends.
+
+        It does if that is the last queue, and no transaction adds one (checklist E43).
         """
         state = self._state
         deletes = not self.locks.is_enqueued(message_id)

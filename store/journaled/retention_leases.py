@@ -66,8 +66,6 @@ def read_bookmark(store: str, name: str) -> Bookmark | None:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
         lsn, most_bytes = found["lsn"], found["most_bytes"]
-    except FileNotFoundError:
-        return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
     is_sound = all(isinstance(one, int) and 0 <= one < NOWHERE for one in (lsn, most_bytes))

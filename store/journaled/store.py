@@ -32,8 +32,7 @@ from .reads import ContentReader
 from .recovered_log import RecoveredLog
 from .transactions_writer import TransactionsWriter
 
-_START, _ENQUEUE, _DEQUEUE = int(RecordType.START), int(RecordType.ENQUEUE), int(RecordType.DEQUEUE)
-_ACQUIRE = int(RecordType.ACQUIRE)
+_START, _DEQUEUE, _ACQUIRE = int(RecordType.START), int(RecordType.DEQUEUE), int(RecordType.ACQUIRE)
 _BATCH_FROM = 4
 """Fewer records than this are appended faster one by one."""
 _FOR_STARTS = FOR_OPENINGS + 3
@@ -81,21 +80,19 @@ class JournalStore(WiringCalls):
         on_failure: Callable[[JournalError], None],
         on_room: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start the threads.
-
-        *on_durable* gets each new durable LSN on the flusher's thread, *on_failure* the error that ends the journal;
-        the owner passes the LSN on to `became_durable`, in the thread that makes the calls. *on_room* is called, on any
-        thread, when the store is no longer full.
-        """
         self.journal.pool.on_room = on_room
         self._flusher = Flusher(self.journal, on_durable, on_failure)
         self.start_sql()
         reader, writer = ThreadPoolExecutor(1, "cairnmq-relocation"), ThreadPoolExecutor(1, "cairnmq-checkpoint")
         self._background = [reader, writer]
-        self._go_on = lambda: reader.submit(lambda: on_durable(self.journal.writer.durable_lsn))
-        self.relocation.read_in(reader, lambda: on_durable(self.journal.writer.durable_lsn))
+
+        def wake() -> None:
+            on_durable(self.journal.writer.durable_lsn)
+
+        self._go_on = lambda: reader.submit(wake)
+        self.relocation.read_in(reader, wake)
         if self.checkpointing is not None:
-            self.checkpointing.commit_in(writer, lambda: on_durable(self.journal.writer.durable_lsn))
+            self.checkpointing.commit_in(writer, wake)
 
     def make_room(self) -> None:
         """On a full disk, empty slots until the next opening is sure of its containers. Before `start`.
@@ -118,7 +115,6 @@ class JournalStore(WiringCalls):
                 return
 
     def run_inline(self, on_durable: Callable[[int], None]) -> None:
-        """No threads: `kick` flushes in the caller and then calls *on_durable*."""
         self._on_durable = on_durable
 
     # ---- messages -------------------------------------------------------------------------------------------------
@@ -127,7 +123,7 @@ class JournalStore(WiringCalls):
         if queue_id not in self._names:
             self.check_queue(queue_id)
         if len(content) > MAX_PAYLOAD_BYTES:
-            message_id = self.contents.stage_complete(content, time_us)
+            message_id = self.stage(content, time_us, is_last=True)
             return message_id, self.enqueue(message_id, queue_id, time_us)
         lsn = self.journal.append_record(_START, content, time_us, _FLAG_ENQUEUE, 0, OWN_LSN, queue_id, 0, 0)
         self.state.started_plain(lsn, queue_id, len(content))
@@ -155,18 +151,15 @@ class JournalStore(WiringCalls):
         self.check_queue(queue_id)
         self.places.check_enqueue(message_id, queue_id)
         self._locks.check_enqueue(message_id, queue_id)
-        lsn = self.journal.append(
-            _ENQUEUE, time_us=time_us, undo_prev=message_id, message_id=message_id, queue_id=queue_id
-        )
-        self.state.enqueued(lsn, message_id, queue_id, lsn)
-        return lsn
+        return self.places.enqueue(message_id, queue_id, time_us)
 
     def dequeue(self, message_id: int, queue_id: int, time_us: int, reason: DequeueReason = NOT_RECORDED) -> int:
         state = self.state
         if self._unswept:
             self.places.settle(message_id)
         if state.queue_of(message_id) != queue_id or message_id in self._locks:
-            return self._dequeue_detailed(message_id, queue_id, time_us, reason)
+            self._locks.check_dequeue(message_id, queue_id)
+            return self.places.dequeue(message_id, queue_id, time_us, reason)
         given_lsn = state.moved.get(message_id, message_id) if state.moved else message_id
         lsn = self.journal.append_record(
             _DEQUEUE, b"", time_us, _FLAG_DELETE | reason, message_id, message_id, queue_id, 0, given_lsn
@@ -190,16 +183,6 @@ class JournalStore(WiringCalls):
         )
         self.state.deleted_all(lsns, message_ids)
         return lsns
-
-    def _dequeue_detailed(self, message_id: int, queue_id: int, time_us: int, reason: DequeueReason) -> int:
-        self._locks.check_dequeue(message_id, queue_id)
-        is_last, given_lsn = self.places.removal(message_id, queue_id)
-        lsn = self.journal.append(
-            _DEQUEUE, time_us=time_us, flags=(_FLAG_DELETE if is_last else 0) | reason, undo_prev=message_id,
-            message_id=message_id, queue_id=queue_id, extra=given_lsn,
-        )  # fmt: skip
-        self.state.taken(lsn, message_id, queue_id, given_lsn, is_last=is_last)
-        return lsn
 
     def check_queue(self, queue_id: int) -> None:
         """Raise `StoreError` if the wiring does not have the queue."""

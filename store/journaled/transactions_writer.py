@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import groupby
 
 from ...base.errors import DiskFull
@@ -34,7 +35,7 @@ from .contents import ContentWriter
 from .places import MessagePlaces
 
 _START, _ENQUEUE, _DEQUEUE = int(RecordType.START), int(RecordType.ENQUEUE), int(RecordType.DEQUEUE)
-_FLAG_ENQUEUE, _FLAG_DELETE = int(Flag.ENQUEUE), int(Flag.DELETE)
+_FLAG_ENQUEUE = int(Flag.ENQUEUE)
 
 
 class TransactionsWriter:
@@ -50,7 +51,7 @@ class TransactionsWriter:
         self._places = places
         self.check_queue = check_queue
         self.check_enqueue, self.check_dequeue = places.check_enqueue, places.check_dequeue
-        self.stage_complete = contents.stage_complete
+        self.stage_complete = partial(contents.stage, is_last=True)
 
     def open(self) -> Transactions:
         """The transactions of the store, with those that recovery found (checklist E39)."""
@@ -180,9 +181,11 @@ class TransactionsWriter:
                 if isinstance(operation, Enqueue):
                     if operation.message_id in staged:
                         transaction.message_ids.append(operation.message_id)
-                    lsns.append(self._enqueue(operation, txn_id, time_us))
+                    lsns.append(self._places.enqueue(operation.message_id, queue_id, time_us, txn_id))
                 elif isinstance(operation, Dequeue):
-                    lsns.append(self._dequeue(operation, txn_id, time_us))
+                    lsns.append(
+                        self._places.dequeue(operation.message_id, queue_id, time_us, operation.reason, txn_id)
+                    )
         return lsns
 
     def _put(self, queue_id: int, contents: list[bytes], txn_id: int, time_us: int) -> list[int]:
@@ -191,25 +194,6 @@ class TransactionsWriter:
         )
         self._state.started_all(lsns, queue_id, list(map(len, contents)))
         return lsns
-
-    def _enqueue(self, operation: Enqueue, txn_id: int, time_us: int) -> int:
-        message_id, queue_id = operation
-        lsn = self._journal.append(
-            _ENQUEUE, time_us=time_us, undo_prev=message_id, message_id=message_id, queue_id=queue_id, txn_id=txn_id
-        )
-        self._state.enqueued(lsn, message_id, queue_id, lsn)
-        return lsn
-
-    def _dequeue(self, operation: Dequeue, txn_id: int, time_us: int) -> int:
-        """The delete flag is on it if that was the last place, and no transaction is adding one (checklist E43)."""
-        message_id, queue_id, reason = operation
-        is_last, given_lsn = self._places.removal(message_id, queue_id)
-        lsn = self._journal.append(
-            _DEQUEUE, time_us=time_us, flags=(_FLAG_DELETE if is_last else 0) | reason, undo_prev=message_id,
-            message_id=message_id, queue_id=queue_id, txn_id=txn_id, extra=given_lsn,
-        )  # fmt: skip
-        self._state.taken(lsn, message_id, queue_id, given_lsn, is_last=is_last)
-        return lsn
 
     def _reserve(self) -> None:
         """Keep room for the outcomes of prepared transactions (checklist E48)."""

@@ -1,7 +1,7 @@
 """Changes of the in-memory tables, each recorded in the write log and numbered by an LSN.
 
 An LSN is a number that rises with every change. It is also the ID of the message that it begins, and the position of
-the message that it puts on a queue.
+the message that it puts on a queue. Calls that a store shares with stores with a history have its *time_us*.
 
 Threads: the one that makes the store's calls.
 """
@@ -35,32 +35,22 @@ class MessageChanges:
         self.next_lsn = lsn + 1
         return lsn
 
-    def stage_complete(self, content: bytes) -> int:
-        """Stores a message with all of its content, on no queue; its ID."""
-        message_id = self._start(content[:MAX_PIECE_BYTES], is_last=len(content) <= MAX_PIECE_BYTES)
-        if len(content) > MAX_PIECE_BYTES:
-            self._continue(message_id, content[MAX_PIECE_BYTES:], is_last=True)
+    def stage(self, piece: bytes, time_us: int, *, is_last: bool = False) -> int:
+        """Begin a message on no queue, and allocate its ID. *is_last*: *piece* is all of its content."""
+        first, rest = piece[:MAX_PIECE_BYTES], piece[MAX_PIECE_BYTES:]
+        message_id = self.take_lsn()
+        self.tables.messages[message_id] = MappedMessage([len(first)], is_complete=is_last and not rest)
+        self.log.started(message_id, first, is_last=is_last and not rest)
+        if rest:
+            self._continue(message_id, rest, is_last=is_last)
         return message_id
 
-    def stage(self, piece: bytes) -> int:
-        """Begin a message that arrives in pieces, and allocate its ID."""
-        message_id = self._start(piece[:MAX_PIECE_BYTES], is_last=False)
-        if len(piece) > MAX_PIECE_BYTES:
-            self._continue(message_id, piece[MAX_PIECE_BYTES:], is_last=False)
-        return message_id
-
-    def append_content(self, message_id: int, piece: bytes, *, is_last: bool) -> None:
+    def append_content(self, message_id: int, piece: bytes, time_us: int, *, last: bool) -> None:
         """Append a piece to a staged message and to the batch. Raises `StoreError` if the message is complete."""
         message = self.tables.messages.get(message_id)
         if message is None or message.is_complete:
             raise StoreError(f"message {message_id}", "its content is complete, or it does not exist")
-        self._continue(message_id, piece, is_last=is_last)
-
-    def _start(self, content: bytes, *, is_last: bool) -> int:
-        message_id = self.take_lsn()
-        self.tables.messages[message_id] = MappedMessage([len(content)], is_complete=is_last)
-        self.log.started(message_id, content, is_last=is_last)
-        return message_id
+        self._continue(message_id, piece, is_last=last)
 
     def _continue(self, message_id: int, content: bytes, *, is_last: bool) -> None:
         self.take_lsn()
@@ -105,7 +95,7 @@ class MessageChanges:
         else:
             self.delete(message_id)
 
-    def destroy(self, message_id: int) -> int:
+    def destroy(self, message_id: int, time_us: int) -> int:
         """Deletes a message that is on no queue; the LSN. Raises `StoreError`, `MessageLocked`."""
         message = self.tables.messages.get(message_id)
         if message is None or message.places:
@@ -120,7 +110,7 @@ class MessageChanges:
         self.log.deleted(message_id)
         return self.take_lsn()
 
-    def discard(self, message_ids: Iterable[int]) -> None:
+    def discard(self, message_ids: Iterable[int], time_us: int) -> None:
         """Deletes those of the messages that are on no queue."""
         for message_id in message_ids:
             message = self.tables.messages.get(message_id)

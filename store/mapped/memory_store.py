@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from sqlalchemy import StaticPool, create_engine
 
-from ...base.errors import CairnError, JournalError, StoreError
+from ...base.errors import JournalError, StoreError
 from ..wiring.database import Database, explicit_transactions
 from ..wiring.wiring import Wiring
 from .memory_tables import MemoryTables
@@ -77,21 +77,9 @@ class MemoryStore(MappedStore):
             raise StoreError(f"message {message_id}", "it does not exist")
         return pieces[number]
 
-    def load_many(self, message_ids: Sequence[int], most_bytes: int) -> list[bytes | CairnError | None]:
-        found: list[bytes | CairnError | None] = []
-        size_bytes = 0
-        for message_id in message_ids:
-            pieces = self._contents.pieces.get(message_id)
-            if pieces is None:
-                found.append(StoreError(f"message {message_id}", "it does not exist"))
-            elif len(pieces) > 1:
-                found.append(None)
-            else:
-                found.append(pieces[0])
-                size_bytes += len(pieces[0])
-            if size_bytes >= most_bytes:
-                break
-        return found
+    def load_first(self, message_ids: Sequence[int]) -> dict[int, bytes]:
+        known = self._contents.pieces
+        return {one: pieces[0] for one in message_ids if (pieces := known.get(one)) is not None}
 
     def end_reads(self) -> None:
         """No read ever waits."""

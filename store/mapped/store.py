@@ -7,10 +7,9 @@ Threads: those of `contract.interface`.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ...base.errors import StoreError
+from ...base.errors import CairnError, StoreError
 from ..contract.dequeue_reason import NOT_RECORDED, DequeueReason
 from ..contract.interface import Done
 from ..contract.ranges import part_of
@@ -33,7 +32,9 @@ class MappedStore(WiringCalls):
         super().__init__(wiring)
         self.maps = maps
         locks = TransactionLocks()
-        self.changes = MessageChanges(maps, ledger, next_lsn, locks)
+        self.changes = changes = MessageChanges(maps, ledger, next_lsn, locks)
+        self.stage, self.append_content, self.destroy = changes.stage, changes.append_content, changes.destroy
+        self.messages = maps.on_queues
         self.durable_lsn = next_lsn
         self._on_durable: Callable[[int], None] = self.became_durable
         self._cuts: dict[int, list[tuple[dict[int, None], bool]]] = {}
@@ -72,9 +73,6 @@ class MappedStore(WiringCalls):
         yet."""
         if queue_id not in self._names and queue_id not in self._going:
             raise StoreError(f"queue {queue_id}", "there is no such queue", "create it first")
-
-    def messages(self) -> dict[int, array[int]]:
-        return self.maps.on_queues()
 
     def purge(self, queue_id: int, time_us: int, *, keep: Iterable[int] = (), is_final: bool = False) -> int:
         *_, lsn = self.purge_in_slices(queue_id, time_us, keep=keep, is_final=is_final)
@@ -116,7 +114,7 @@ class MappedStore(WiringCalls):
     def put(self, queue_id: int, content: bytes, time_us: int) -> tuple[int, int]:
         self._check_known(queue_id)
         changes = self.changes
-        message_id = changes.stage_complete(content)
+        message_id = changes.stage(content, time_us, is_last=True)
         return message_id, changes.enqueue(message_id, queue_id)
 
     def put_all(self, queue_id: int, contents: Sequence[bytes], time_us: int) -> tuple[Sequence[int], int]:
@@ -125,15 +123,9 @@ class MappedStore(WiringCalls):
         ids: list[int] = []
         lsn = 0
         for content in contents:
-            ids.append(changes.stage_complete(content))
+            ids.append(changes.stage(content, time_us, is_last=True))
             lsn = changes.enqueue(ids[-1], queue_id)
         return ids, lsn
-
-    def stage(self, piece: bytes, time_us: int) -> int:
-        return self.changes.stage(piece)
-
-    def append_content(self, message_id: int, piece: bytes, time_us: int, *, last: bool) -> None:
-        self.changes.append_content(message_id, piece, is_last=last)
 
     def enqueue(self, message_id: int, queue_id: int, time_us: int) -> int:
         self._check_known(queue_id)
@@ -152,29 +144,12 @@ class MappedStore(WiringCalls):
     ) -> list[int]:
         return [self.dequeue(message_id, queue_id, time_us) for message_id in message_ids]
 
-    def destroy(self, message_id: int, time_us: int) -> int:
-        return self.changes.destroy(message_id)
-
     def discard_unfinished(self) -> int:
         """Delete the messages that are incomplete, or on no queue and not going to be; how many there were."""
         unfinished = self.maps.unfinished(self._locks.enqueued())
         for message_id in unfinished:
             self.changes.delete(message_id)
         return len(unfinished)
-
-    def empty_going(self, time_us: int) -> dict[str, int]:
-        """Take the messages off the queues that are going, but what transactions take; queue to how many there were.
-
-        Of prepared transactions that work on such a queue, the note that it is going waits for the outcome.
-        """
-        emptied: dict[str, int] = {}
-        for row in self.going_queues():
-            before = len(self.maps.queues.get(row.id, ()))
-            self.purge(row.id, time_us)
-            count = before - len(self.maps.queues.get(row.id, ()))
-            if count:
-                emptied[row.name] = emptied.get(row.name, 0) + count
-        return emptied
 
     def holds(self, message_id: int) -> bool:
         return message_id in self.maps.messages
@@ -195,8 +170,32 @@ class MappedStore(WiringCalls):
     def load_piece(self, message_id: int, number: int) -> bytes:
         raise NotImplementedError
 
+    def load_many(self, message_ids: Sequence[int], most_bytes: int) -> list[bytes | CairnError | None]:
+        wanted: list[int] = []
+        size_bytes = count = 0
+        for message_id in message_ids:
+            message = self.maps.messages.get(message_id)
+            if message is not None and len(message.sizes) == 1:
+                wanted.append(message_id)
+                size_bytes += message.sizes[0]
+            count += 1
+            if size_bytes >= most_bytes:
+                break
+        contents = self.load_first(wanted) if wanted else {}
+        return [contents[one] if one in contents else self._no_content(one) for one in message_ids[:count]]
+
+    def load_first(self, message_ids: Sequence[int]) -> dict[int, bytes]:
+        """Return the first pieces of the messages, as far as they still exist. Any thread."""
+        raise NotImplementedError
+
     def load_content(self, message_id: int, offset: int, length: int) -> bytes:
         return part_of(message_id, offset, length, lambda: self._message(message_id).sizes, self.load_piece)
+
+    def _no_content(self, message_id: int) -> CairnError | None:
+        """Return the error for a missing content; None for a message in pieces."""
+        message = self.maps.messages.get(message_id)
+        is_long = message is not None and len(message.sizes) > 1
+        return None if is_long else StoreError(f"message {message_id}", "it does not exist")
 
     def _message(self, message_id: int) -> MappedMessage:
         message = self.maps.messages.get(message_id)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container
+from functools import partial
 from typing import NamedTuple
 
 from ...base.errors import StoreError
-from ..contract.transaction import Dequeue, Enqueue, Put, StoreTransaction, Transactions, TxState
+from ..contract.transaction import Dequeue, Enqueue, Put, StoreTransaction, TxState
 from .changes import MessageChanges
 
 
@@ -19,12 +20,6 @@ class Found(NamedTuple):
     operations: list[Enqueue | Dequeue]
 
 
-def restore(transactions: Transactions, found: Iterable[Found]) -> None:
-    """Restore the transactions that opening found, with their locks (checklist E39, E51)."""
-    for one in found:
-        transactions.restore(one.xid, one.id, one.state, one.operations)
-
-
 class MappedTransactions:
     """Implements `transaction.TransactionalStore`. The thread that makes the store's calls."""
 
@@ -32,26 +27,19 @@ class MappedTransactions:
         """*queue_ids*: the queues that exist, kept up to date by the store."""
         self._changes = changes
         self.check_enqueue, self.check_dequeue = changes.check_enqueue, changes.check_dequeue
+        self.stage_complete, self.discard = partial(changes.stage, is_last=True), changes.discard
         self._queue_ids = queue_ids
 
     def check_queue(self, queue_id: int) -> None:
         if queue_id not in self._queue_ids:
             raise StoreError(f"queue {queue_id}", "there is no such queue")
 
-    def stage_complete(self, content: bytes, time_us: int) -> int:
-        return self._changes.stage_complete(content)
-
-    def discard(self, message_ids: Iterable[int], time_us: int) -> None:
-        self._changes.discard(message_ids)
-
     def write_commit(self, transaction: StoreTransaction, time_us: int) -> int:
         if transaction.state is TxState.PREPARED:
             self._changes.log.ended(transaction.id)
-            self._do(transaction)
-        elif transaction.operations:
-            self._do(transaction)
-        else:
+        elif not transaction.operations:
             return 0
+        self._do(transaction, time_us)
         return self._changes.take_lsn()
 
     def write_prepare(self, transaction: StoreTransaction, time_us: int) -> int:
@@ -68,20 +56,20 @@ class MappedTransactions:
         self._changes.log.ended(transaction.id)
         self._changes.log.decided(transaction.id, transaction.xid, committed=commit)
         if commit:
-            self._do(transaction)
+            self._do(transaction, time_us)
         return self._changes.take_lsn()
 
     def write_forget(self, transaction: StoreTransaction, time_us: int) -> int:
         self._changes.log.forgotten(transaction.id)
         return self._changes.take_lsn()
 
-    def _do(self, transaction: StoreTransaction) -> None:
+    def _do(self, transaction: StoreTransaction, time_us: int) -> None:
         """The operations, visible in this order (checklist E44)."""
         changes = self._changes
         staged = {*transaction.staged}  # there may be very many
         for operation in transaction.operations:
             if isinstance(operation, Put):
-                message_id = changes.stage_complete(operation.content)
+                message_id = changes.stage(operation.content, time_us, is_last=True)
                 transaction.message_ids.append(message_id)
                 changes.enqueue(message_id, operation.queue_id)
             elif isinstance(operation, Enqueue):

@@ -32,6 +32,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...base.errors import JournalError
@@ -64,22 +65,20 @@ class Step(NamedTuple):
         return cls(lsn, head.type, head.flags, head.message_id, head.queue_id, head.size, head.extra)
 
 
+@dataclass(eq=False, slots=True)
 class Prepared:
     """A transaction that is prepared."""
 
-    __slots__ = ("count", "intentions", "prepare_lsn", "reasons", "start_lsn", "xid")
-
-    def __init__(self) -> None:
-        self.xid = b""
-        self.start_lsn = 0
-        self.prepare_lsn = 0
-        """0 in recovery until its tx-prepare was read."""
-        self.count = 0
-        """The number of intentions, according to its tx-prepare."""
-        self.intentions: dict[tuple[int, int, int], int] = {}
-        """Record type, message id and queue id, each to the record's LSN."""
-        self.reasons: dict[tuple[int, int, int], int] = {}
-        """The dequeue reasons of the intentions that have one, as in the flags of a Dequeue record."""
+    xid: bytes = b""
+    start_lsn: int = 0
+    prepare_lsn: int = 0
+    """0 in recovery until its tx-prepare was read."""
+    count: int = 0
+    """The number of intentions, according to its tx-prepare."""
+    intentions: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    """Record type, message id and queue id, each to the record's LSN."""
+    reasons: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    """The dequeue reasons of the intentions that have one, as in the flags of a Dequeue record."""
 
     def records(self) -> Iterator[tuple[int, int]]:
         """The LSN and the size of every record that it needs, the head included."""
@@ -130,9 +129,7 @@ class TransactionLog:
         reasons: dict[tuple[int, int, int], int],
     ) -> None:  # fmt: skip
         """All records of a transaction up to its tx-prepare are written."""
-        prepared = Prepared()
-        prepared.xid, prepared.start_lsn, prepared.prepare_lsn = xid, txn_id, prepare_lsn
-        prepared.intentions, prepared.count, prepared.reasons = intentions, len(intentions), reasons
+        prepared = Prepared(xid, txn_id, prepare_lsn, len(intentions), intentions, reasons)
         for lsn, size_bytes in prepared.records():
             self.pins.hold(lsn, size_bytes)
         self.prepared[txn_id] = prepared
@@ -216,7 +213,7 @@ class TransactionLog:
         if head.type == TX_END:
             self.decided[head.txn_id] = self.decided[head.txn_id]._replace(lsn=lsn)
             return
-        prepared = self._of(head.txn_id)
+        prepared = self.prepared.setdefault(head.txn_id, Prepared())
         if head.type == DTX_START:
             prepared.start_lsn = lsn
         elif head.type == TX_PREPARE:
@@ -251,8 +248,8 @@ class TransactionLog:
         kind, txn_id = head.type, head.txn_id
         self.changed = True
         if kind == DTX_START:
-            self._of(txn_id).xid = bytes(payload())
             self._set(lsn, head)
+            self.prepared[txn_id].xid = bytes(payload())
         elif kind == TX_PREPARE:
             self._set(lsn, head)
         elif kind in (TX_COMMIT, TX_ROLLBACK):
@@ -314,11 +311,6 @@ class TransactionLog:
             if kind == RecordType.ENQUEUE
         }
 
-    def _of(self, txn_id: int) -> Prepared:
-        if txn_id not in self.prepared:
-            self.prepared[txn_id] = Prepared()
-        return self.prepared[txn_id]
-
     # ---- the checkpoint -------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
@@ -342,8 +334,7 @@ class TransactionLog:
         """Restore the result of `encode` in an empty map; its pins are restored separately."""
         fields: dict[str, Any] = json.loads(body)
         for txn_id, xid, start_lsn, prepare_lsn, count, intentions in fields["prepared"]:
-            one = self._of(txn_id)
-            one.xid, one.start_lsn, one.prepare_lsn, one.count = bytes.fromhex(xid), start_lsn, prepare_lsn, count
+            one = self.prepared[txn_id] = Prepared(bytes.fromhex(xid), start_lsn, prepare_lsn, count)
             for kind_and_reason, message_id, queue_id, lsn in intentions:
                 intention = kind_and_reason & ~REASON_BITS, message_id, queue_id
                 one.intentions[intention] = lsn

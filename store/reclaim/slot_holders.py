@@ -8,22 +8,20 @@ looked at, so an answer is true of one moment, or was until recently.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from ..message_map.message_entry import DetailedMessage
 from ..message_map.state import State
 
 
-class MessageHolds(NamedTuple):
+@dataclass(frozen=True)
+class MessageHolds:
     """A message has a live record in the slot."""
 
+    kind = "message"
     message_id: int
     queue_ids: tuple[int, ...]
     """The queues it is on."""
-
-    @property
-    def kind(self) -> str:
-        return "message"
 
     def description(self, queue_names: Mapping[int, str]) -> str:
         """Describe the holder in words; a queue without a name is shown with its ID."""
@@ -33,45 +31,39 @@ class MessageHolds(NamedTuple):
         return f"message {self.message_id} on queue {names}"
 
 
-class TransactionHolds(NamedTuple):
+@dataclass(frozen=True)
+class TransactionHolds:
     """A transaction that is in doubt has a live record in the slot."""
 
+    kind = "transaction"
     txn_id: int
     xid: bytes
     state: str
     """The state "prepared", or the decision without its coordinator: "committed", "rolled back"."""
 
-    @property
-    def kind(self) -> str:
-        return "transaction"
-
     def description(self, queue_names: Mapping[int, str]) -> str:
         return f"transaction {self.xid.hex()}, {self.state}"
 
 
-class PurgeHolds(NamedTuple):
+@dataclass(frozen=True)
+class PurgeHolds:
     """A purge or deletion of a queue in the slot that is not applied to all messages of the queue yet."""
 
+    kind = "purge"
     queue_id: int
-
-    @property
-    def kind(self) -> str:
-        return "purge"
 
     def description(self, queue_names: Mapping[int, str]) -> str:
         return f"a purge of queue {queue_names.get(self.queue_id, f'id {self.queue_id}')}"
 
 
-class TombstonesHold(NamedTuple):
+@dataclass(frozen=True)
+class TombstonesHold:
     """Records in the slot end, or take the place of, so many records in another one."""
 
+    kind = "records"
     slot: int
     """The other one."""
     records: int
-
-    @property
-    def kind(self) -> str:
-        return "records"
 
     def description(self, queue_names: Mapping[int, str]) -> str:
         return f"ends of messages in slot {self.slot}"

@@ -45,13 +45,11 @@ class SqlDirectory:
             raise ForeignStore(path, f"this store is in {where}", "name that with --connect and --catalog")
         if self.was_there and on_server and not where:
             raise ForeignStore(path, "this store is in a file here, not on a server", "leave --connect out")
-        self._lock_fd = lock_store(path)
+        self._lock = os.fdopen(lock_store(path), "rb")
 
     def sync(self) -> None:
         """Have the names of its files last."""
         self._root.sync()
 
     def close(self) -> None:
-        if self._lock_fd >= 0:
-            os.close(self._lock_fd)
-            self._lock_fd = -1
+        self._lock.close()

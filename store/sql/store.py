@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ...base.errors import CairnError, JournalError, StoreError
+from ...base.errors import JournalError
 from ..mapped.memory_tables import MemoryTables
 from ..mapped.store import MappedStore
-from ..mapped.transactions import Found, restore
+from ..mapped.transactions import Found
 from ..wiring.wiring import Wiring
 from .batch import Batch
 from .databases import Databases
@@ -40,10 +40,12 @@ class SqlStore(MappedStore):
         """*release* releases the store directory when the store is closed."""
         self._batch = Batch(next_lsn)
         super().__init__(wiring, maps, self._batch, next_lsn)
-        restore(self.transactions, found)
+        for one in found:
+            self.transactions.restore(one.xid, one.id, one.state, one.operations)
         self._unwritten: Batch | None = None
         """Handed over in the caller's thread, and refused."""
         self._reader = SqlReader(databases.reading)
+        self.end_reads = self._reader.end
         self._writer = SqlWriter(databases.writing, life)
         self._is_started = False
         self._release = release
@@ -115,25 +117,5 @@ class SqlStore(MappedStore):
     def load_piece(self, message_id: int, number: int) -> bytes:
         return self._reader.piece(message_id, number)
 
-    def load_many(self, message_ids: Sequence[int], most_bytes: int) -> list[bytes | CairnError | None]:
-        wanted: list[int] = []
-        size_bytes = count = 0
-        for message_id in message_ids:
-            message = self.maps.messages.get(message_id)
-            if message is not None and len(message.sizes) == 1:
-                wanted.append(message_id)
-                size_bytes += message.sizes[0]
-            count += 1
-            if size_bytes >= most_bytes:
-                break
-        contents = self._reader.first_pieces(wanted) if wanted else {}
-        return [contents[one] if one in contents else self._no_content(one) for one in message_ids[:count]]
-
-    def _no_content(self, message_id: int) -> CairnError | None:
-        """Return the error for a missing content; None for a message in pieces."""
-        message = self.maps.messages.get(message_id)
-        is_long = message is not None and len(message.sizes) > 1
-        return None if is_long else StoreError(f"message {message_id}", "it does not exist")
-
-    def end_reads(self) -> None:
-        self._reader.end()
+    def load_first(self, message_ids: Sequence[int]) -> dict[int, bytes]:
+        return self._reader.first_pieces(message_ids)

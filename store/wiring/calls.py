@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -67,10 +67,16 @@ class WiringCalls:
     def going_queues(self) -> Sequence[QueueRow]:
         return self._known.going
 
-    @property
-    def last_id(self) -> int:
-        """The highest id that SQL had given to anything when the store was opened."""
-        return self._known.last_id
+    def keep_homeless(self, on_queue: Mapping[int, int]) -> dict[int, int]:
+        """Return the queues of *on_queue* that SQL does not know, by ID. No new queue gets such an ID.
+
+        *on_queue*: the number of messages on each queue, by its ID.
+        """
+        known = {row.id for row in (*self._known.queues, *self._known.going)}
+        homeless = {queue_id: count for queue_id, count in on_queue.items() if queue_id not in known}
+        if homeless and max(homeless) > self._known.last_id:
+            self._wiring.skip_ids(max(homeless))  # else a new queue would get these messages
+        return homeless
 
     def create_queue(self, name: str, done: Done[QueueRow], arguments: Arguments | None = None) -> None:
         creation = (name, arguments, done)

@@ -8,11 +8,13 @@ from contextlib import closing
 from urllib.parse import quote
 from uuid import UUID
 
-from ...base.disk.real import disk_errors
+from sqlalchemy import create_engine
+from sqlalchemy.engine import URL
+
+from ...base.disk.real import disk_errors, not_a_file
 from ...base.errors import ForeignStore
 from ...base.private_files import open_private
-from .database import RESTORE_OR_SALVAGE, explain_sqlite
-from .read_only import file_wiring
+from .database import RESTORE_OR_SALVAGE, Database, explain_sqlite
 from .wiring import Wiring
 
 
@@ -71,6 +73,17 @@ def sync_file(path: str) -> None:
             os.close(fd)
 
 
+def file_wiring(path: str, mode: str = "ro") -> Wiring:
+    """The wiring in the SQLite file at *path*, for reading.
+
+    *mode* "rw": an incomplete transaction is rolled back in reading. Raises `CairnError` if *path* is not a file.
+    """
+    if not os.path.isfile(path):
+        raise not_a_file(path)
+    url = URL.create("sqlite", database=f"file:{quote(path)}", query={"mode": mode, "uri": "true"})
+    return Wiring(Database(create_engine(url), path))
+
+
 def read_queue_names(path: str, *, in_use: bool = False) -> dict[int, str]:
     """Return the names of queues by ID in the wiring file at *path*, opened read-only; empty without a wiring.
 
@@ -78,7 +91,7 @@ def read_queue_names(path: str, *, in_use: bool = False) -> dict[int, str]:
     """
     if not os.path.exists(path):
         return {}
-    with file_wiring(path, _mode(path) if in_use else "ro") as wiring:
+    with closing(file_wiring(path, _mode(path) if in_use else "ro")) as wiring:
         return wiring.queue_names()
 
 

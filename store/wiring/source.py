@@ -10,7 +10,6 @@ from ...base.errors import ForeignStore
 from .copy import copy_rows, copy_wiring, read_queue_names, sync_file
 from .database import parse_address
 from .location import has_sqlite, refuse_elsewhere
-from .read_only import server_wiring
 from .wiring import FILE_NAME, Wiring
 
 
@@ -31,7 +30,7 @@ class WiringSource:
     def queue_names(self) -> dict[int, str]:
         if self._address is None:
             return read_queue_names(self._path, in_use=True)
-        with server_wiring(self._address) as wiring:
+        with closing(Wiring.connect(self._address, alone=False)) as wiring:
             return wiring.queue_names() if wiring.is_identified() else {}
 
     def copy(self, target: str, uuid: UUID, before: dict[int, str]) -> None:
@@ -42,7 +41,7 @@ class WiringSource:
         if self._address is None:
             copy_wiring(self._path, target, uuid)
         else:
-            with server_wiring(self._address) as server:
+            with closing(Wiring.connect(self._address, alone=False)) as server:
                 copy_rows(server, target, uuid)
         with closing(Wiring.open(target)) as made:
             if before.keys() - made.queue_names().keys():

@@ -14,9 +14,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, delete, insert, inspect, select, text, update
+from sqlalchemy import ColumnElement, Connection, Table, delete, insert, inspect, select, text, update
 from sqlalchemy.schema import CreateSchema
 
 from ...base.disk.real import RealDirectory
@@ -27,6 +28,7 @@ from .database import Database, DatabaseAddress, explaining, open_postgresql, op
 from .schema import MAX_NAME_BYTES, VERSION
 
 FILE_NAME = "wiring.sqlite"
+_Row = TypeVar("_Row")
 
 
 class Wiring:
@@ -34,7 +36,7 @@ class Wiring:
 
     def __init__(self, database: Database, sync_names: Callable[[], None] = lambda: None) -> None:
         """*sync_names* syncs the directory that the database and its rollback journal are in, if they are in one."""
-        self._database = database
+        self.database = database
         self._sync_names = sync_names
 
     @classmethod
@@ -52,22 +54,13 @@ class Wiring:
         return cls(open_postgresql(address, alone=alone))
 
     @property
-    def database(self) -> Database:
-        return self._database
-
-    @property
     def place(self) -> str:
         """The location of the wiring as readable text."""
-        return self._database.place
-
-    @property
-    def remedy(self) -> str:
-        """The remedy if this is not the wiring of the store."""
-        return self._database.remedy
+        return self.database.place
 
     @property
     def is_on_server(self) -> bool:
-        return self._database.namespace is not None
+        return self.database.namespace is not None
 
     # ---- whose it is ----------------------------------------------------------------------------------------------
 
@@ -113,16 +106,17 @@ class Wiring:
         sql.execute(insert(schema.store).values(uuid=str(uuid), schema_version=VERSION, formatted=False))
 
     def _upgrade(self, sql: Connection) -> None:
-        namespace = self._database.namespace
+        namespace = self.database.namespace
         if namespace is not None and not inspect(sql).has_schema(namespace):
             sql.execute(CreateSchema(namespace))
         schema.upgrade(sql, namespace)
 
     def _identity(self, sql: Connection) -> tuple[UUID, bool] | None:
-        tables = set(inspect(sql).get_table_names(self._database.namespace))
+        tables = set(inspect(sql).get_table_names(self.database.namespace))
         if "store" not in tables and tables - {*schema.metadata.tables, schema.VERSION_TABLE}:
             reason = "not a wiring database of CairnMQ (it holds other tables)"
-            raise ForeignStore(self.place, reason, "name another --catalog" if self.is_on_server else self.remedy)
+            remedy = "name another --catalog" if self.is_on_server else self.database.remedy
+            raise ForeignStore(self.place, reason, remedy)
         if "store" not in tables:
             return None
         known = schema.store.c
@@ -145,27 +139,22 @@ class Wiring:
     def rows(self) -> Rows:
         """Return all rows in one snapshot. The schema must be that of this version."""
         with self._opening() as sql:
-            q, e, b = schema.queue.c, schema.exchange.c, schema.binding.c
+
+            def read(kind: Callable[..., _Row], table: Table) -> list[_Row]:
+                return [kind(*row) for row in sql.execute(select(table).order_by(*table.primary_key))]
+
             found = Rows(
-                [QueueRow(*row) for row in sql.execute(select(q.id, q.name, q.arguments).order_by(q.id))],
-                [ExchangeRow(*row) for row in sql.execute(select(e.id, e.name, e.type, e.arguments).order_by(e.id))],
-                [
-                    BindingRow(*row)
-                    for row in sql.execute(
-                        select(b.exchange_id, b.queue_id, b.key, b.arguments).order_by(b.exchange_id, b.queue_id, b.key)
-                    )
-                ],
-                [ConfigRow(*row) for row in sql.execute(select(schema.config).order_by(schema.config.c.name))],
-                [QueueRow(*row) for row in sql.execute(select(schema.going_queue).order_by(schema.going_queue.c.id))],
+                read(QueueRow, schema.queue),
+                read(ExchangeRow, schema.exchange),
+                read(BindingRow, schema.binding),
+                read(ConfigRow, schema.config),
+                read(QueueRow, schema.going_queue),
                 int(sql.scalar(select(schema.store.c.last_id)) or 0),
             )
             names = [row.name for row in found.queues + found.going] + [row.name for row in found.exchanges]
             if any(not isinstance(name, str) for name in names):
                 raise ValueError("a queue or an exchange without a name")
             return found
-
-    def queues(self) -> list[QueueRow]:
-        return self.rows().queues
 
     def restore(self, uuid: UUID, rows: Rows, *, formatted: bool) -> None:
         """Make this unused wiring the wiring of store *uuid* with all *rows*, in one transaction.
@@ -211,33 +200,30 @@ class Wiring:
         Raises `StoreError` if SQL refuses, `DiskError` if the names can't be synced: a commit ends with the rollback
         journal's name taken away, and SQLite calls it done also if it can't open the directory to sync that.
         """
-        _check_name("queue", name)
-        with self._writing(f"queue {name!r} can't be created") as sql:
-            return self._create_queues(sql, ((name, arguments),))[0]
+        return self._create_queues(((name, arguments),), f"queue {name!r}")[0]
 
     def create_queues(self, asked: Sequence[tuple[str, Arguments | None]]) -> list[QueueRow]:
         """Create several queues with their arguments in one transaction: all of them, or none."""
+        return self._create_queues(asked, f"{len(asked)} queues")
+
+    def _create_queues(self, asked: Sequence[tuple[str, Arguments | None]], what: str) -> list[QueueRow]:
+        q = schema.queue.c
         for name, _ in asked:
             _check_name("queue", name)
-        with self._writing(f"{len(asked)} queues can't be created") as sql:
-            return self._create_queues(sql, asked)
-
-    def _create_queues(self, sql: Connection, asked: Sequence[tuple[str, Arguments | None]]) -> list[QueueRow]:
-        """Return the rows of queues by their names, after the creation of those that do not exist."""
-        q = schema.queue.c
         names = [name for name, _ in asked]
-        found = sql.execute(select(q.id, q.name, q.arguments).where(q.name.in_(names)))
-        rows = {row.name: QueueRow(*row) for row in found}
-        missing: dict[str, Arguments] = {}
-        for name, arguments in asked:
-            if name not in rows:
-                missing.setdefault(name, arguments or {})
-        if missing:
-            ids = self._next_ids(sql, len(missing))
-            made = [QueueRow(id, name, dict(missing[name])) for id, name in zip(ids, missing, strict=True)]
-            sql.execute(insert(schema.queue), [vars(row) for row in made])
-            rows.update({row.name: row for row in made})
-        return [rows[name] for name in names]
+        with self._writing(f"{what} can't be created") as sql:
+            found = sql.execute(select(q.id, q.name, q.arguments).where(q.name.in_(names)))
+            rows = {row.name: QueueRow(*row) for row in found}
+            missing: dict[str, Arguments] = {}
+            for name, arguments in asked:
+                if name not in rows:
+                    missing.setdefault(name, arguments or {})
+            if missing:
+                ids = self._next_ids(sql, len(missing))
+                made = [QueueRow(id, name, dict(missing[name])) for id, name in zip(ids, missing, strict=True)]
+                sql.execute(insert(schema.queue), [vars(row) for row in made])
+                rows.update({row.name: row for row in made})
+            return [rows[name] for name in names]
 
     def change_queue(self, queue_id: int, arguments: Arguments) -> None:
         """Give the queue these arguments, in place of those it has. Raises `StoreError` if it is not there."""
@@ -267,10 +253,6 @@ class Wiring:
         with self._writing(f"queue {queue_id} can't be forgotten") as sql:
             sql.execute(delete(schema.going_queue).where(schema.going_queue.c.id == queue_id))
 
-    def going_queues(self) -> list[QueueRow]:
-        """The queues whose destruction was begun and not finished."""
-        return self.rows().going
-
     # ---- exchanges and bindings -----------------------------------------------------------------------------------
 
     def create_exchange(self, name: str, type: str, arguments: Arguments | None = None) -> ExchangeRow:
@@ -283,7 +265,7 @@ class Wiring:
                 raise StoreError(f"exchange {name!r}", f"it already exists with type {row.type}", "destroy it first")
             if row is not None:
                 return ExchangeRow(*row)
-            made = ExchangeRow(self._next_id(sql), name, type, dict(arguments or {}))
+            made = ExchangeRow(self._next_ids(sql, 1)[0], name, type, dict(arguments or {}))
             sql.execute(insert(schema.exchange).values(**vars(made)))
             return made
 
@@ -322,24 +304,21 @@ class Wiring:
             sql.execute(delete(schema.config).where(schema.config.c.name == name))
 
     def close(self) -> None:
-        self._database.engine.dispose()
+        self.database.engine.dispose()
 
     # ---- transactions ---------------------------------------------------------------------------------------------
 
     @contextmanager
     def _opening(self, *, writes: bool = False) -> Iterator[Connection]:
-        engine = self._database.engine
-        with explaining(self._database), engine.begin() if writes else engine.connect() as sql:
+        engine = self.database.engine
+        with explaining(self.database), engine.begin() if writes else engine.connect() as sql:
             yield sql
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[Connection]:
-        with explaining(self._database, what), self._database.engine.begin() as sql:
+        with explaining(self.database, what), self.database.engine.begin() as sql:
             yield sql
         self._sync_names()  # also if nothing changed: this may be the second try
-
-    def _next_id(self, sql: Connection) -> int:
-        return self._next_ids(sql, 1)[0]
 
     def _next_ids(self, sql: Connection, count: int) -> range:
         """Take *count* consecutive IDs."""

@@ -43,13 +43,13 @@ def test_transient_messages_touch_no_disk(broker: RunningBroker, peer: Peer) -> 
 def test_dynamic_queues_touch_no_disk(broker: RunningBroker, peer: Peer) -> None:
     receiver = peer.attach(peer.session.receiver("r"), None, dynamic=True)
     before = written(broker)
-    queues = len(list(journal_store(broker)._wiring.queues()))
+    queues = len(list(journal_store(broker)._wiring.rows().queues))
     peer.put(peer.sender(receiver.remote_source.address), [b"x" * 10, b"x" * 500_000], durable=True)
     for received in peer.drain(receiver, 10):
         received.accept()
     peer.close()
     assert written(broker) == before
-    assert len(list(journal_store(broker)._wiring.queues())) == queues
+    assert len(list(journal_store(broker)._wiring.rows().queues)) == queues
 
 
 def test_durable_messages_do(broker: RunningBroker, peer: Peer) -> None:

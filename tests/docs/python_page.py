@@ -39,7 +39,7 @@ class PublicClass(NamedTuple):
 
 CLASSES = {
     "cairnmq.store.Store": PublicClass(
-        ("check", "check_own", "check_room", "ended", "forgotten", "now_us", "queue_of", "recorded"),
+        ("check", "check_own", "check_room", "ended", "now_us", "queue_of", "recorded"),
         (("inner", "OwnedStore"), ("lock", "threading.RLock")),
     ),
     "cairnmq.store.Queue": PublicClass(

@@ -99,7 +99,7 @@ def test_queues_that_are_not_synced_are_found(monkeypatch: pytest.MonkeyPatch) -
     real = Wiring.create_queue
 
     def careless(self: Wiring, name: str, arguments: Arguments | None = None) -> object:
-        with closing(self._database.engine.raw_connection()) as sql:  # outside of a transaction
+        with closing(self.database.engine.raw_connection()) as sql:  # outside of a transaction
             sql.cursor().execute("PRAGMA synchronous=OFF")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(self, "_sync_names", lambda: None)

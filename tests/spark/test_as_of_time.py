@@ -214,7 +214,7 @@ class Clients:
             tx.dequeue(taken.message_id, taken.queue_id, self.now_us, DequeueReason.ACCEPTED)
             self.locked.add(taken.message_id)
         queue_id, content = self.rng.choice(self.queues), self.content()
-        message_id = self.store.contents.stage_complete(content, self.now_us)
+        message_id = self.store.contents.stage(content, self.now_us, is_last=True)
         tx.enqueue(message_id, queue_id, self.now_us)
         tx.prepare(self.now_us)
         message = self.messages[message_id] = Message(len(content), self.step_number, self.now_us)

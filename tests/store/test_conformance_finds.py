@@ -82,9 +82,9 @@ def late_transactions_are_done_all_the_same(patch: Patch) -> None:
 def a_commit_does_not_take(patch: Patch) -> None:
     plain = MappedTransactions._do
 
-    def do(self: MappedTransactions, transaction: StoreTransaction) -> None:
+    def do(self: MappedTransactions, transaction: StoreTransaction, time_us: int) -> None:
         operations, transaction.operations = transaction.operations, transaction.operations[:2]
-        plain(self, transaction)
+        plain(self, transaction, time_us)
         transaction.operations = operations
 
     patch.setattr(MappedTransactions, "_do", do)

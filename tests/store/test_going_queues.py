@@ -43,7 +43,7 @@ def check(disk: Disk, keep: list[int], expunged: Callable[[int], bool]) -> None:
     assert report.homeless == {}
     assert expunged(sum(report.expunged.values()))
     assert [row.id for row in store.queues()] == [1]
-    assert disk.wiring.going_queues() == []
+    assert disk.wiring.rows().going == []
     new = queue(store, "going")
     assert new > 2
     store.close()
@@ -141,7 +141,7 @@ def test_sql_that_goes_away_meanwhile_does_not_stop_the_start(monkeypatch: pytes
     assert shown(again) == {1: keep}
     assert report.expunged == {"going": MESSAGES + 1}
     assert report.homeless == {}
-    assert disk.wiring.going_queues() == [QueueRow(2, "going")]
+    assert disk.wiring.rows().going == [QueueRow(2, "going")]
     again.close()
     check(disk, keep, lambda count: count == 0)
 
@@ -160,7 +160,7 @@ def test_what_a_prepared_transaction_holds_waits_for_its_outcome(commits: bool) 
         again, report = disk.open()
         assert (report.expunged, report.homeless) == (expunged, {})
         assert shown(again) == {1: keep, 2: [taken]}
-        assert disk.wiring.going_queues() == [QueueRow(2, "going")]
+        assert disk.wiring.rows().going == [QueueRow(2, "going")]
         if expunged:
             again.close()
     prepared = again.transactions.of(b"xid")

@@ -72,7 +72,7 @@ def test_nothing_is_said_per_message(maker: SqlMaker) -> None:  # E4
     said = statements(store)
     ids, _ = store.put_all(q, [b"%d" % number for number in range(500)], NOW_US)
     for message_id in store.put_all(q, [b""] * 100, NOW_US)[0]:
-        store.enqueue(store.changes.stage_complete(b"other"), q, NOW_US)
+        store.enqueue(store.changes.stage(b"other", NOW_US, is_last=True), q, NOW_US)
         store.dequeue(message_id, q, NOW_US)
     store.kick()
     assert [words for words in said if words != "begin"] == [

@@ -43,7 +43,7 @@ def test_a_store_keeps_its_uuid(path: str) -> None:
 
 def test_a_commit_is_synced(path: str) -> None:
     wiring = opened(path)
-    with wiring._database.engine.connect() as sql:
+    with wiring.database.engine.connect() as sql:
         assert sql.exec_driver_sql("PRAGMA synchronous").scalar() == 3
         assert sql.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
 
@@ -122,7 +122,7 @@ def test_a_file_of_version_1_is_brought_forward_when_it_is_wanted(path: str) -> 
     assert wiring.queue_names() == read_queue_names(path) == {1: "a", 2: "b"}
     assert Path(path).read_bytes() == before
     wiring.migrate()
-    assert wiring.queues() == [QueueRow(1, "a", {}), QueueRow(2, "b", {})]
+    assert wiring.rows().queues == [QueueRow(1, "a", {}), QueueRow(2, "b", {})]
     assert wiring.create_queue("c").id == 4  # SQLite had given 3 to a queue that is gone
     exchange = wiring.create_exchange("x", "topic")
     wiring.bind(BindingRow(exchange.id, 1, "key"))
@@ -131,7 +131,7 @@ def test_a_file_of_version_1_is_brought_forward_when_it_is_wanted(path: str) -> 
     assert version_of(path) == (3, "3")
     again = Wiring.open(path)
     assert again.identify(uuid4()) == (OLD_UUID, True)
-    assert [row.name for row in again.queues()] == ["a", "b", "c"]
+    assert [row.name for row in again.rows().queues] == ["a", "b", "c"]
 
 
 def version_of(path: str) -> tuple[int, str]:
@@ -170,7 +170,7 @@ def test_a_crash_in_any_change_of_tables_leaves_all_or_nothing(
             if left < 0:
                 raise sqlite3.OperationalError("database or disk is full")
 
-        event.listen(wiring._database.engine, "before_cursor_execute", count)
+        event.listen(wiring.database.engine, "before_cursor_execute", count)
         try:
             wiring.identify(OLD_UUID)
             wiring.migrate()

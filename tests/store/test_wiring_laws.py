@@ -60,7 +60,7 @@ def test_a_queue_is_made_once(again: Open) -> None:  # E1, E64
     assert made[1] == made[4]
     assert len({row.id for row in made}) == 3
     assert all(row.id > 0 for row in made)
-    assert again().queues() == sorted({*made}, key=lambda row: row.id)
+    assert again().rows().queues == sorted({*made}, key=lambda row: row.id)
 
 
 def test_arguments_come_back_as_they_were(again: Open) -> None:  # E1
@@ -126,8 +126,8 @@ def test_bindings_go_first_and_with_what_they_bind(again: Open) -> None:  # E2
     for table, row in ((schema.queue, queues[0]), (schema.exchange, exchanges[0])):
         with (  # SQL itself would not let them go alone
             pytest.raises(StoreError, match=r"(?i)foreign key"),
-            explaining(wiring._database, "alone"),
-            wiring._database.engine.begin() as sql,
+            explaining(wiring.database, "alone"),
+            wiring.database.engine.begin() as sql,
         ):
             sql.execute(table.delete().where(table.c.id == row.id))
     wiring.unbind(bindings[-1])
@@ -154,12 +154,12 @@ def test_a_queue_goes_in_two_steps(again: Open) -> None:  # E53
     old = wiring.create_queue("q")
     for _ in range(2):
         wiring.begin_destroy_queue(old.id)
-        assert again().going_queues() == [QueueRow(old.id, "q")]
+        assert again().rows().going == [QueueRow(old.id, "q")]
         wiring = again()
-        assert wiring.queues() == []
+        assert wiring.rows().queues == []
     new = wiring.create_queue("q")
     assert new.id > old.id
-    assert again().going_queues() == [QueueRow(old.id, "q")]
+    assert again().rows().going == [QueueRow(old.id, "q")]
     for _ in range(2):
         again().finish_destroy_queue(old.id)
         assert again().rows() == Rows(queues=[new], last_id=new.id)
@@ -208,7 +208,7 @@ def test_all_of_it_can_be_put_back_elsewhere(again: Open, tmp_path: Path) -> Non
 
 
 def test_a_new_schema_is_what_the_revisions_make(again: Open) -> None:
-    database = again()._database
+    database = again().database
     with database.engine.begin() as sql:
         created = described(sql, database.namespace)
         schema.metadata.drop_all(sql)
@@ -241,11 +241,11 @@ def described(sql: Connection, namespace: str | None) -> dict[str, str]:
 
 def test_sql_that_refuses_is_told_and_the_next_call_works(again: Open) -> None:
     wiring = again()
-    with wiring._database.engine.begin() as sql:
+    with wiring.database.engine.begin() as sql:
         sql.exec_driver_sql("ALTER TABLE config RENAME TO elsewhere")
     with pytest.raises(CairnError, match="configuration 'c' can't be kept"):
         wiring.create_config("c", {})
-    with wiring._database.engine.begin() as sql:
+    with wiring.database.engine.begin() as sql:
         sql.exec_driver_sql("ALTER TABLE elsewhere RENAME TO config")
     wiring.create_config("c", {})
     assert wiring.rows().configs == [ConfigRow("c", {})]
@@ -253,7 +253,7 @@ def test_sql_that_refuses_is_told_and_the_next_call_works(again: Open) -> None:
 
 def test_a_second_identity_is_no_wiring(again: Open) -> None:
     wiring = again()
-    with wiring._database.engine.begin() as sql:
+    with wiring.database.engine.begin() as sql:
         sql.execute(insert(schema.store).values(uuid=str(uuid4()), schema_version=3, formatted=False))
     with pytest.raises(ForeignStore, match="not a wiring database of CairnMQ"):
         wiring.identify(uuid4())

@@ -154,13 +154,13 @@ def test_a_server_that_is_read_only(server: Server, wiring: Wiring, catalog: str
     try:
         assert wiring.identify(uuid4()) == (wiring.owner(), False)
         wiring.migrate()
-        assert wiring.queues() == [row]
+        assert wiring.rows().queues == [row]
         assert wiring.create_queue("q") == row
         for call in (lambda: wiring.create_queue("r"), lambda: wiring.begin_destroy_queue(row.id)):
             with pytest.raises(SqlReadOnly) as caught:
                 call()
             tell(caught.value)
-        assert wiring.queues() == [row]
+        assert wiring.rows().queues == [row]
     finally:
         server.sql("ALTER ROLE cairn RESET default_transaction_read_only")
         wiring.close()
@@ -202,7 +202,7 @@ def test_catalogs_share_a_database(server: Server, catalog: str) -> None:  # E57
     for number, wiring in enumerate(wirings):
         assert wiring.create_queue(f"queue {number}") == QueueRow(1, f"queue {number}")
     for number, wiring in enumerate(wirings):
-        assert wiring.queues() == [QueueRow(1, f"queue {number}")]
+        assert wiring.rows().queues == [QueueRow(1, f"queue {number}")]
         wiring.close()
 
 
@@ -260,7 +260,7 @@ def test_a_server_that_dies_comes_back(server: Server, wiring: Wiring) -> None:
     finally:
         server.start()
     assert wiring.create_queue("r").id > row.id
-    assert [row.name for row in wiring.queues()] == ["q", "r"]
+    assert [row.name for row in wiring.rows().queues] == ["q", "r"]
 
 
 def test_a_connection_that_is_cut_in_the_middle_of_a_call(
@@ -274,15 +274,15 @@ def test_a_connection_that_is_cut_in_the_middle_of_a_call(
         before = wiring.rows()
         with monkeypatch.context() as patch:
             cut = _Cut(server, statement)
-            patch.setattr(wiring._database.engine.dialect, "do_execute", cut.execute)
-            patch.setattr(wiring._database.engine.dialect, "do_commit", cut.commit)
+            patch.setattr(wiring.database.engine.dialect, "do_execute", cut.execute)
+            patch.setattr(wiring.database.engine.dialect, "do_commit", cut.commit)
             try:
                 wiring.create_queue(name)
             except SqlUnreachable as error:
                 tell(error)
             finally:
                 patch.undo()
-        assert [row.name for row in wiring.queues()] in (
+        assert [row.name for row in wiring.rows().queues] in (
             [row.name for row in before.queues],
             [*(row.name for row in before.queues), name],
         )
@@ -293,7 +293,7 @@ def test_a_connection_that_is_cut_in_the_middle_of_a_call(
         if not cut.was_made:
             break
     assert statement > 5
-    assert old in wiring.queues()
+    assert old in wiring.rows().queues
 
 
 def test_a_server_that_stands_still(
@@ -365,14 +365,14 @@ def test_calls_do_not_wait_for_a_server_that_is_away(server: Server, wiring: Wir
     calls.begin_destroy_queue(1, done)
     assert answers.get(timeout=DEADLINE_S)[1] is None
     calls.close_sql()
-    assert wiring.going_queues() == [QueueRow(1, "q")]
+    assert wiring.rows().going == [QueueRow(1, "q")]
 
 
 def test_an_unknown_error_is_told_as_it_is(wiring: Wiring, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise DBAPIError("statement", {}, Exception("the reason"))
 
-    monkeypatch.setattr(wiring._database.engine.dialect, "do_execute", fails)
+    monkeypatch.setattr(wiring.database.engine.dialect, "do_execute", fails)
     calls: list[tuple[Callable[[], object], type[CairnError]]] = [
         (lambda: wiring.create_queue("q"), StoreError),
         (lambda: wiring.identify(uuid4()), ForeignStore),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from uuid import UUID
 
 from ...base.errors import ForeignStore
@@ -12,14 +12,13 @@ from ...recovery.salvageable import log_id_of
 from ...store.wiring.copy import read_queue_names
 from ...store.wiring.database import parse_address
 from ...store.wiring.location import recorded_place
-from ...store.wiring.read_only import server_wiring
 from ...store.wiring.wiring import FILE_NAME, Wiring
 
 
 @contextmanager
 def connected_wiring(connect: str, catalog: str | None) -> Iterator[Wiring]:
     """The wiring on the server that *connect* and *catalog* name. Raises `UnusableConnect`, and what SQL means."""
-    with server_wiring(parse_address(connect, catalog)) as wiring:
+    with closing(Wiring.connect(parse_address(connect, catalog), alone=False)) as wiring:
         yield wiring
 
 
@@ -28,7 +27,7 @@ def check_owner(wiring: Wiring, log_uuid: UUID) -> None:
     owner = wiring.owner()
     if owner is None or log_id_of(owner) != log_id_of(log_uuid):
         whose = f"the wiring is of store {owner}, the journal of store {log_uuid}"
-        raise ForeignStore(wiring.place, whose, wiring.remedy)
+        raise ForeignStore(wiring.place, whose, wiring.database.remedy)
 
 
 def file_of(store: str) -> str:

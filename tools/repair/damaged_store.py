@@ -74,7 +74,7 @@ def _ask_server(path: str, connect: str, catalog: str | None) -> Rescued:
     with connected_wiring(connect, catalog) as wiring:
         uuid = wiring.owner()
         if uuid is None:
-            raise ForeignStore(wiring.place, "there is no wiring", wiring.remedy)
+            raise ForeignStore(wiring.place, "there is no wiring", wiring.database.remedy)
         return Rescued(uuid, wiring.rows(), "")
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from cairnmq.base.testing.memory_disk import MemoryDirectory
+from cairnmq.journal.files.archiver import Left
 from cairnmq.journal.files.container_pool import ContainerPool
+from cairnmq.journal.files.held_containers import NO_SLOT_HELD
 from cairnmq.journal.format import container
 from cairnmq.journal.format import log_mark as mark_module
 from cairnmq.journal.format.block import Block
@@ -208,8 +210,7 @@ def a_new_block_names_no_predecessor(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def a_container_in_use_is_taken_for_free(patch: pytest.MonkeyPatch) -> None:
-    real = ContainerPool.adopt
-    patch.setattr(ContainerPool, "adopt", lambda self, number, slot: real(self, number, None))
+    patch.setattr(ContainerPool, "adopt", lambda self, slot, number: self.give_back(Left(NO_SLOT_HELD, number)))
 
 
 @defect
