@@ -97,7 +97,7 @@ class Screen:
         """A line for each iteration, as qpid-perftest prints it."""
         for one in iterations:
             found = one.as_json()
-            rates = mean(r.per_s for r in one.publishers), mean(r.per_s for r in one.subscribers)
+            rates = (mean(r.per_s for r in one.of(role)) for role in ("publisher", "subscriber"))
             figures = (*rates, found["transfers_per_s"], found["mbytes_per_s"])
             print("\t".join(f"{figure:.6g}" for figure in figures) + ("\tpartial" if one.partial else ""))
         if len(iterations) > 1:
@@ -134,8 +134,8 @@ def _rates(one: Iteration) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("", "clients", "messages", "per second each", "std.dev.", "CPU us/message"):
         table.add_column(name, justify="right" if name else "left")
-    for role, reports in (("publisher", one.publishers), ("subscriber", one.subscribers)):
-        if reports:
+    for role in ("publisher", "subscriber"):
+        if reports := one.of(role):
             table.add_row(role, *_figures(reports), f"{one.cpu_us(role):.2f}")
     return table
 

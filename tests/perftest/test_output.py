@@ -19,7 +19,7 @@ def iteration(number: int, *, lost: int = 0) -> Iteration:
     times.add(np.array([2_000_000] * 10))
     found = Iteration(number, 100)
     for role in ("publisher", "subscriber"):
-        found.add(Report(role, 0, number, 10, 1, 1_000_000_001, 0.5, times.encoded(), lost=lost))
+        found.reports.append(Report(role, 0, number, 10, 1, 1_000_000_001, 0.5, times.encoded(), lost=lost))
     return found
 
 

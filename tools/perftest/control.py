@@ -72,7 +72,7 @@ class Controller:
         receiver.allow(1)
         if self.current is None or report.iteration != self.current.number:
             return
-        self.current.add(report)
+        self.current.reports.append(report)
         if len(self.current.reports) == self._all:
             complete, self.current = self.current, None
             self._iteration += 1

@@ -26,12 +26,10 @@ _GATHERED = 50_000
 class Times:
     """Times in ns, of any number of messages."""
 
-    def __init__(self, encoded: str = "") -> None:
+    def __init__(self) -> None:
         self._histogram = HdrHistogram(1, _LONGEST, _DIGITS)
         self._fresh: list[NDArray[np.int64]] = []
         self._fresh_count = 0
-        if encoded:
-            self._histogram.decode_and_add(encoded.encode())
 
     def add(self, times_ns: NDArray[np.int64]) -> None:
         self._fresh.append(times_ns)
@@ -39,10 +37,9 @@ class Times:
         if self._fresh_count > _GATHERED:
             self._settle()
 
-    def merge(self, other: Times) -> None:
-        other._settle()
-        self._settle()
-        self._histogram.add(other._histogram)
+    def add_encoded(self, times: str) -> None:
+        """Add the result of `encoded`."""
+        self._histogram.decode_and_add(times.encode())
 
     def encoded(self) -> str:
         self._settle()
@@ -120,15 +117,11 @@ class Iteration:
 
     number: int
     body_bytes: int
-    publishers: list[Report] = field(default_factory=list)
-    subscribers: list[Report] = field(default_factory=list)
+    reports: list[Report] = field(default_factory=list)
 
-    def add(self, report: Report) -> None:
-        (self.publishers if report.role == "publisher" else self.subscribers).append(report)
-
-    @property
-    def reports(self) -> list[Report]:
-        return self.publishers + self.subscribers
+    def of(self, role: str) -> list[Report]:
+        """Return the reports of the clients of that role."""
+        return [report for report in self.reports if report.role == role]
 
     @property
     def partial(self) -> bool:
@@ -151,15 +144,15 @@ class Iteration:
         return dict(found)
 
     def times(self, role: str) -> Times:
-        all_of_them = Times()
-        for report in self.reports:
-            if report.role == role and report.times:
-                all_of_them.merge(Times(report.times))
-        return all_of_them
+        found = Times()
+        for report in self.of(role):
+            if report.times:
+                found.add_encoded(report.times)
+        return found
 
     def cpu_us(self, role: str) -> float:
         """CPU per message of these clients."""
-        those = [report for report in self.reports if report.role == role]
+        those = self.of(role)
         messages = sum(report.messages for report in those)
         return sum(report.cpu_s for report in those) / messages * 1e6 if messages else 0.0
 
@@ -173,8 +166,8 @@ class Iteration:
             "transfers": self.transfers,
             "transfers_per_s": round(per_s, 1),
             "mbytes_per_s": round(per_s * self.body_bytes / (1 << 20), 3),
-            "publishers": [_of(report) for report in self.publishers],
-            "subscribers": [_of(report) for report in self.subscribers],
+            "publishers": [_of(report) for report in self.of("publisher")],
+            "subscribers": [_of(report) for report in self.of("subscriber")],
             "accepted_us": self.times("publisher").summary(),
             "end_to_end_us": self.times("subscriber").summary(),
             "client_cpu_us": {
@@ -198,8 +191,8 @@ def totals(iterations: list[Iteration]) -> Mapping[str, float]:
     """The averages over the iterations."""
     found = [iteration.as_json() for iteration in iterations]
     return {
-        "publisher_per_s": round(mean(mean(r.per_s for r in one.publishers) for one in iterations), 1),
-        "subscriber_per_s": round(mean(mean(r.per_s for r in one.subscribers) for one in iterations), 1),
+        "publisher_per_s": round(mean(mean(r.per_s for r in one.of("publisher")) for one in iterations), 1),
+        "subscriber_per_s": round(mean(mean(r.per_s for r in one.of("subscriber")) for one in iterations), 1),
         "transfers_per_s": round(mean(one["transfers_per_s"] for one in found), 1),
         "mbytes_per_s": round(mean(one["mbytes_per_s"] for one in found), 3),
     }

@@ -14,7 +14,7 @@ from ...base.errors import CairnError
 from .control import Controller
 from .figures import Iteration, Report
 from .plan import Options
-from .workers import Done, Progress, Trouble, Worker, shared_out
+from .workers import Trouble, Worker, shared_out
 
 _STOPPING_S = 10.0
 TURN_MS = 200
@@ -110,7 +110,7 @@ class TestRun:
             known = {(report.role, report.number) for report in here.reports}
             for report in current.reports:
                 if (report.role, report.number) not in known:
-                    here.add(report)
+                    here.reports.append(report)
         for number, iteration in sorted(parts.items()):
             if number not in complete:
                 for report in iteration.reports:
@@ -131,13 +131,11 @@ class TestRun:
         for word in worker.words():
             if isinstance(word, Report):
                 part = self._parts.setdefault(word.iteration, Iteration(word.iteration, self._options.size_bytes))
-                part.add(word)
+                part.reports.append(word)
                 if self._controller is None and not word.partial:
                     self._gather(part)
             elif isinstance(word, Trouble):
                 raise CairnError("perftest", word.text)
-            else:
-                assert isinstance(word, Progress | Done)
         if worker.over and not was_over:
             self._loop.unwatch(worker.pipe.fileno())
 

@@ -53,11 +53,7 @@ class Trouble(NamedTuple):
     text: str
 
 
-class Done(NamedTuple):
-    """A worker has done all it was to do."""
-
-
-Word = Report | Progress | Trouble | Done
+Word = Report | Progress | Trouble
 
 
 class Worker:
@@ -83,12 +79,13 @@ class Worker:
                 word = self.pipe.recv()
                 if isinstance(word, Progress):
                     self.progress = word
-                self.over |= isinstance(word, Trouble | Done)
+                self.over |= isinstance(word, Trouble)
                 found.append(word)
         except (EOFError, ConnectionError):
             if not self.over:
                 self.over = True
-                found.append(Trouble(f"a client process died (status {self.process.wait()})"))
+                if status := self.process.wait():
+                    found.append(Trouble(f"a client process died (status {status})"))
         return found
 
     def stop(self) -> None:
@@ -183,7 +180,6 @@ class _Clients:
             self._say_partial()
         _say(self._pipe, self._progress())
         self._loop.close()
-        _say(self._pipe, Done())
 
     def _say_partial(self) -> None:
         for client in self._clients:

@@ -24,7 +24,7 @@ class ClientProcess:
 
     def __init__(self, settings: Settings, directory: Path) -> None:
         self.settings = settings
-        self.counted = (0, 0, 0, 0)
+        self.counted: tuple[int, ...] = (0, 0, 0, 0)
         """Messages confirmed, their bytes, messages taken, theirs."""
         self._errors = directory / f"{settings.name}.err"
         self._rest = b""
@@ -51,8 +51,7 @@ class ClientProcess:
         except BlockingIOError:
             lines = []
         if lines:
-            confirmed, confirmed_bytes, taken, taken_bytes = map(int, lines[-1].split())
-            self.counted = confirmed, confirmed_bytes, taken, taken_bytes
+            self.counted = tuple(map(int, lines[-1].split()))
         if self.process.poll() is not None:
             raise BrokerError(f"client {self.settings.name}", self._reason())
 
