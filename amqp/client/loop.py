@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Callable, Iterable
+from selectors import EVENT_READ, EVENT_WRITE, PollSelector
 from typing import Protocol
 
 from ...base.clock import now_ns
@@ -23,51 +23,40 @@ class Loop:
 
     def __init__(self, *wires: Wire) -> None:
         """*wires* have no clients."""
-        self._poll = select.poll()
-        self._wires: dict[int, tuple[Wire, list[Client]]] = {}
-        self._others: dict[int, Callable[[], None]] = {}
-        self._wanted: dict[int, int] = {}
+        self._selector = PollSelector()
+        self._wires: list[tuple[Wire, list[Client]]] = []
         for wire in wires:
             self.add(wire, [])
 
     def add(self, wire: Wire, clients: Iterable[Client]) -> None:
-        self._wires[wire.fd] = wire, [*clients]
-        self._watch(wire)
+        self._wires.append((wire, [*clients]))
+        self.watch(wire.fd, wire.read)
 
     def watch(self, fd: int, then: Callable[[], None]) -> None:
         """Call *then* whenever there is something to read at *fd*."""
-        self._others[fd] = then
-        self._poll.register(fd, select.POLLIN)
+        self._selector.register(fd, EVENT_READ, then)
 
     def unwatch(self, fd: int) -> None:
-        del self._others[fd]
-        self._poll.unregister(fd)
+        self._selector.unregister(fd)
 
     def turn(self, most_ms: int) -> None:
         """Wait for something to do, no longer than *most_ms*, and do it. Raises `BrokerError` of a wire."""
-        due_ns = min((due for wire, clients in self._wires.values() if (due := self._step(wire, clients))), default=0)
-        wait_ms = most_ms
+        due_ns = min((due for wire, clients in self._wires if (due := self._step(wire, clients))), default=0)
+        wait_s = most_ms / 1000
         if due_ns:
-            wait_ms = min(most_ms, max(0, -(-(due_ns - now_ns()) // 1_000_000)))
-        for fd, _ in self._poll.poll(wait_ms):
-            if fd in self._others:
-                self._others[fd]()
-            elif fd in self._wires:
-                self._wires[fd][0].read()
+            wait_s = min(wait_s, max(0.0, (due_ns - now_ns()) / 1e9))
+        for key, _ in self._selector.select(wait_s):
+            key.data()
 
     def close(self) -> None:
-        for wire, _ in self._wires.values():
+        for wire, _ in self._wires:
             wire.close()
 
     def _step(self, wire: Wire, clients: list[Client]) -> int:
         due_ns = min((due for client in clients if (due := client.step())), default=0)
         wire.pulse(time.monotonic())
         wire.write()
-        self._watch(wire)
+        wanted = EVENT_READ | (EVENT_WRITE if wire.blocked else 0)
+        if self._selector.get_key(wire.fd).events != wanted:
+            self._selector.modify(wire.fd, wanted, wire.read)
         return due_ns
-
-    def _watch(self, wire: Wire) -> None:
-        wanted = select.POLLIN | (select.POLLOUT if wire.blocked else 0)
-        if self._wanted.get(wire.fd) != wanted:
-            self._wanted[wire.fd] = wanted
-            self._poll.register(wire.fd, wanted)
