@@ -64,9 +64,6 @@ class BrokerMembers(Members, ReplicatedUpstreams, Protocol):
     def nodes(self, core: CoreContext, make_queue: MakeQueue, removed: NodeDeleted) -> NodeRegistry:
         """Build the nodes of the broker: changes of replicated ones are ordered (D58)."""
 
-    def moves(self, core: CoreContext) -> Moves:
-        """Build the parts that move messages among queues."""
-
     def build(self, links: LinkContext, connections: Connections, upstreams: Upstreams, renew: RenewQueue) -> None:
         """Build the parts of the member: those of the broker exist, and its nodes are not recovered.
 
@@ -126,9 +123,9 @@ class Broker:
         removal = NodeRemoval(purges)
         self.nodes = nodes = members.nodes(core, factory.make, removal.deleted)
         self.resolver = Resolver(nodes, core.users, access, self.addresses, auto_create)
-        self.returns = Returns(core, self.resolver, members.moves(core))
+        self.returns = Returns(core, self.resolver, Moves(core, members))
         self.subscriptions = Subscriptions(core.users, nodes, self.resolver)
-        self.transactions = Transactions(core, self.returns, members, transaction_limits, ordered=members.shares_queues)
+        self.transactions = Transactions(core, self.returns, members, transaction_limits)
         core.events.connection_closed.append(self.transactions.connection_closed)
         self.sender_credit = SenderCredit(store, members)
         self.links = LinkContext(

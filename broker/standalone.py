@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
-from ..amqp.ports import TerminalEnd
 from .contents.policy import Policy
-from .contents.ports import QueueState
-from .federation.upstream_link import ReplicaPosition
 from .kernel.context import CoreContext
 from .nodes.registry import MakeQueue, NodeDeleted, NodeRegistry, RenewQueue
-from .nodes.replication_port import Gathered, Kept, Report, Then, Work
-from .transactions.moves import LocalMoves, Moves
 
 
 class Standalone:
@@ -21,20 +17,13 @@ class Standalone:
     holds = False
     shares_queues = False
 
-    def enqueue(self, queues: Sequence[QueueState], kept: Kept, then: Then, refused: Then) -> None:
+    def enqueue(self, *_: Any, **__: Any) -> None:
         raise AssertionError("no queue has other members")
 
-    def follow(self, queue: QueueState, said: ReplicaPosition, terminal: TerminalEnd) -> None:
-        raise AssertionError("no queue has other members")
+    made = transact = move = follow = gather = enqueue
 
     def replicates(self, name: str, policy: Policy) -> bool:
         return False
-
-    def made(self, queue: QueueState) -> None:
-        raise AssertionError(f"queue {queue.name!r} is this broker's alone")
-
-    def transact(self, work: Work, received: Then, then: Then, refused: Then) -> None:
-        raise AssertionError("no queue has other members")
 
     def not_serving_reason(self) -> str:
         return ""
@@ -51,17 +40,11 @@ class Standalone:
     def step(self) -> bool:
         return False
 
-    def reports_by(self, reporter: Callable[[Report], Report]) -> None:
+    def reports_by(self, reporter: object) -> None:
         """Do nothing: there is no other broker that requests reports."""
-
-    def gather(self, asked: Report, limit_s: float, done: Callable[[Gathered], None]) -> None:
-        raise AssertionError("there are no other members to ask")
 
     def nodes(self, core: CoreContext, make_queue: MakeQueue, removed: NodeDeleted) -> NodeRegistry:
         return NodeRegistry(core.store, core.post, make_queue, removed)
-
-    def moves(self, core: CoreContext) -> Moves:
-        return LocalMoves(core)
 
     def build(self, links: object, connections: object, upstreams: object, renew: RenewQueue) -> None:
         """Do nothing: a standalone broker has no parts of a member to build."""

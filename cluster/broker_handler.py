@@ -8,7 +8,6 @@ passed on unchanged (D81). Core only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from ..amqp.ports import TerminalEnd
 from ..broker.contents.ports import QueueState
@@ -17,7 +16,6 @@ from ..broker.messages.entry import ARRIVAL_MASK, Entry
 from ..broker.nodes.replication_port import Gathered, Kept, Report, Then, Work
 from ..broker.queues.ends import SourceQueue, TargetQueue
 from ..broker.queues.queue import Queue
-from ..broker.transactions.replicated_moves import ReplicatedMoves
 from ..store.contract.dequeue_reason import DequeueReason
 from .kernel import events
 from .kernel.events import DequeueEvent, EnqueueEvent, Message, MoveEvent, TransactionEvent
@@ -43,7 +41,6 @@ class BrokerHandler:
         self.member = member
         self.is_alone = member.state.is_alone
         self.nodes, self.build, self.attach = member.make_nodes, member.build, member.attach
-        self.moves = partial(ReplicatedMoves, cluster=self)
         self.durable, self.step = member.durable, member.step
         self.not_serving_reason = member.service.not_serving_reason
 

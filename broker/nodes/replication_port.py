@@ -108,20 +108,6 @@ class Members(Protocol):
     def enqueue(self, queues: Sequence[TargetQueue], kept: Kept, then: Then, refused: Then) -> None:
         """Enqueue messages; *refused* is called if none of the queues exists any more when the event is applied."""
 
-    @property
-    def shares_queues(self) -> bool:
-        """Return whether there may be replicated queues."""
-
-    def reports_by(self, reporter: Callable[[Report], Report]) -> None:
-        """Register the function that reports to other members."""
-
-    def gather(self, asked: Report, limit_s: float, done: Callable[[Gathered], None]) -> None:
-        """Request reports of all members; *done* gets them after *limit_s* seconds at the latest."""
-
-
-class Cluster(Members, Protocol):
-    """The cluster that a broker is a member of."""
-
     def move(
         self, queue: SourceQueue, entry: Entry, targets: Sequence[TargetQueue], content: bytes, reason: DequeueReason,
         then: Then,
@@ -132,3 +118,13 @@ class Cluster(Members, Protocol):
         *refused*: no target of an operator's move (*reason*) exists when the event is applied, and the message
         was requeued.
         """
+
+    @property
+    def shares_queues(self) -> bool:
+        """Return whether there may be replicated queues."""
+
+    def reports_by(self, reporter: Callable[[Report], Report]) -> None:
+        """Register the function that reports to other members."""
+
+    def gather(self, asked: Report, limit_s: float, done: Callable[[Gathered], None]) -> None:
+        """Request reports of all members; *done* gets them after *limit_s* seconds at the latest."""

@@ -24,7 +24,7 @@ from ..nodes.resolver import Resolver
 from ..nodes.targets import AddressTarget, ExchangeTarget
 from ..queues.ends import SourceQueue, TargetQueue
 from ..queues.queue import Queue
-from .moves import REASONS, Move, Moves, shown
+from .moves import REASONS, Moves, shown
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +163,7 @@ class Returns:
                 raise found
             targets = self._targets(queue, found, content, reason)
             _check_fan_out(queue, targets)
-            moved = self._moves.move(Move(queue, entry, reason, targets, content), lambda: then(0), ignore)
+            moved = self._moves.move(queue, entry, reason, targets, content, lambda: then(0), ignore)
             _count(queue, reason)
             if moved is None:
                 return
@@ -189,7 +189,7 @@ class Returns:
         if not targets:
             return None
         _check_fan_out(queue, targets)
-        return self._moves.move(Move(queue, entry, "", targets, content), ignore, refused) or 0
+        return self._moves.move(queue, entry, "", targets, content, ignore, refused) or 0
 
     def _targets(
         self, queue: SourceQueue, found: AddressTarget | Exception, content: bytes, reason: str = ""

@@ -7,8 +7,7 @@ After a crash a message is in one of the two places. Its annotations then state 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
 
 from ...amqp.codec import header, sections
 from ...amqp.codec.primitives import Malformed
@@ -21,7 +20,8 @@ from ..messages import death_history
 from ..messages.death_history import EXPIRY, REJECTION, TOO_OFTEN
 from ..messages.entry import Entry
 from ..messages.message_times import DELIVERY_DELAY, DELIVERY_TIME, ENQUEUED, carried
-from ..queues.ends import SourceQueue, TargetQueue
+from ..nodes.replication_port import Kept, Members
+from ..queues.ends import SourceQueue, TargetQueue, own, shared
 
 REASONS = {
     REJECTION: DequeueReason.REJECTED, TOO_OFTEN: DequeueReason.DELIVERY_LIMIT, EXPIRY: DequeueReason.EXPIRED,
@@ -30,76 +30,109 @@ REASONS = {
 """The journal's dequeue reason for each reason to move a message away."""
 
 
-class Move(NamedTuple):
-    """A message that leaves its queue for others."""
+class Moves:
+    """Moves messages among queues: by the store alone, or by way of the cluster if that has one of them."""
 
-    queue: SourceQueue
-    entry: Entry
-    reason: str
-    """A key of `REASONS`."""
-    targets: list[TargetQueue]
-    content: bytes
+    def __init__(self, core: CoreContext, members: Members) -> None:
+        self._core = core
+        self._members = members
+        self._shares_queues = members.shares_queues
 
-
-class Moves(Protocol):
-    """Moves messages, for queues of this broker and of a cluster."""
-
-    def move(self, move: Move, then: Callable[[], None], refused: Callable[[], None]) -> int | None:
-        """Move a message.
+    def move(
+        self, queue: SourceQueue, entry: Entry, reason: str, targets: Sequence[TargetQueue], content: bytes,
+        then: Callable[[], None],
+        refused: Callable[[], None],
+    ) -> int | None:  # fmt: skip
+        """Move a message to *targets* for *reason*, a key of `REASONS`.
 
         Return the LSN to wait for. Return None if *then* is called after the move, or *refused* after the message was
         requeued, because no target exists any more. The latter happens only without *reason*: with one it leaves the
         queue in any case. Raises `CairnError`, with nothing done.
         """
-
-
-class LocalMoves:
-    """Moves among the queues of this broker."""
-
-    def __init__(self, core: CoreContext) -> None:
-        self._core = core
-
-    def move(self, move: Move, then: Callable[[], None], refused: Callable[[], None]) -> int | None:
-        queue, entry, reason, targets, content = move
-        if not targets:
-            return take_off(self._core, queue, entry, reason)
-        now_us = self._core.clock.wall_us()
-        content = shown(queue, entry.failures, reason, targets, content, now_us)
-        lasting = [target for target in targets if entry.message_id and target.queue_id]
-        lsn = 0
-        ids: list[int] = []
-        if entry.message_id:
-            transaction = self._core.store.transactions.begin(now_us)
-            try:
-                transaction.dequeue(entry.message_id, queue.queue_id, now_us, REASONS[reason])
-                for target in lasting:
-                    transaction.put(target.queue_id, content, now_us)
-                lsn = transaction.commit(now_us)
-            except CairnError:
-                transaction.rollback(now_us)
-                raise
-            ids = transaction.message_ids
+        is_ordered = self._shares_queues and bool(shared([queue]) or shared(targets))
+        if not (targets or is_ordered):
+            return self._take_off(queue, entry, reason)
+        content = shown(queue, entry.failures, reason, targets, content, self._core.clock.wall_us())
+        if is_ordered:
+            self._order(queue, entry, reason, targets, content, then, refused)
+            return None
+        lsn, entries = self._put(targets, content, entry, queue, reason)
         queue.count_dequeued([entry])
-        self._core.commits.show(lsn, placed(targets, dict(zip(lasting, ids, strict=True)), content), ignore)
+        self._core.commits.show(lsn, entries, ignore)
         return lsn
 
+    def _order(
+        self, queue: SourceQueue, entry: Entry, reason: str, targets: Sequence[TargetQueue], content: bytes,
+        then: Callable[[], None],
+        refused: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Move a message by way of the cluster, which has *queue* or some of *targets*."""
+        commits, members = self._core.commits, self._members
+        ordered, others = shared(targets), own(targets)
+        queue.contents.delayed[entry] = None
+        if shared([queue]):  # the message is on the other targets before it is off the queue
+            lsn, entries = self._put(others, content, entry)
+            queue.locked[entry] = None  # it belongs to this member, even if another member leads the queue meanwhile
 
-def take_off(core: CoreContext, queue: SourceQueue, entry: Entry, reason: str) -> int:
-    """Dequeue a message permanently; return the LSN to wait for."""
-    if entry.is_dequeued or queue.is_deleted:
-        return 0
-    queue.count_dequeued([entry])
-    if not entry.message_id:
-        return 0
-    return core.store.dequeue(entry.message_id, queue.queue_id, core.clock.wall_us(), REASONS[reason])
+            def kept() -> None:
+                queue.locked.pop(entry, None)
+                members.move(queue, entry, ordered, content, REASONS[reason], then, refused)
 
+            commits.show(lsn, entries, kept)
+            return
 
-def placed(targets: Sequence[TargetQueue], ids: Mapping[TargetQueue, int], content: bytes) -> Shown:
-    """Make the entries of a message on its new queues; *ids*: where it is stored."""
-    return [
-        (target, target.new_entries([(content, target in ids)], [ids[target]] if target in ids else (), True))
-        for target in targets
-    ]
+        def there() -> None:
+            queue.contents.delayed.pop(entry, None)
+            commits.when_durable(self._take_off(queue, entry, reason), then)
+
+        def nowhere() -> None:
+            if reason or others:
+                there()
+                return
+            queue.contents.delayed.pop(entry, None)
+            if not entry.is_dequeued:
+                queue.contents.give_back(entry)
+                self._core.schedule_dispatch(queue)
+            refused()
+
+        members.enqueue(ordered, Kept([(content, bool(entry.message_id))], True), there, nowhere)
+
+    def _take_off(self, queue: SourceQueue, entry: Entry, reason: str) -> int:
+        """Dequeue a message permanently; return the LSN to wait for."""
+        if entry.is_dequeued or queue.is_deleted:
+            return 0
+        queue.count_dequeued([entry])
+        if not entry.message_id:
+            return 0
+        return self._core.store.dequeue(
+            entry.message_id, queue.queue_id, self._core.clock.wall_us(), REASONS[reason]
+        )
+
+    def _put(
+        self, targets: Sequence[TargetQueue], content: bytes, entry: Entry, source: SourceQueue | None = None,
+        reason: str = "",
+    ) -> tuple[int, Shown]:  # fmt: skip
+        """Put the message of *entry* on *targets*, and take it off *source*, if given, in one transaction.
+
+        Return the LSN to wait for, and the entries to show.
+        """
+        now_us = self._core.clock.wall_us()
+        lasting = [target for target in targets if entry.message_id and target.queue_id]
+        transaction = self._core.store.transactions.begin(now_us)
+        try:
+            if source is not None and entry.message_id:
+                transaction.dequeue(entry.message_id, source.queue_id, now_us, REASONS[reason])
+            for target in lasting:
+                transaction.put(target.queue_id, content, now_us)
+            lsn = transaction.commit(now_us)
+        except CairnError:
+            transaction.rollback(now_us)
+            raise
+        ids = dict(zip(lasting, transaction.message_ids, strict=True))
+        return lsn, [
+            (target, target.new_entries([(content, target in ids)], [ids[target]] if target in ids else (), True))
+            for target in targets
+        ]
 
 
 def shown(

@@ -16,11 +16,9 @@ from ..messages.entry import Entry
 from ..nodes.replication_port import Members
 from .context import AcquiringLink, Claimant, Controller, TransactionContext, TransactionLimits, UnderWay
 from .dead_letters import Returns
-from .replicated import ReplicatedWork
 from .staging import ROLLBACK, TIMEOUT, UNKNOWN_ID
 from .transaction import ClientTransaction
 from .transaction_state import TransactionEvent, TransactionState
-from .work import LocalWork
 
 
 class ConnectionTransactions(Controller):
@@ -40,9 +38,7 @@ class ConnectionTransactions(Controller):
 class Transactions:
     """The open transactions, and those whose end was not reported to their clients yet."""
 
-    def __init__(
-        self, core: CoreContext, returns: Returns, members: Members, limits: TransactionLimits, *, ordered: bool
-    ) -> None:
+    def __init__(self, core: CoreContext, returns: Returns, members: Members, limits: TransactionLimits) -> None:
         self.limits = limits
         self.taken: dict[Entry, Claimant] = {}
         """Messages whose outcomes depend on transactions, by receiver, or that are not settled after one."""
@@ -52,7 +48,7 @@ class Transactions:
         """Transactions that all members of a cluster are to apply."""
         self._core = core
         self._context = TransactionContext(core, returns, members, limits, self.taken, self.under_way, self._ended)
-        self.are_ordered = ordered
+        self.are_ordered = members.shares_queues
         """Members of a cluster do them, in one order."""
         self._controllers: dict[object, ConnectionTransactions] = {}
         self._ids = count(1)
@@ -64,9 +60,8 @@ class Transactions:
         most = self.limits.per_connection
         if len(controller.transactions) >= most:
             raise StoreError("declare", f"a connection may have {most} transactions", "discharge one first")
-        kind = ReplicatedWork if self.are_ordered else LocalWork
         txn_id = self._start + next(self._ids).to_bytes(8)
-        transaction = ClientTransaction(self._context, controller, txn_id, kind)
+        transaction = ClientTransaction(self._context, controller, txn_id)
         if xid:
             transaction.staging.inner = self._core.store.transactions.begin(self._core.clock.wall_us(), xid=xid)
             self.by_xid[xid] = transaction
@@ -91,7 +86,7 @@ class Transactions:
 
     def without_connection(self, txn_id: bytes = b"") -> ClientTransaction:
         """Make a transaction that no connection has."""
-        return ClientTransaction(self._context, Controller(), txn_id, LocalWork)
+        return ClientTransaction(self._context, Controller(), txn_id)
 
     def _ended(self, xid: bytes, transaction: object) -> None:
         """Handle that a distributed transaction was committed or rolled back."""

@@ -22,12 +22,11 @@ from ..kernel.memory_budget import ENTRY_BYTES
 from ..queues.ends import SourceQueue, TargetQueue
 from .context import AcquiringLink, Controller, TransactionContext
 from .dead_letters import Found
-from .replicated import DELETED, ReplicatedWork
 from .staging import ROLLBACK, UNKNOWN_ID, StagingArea
 from .taken_messages import Taken, TakenMessages
 from .transaction_state import DECIDED, OPEN, TABLE, WITH_CLIENT, TransactionAction, TransactionEvent, TransactionState
 from .transactional_acquisition import Acquisition
-from .work import LocalWork
+from .work import DELETED, TransactionWork
 
 
 class RestoredQueue(SourceQueue, TargetQueue, Protocol):
@@ -37,9 +36,7 @@ class RestoredQueue(SourceQueue, TargetQueue, Protocol):
 class ClientTransaction:
     """A client's transaction, created by `Transactions`."""
 
-    def __init__(
-        self, context: TransactionContext, controller: Controller, id: bytes, kind: type[LocalWork | ReplicatedWork]
-    ) -> None:
+    def __init__(self, context: TransactionContext, controller: Controller, id: bytes) -> None:
         self.id = id
         self.since_us = context.core.clock.wall_us()
         self.state = TransactionState.OPEN
@@ -54,7 +51,7 @@ class ClientTransaction:
         self.staging = StagingArea(context, controller, self)
         self.acquisition = Acquisition(context, self)
         self.taken = TakenMessages(context, self.acquisition, self)
-        self.work = kind(context, self.staging, self.taken, self)
+        self.work = TransactionWork(context, self.staging, self.taken, self)
         self._refusal = ""
         """The AMQP error of the message that made it fail, until it is reported."""
         acquisition = self.acquisition
