@@ -19,7 +19,7 @@ from ..kernel.sent_ahead import SentAhead
 from ..messages.death_history import REJECTION, TOO_OFTEN
 from ..messages.entry import Entry
 from ..queues.queue import Queue
-from ..transactions.context import AcquiringTransaction
+from ..transactions.transactional_acquisition import Acquisition
 from .consumer_states import (
     CLOSED,
     CUT_OFF,
@@ -78,7 +78,7 @@ class Consumer(ReceivingDriver):
         self._links = links
         self._transactions = links.transactions
         self._presettled = presettled
-        self.acquires: AcquiringTransaction | None = None
+        self.acquires: Acquisition | None = None
         """The transaction in which deliveries are acquired, if any."""
         self._state = FLOWING
         """A state of `consumer_states`."""

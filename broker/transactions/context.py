@@ -1,16 +1,14 @@
-"""Shared state of the transactions of one broker, and links as they see them. Core only."""
+"""Shared state of the transactions of one broker. Core only."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from ...amqp.ports import Outcome, TerminalEnd
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
 from ..nodes.replication_port import Members
-from ..queues.ends import SourceQueue
 from .dead_letters import Returns
 
 
@@ -22,39 +20,6 @@ class TransactionLimits(NamedTuple):
     per_connection: int = 1000
     size_bytes: int = 256 << 20
     """Bytes in the open transactions of one connection: contents, and `ENTRY_BYTES` for each operation."""
-
-
-class AcquiringLink(Protocol):
-    """A link whose messages a transaction takes."""
-
-    acquires: AcquiringTransaction | None
-    unsettled: dict[Entry, None]
-
-    @property
-    def terminal(self) -> TerminalEnd: ...
-
-    @property
-    def queue(self) -> SourceQueue: ...
-
-    def over(self, entry: Entry) -> None:
-        """Forget a message that is settled."""
-
-    def take_back(self, outcomes: Sequence[Outcome]) -> object:
-        """Put messages back on the queue, or dead-letter them."""
-
-
-class AcquiringTransaction(Protocol):
-    """A transaction in which a link is handed messages."""
-
-    id: bytes
-    acquirers: dict[AcquiringLink, None]
-
-    @property
-    def failure(self) -> tuple[str, str] | None:
-        """Return the AMQP error of a transaction that cannot continue."""
-
-    def acquire(self, consumer: AcquiringLink, entries: Sequence[Entry]) -> None:
-        """Hand out these in the transaction."""
 
 
 class Claimant(Protocol):
@@ -93,10 +58,6 @@ class Controller:
 
     def __init__(self) -> None:
         self.size_bytes = 0
-
-    def holds(self, txn_id: bytes) -> bool:
-        """Return whether the client knows a transaction by that id."""
-        return False
 
     def forget(self, txn_id: bytes) -> None:
         """Drop a transaction that is over."""

@@ -12,6 +12,7 @@ from ..kernel.idle_driver import IdleDriver
 from .registry import Transactions
 from .staging import CAN_FAIL, ROLLBACK
 from .transaction import ClientTransaction
+from .transaction_state import TransactionEvent
 
 MAX_REQUEST_BYTES = 64 << 10
 CREDIT = 100
@@ -55,7 +56,7 @@ class Coordinator(IdleDriver):
         declared, self._declared = self._declared, {}
         for transaction in declared.values():
             transaction.roll_back(ROLLBACK, "the link to its coordinator was closed")
-            self._transactions.discharged(transaction)
+            transaction.handle(TransactionEvent.DISCHARGED)
 
     def _fail(self, condition: str, reason: str) -> None:
         self._closed = True
@@ -92,16 +93,15 @@ class Coordinator(IdleDriver):
         self.terminal.declared(delivery, transaction.id, 1)
 
     def _discharge(self, delivery: Delivery, request: Discharge) -> None:
-        transactions = self._transactions
-        transaction = transactions.find(self._connection, request.txn_id)
+        transaction = self._transactions.find(self._connection, request.txn_id)
         self._declared.pop(transaction.id, None)
         if transaction.partial and not transaction.pending:  # otherwise the rest of the message may wait here
             self._fail_partial(transaction)
             return
-        is_known = not transaction.is_discharged and transaction.staging.controller.holds(transaction.id)
+        is_known = not transaction.is_discharged
         if request.fail and is_known:
             transaction.roll_back(ROLLBACK, "it was rolled back by its client")
-        transactions.discharged(transaction)
+        transaction.handle(TransactionEvent.DISCHARGED)
         if not request.fail:
             transaction.find_moves()
         if request.fail and is_known:
@@ -114,7 +114,7 @@ class Coordinator(IdleDriver):
     def _fail_partial(self, transaction: ClientTransaction) -> None:
         """Roll back a transaction with a message that has not arrived completely, and close the link with the error."""
         transaction.roll_back(ROLLBACK, "it was discharged before a message in it had arrived completely")
-        self._transactions.discharged(transaction)
+        transaction.handle(TransactionEvent.DISCHARGED)
         assert transaction.failure is not None
         self._fail(*transaction.failure)
 

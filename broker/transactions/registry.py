@@ -14,11 +14,12 @@ from ...base.errors import StoreError
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
 from ..nodes.replication_port import Members
-from .context import AcquiringLink, Claimant, Controller, TransactionContext, TransactionLimits, UnderWay
+from .context import Claimant, Controller, TransactionContext, TransactionLimits, UnderWay
 from .dead_letters import Returns
 from .staging import ROLLBACK, TIMEOUT, UNKNOWN_ID
 from .transaction import ClientTransaction
-from .transaction_state import TransactionEvent, TransactionState
+from .transaction_state import TransactionState
+from .transactional_acquisition import AcquiringLink
 
 
 class ConnectionTransactions(Controller):
@@ -27,9 +28,6 @@ class ConnectionTransactions(Controller):
     def __init__(self) -> None:
         super().__init__()
         self.transactions: dict[bytes, ClientTransaction] = {}
-
-    def holds(self, txn_id: bytes) -> bool:
-        return txn_id in self.transactions
 
     def forget(self, txn_id: bytes) -> None:
         self.transactions.pop(txn_id, None)
@@ -80,10 +78,6 @@ class Transactions:
             found.failure = (UNKNOWN_ID, f"there is no transaction {txn_id[:32].hex()} on this connection")
         return found
 
-    def discharged(self, transaction: ClientTransaction) -> None:
-        """End the work of the client. A distributed transaction that is not over remains its connection's."""
-        transaction.handle(TransactionEvent.DISCHARGED)
-
     def without_connection(self, txn_id: bytes = b"") -> ClientTransaction:
         """Make a transaction that no connection has."""
         return ClientTransaction(self._context, Controller(), txn_id)
@@ -92,10 +86,6 @@ class Transactions:
         """Handle that a distributed transaction was committed or rolled back."""
         if self.by_xid.get(xid) is transaction:
             del self.by_xid[xid]
-
-    def prepared(self, transaction: ClientTransaction) -> None:
-        """Detach a prepared transaction from its connection."""
-        transaction.handle(TransactionEvent.PREPARED)
 
     def open(self) -> Iterator[tuple[object, ClientTransaction]]:
         """Return the transactions that are neither over nor prepared, with their connections."""

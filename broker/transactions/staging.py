@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 from ...amqp.codec import header
@@ -217,7 +216,7 @@ class StagingArea:
 
     def dequeue(self, message_ids: list[int], queue_id: int, reason: DequeueReason) -> None:
         """Have the store dequeue messages with the commit."""
-        self.do(partial(_dequeue, message_ids, queue_id, reason))
+        self.do(lambda inner, now_us: inner.dequeue_all(message_ids, queue_id, now_us, reason))
 
     def do(self, operation: Callable[[StoreTransaction, int], None]) -> None:
         """Add an operation to the store's part, unless the transaction has failed; it fails if the store refuses it."""
@@ -300,7 +299,3 @@ def _stored_on(queue: TargetQueue, content: bytes, *, timed: bool) -> Post:
     """Make the post of a message that the store puts on *queue*."""
     times = times_of(content, queue.policy.message_ttl_ms) if timed else None
     return Post(queue, None, 0, times, envelope(content) if queue.policy.looks_inside else b"")
-
-
-def _dequeue(ids: list[int], queue_id: int, reason: DequeueReason, inner: StoreTransaction, now_us: int) -> None:
-    inner.dequeue_all(ids, queue_id, now_us, reason)

@@ -11,8 +11,8 @@ from ...base.callbacks import ignore
 from ..messages.death_history import REJECTION, TOO_OFTEN
 from ..messages.entry import Entry
 from ..queues.ends import SourceQueue
-from .context import AcquiringLink, Claimant, TransactionContext
-from .transactional_acquisition import Acquisition
+from .context import Claimant, TransactionContext
+from .transactional_acquisition import AcquiringLink, Acquisition
 
 
 class Taken:

@@ -20,12 +20,12 @@ from ...base.errors import CairnError, StoreError
 from ...store.contract.transaction import Dequeue, Enqueue, StoreTransaction, TxState
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..queues.ends import SourceQueue, TargetQueue
-from .context import AcquiringLink, Controller, TransactionContext
+from .context import Controller, TransactionContext
 from .dead_letters import Found
 from .staging import ROLLBACK, UNKNOWN_ID, StagingArea
 from .taken_messages import Taken, TakenMessages
 from .transaction_state import DECIDED, OPEN, TABLE, WITH_CLIENT, TransactionAction, TransactionEvent, TransactionState
-from .transactional_acquisition import Acquisition
+from .transactional_acquisition import AcquiringLink, Acquisition
 from .work import DELETED, TransactionWork
 
 

@@ -12,11 +12,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Protocol
 
 from ...amqp.native.proton_ffi import MODIFIED, RELEASED
-from ...amqp.ports import Outcome
+from ...amqp.ports import Outcome, TerminalEnd
 from ..messages.entry import Entry
-from .context import AcquiringLink, Claimant, TransactionContext
+from ..queues.ends import SourceQueue
+from .context import Claimant, TransactionContext
+
+
+class AcquiringLink(Protocol):
+    """A link whose messages a transaction takes."""
+
+    acquires: Acquisition | None
+    unsettled: dict[Entry, None]
+
+    @property
+    def terminal(self) -> TerminalEnd: ...
+
+    @property
+    def queue(self) -> SourceQueue: ...
+
+    def over(self, entry: Entry) -> None:
+        """Forget a message that is settled."""
+
+    def take_back(self, outcomes: Sequence[Outcome]) -> object:
+        """Put messages back on the queue, or dead-letter them."""
 
 
 class Acquisition:

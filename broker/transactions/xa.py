@@ -16,6 +16,7 @@ from ..kernel.context import CoreContext
 from .registry import Transactions
 from .staging import CAN_FAIL, ROLLBACK
 from .transaction import ClientTransaction, RestoredQueue
+from .transaction_state import TransactionEvent
 
 Then = Callable[[], None]
 
@@ -65,7 +66,7 @@ class InDoubt:
             if not transaction.is_prepared:
                 transaction.roll_back(ROLLBACK, str(error))
             raise
-        self._transactions.prepared(transaction)
+        transaction.handle(TransactionEvent.PREPARED)
         self._core.commits.when_durable(lsn, then)
 
     def commit(self, xid: bytes, then: Then) -> None:
