@@ -127,7 +127,7 @@ class Broker:
         self.subscriptions = Subscriptions(core.users, nodes, self.resolver)
         self.transactions = Transactions(core, self.returns, members, transaction_limits)
         core.events.connection_closed.append(self.transactions.connection_closed)
-        self.sender_credit = SenderCredit(store, members)
+        self.sender_credit = SenderCredit(core, members)
         self.links = LinkContext(
             core, nodes, self.resolver, self.subscriptions, self.transactions, self.returns, members,
             self.sender_credit, vouch,

@@ -19,7 +19,6 @@ from ..kernel.memory_budget import ENTRY_BYTES, NO_MEMORY
 from ..messages.message_times import stamped, tells_times
 from ..nodes.replication_port import Kept
 from ..queues.ends import TargetQueue, own, shared
-from ..queues.limits import QueueLimits
 from .context import LinkContext
 from .partial_message import PartialMessage
 
@@ -116,15 +115,11 @@ class Enqueuer:
         """True if the latest message was accepted, and not rejected."""
         self.writer: MessageWriter | None = None
         """Stores the messages; None if they are stored alone."""
-        self._blocked_by: dict[QueueLimits, None] = {}
-        """Limits that withhold credit of this link, or did."""
 
     def close(self) -> None:
         """Forget the credit that is withheld from the link, which is closed."""
         self.is_closed = True
-        self._store_credit.forget(self.terminal)
-        for limits in self._blocked_by:
-            limits.no_credit(self.terminal)
+        self._core.users.throttles.link_closed(self.terminal)
 
     # ---- limits of queues -----------------------------------------------------------------------------------------
 
@@ -358,7 +353,6 @@ class Enqueuer:
                 return 0
             if queue.limits is not None and wanted:
                 wanted = queue.limits.credit(self.terminal, wanted)
-                self._blocked_by[queue.limits] = None
         if lasts and wanted:
             replicated = self._shares_queues and bool(shared(queues))
             if self._store.full() or (replicated and self._members.holds):  # `take`, without a call

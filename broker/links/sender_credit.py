@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from ...amqp.ports import TerminalEnd
-from ...store.contract.interface import MessageStore
+from ..kernel.context import CoreContext
 from ..nodes.replication_port import Members
+from ..scheduling.throttle import Throttle
 
 
 class SenderCredit:
     """The credit that senders get back, and the part that is withheld. Core only."""
 
-    def __init__(self, store: MessageStore, members: Members) -> None:
-        self._store = store
+    def __init__(self, core: CoreContext, members: Members) -> None:
+        self._store = core.store
         self._members = members
-        self._withheld: dict[TerminalEnd, int] = {}
+        self._withheld = Throttle(core.users.throttles)
 
     def take(self, terminal: TerminalEnd, wanted: int, *, replicated: bool = False) -> int:
         """Grants credit to senders; withheld credit is granted when there is room again."""
@@ -24,17 +25,10 @@ class SenderCredit:
 
     def withhold(self, terminal: TerminalEnd, credit: int) -> int:
         """Withhold *credit* until there is room again; return 0, the credit that the sender gets now."""
-        self._withheld[terminal] = self._withheld.get(terminal, 0) + credit
+        self._withheld.withhold(terminal, credit)
         return 0
-
-    def forget(self, terminal: TerminalEnd) -> None:
-        """Drop the credit that is withheld from a link that is closed."""
-        self._withheld.pop(terminal, None)
 
     def grant_withheld(self) -> None:
         """Grant the credit that was withheld, if the store and the cluster have room again."""
-        if self._store.full() or self._members.holds:
-            return
-        withheld, self._withheld = self._withheld, {}
-        for terminal, credit in withheld.items():
-            terminal.grant(credit)
+        if not (self._store.full() or self._members.holds):
+            self._withheld.release()

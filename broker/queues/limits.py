@@ -19,6 +19,7 @@ from ..contents.policy import Policy
 from ..contents.ports import QueueState
 from ..kernel.context import CoreContext
 from ..messages.entry import ARRIVAL_MASK, Entry
+from ..scheduling.throttle import Throttle
 from .deduplication import Deduplication, key_of
 
 LOW_MARK = 0.75
@@ -64,7 +65,8 @@ class QueueLimits:
         self.duplicates = Deduplication(core, queue, internal_queues) if policy.duplicate_window else None
         self._sizes: dict[int, int] = {}
         """The size of each message by position, for a limit in bytes."""
-        self._withheld: dict[TerminalEnd, int] = {}
+        self._withheld = Throttle(core.users.throttles)
+        """The senders to which a queue that blocks grants no credit."""
         self._leaving = self._leaving_bytes = 0
         """Messages of a replicated ring that are being removed."""
         self._coming = self._coming_bytes = 0
@@ -89,7 +91,7 @@ class QueueLimits:
             self._sizes, self.bytes = {}, 0
         self.count_dequeued(())
         if self._overflow != "block":
-            self._grant()
+            self._withheld.release()
         self.shown()
 
     def begin(self) -> None:
@@ -209,12 +211,7 @@ class QueueLimits:
             for entry in entries:
                 self.bytes -= self._sizes.pop(entry.position & ARRIVAL_MASK, 0)
         if self._withheld and self._use() <= LOW_MARK:
-            self._grant()
-
-    def _grant(self) -> None:
-        withheld, self._withheld = self._withheld, {}
-        for terminal, credit in withheld.items():
-            terminal.grant(credit)
+            self._withheld.release()
 
     def end(self) -> None:
         """Delete the remembered message-ids of a queue that is deleted."""
@@ -233,12 +230,8 @@ class QueueLimits:
         """Return how much of the credit *wanted* the sender gets now; the rest is granted when the queue has room."""
         if self._overflow != "block" or self._use() < 1:
             return wanted
-        self._withheld[terminal] = self._withheld.get(terminal, 0) + wanted
+        self._withheld.withhold(terminal, wanted)
         return 0
-
-    def no_credit(self, terminal: TerminalEnd) -> None:
-        """Drop the credit that was withheld from a closed channel."""
-        self._withheld.pop(terminal, None)
 
     def _use(self, more_messages: int = 0, more_bytes: int = 0) -> float:
         """Return the used part of the limit that is nearer, where 1 is all of it."""

@@ -128,7 +128,7 @@ def test_blocking_queue_grants_nothing_to_a_closed_sender() -> None:
     messages = entries(1)
     site.add(messages)
     assert limits.credit(sender, 7) == 0
-    limits.no_credit(sender)
+    site.core.users.throttles.link_closed(sender)
     site.queue.count_dequeued(messages)
     assert not sender.granted
 
