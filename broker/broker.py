@@ -12,10 +12,10 @@ from typing import Protocol
 
 from ..base.clock import Clock
 from ..store.contract.owner import OwnedStore
+from ..store.journaled.store import JournalStore
 from .access_review import AccessReview
 from .drivers import BrokerDrivers
 from .federation.upstream import ReplicatedUpstreams, Upstreams
-from .kernel.acquisition_log import Notes
 from .kernel.connections import Connections
 from .kernel.context import CoreContext, Post
 from .kernel.loader import Submit
@@ -95,7 +95,7 @@ class Broker:
         multicast: Sequence[str] = (),
         container_id: str = "cairnmq",
         cluster: BrokerMembers | None = None,
-        notes: Notes | None = None,
+        notes: JournalStore | None = None,
         compile_on: Submit | None = None,
         max_selector_bytes: int = DEFAULT_SIZE_BYTES,
     ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -13,7 +14,6 @@ from ..kernel.queue_memory import QueueMemory
 from ..messages.backlog import Backlog, Page
 from ..messages.entry import Entry
 from ..messages.message_times import TimedEntry, times_of
-from .expiry import Expiry
 from .policy import Policy
 
 _NOT_LOADED = object()
@@ -34,19 +34,31 @@ class ReadQueue(Protocol):
         """Create the expiry of the queue for a message that was read."""
 
 
-class ReadContents(Protocol):
-    """The contents of a queue, as far as they are read."""
+class ContentsParts(Protocol):
+    """The contents of a queue, as their reader and their expiry see them."""
 
+    ready: deque[Entry]
+    returned: list[Entry]
+    delayed: dict[Entry, None]
     backlog: Backlog
     delivered_below: int
     memory: QueueMemory
-    expiry: Expiry | None
+
+    @property
+    def reader(self) -> BacklogReader: ...
+
+    @property
+    def expiry(self) -> object | None: ...
+
+    @property
+    def give_back(self) -> Callable[[Entry], None]:
+        """Return what puts a message back to its place."""
 
 
 class BacklogReader:
     """The reader of the backlog of one queue."""
 
-    def __init__(self, loader: Loader, store: MessageStore, queue: ReadQueue, contents: ReadContents) -> None:
+    def __init__(self, loader: Loader, store: MessageStore, queue: ReadQueue, contents: ContentsParts) -> None:
         self.end = 0
         """The position behind the page that is being read, or 0: no message before it is removed meanwhile."""
         self._page: Page | None = None

@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from heapq import heapify, nsmallest
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...base.errors import CairnError
+from ..kernel.context import CoreContext
 from ..kernel.loader import report_unreadable
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..kernel.queue_memory import QueueMemory
@@ -29,9 +29,6 @@ from ..messages.entry import Entry
 from .backlog_reader import BacklogReader
 from .expiry import Expiry
 from .ports import ContentsOwner, FilteringConsumer, MessageOrder
-
-if TYPE_CHECKING:
-    from ..kernel.context import CoreContext
 
 
 class QueueContents:
@@ -72,10 +69,6 @@ class QueueContents:
     def depth(self) -> int:
         """The number of messages in memory and in the backlog, without those that are delayed."""
         return len(self.ready) + len(self.returned) + self.backlog.count - self.backlog.holes + self.order.parked_count
-
-    def is_purged(self, entry: Entry) -> bool:
-        """Return whether a message, and its whole batch, was purged before it was shown."""
-        return entry.position < self.purged_below
 
     def take_out(self, entry: Entry) -> Entry | None:
         """Take a message from its current place; return its entry, perhaps another object, or None if it has left."""
@@ -132,7 +125,7 @@ class QueueContents:
         *user*: the user whose turns the rest of the work takes.
         """
         disposal, backlog = self._core.disposal, self.backlog
-        disposal.add(self.ready, self.returned, self.delayed, backlog.take_all_held(), user=user)
+        disposal.add(self.ready, self.returned, self.delayed, backlog.held, user=user)
         self.ready, self.returned, self.delayed, self.backlog = deque(), [], {}, Backlog()
         if self.expiry is not None and not self._queue.order.finds_by_position:
             disposal.add(*self.expiry.emptied(), user=user)
@@ -184,7 +177,7 @@ class QueueContents:
 
         *below*: an id above those of all messages on the queue, and not above those of later messages.
         """
-        for entry in (*self.ready, *self.returned, *self.delayed, *self.backlog.held(), *self.order.parked()):
+        for entry in (*self.ready, *self.returned, *self.delayed, *self.backlog.held.values(), *self.order.parked()):
             entry.previously_delivered = True
             entry.failures = max(1, entry.failures)
         self.delivered_below = max(self.delivered_below, below)

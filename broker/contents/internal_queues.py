@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from ..messages.backlog import Backlog
+from .contents import QueueContents
 from .policy import Policy
-
-
-class StoredContents(Protocol):
-    """The contents of a queue, as far as they are on the disk."""
-
-    backlog: Backlog
 
 
 class InternalQueue(Protocol):
@@ -25,7 +19,7 @@ class InternalQueue(Protocol):
     is_deleting: bool
 
     @property
-    def contents(self) -> StoredContents: ...
+    def contents(self) -> QueueContents: ...
 
     def clear(self) -> int:
         """Forget its messages, which the store keeps."""

@@ -9,8 +9,8 @@ from typing import Protocol
 from ...amqp.ports import TerminalEnd
 from ..kernel.ports import CoreQueue, Dispatchable
 from ..kernel.queue_memory import QueueMemory
-from ..messages.backlog import Backlog, Page
 from ..messages.entry import Entry
+from .backlog_reader import ContentsParts, ReadQueue
 from .policy import Policy
 from .queue_order import QueueOrder
 
@@ -21,10 +21,14 @@ class LinkErrors(Protocol):
     def failure(self, condition: str, description: str) -> None: ...
 
 
-class QueueConsumer(Protocol):
-    """A consumer, as the queue sees it."""
+class UnsettledHolder(Protocol):
+    """A holder of acquired messages, as the queue sees it."""
 
     unsettled: dict[Entry, None]
+
+
+class QueueConsumer(UnsettledHolder, Protocol):
+    """A consumer, as the queue sees it."""
 
     @property
     def terminal(self) -> LinkErrors: ...
@@ -39,12 +43,6 @@ class QueueConsumer(Protocol):
         """Note that all messages are dispatched or being read; called for consumers in `Queue.draining`."""
 
 
-class UnsettledHolder(Protocol):
-    """A holder of acquired messages, as the queue sees it."""
-
-    unsettled: dict[Entry, None]
-
-
 class QueueBrowser(Protocol):
     """A browser, as the queue sees it."""
 
@@ -54,10 +52,9 @@ class QueueBrowser(Protocol):
         """Look for new messages."""
 
 
-class FilteringConsumer(QueueBrowser, Protocol):
+class FilteringConsumer(QueueBrowser, UnsettledHolder, Protocol):
     """A consumer that takes only some of the messages, from wherever they stand."""
 
-    unsettled: dict[Entry, None]
     def look_again(self, entry: Entry) -> None:
         """Check a requeued message."""
 
@@ -92,14 +89,8 @@ class QueueState(Protocol):
     is_deleted: bool
 
 
-class ContentsOwner(CoreQueue, QueueState, Protocol):
+class ContentsOwner(CoreQueue, QueueState, ReadQueue, Protocol):
     """A queue as its contents see it."""
-
-    def mark(self, entry: Entry) -> None:
-        """Mark a message of the contents as previously delivered."""
-
-    def begin_timing(self) -> None:
-        """Create the expiry of the contents for their first message with a time."""
 
     def count_transient(self, size_bytes: int) -> None:
         """Add to the memory that the queue counts for messages that are not stored."""
@@ -186,35 +177,6 @@ class ContentsView(Protocol):
         """Complete a page that begins with *found* by messages that are in order."""
 
 
-class FirstPageReader(Protocol):
-    """A reader of the first page of a backlog."""
-
-    @property
-    def is_reading(self) -> bool: ...
-
-    def read_first(self, then: Callable[[Page, list[Entry], int], None]) -> None:
-        """Read the first page of the backlog."""
-
-    def leave_out(self, page: Page, entries: Sequence[Entry]) -> None:
-        """Take the first page from the backlog; *entries* of it are held."""
-
-
-class ExpiringContents(Protocol):
-    """The contents of a queue as its expiry sees them."""
-
-    ready: deque[Entry]
-    returned: list[Entry]
-    delayed: dict[Entry, None]
-    backlog: Backlog
-
-    @property
-    def reader(self) -> FirstPageReader: ...
-
-    @property
-    def give_back(self) -> Callable[[Entry], None]:
-        """Return what puts a message back to its place."""
-
-
 class Expirable(Dispatchable, QueueState, Protocol):
     """A queue as its expiry sees it."""
 
@@ -222,7 +184,7 @@ class Expirable(Dispatchable, QueueState, Protocol):
     memory: QueueMemory
 
     @property
-    def contents(self) -> ExpiringContents: ...
+    def contents(self) -> ContentsParts: ...
 
     def is_held(self, entry: Entry) -> bool:
         """Return whether a consumer has a message, or a transaction takes it off."""

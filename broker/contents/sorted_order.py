@@ -19,20 +19,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from ...amqp.codec import header, sections
 from ...amqp.codec.primitives import Malformed
 from ...base.errors import CairnError
 from ...store.contract.dequeue_reason import DequeueReason
+from ..kernel.context import CoreContext
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..messages.backlog import Page
 from ..messages.entry import ARRIVAL_BITS, ARRIVAL_MASK, Entry, HeldContent
 from .contents import QueueContents
 from .ports import ContentsOwner, QueueConsumer
-
-if TYPE_CHECKING:
-    from ..kernel.context import CoreContext
 
 HIGHEST = 9
 """The highest priority; higher ones count as this one."""
@@ -90,7 +87,7 @@ class SortedOrder:
             self._core.schedule_dispatch(self._queue)
 
     def add(self, entries: Sequence[Entry]) -> None:
-        if not self._contents.is_purged(entries[0]):
+        if entries[0].position >= self._contents.purged_below:
             self._add(entries)
 
     def _add(self, entries: Sequence[Entry]) -> None:

@@ -6,11 +6,11 @@ No operation waits for its records, so they are written with other syncs, or a s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from ...amqp.ports import Open, TerminalEnd
 from ...base.clock import Clock
 from ...store.journaled.acquire_records import taker
+from ...store.journaled.store import JournalStore
 from ..messages.entry import Entry
 from ..scheduling.scheduler import Scheduler
 
@@ -18,20 +18,10 @@ WRITE_AFTER_S = 1.0
 _NOBODY = taker("", "")
 
 
-class Notes(Protocol):
-    """A store that keeps history."""
-
-    def note_acquired(self, queue_id: int, taker: bytes, message_ids: Sequence[int], time_us: int) -> None:
-        """Record the acquisition of messages by *taker*; it need not be durable soon."""
-
-    def write_notes(self) -> None:
-        """Write the recorded acquisitions now."""
-
-
 class AcquisitionLog:
     """The log of acquisitions of one broker."""
 
-    def __init__(self, notes: Notes, clock: Clock, scheduler: Scheduler) -> None:
+    def __init__(self, notes: JournalStore, clock: Clock, scheduler: Scheduler) -> None:
         self._notes = notes
         self._clock = clock
         self._scheduler = scheduler

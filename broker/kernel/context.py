@@ -8,12 +8,13 @@ from typing import Any, Protocol
 
 from ...base.clock import Clock
 from ...store.contract.interface import MessageStore
+from ...store.journaled.store import JournalStore
 from ..scheduling.background import BackgroundWork
 from ..scheduling.disposal import Disposal
 from ..scheduling.scheduler import Scheduler
 from ..users.quotas import Quotas
 from ..users.user_accounts import UserAccounts
-from .acquisition_log import AcquisitionLog, Notes
+from .acquisition_log import AcquisitionLog
 from .commit_queue import CommitQueue
 from .dispatch_turns import DispatchTurns
 from .events import BrokerEvents
@@ -60,7 +61,7 @@ class CoreContext:
         *,
         memory_limit_bytes: int,
         quotas: Quotas | None,
-        notes: Notes | None,
+        notes: JournalStore | None,
     ) -> CoreContext:
         """Build the services of one broker; *submit* runs work on the thread of the reader."""
         loader = Loader(store, submit, post)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
@@ -19,12 +19,10 @@ from ..kernel.memory_budget import ENTRY_BYTES, NO_MEMORY
 from ..messages.message_times import stamped, tells_times
 from ..nodes.replication_port import Kept
 from ..queues.ends import TargetQueue, own, shared
+from ..transactions.transaction import ClientTransaction
+from ..users.user_accounts import UserAccount, UserAccounts
 from .context import LinkContext
 from .partial_message import PartialMessage
-
-if TYPE_CHECKING:
-    from ..transactions.transaction import ClientTransaction
-    from ..users.user_accounts import UserAccount, UserAccounts
 
 Queues = tuple[TargetQueue, ...]
 """The target queues of a message: none, one or several."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
@@ -12,12 +11,9 @@ from ...amqp.ports import Delivery, DriverEnd, Fragment
 from ..kernel.dispatch_turns import AT_ONCE, owner_of
 from ..nodes.exchanges import MAX_KEY_CHARACTERS, MOST_HOPS, Exchange, way_through
 from ..nodes.targets import ExchangeTarget
+from ..transactions.transaction import ClientTransaction
 from .context import LinkContext
 from .enqueue import Enqueuer, Queues
-
-if TYPE_CHECKING:
-    from ..transactions.transaction import ClientTransaction
-
 
 FREE_UNITS = 1024
 """The number of messages times queues that a batch may reach without a check of the clock: the size of a batch."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING
 
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
@@ -15,10 +14,8 @@ from ..kernel.memory_budget import ENTRY_BYTES, NO_MEMORY
 from ..messages.entry import Entry, HeldContent
 from ..messages.message_times import TimedEntry, may_have_times, stamped, times_of
 from ..queues.ends import TargetQueue
-
-if TYPE_CHECKING:
-    from ..transactions.transaction import ClientTransaction
-    from ..users.user_accounts import UserAccount
+from ..transactions.transaction import ClientTransaction
+from ..users.user_accounts import UserAccount
 
 PIECE_BYTES = 64 * 1024
 """A message that grows past this while it arrives is stored piece by piece."""

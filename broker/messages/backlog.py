@@ -55,7 +55,8 @@ class Backlog:
         """The position of the first message."""
         self.held_bytes = 0
         """The memory of the messages that are held."""
-        self._held: dict[int, Entry] = {}
+        self.held: dict[int, Entry] = {}
+        """The messages that are in memory, by position."""
         self._chunks: deque[array[int]] = deque()
         self._begin = 1
         """The position of the first id of the first chunk: all chunks but the last one are full."""
@@ -68,7 +69,7 @@ class Backlog:
     def hold(self, entry: Entry) -> None:
         """Add a message that is in memory, right behind the last one."""
         self._extend(entry.position, (0,))
-        self._held[entry.position] = entry
+        self.held[entry.position] = entry
         self.held_bytes += entry.held_bytes
 
     def leave_hole(self, position: int) -> None:
@@ -80,14 +81,6 @@ class Backlog:
     def highest_id(self) -> int:
         """Return an id that no message to be read exceeds, or 0. Takes 20 ms for a million messages."""
         return max((max(chunk, default=0) for chunk in self._chunks), default=0) if self.count else 0
-
-    def held(self) -> list[Entry]:
-        """Return the messages that are in memory."""
-        return [*self._held.values()]
-
-    def take_all_held(self) -> dict[int, Entry]:
-        """Return the messages in memory, by position, of a backlog that is not used any more."""
-        return self._held
 
     def restore(self, position: int, ids: Sequence[int], held: Mapping[int, Entry]) -> None:
         """Put messages behind all that are here, and holes up to *position*: 0 is one of *held*, or a hole."""
@@ -103,7 +96,7 @@ class Backlog:
         unstored = sum([not id_ for id_ in ids])
         self.stored += len(ids) - unstored
         self.holes += unstored - len(held)
-        self._held.update(held)
+        self.held.update(held)
         self.held_bytes += sum([entry.held_bytes for entry in held.values()])
         self._extend(position, ids)
 
@@ -117,7 +110,7 @@ class Backlog:
             number, place = divmod(at, CHUNK_MESSAGES)
             ids += self._chunks[number][place : place + end - at]
             at = first - self._begin + len(ids)
-        held = self._held
+        held = self.held
         if not held:
             return Page(first, ids, {})
         there = {position: held[position] for position, id_ in enumerate(ids, first) if not id_ and position in held}
@@ -127,7 +120,7 @@ class Backlog:
         """Take off *page*, which must be the first one."""
         assert page.first == self.first
         for position in page.held:
-            self.held_bytes -= self._held.pop(position).held_bytes
+            self.held_bytes -= self.held.pop(position).held_bytes
         unstored = page.ids.count(0)
         self.stored -= len(page.ids) - unstored
         self.holes -= unstored - len(page.held)
@@ -137,8 +130,8 @@ class Backlog:
     def take_held(self) -> list[Entry]:
         """Take off the messages that are in memory, up to the first one that is not."""
         taken: list[Entry] = []
-        while self.first in self._held:
-            entry = self._held.pop(self.first)
+        while self.first in self.held:
+            entry = self.held.pop(self.first)
             self.held_bytes -= entry.held_bytes
             taken.append(entry)
             self._advance(1)
@@ -147,7 +140,7 @@ class Backlog:
 
     def take_out(self, position: int) -> tuple[bool, Entry | None]:
         """Remove a message from the middle: return whether it was there, and its entry if it was in memory."""
-        entry = self._held.pop(position, None)
+        entry = self.held.pop(position, None)
         if entry is not None:
             self.held_bytes -= entry.held_bytes
         elif self._stored_at(position):
@@ -163,7 +156,7 @@ class Backlog:
     def put_back(self, entry: Entry) -> None:
         """Put a message that was taken out of the middle into its hole, to be held in memory."""
         self.holes -= 1
-        self._held[entry.position] = entry
+        self.held[entry.position] = entry
         self.held_bytes += entry.held_bytes
 
     def _stored_at(self, position: int) -> int:
@@ -178,7 +171,7 @@ class Backlog:
         return self._chunks[number], place
 
     def _pass_holes(self) -> None:
-        while self.holes and self.first not in self._held and not self._stored_at(self.first):
+        while self.holes and self.first not in self.held and not self._stored_at(self.first):
             self.holes -= 1
             self._advance(1)
 

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from struct import Struct
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -30,10 +30,10 @@ from ...base.errors import CairnError, StoreError
 from ...store.contract.interface import MessageStore
 from ...store.journaled.store import JournalStore
 from ...store.wiring.schema import MAX_NAME_BYTES
-from ..contents.internal_queues import InternalQueue, InternalQueues, StoredContents
-from ..contents.ports import QueueState
+from ..contents.internal_queues import InternalQueue, InternalQueues
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
+from .ends import SourceQueue
 
 log = logging.getLogger(__name__)
 
@@ -48,17 +48,10 @@ RETRY_S = 10.0
 Without it, each failed delivery would run SQL and log the result."""
 
 
-class CountedQueue(QueueState, Protocol):
-    """A queue whose messages' failures are counted."""
-
-    @property
-    def contents(self) -> StoredContents: ...
-
-
 class DeliveryCounts:
     """The delivery counts of one queue, which is durable and not replicated."""
 
-    def __init__(self, core: CoreContext, queue: CountedQueue, internal_queues: InternalQueues) -> None:
+    def __init__(self, core: CoreContext, queue: SourceQueue, internal_queues: InternalQueues) -> None:
         self._core = core
         self._queue = queue
         self._internal_queues = internal_queues
