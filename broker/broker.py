@@ -23,10 +23,9 @@ from .kernel.memory_budget import DEFAULT_LIMIT_BYTES
 from .links.attach import LinkOpener
 from .links.consumer import Consumer
 from .links.context import LinkContext
-from .links.exchange_links import ExchangeLinks
 from .links.handlers import LinkHandlers
-from .links.queue_links import QueueLinks
 from .links.sender_credit import SenderCredit
+from .node_links import NodeLinks
 from .nodes.access_control import Access
 from .nodes.node_removal import NodeRemoval
 from .nodes.owned_nodes import OwnedNodes
@@ -167,13 +166,10 @@ class Broker:
         self.subscriptions.connect(partial(Consumer, links), self.link_endpoints.open_to)
         handlers = LinkHandlers(self.endpoints, self.subscriptions.find)
         handlers.claims.append(partial(open_coordinator, self.transactions))
-        queue_links = QueueLinks(links, self.connections, self.link_endpoints, credit)
-        exchange_links = ExchangeLinks(links, self.link_endpoints, credit)
-        passthrough = PassthroughLinks(links, self.addresses, self.endpoints, credit)
-        for feature in (queue_links, exchange_links, passthrough):
-            feature.register(handlers)
+        NodeLinks(links, self.connections, self.link_endpoints, credit).register(handlers)
+        PassthroughLinks(links, self.addresses, self.endpoints, credit).register(handlers)
         self.link_opener = LinkOpener(
-            links, self.connections, self.compiler, owned, self.link_endpoints, handlers, queue_links, exchange_links
+            links, self.connections, self.compiler, owned, self.link_endpoints.give_up, handlers
         )
         if self.core.acquisitions is not None:
             self.core.events.link_closed.append(self.core.acquisitions.link_went)

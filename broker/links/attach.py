@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from uuid import uuid4
 
@@ -18,9 +19,7 @@ from ..nodes.targets import AddressTarget
 from ..selector.background_compiler import Compiler
 from ..selector.compiler import Selector, SelectorError
 from .context import LinkContext
-from .exchange_links import ExchangeLinks
-from .handlers import LinkHandlers, ResumableLinks
-from .queue_links import QueueLinks
+from .handlers import LinkHandlers
 
 
 class LinkOpener:
@@ -32,21 +31,18 @@ class LinkOpener:
         connections: Connections,
         compiler: Compiler,
         owned: OwnedNodes,
-        resumable: ResumableLinks,
+        give_up: Callable[[Open], None],
         handlers: LinkHandlers,
-        queue_links: QueueLinks,
-        exchange_links: ExchangeLinks,
     ) -> None:
+        """*give_up*: deletes the state of a link that its client attaches without resuming it."""
         self._core = links.core
         self._members = links.members
         self._resolver = links.resolver
         self._connections = connections
         self._compiler = compiler
         self._owned = owned
-        self._resumable = resumable
+        self._give_up = give_up
         self._handlers = handlers
-        self._queue_links = queue_links
-        self._exchange_links = exchange_links
         self._compiling: dict[TerminalEnd, None] = {}
         """Links whose selectors are being compiled."""
         links.core.events.link_closed.append(self._link_closed)
@@ -66,7 +62,7 @@ class LinkOpener:
             terminal.failure("amqp:connection:forced", denial_reason)
             return
         if attach.claims is None:
-            self._resumable.give_up(attach)
+            self._give_up(attach)
         if not any(claim(attach, terminal) for claim in self._handlers.claims):
             self._compile(attach, terminal)
 
@@ -145,9 +141,9 @@ class LinkOpener:
         elif (denial := self._core.users.of(attach.user).queue_denial()) is not None:
             terminal.failure("amqp:resource-limit-exceeded", str(denial))
         elif not is_topic(attach.terminus.capabilities):
-            self._queue_links.open_made(self._owned.make_queue(name, attach), attach, terminal)
+            self._handlers.open_at_target(self._owned.make_queue(name, attach), attach, terminal)
         elif lifetimes.asked_for(attach.terminus.properties) == lifetimes.CLOSE:
-            self._exchange_links.open(self._owned.make_topic(name, attach), attach, terminal)
+            self._handlers.open_at_target(self._owned.make_topic(name, attach), attach, terminal)
         else:
             terminal.failure("amqp:not-implemented", "a dynamic topic is deleted with its link; use delete-on-close")
 

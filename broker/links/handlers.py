@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from ...amqp.ports import Open, TerminalEnd
-from ..nodes.targets import Endpoint, ExchangeTarget
-from ..queues.queue import Queue
-from ..selector.compiler import Selector
+from ..nodes.targets import Endpoint
 
 Handler = Callable[[Open, TerminalEnd], None]
 """Opens a link, or refuses it."""
@@ -16,24 +14,6 @@ Claim = Callable[[Open, TerminalEnd], bool]
 """Opens or refuses a link if it belongs to the feature; returns whether it did."""
 TargetHandler = Callable[[Any, Open, TerminalEnd], None]
 """Opens a link to or from the target that its address leads to."""
-
-
-class ResumableLinks(Protocol):
-    """Links that outlast their connections."""
-
-    def give_up(self, attach: Open) -> None:
-        """Delete the state of a link that its client attaches without resuming it."""
-
-    def send_to_queue(self, queue: Queue, attach: Open, terminal: TerminalEnd, credit: int) -> None:
-        """Open a link on which a client sends to a queue."""
-
-    def send_through(self, place: ExchangeTarget, attach: Open, terminal: TerminalEnd, credit: int) -> None:
-        """Open a link on which a client sends through an exchange."""
-
-    def open_to(
-        self, attach: Open, terminal: TerminalEnd, queue: Queue, filters: bytes, selector: Selector | None = None
-    ) -> None:
-        """Open a link on which a client receives from a queue."""
 
 
 class LinkHandlers:

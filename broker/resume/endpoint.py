@@ -14,10 +14,10 @@ from ...amqp.ports import Claims, DriverEnd, KeptLink, TerminalEnd
 from ...base.errors import StoreError
 from ..contents.internal_queues import InternalQueue
 from ..kernel.context import CoreContext
-from ..links.queue_links import STOLEN
 from ..queues.ends import TargetQueue
 from .endpoint_states import DROPPED, TABLE, WAITING, EndpointEvent
 
+STOLEN = ("amqp:link:stolen", "the client attached that link anew")
 LINK = "x-link"
 """The argument of an endpoint's queue: its owner, and the time for which it is kept."""
 
@@ -34,20 +34,14 @@ class ResumableDriver(DriverEnd, Protocol):
     """True if the client has attached again elsewhere: further events of this link are ignored."""
 
 
-class EndpointOwner(Protocol):
-    """The owner of link endpoints, which deletes them."""
-
-    def drop(self, end: LinkEndpoint) -> None:
-        """Delete *end* and its unsettled deliveries."""
-
-
 Ready = Callable[[KeptLink | None], None]
 
 
 class LinkEndpoint:
     """A link endpoint that outlasts its link."""
 
-    def __init__(self, core: CoreContext, ends: EndpointOwner, queue: LinkQueue) -> None:
+    def __init__(self, core: CoreContext, drop: Callable[[LinkEndpoint], None], queue: LinkQueue) -> None:
+        """*drop*: deletes an endpoint and its unsettled deliveries."""
         self.queue = queue
         self.queue_id = queue.queue_id
         self.about: dict[str, Any] = queue.arguments[LINK]
@@ -55,7 +49,7 @@ class LinkEndpoint:
         self.expires_s: int = self.about["expires-s"]
         """Seconds for which the end is kept without a link; 0 for ever."""
         self._core = core
-        self._ends = ends
+        self._drop = drop
         self._absences = 0
         self._state = WAITING
         """A state of `endpoint_states`."""
@@ -117,4 +111,4 @@ class LinkEndpoint:
         if entered == WAITING:
             self.wait()
         elif entered == DROPPED:
-            self._ends.drop(self)
+            self._drop(self)

@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from typing import TypeVar
 
 from ...amqp.links.resume_state import UNKNOWN
@@ -18,9 +17,7 @@ from ...base.callbacks import ignore
 from ...base.errors import CairnError
 from ..links.context import LinkContext
 from ..links.enqueue import Enqueuer, Queues
-from ..links.exchange_route import ExchangeRoute
-from ..links.producer import QueueRoute, Route
-from ..nodes.targets import ExchangeTarget
+from ..links.producer import Route
 from ..queues.queue import Queue
 from ..selector.compiler import Selector
 from .endpoint import LINK, LinkEndpoint, ResumableDriver
@@ -77,18 +74,7 @@ class LinkEndpoints:
         """Return whether *user* has a resumable link of that AMQP container ID. Any thread."""
         return (user, container) in self._of_containers
 
-    def send_to_queue(self, queue: Queue, attach: Open, terminal: TerminalEnd, credit: int) -> None:
-        """Open a link on which a client sends to a queue, and may resume."""
-        enqueuer = Enqueuer(self._links, terminal, attach.user)
-        self._open_from(attach, enqueuer, partial(QueueRoute, self._links, enqueuer, queue), (queue,), credit)
-
-    def send_through(self, place: ExchangeTarget, attach: Open, terminal: TerminalEnd, credit: int) -> None:
-        """Open a link on which a client sends through an exchange, and may resume."""
-        enqueuer = Enqueuer(self._links, terminal, attach.user)
-        make_route = partial(ExchangeRoute, self._links, enqueuer, place, attach.container, attach.user)
-        self._open_from(attach, enqueuer, make_route, (), credit)
-
-    def _open_from(
+    def open_from(
         self, attach: Open, enqueuer: Enqueuer, make_route: Callable[[], Route], queues: Queues, credit: int
     ) -> None:
         """Open a link on which a client sends, and may resume; its sender gets *credit* for *queues* to begin."""
@@ -191,9 +177,9 @@ class LinkEndpoints:
 
     def _add(self, queue: Queue, source: Queue | None) -> LinkEndpoint:
         end = (
-            SenderEndpoint(self._core, self, queue)
+            SenderEndpoint(self._core, self.drop, queue)
             if source is None
-            else ReceiverEndpoint(self._links, self, queue, source)
+            else ReceiverEndpoint(self._links, self.drop, queue, source)
         )
         self._by_name[queue.name] = end
         about = end.about

@@ -29,7 +29,7 @@ from ..links.filtered_consumer import FilteredConsumer
 from ..messages.death_history import TOO_OFTEN
 from ..messages.entry import Entry
 from ..queues.queue import Queue
-from .endpoint import EndpointOwner, LinkEndpoint, Ready, ResumableDriver
+from .endpoint import LinkEndpoint, Ready, ResumableDriver
 
 _OUTCOMES = (ACCEPTED, REJECTED, RELEASED, MODIFIED)
 RETRY_S = 1.0
@@ -39,8 +39,10 @@ RETRY_S = 1.0
 class ReceiverEndpoint(LinkEndpoint):
     """The endpoint of a link on which a client receives; its deliveries are on the link's queue, too."""
 
-    def __init__(self, links: LinkContext, ends: EndpointOwner, queue: Queue, source: Queue) -> None:
-        super().__init__(links.core, ends, queue)
+    def __init__(
+        self, links: LinkContext, drop: Callable[[LinkEndpoint], None], queue: Queue, source: Queue
+    ) -> None:
+        super().__init__(links.core, drop, queue)
         self._returns = links.returns
         self._transactions = links.transactions
         self.source = source

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..links.partial_message import PartialMessage
 from ..links.producer import Producer, Route
 from ..transactions.staging import DeliveryTag
 from ..transactions.transaction import ClientTransaction
-from .endpoint import EndpointOwner, LinkEndpoint, LinkQueue, Ready, ResumableDriver
+from .endpoint import LinkEndpoint, LinkQueue, Ready, ResumableDriver
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 class SenderEndpoint(LinkEndpoint):
     """The endpoint of a link on which a client sends; messages on its queue are tags of accepted deliveries."""
 
-    def __init__(self, core: CoreContext, ends: EndpointOwner, queue: LinkQueue) -> None:
-        super().__init__(core, ends, queue)
+    def __init__(self, core: CoreContext, drop: Callable[[LinkEndpoint], None], queue: LinkQueue) -> None:
+        super().__init__(core, drop, queue)
         self.tags: dict[bytes, int] = {}
         """Tags of accepted deliveries, and the IDs of the messages that keep them; 0 for none."""
         self.doubtful: dict[bytes, DeliveryTag] = {}

@@ -248,7 +248,7 @@ class Replica:
         yield from contents.returned
         yield from contents.order.parked()
         yield from (entry for entry in contents.delayed if not contents.stands(entry))
-        yield from contents.backlog.held.values()
+        yield from [*contents.backlog.held.values()]
         yield from queue.with_consumers()
         yield from self.held.values()
 
