@@ -22,7 +22,7 @@ class AccessReview:
     def __init__(
         self, links: LinkContext, connections: Connections, endpoints: Mapping[str, Endpoint], routes: LinkRoutes
     ) -> None:
-        self.closing_reason: Callable[[ConnectionEnd], str] = _stays
+        self.closing_reason: Callable[[ConnectionEnd], str] = lambda connection: ""
         """Returns why a connection may not be open; empty if it may."""
         self._resolver = links.resolver
         self._subscriptions = links.subscriptions
@@ -70,7 +70,3 @@ class AccessReview:
             operation = operation_there(attach)
         name = addresses.parse(address, attach.terminus.capabilities).name if place is None else place.name
         return resolver.use_denial_reason(place, name, attach.user, operation, attach.connection)
-
-
-def _stays(connection: ConnectionEnd) -> str:
-    return ""

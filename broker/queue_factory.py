@@ -6,7 +6,6 @@ from functools import partial
 
 from .contents.arrival_order import ArrivalOrder
 from .contents.policy import policy_of
-from .contents.queue_order import QueueOrder
 from .contents.sorted_order import SortedOrder
 from .links.context import LinkContext
 from .links.late_selection import LateSelection
@@ -30,8 +29,9 @@ class QueueFactory:
     def connect(self, links: LinkContext) -> None:
         """Set the parts that queues use, which are built after the factory."""
         self._links = links
+        make_order = partial(LocalOrder, links.core, links.returns, self._purges)
         check_lifetime = partial(lifetimes.check, links.nodes)
-        self._services = QueueServices(links.nodes, links.returns.dead_letter, self._local_order, check_lifetime)
+        self._services = QueueServices(links.nodes, links.returns.dead_letter, make_order, check_lifetime)
 
     def make(self, name: str, queue_id: int, arguments: Arguments) -> Queue:
         """Make a queue, empty. Raise `StoreError` if *arguments* are not valid."""
@@ -48,5 +48,3 @@ class QueueFactory:
         core.users.queue_came(queue)
         return queue
 
-    def _local_order(self, queue: Queue) -> QueueOrder:
-        return LocalOrder(queue, self._links.core, self._links.returns, self._purges)

@@ -13,12 +13,40 @@ from ..messages.entry import Entry
 from ..messages.message_times import due_us_of
 from ..scheduling.background import BackgroundWork
 from .contents import QueueContents
-from .ports import ContentsView
 
 LOOK_AT_ONCE = 1024
 """The number of messages that are scanned between two looks at the clock."""
 _NO_POSITION = 1 << 80
 Then = Callable[[list[Entry]], None]
+
+
+class ScheduledView:
+    """The messages of a queue that wait for their delivery time, as `turn_page` looks at them."""
+
+    def __init__(self, contents: QueueContents, wall_us: Callable[[], int]) -> None:
+        """*wall_us*: returns the time in microseconds since 1970."""
+        self._contents = contents
+        self._wall_us = wall_us
+
+    @property
+    def unordered_count(self) -> int:
+        return len(self._contents.delayed)
+
+    def in_memory(self, after: int, most: int) -> list[Entry]:
+        return nsmallest(most, (one for one in self.unordered() if one.position > after and not self.is_away(one)))
+
+    def unordered(self) -> list[Entry]:
+        return [*self._contents.delayed]
+
+    def is_away(self, entry: Entry) -> bool:
+        return entry.is_dequeued or entry not in self._contents.delayed or due_us_of(entry) <= self._wall_us()
+
+    def with_ready(self, found: list[Entry], after: int, most: int) -> list[Entry]:
+        return found
+
+
+ContentsView = QueueContents | ScheduledView
+"""Messages that can be looked at in pages."""
 
 
 def turn_page(background: BackgroundWork, contents: ContentsView, after: int, most: int, user: str, then: Then) -> None:
@@ -71,31 +99,6 @@ class _Page:
         if len(self._found) > self._most:
             self._limit = self._found[self._most].position
             del self._found[self._most :]
-
-
-class ScheduledView:
-    """The messages of a queue that wait for their delivery time, as `turn_page` looks at them."""
-
-    def __init__(self, contents: QueueContents, wall_us: Callable[[], int]) -> None:
-        """*wall_us*: returns the time in microseconds since 1970."""
-        self._contents = contents
-        self._wall_us = wall_us
-
-    @property
-    def unordered_count(self) -> int:
-        return len(self._contents.delayed)
-
-    def in_memory(self, after: int, most: int) -> list[Entry]:
-        return nsmallest(most, (one for one in self.unordered() if one.position > after and not self.is_away(one)))
-
-    def unordered(self) -> list[Entry]:
-        return [*self._contents.delayed]
-
-    def is_away(self, entry: Entry) -> bool:
-        return entry.is_dequeued or entry not in self._contents.delayed or due_us_of(entry) <= self._wall_us()
-
-    def with_ready(self, found: list[Entry], after: int, most: int) -> list[Entry]:
-        return found
 
 
 def merged(page: list[Entry], other: list[Entry], end: int | None, most: int) -> list[Entry]:

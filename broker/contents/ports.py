@@ -157,26 +157,6 @@ class MessageOrder(Protocol):
         """Return whether *taker* may get more messages, from a page that is being read."""
 
 
-class ContentsView(Protocol):
-    """A queue whose messages can be looked at in pages."""
-
-    @property
-    def unordered_count(self) -> int:
-        """The number of messages that a scan by `in_memory` visits."""
-
-    def in_memory(self, after: int, most: int) -> list[Entry]:
-        """Return the first messages in memory with positions above *after*, in order."""
-
-    def unordered(self) -> list[Entry]:
-        """Return messages in memory that are not in order, some of which may have been removed."""
-
-    def is_away(self, entry: Entry) -> bool:
-        """Return whether an entry can't be seen."""
-
-    def with_ready(self, found: list[Entry], after: int, most: int) -> list[Entry]:
-        """Complete a page that begins with *found* by messages that are in order."""
-
-
 class Expirable(Dispatchable, QueueState, Protocol):
     """A queue as its expiry sees it."""
 

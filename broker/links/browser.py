@@ -53,25 +53,24 @@ class Browser(ReceivingDriver):
             if not entry.is_dequeued:
                 messages.append(self._copy_of(entry))
                 size_bytes += entry.held_bytes
-        if messages:
-            self._forward(messages, size_bytes)
-            if self._is_full:
-                self._drop_page(entry)
-                return
+        if messages and not self._forward(messages, size_bytes, entry):
+            return
         if self._draining and not self._reading:
             self._draining = False
             self.terminal.drained(self._spend(self._limit))
 
-    def _forward(self, messages: list[Forward], size_bytes: int) -> None:
-        """Send copies of messages that hold *size_bytes*; after too many, look again when they were sent."""
+    def _forward(self, messages: list[Forward], size_bytes: int, last: Entry) -> bool:
+        """Send copies of messages that hold *size_bytes*; return False if the next look is when they were sent.
+
+        The rest of the page behind *last* is dropped then, as it would not count in the memory budget, and read again.
+        """
         self._forwarded += len(messages)
         self.terminal.forward(messages)
         self._is_full = not self._sent_ahead.add(size_bytes, self._look_on)
-
-    def _drop_page(self, last: Entry) -> None:
-        """Drop the rest of the page behind *last*, which would not count in the memory budget; it is read again."""
-        self._page.clear()
-        self._seen = last.position
+        if self._is_full:
+            self._page.clear()
+            self._seen = last.position
+        return not self._is_full
 
     def _look_on(self) -> None:
         """Look again, as there is room to send more."""

@@ -74,7 +74,7 @@ class Consumer(ReceivingDriver):
         self, links: LinkContext, terminal: TerminalEnd, queue: Queue, *, presettled: bool, user: str = ""
     ) -> None:
         super().__init__(links.core, terminal, user)
-        self._queue = queue
+        self.queue = self._queue = queue
         self._links = links
         self._transactions = links.transactions
         self._presettled = presettled
@@ -98,7 +98,8 @@ class Consumer(ReceivingDriver):
     def _join(self) -> None:
         self._queue.consumers.append(self)
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Stop dispatching on the link."""
         self._queue.draining.pop(self, None)
         if self in self._queue.consumers:
             self._queue.consumers.remove(self)
@@ -139,10 +140,6 @@ class Consumer(ReceivingDriver):
             self.acquires.acquirers[self] = None
         self._core.schedule_dispatch(self._queue)
         self.request(limit, drain)
-
-    @property
-    def queue(self) -> Queue:
-        return self._queue
 
     def _drain(self) -> None:
         """Dispatch available messages; when these are sent, return the rest of the credit."""
@@ -359,7 +356,7 @@ class Consumer(ReceivingDriver):
         if self._has_complete:
             self._core.complete_loads.end(self._user, self)
         self._let_go()
-        self._leave()
+        self.leave()
         return held
 
     def take_back(self, outcomes: Sequence[Outcome]) -> list[tuple[Delivery, int]]:
@@ -404,7 +401,7 @@ class Consumer(ReceivingDriver):
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         self._sent_ahead.close()
         self._handle(ConsumerEvent.CLOSE)
-        self._leave()
+        self.leave()
         if self.acquires is not None:
             self.acquires.acquirers.pop(self, None)
             self.acquires = None

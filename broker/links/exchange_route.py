@@ -119,11 +119,6 @@ class RoutedMessages:
             self._holds_link = True
             self._terminal.hold(for_routing=True)
 
-    def _release_link(self) -> None:
-        if self._holds_link:
-            self._holds_link = False
-            self._terminal.go_on(for_routing=True)
-
     def _continue(self) -> None:
         self._is_put_off = False
         self._units = 1  # the first one is for this step
@@ -135,7 +130,9 @@ class RoutedMessages:
         if not self._held:
             if self._enqueuer.is_closed:
                 self._leave()
-            self._release_link()
+            if self._holds_link:
+                self._holds_link = False
+                self._terminal.go_on(for_routing=True)
 
     def _route_held(self) -> None:
         """Route messages that are held, as long as there is time, and put the others off."""

@@ -162,7 +162,7 @@ class FilteredConsumer(Consumer):
         self._queue.browsers.append(self)
         self._queue.selecting.append(self)
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         self._waiting.clear()
         self._count_page(0)
         self._judge.close()
@@ -376,11 +376,8 @@ class FilteredBrowser(Browser):
             if wanted and not entry.is_dequeued:
                 messages.append(self._copy_of(entry))
                 size_bytes += entry.held_bytes
-        if messages:
-            self._forward(messages, size_bytes)
-            if self._is_full:
-                self._drop_page(entry)
-                return False
+        if messages and not self._forward(messages, size_bytes, entry):
+            return False
         if not left:
             self._posted = True
             background.put_off(self._look_later, self._user)

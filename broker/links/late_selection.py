@@ -13,16 +13,19 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heappop, heappush
+from typing import TYPE_CHECKING
 
 from ...base.callbacks import ignore
 from ...store.contract.dequeue_reason import DequeueReason
-from ..contents.ports import QueueConsumer
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
-from ..queues.views import SubscribedQueue
 from ..selector.compiler import selector
 from ..selector.properties import OverBudget
 from .filtered_consumer import SelectorFilter, refuse
+
+if TYPE_CHECKING:
+    from ..contents.ports import QueueConsumer
+    from ..queues.views import SubscribedQueue
 
 
 class LateSelection:

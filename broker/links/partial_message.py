@@ -54,7 +54,7 @@ class PartialMessage:
         self._staged_bytes: dict[UserAccount, int] = {}
         """Bytes stored and on no queue yet, by the charged user: a queue may be deleted, or change its owner."""
         self._stores = False
-        self._holds = False
+        self.is_in_memory = False
         """True if pieces are held in memory, as some queues are transient, or the message needs no storing."""
         self._pieces: list[bytes] = []
         self._pieces_bytes = 0
@@ -107,7 +107,7 @@ class PartialMessage:
         except Malformed as error:
             self.malformed = str(error)
             return
-        self._holds = any(self._is_held_for(queue) for queue in queues)
+        self.is_in_memory = any(self._is_held_for(queue) for queue in queues)
 
     def end_piece(self, *, last: bool = False) -> None:
         """End the current piece: the bytes that arrived since the previous one. It may be the *last* one."""
@@ -120,16 +120,10 @@ class PartialMessage:
 
         *enqueue* belongs to the store, or does it later and returns any LSN except 0.
         """
-        assert self.queues is not None
-        self.end_piece(last=True)
-        self._let_go()
-        if self.full:
-            return 0, []
-        self._unstage()
         lsn = 0
         shown: list[tuple[TargetQueue, list[Entry]]] = []
-        for queue in self.queues:
-            if queue.is_deleting or queue in self.unwanted:
+        for queue in self._end():
+            if queue.is_deleting:
                 continue
             if self._is_held_for(queue):
                 size_bytes = sum(map(len, self._pieces)) + ENTRY_BYTES
@@ -144,15 +138,7 @@ class PartialMessage:
 
     def finish_in(self, transaction: ClientTransaction, now_us: int) -> None:
         """Enqueue the complete message in a transaction, unless it is `full`."""
-        assert self.queues is not None
-        self.end_piece(last=True)
-        self._let_go()
-        if self.full:
-            return
-        self._unstage()
-        for queue in self.queues:
-            if queue in self.unwanted:
-                continue
+        for queue in self._end():
             times = times_of(self.beginning, queue.policy.message_ttl_ms) if self.beginning else None
             if self._is_held_for(queue):
                 held_bytes = sum(map(len, self._pieces))
@@ -161,6 +147,16 @@ class PartialMessage:
                 transaction.staging.enqueue(queue, self._message_id, times, self.beginning)
         if self._message_id:  # unless the transaction has it
             self._core.store.transactions.discard((self._message_id,), now_us)
+
+    def _end(self) -> list[TargetQueue]:
+        """End the last piece; return the queues that get the message, none if it is `full`."""
+        assert self.queues is not None
+        self.end_piece(last=True)
+        self._let_go()
+        if self.full:
+            return []
+        self._unstage()
+        return [queue for queue in self.queues if queue not in self.unwanted]
 
     def _entry(self, queue: TargetQueue, message_id: int, content: HeldContent | None, held_bytes: int) -> Entry:
         times = times_of(self.beginning, queue.policy.message_ttl_ms) if self.beginning else None
@@ -171,11 +167,6 @@ class PartialMessage:
         if queue.policy.looks_inside:
             entry.first_bytes = self.beginning
         return entry
-
-    @property
-    def is_in_memory(self) -> bool:
-        """Return whether the pieces are held in memory, for some of the queues."""
-        return self._holds
 
     def drop(self) -> None:
         """Discard the message: it is not wanted, withdrawn by its sender, or handled as a single content."""
@@ -206,7 +197,7 @@ class PartialMessage:
             else:
                 self._message_id = store.stage(piece, now_us)
             self._stage(len(piece))
-        if self._holds:
+        if self.is_in_memory:
             self._hold(piece)
 
     def _stage(self, size_bytes: int) -> None:

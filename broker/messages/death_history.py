@@ -1,7 +1,8 @@
 """The death history of a message: the queues that it left for another address, with reason, count and times.
 
-It is in the message annotation `x-opt-deaths`, a list of maps in the order of the first deaths, and in four annotations
-that repeat the first and the last one. Only the broker writes it: it removes such annotations of a sender when the
+It is in the message annotation `x-opt-deaths`, a list of maps in the order of the first deaths, with `queue`, `reason`,
+`count`, `first-time` and `last-time`. `x-opt-first-death-queue` and -`reason`, and `x-opt-last-death-queue` and
+-`reason`, repeat its ends. Only the broker writes it: it removes such annotations of a sender when the
 message arrives.
 
 The history detects dead-letter cycles. A message that arrives at a queue which it has left before for the same reason

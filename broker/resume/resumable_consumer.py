@@ -197,10 +197,6 @@ class ResumableConsumer(Consumer):
             self._queue.detached_consumers.pop(self.end, None)
             super()._join()
 
-    def leave(self) -> None:
-        """Stop dispatching on the link."""
-        self._leave()
-
     def room(self) -> int:
         return 0 if self.waits or self.to_resume or self._is_full else super().room()
 
@@ -285,7 +281,7 @@ class ResumableConsumer(Consumer):
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         self._handle(ConsumerEvent.CLOSE)
-        self._leave()
+        self.leave()
         if self.end.driver is self and not for_good:
             self.end.suspend(lost=lost)
         self.end.left(self, for_good=for_good)

@@ -52,6 +52,9 @@ class Claimant(Protocol):
     def fail(self, reason: str, refusal: str = "") -> None:
         """Roll the transaction back."""
 
+    def lost(self) -> None:
+        """Roll back a transaction that the members of a cluster are to do: the cluster is lost."""
+
 
 class Controller:
     """The transactions of one connection, as they see it; those that no connection has are in one each."""
@@ -61,13 +64,6 @@ class Controller:
 
     def forget(self, txn_id: bytes) -> None:
         """Drop a transaction that is over."""
-
-
-class UnderWay(Protocol):
-    """A transaction that the members of a cluster are to do."""
-
-    def lost(self) -> None:
-        """Roll back: the cluster is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +76,7 @@ class TransactionContext:
     limits: TransactionLimits
     taken: dict[Entry, Claimant]
     """Messages whose outcomes depend on a transaction, or that one decided and that are not settled yet."""
-    under_way: dict[UnderWay, None]
+    under_way: dict[Claimant, None]
     ended: Callable[[bytes, object], None]
     """The callback for the end of a distributed transaction: its xid, and the transaction."""
 

@@ -1,16 +1,15 @@
 """The handling of messages that were not accepted: requeued, now or later, or moved to another address.
 
-A message that is moved is dequeued and enqueued at its new place in one transaction: after a crash it is in one of the
-two places. Its annotations then state its origin and the reason: `x-opt-deaths` is a list of maps, the oldest first,
-with `queue`, `reason`, `count`, `first-time` and `last-time`; `x-opt-first-death-queue` and -`reason`, and
-`x-opt-last-death-queue` and -`reason`, repeat its ends. `times` decides which times the message keeps. A message that
-would return to a queue without a client's action is dropped (`death_history`). Core only.
+A message that is moved is dequeued and enqueued at its new place in one transaction (`moves`). `message_times` decides
+which times it keeps. A message that would return to a queue without a client's action is dropped (`death_history`).
+Core only.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ...amqp.codec.primitives import Malformed
 from ...base.callbacks import ignore
@@ -95,26 +94,14 @@ class Returns:
             self._let_go(queue, entry, reason, then)
             return
         queue.contents.delayed[entry] = None
-        if entry.content is not None:
-            self._find(queue, entry, reason, then, address, entry.complete())
-        else:
-            self._core.loader.load_complete(
-                [entry.message_id], lambda contents: self._find(queue, entry, reason, then, address, contents[0])
-            )
+        found = partial(self._found, queue, entry, reason, then)
+        self._find(entry, address, found, partial(self._is_unreadable, queue, entry, then))
 
     def look_up(
         self, queue: SourceQueue, entry: Entry, reason: str, failures: int, then: Callable[[Found | CairnError], None]
     ) -> None:
         """Look up where *entry* is to be moved for *reason*, and report it to *then*; nothing is moved yet."""
-        address = queue.policy.dead_letter_address
         now_us = self._core.clock.wall_us()
-
-        def loaded(contents: Sequence[bytes | CairnError]) -> None:
-            content = contents[0]
-            if isinstance(content, CairnError):
-                then(content)
-            else:
-                self._resolver.find_for_itself(address, lambda found: placed(found, content))
 
         def placed(found: AddressTarget | Exception, content: bytes) -> None:
             if isinstance(found, CairnError):
@@ -123,12 +110,10 @@ class Returns:
                 targets = self._targets(queue, found, content, reason)
                 then((targets, shown(queue, failures, reason, targets, content, now_us)))
 
-        if not address:
-            then(([], b""))
-        elif entry.content is not None:
-            loaded([entry.complete()])
+        if address := queue.policy.dead_letter_address:
+            self._find(entry, address, placed, then)
         else:
-            self._core.loader.load_complete([entry.message_id], loaded)
+            then(([], b""))
 
     def _let_go(self, queue: SourceQueue, entry: Entry, reason: str, then: Then) -> None:
         if entry.is_dequeued or queue.is_deleted:
@@ -137,17 +122,31 @@ class Returns:
             queue.order.dead_letter(entry, REASONS[reason], then)
 
     def _find(
-        self, queue: SourceQueue, entry: Entry, reason: str, then: Then, address: str, content: bytes | CairnError
+        self,
+        entry: Entry,
+        address: str,
+        then: Callable[[AddressTarget | Exception, bytes], None],
+        unreadable: Callable[[CairnError], None],
     ) -> None:
-        if isinstance(content, CairnError):
-            if queue.order.still_has(entry):
-                queue.contents.delayed.pop(entry, None)
-                queue.contents.put_aside(entry, content)
-            then(0)
+        """Find the target of *address* for *entry*; *then* gets it and the content, *unreadable* the error of that."""
+
+        def loaded(contents: Sequence[bytes | CairnError]) -> None:
+            content = contents[0]
+            if isinstance(content, CairnError):
+                unreadable(content)
+            else:
+                self._resolver.find_for_itself(address, lambda found: then(found, content))
+
+        if entry.content is not None:
+            loaded([entry.complete()])
         else:
-            self._resolver.find_for_itself(
-                address, lambda found: self._found(queue, entry, reason, then, found, content)
-            )
+            self._core.loader.load_complete([entry.message_id], loaded)
+
+    def _is_unreadable(self, queue: SourceQueue, entry: Entry, then: Then, error: CairnError) -> None:
+        if queue.order.still_has(entry):
+            queue.contents.delayed.pop(entry, None)
+            queue.contents.put_aside(entry, error)
+        then(0)
 
     def _found(
         self, queue: SourceQueue, entry: Entry, reason: str, then: Then, found: AddressTarget | Exception,

@@ -24,7 +24,7 @@ class LocalOrder:
 
     __slots__ = ("_core", "_purges", "_queue", "_returns")
 
-    def __init__(self, queue: SourceQueue, core: CoreContext, returns: Returns, purges: QueuePurges) -> None:
+    def __init__(self, core: CoreContext, returns: Returns, purges: QueuePurges, queue: SourceQueue) -> None:
         self._queue = queue
         self._core = core
         self._returns = returns

@@ -1,8 +1,7 @@
 """Moves of messages to other queues: from one to the others in one transaction. Core only.
 
-After a crash a message is in one of the two places. Its annotations then state its origin and the reason:
-`x-opt-deaths` is a list of maps, the oldest first, with `queue`, `reason`, `count`, `first-time` and `last-time`;
-`x-opt-first-death-queue` and -`reason`, and `x-opt-last-death-queue` and -`reason`, repeat its ends.
+After a crash a message is in one of the two places. Its annotations then state its origin and the reason
+(`messages.death_history`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from ...base.errors import StoreError
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
 from ..nodes.replication_port import Members
-from .context import Claimant, Controller, TransactionContext, TransactionLimits, UnderWay
+from .context import Claimant, Controller, TransactionContext, TransactionLimits
 from .dead_letters import Returns
 from .staging import ROLLBACK, TIMEOUT, UNKNOWN_ID
 from .transaction import ClientTransaction
@@ -42,7 +42,7 @@ class Transactions:
         """Messages whose outcomes depend on transactions, by receiver, or that are not settled after one."""
         self.by_xid: dict[bytes, ClientTransaction] = {}
         """The distributed ones that are not over."""
-        self.under_way: dict[UnderWay, None] = {}
+        self.under_way: dict[Claimant, None] = {}
         """Transactions that all members of a cluster are to apply."""
         self._core = core
         self._context = TransactionContext(core, returns, members, limits, self.taken, self.under_way, self._ended)

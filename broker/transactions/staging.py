@@ -72,7 +72,7 @@ class StagingArea:
         self.transient_bytes = 0
         """Bytes that are held until the commit. `count` follows each change."""
         self.staged: dict[QueueLimits, Staged] = {}
-        """What the transaction will enqueue, by the limits of the queue."""
+        """The messages that the transaction will enqueue, by the limits of their queue."""
         self._owner = owner
         self._core = context.core
         self._most_bytes = context.limits.size_bytes

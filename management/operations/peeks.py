@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ...broker.contents.paging import ScheduledView, merged, turn_page
-from ...broker.contents.ports import ContentsView
+from ...broker.contents.paging import ContentsView, ScheduledView, merged, turn_page
 from ...broker.kernel.context import CoreContext
 from ...broker.kernel.loader import Loaded
 from ...broker.messages.backlog import Page
