@@ -19,7 +19,7 @@ from uuid import UUID
 
 import numpy as np
 
-from ..base.disk.seam import Directory
+from ..base.disk.seam import ReadableDirectory
 from ..journal.format import container
 from ..journal.format.block import BLOCK_HEAD_BYTES, Block
 from ..journal.format.container import DATA_OFFSET
@@ -29,7 +29,7 @@ from ..store.message_map.message_entry import DetailedMessage
 from ..store.message_map.reconciliation import reconcile
 from ..store.message_map.state import State
 from .broken_block import BrokenBlock, broken_blocks, says_twice
-from .lenient_directory import mended_directory
+from .lenient_directory import LenientDirectory
 from .log_identity import identify
 from .replay import Replay
 from .salvageable import Finding
@@ -76,11 +76,11 @@ class Piece(NamedTuple):
 class Survey:
     """Result of `survey`. `state` holds the messages; those in `lost` and `unplaced` are not complete."""
 
-    def __init__(self, directory: Directory, store_uuid: UUID | None) -> None:
+    def __init__(self, directory: ReadableDirectory, store_uuid: UUID | None) -> None:
         identity = identify(directory, store_uuid)
         self.mark = identity.mark
         self.has_mark = identity.finding is None
-        self.directory = mended_directory(directory, identity)
+        self.directory = LenientDirectory(directory, identity)
         self.reader = LogReader(self.directory, live=False)
         self.state = State(self.mark.container_bytes)
         self.findings = [finding for finding in (identity.finding, identity.doubt) if finding is not None]
@@ -141,7 +141,8 @@ class Survey:
                 self.findings.append(gap.finding)
                 self._take_pieces(gap)
         replay.apply()
-        self._note_heads()
+        self.findings += self.head_findings()
+        self.findings.sort(key=lambda finding: finding.first_lsn)
         self._judge()
 
     def _look_at(self, block: Block) -> None:
@@ -213,10 +214,6 @@ class Survey:
     def _payload(self, piece: Piece) -> memoryview:
         return memoryview(self.read(piece.payload_lsn, piece.payload_lsn + piece.head.size))
 
-    def _note_heads(self) -> None:
-        self.findings += self.head_findings()
-        self.findings.sort(key=lambda finding: finding.first_lsn)
-
     def _judge(self) -> None:
         """Say of each message whether it is lost or doubtful, and which are on no queue."""
         self._judge_spoilt()
@@ -273,7 +270,7 @@ class Survey:
 
 
 def survey(
-    directory: Directory,
+    directory: ReadableDirectory,
     queue_ids: Iterable[int] = (),
     store_uuid: UUID | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,

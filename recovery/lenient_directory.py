@@ -15,34 +15,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..base.disk.seam import SECTOR_BYTES, Buffer, Directory, File
+from ..base.disk.seam import SECTOR_BYTES, ReadableDirectory, ReadableFile
 from ..base.errors import CairnError, DiskError
 from ..journal.format import container
 from ..journal.format import log_mark as mark
 from ..journal.format.container import ContainerHead
-from ..journal.format.log_mark import Mark
 from .log_identity import Identity
 from .salvageable import Finding, head_finding, log_id_of, position_by_blocks, try_head
 
 _TEMPORARY = (container.SUFFIX + ".new", mark.NAME + ".new")
 
 
-class ReadOnlyFile:
-    """Base class of read-only files: every write raises `DiskError`."""
-
-    name: str
-
-    def write_at(self, offset: int, data: Buffer) -> None:
-        raise DiskError(self.name, "a tool never writes")
-
-    def sync(self) -> None:
-        raise DiskError(self.name, "a tool never writes")
-
-
-class ShownFile(ReadOnlyFile):
+class ShownFile:
     """A file with another first sector and, beyond the real end, zeros up to *size_bytes*."""
 
-    def __init__(self, name: str, first_sector: bytes, file: File | None, size_bytes: int) -> None:
+    def __init__(self, name: str, first_sector: bytes, file: ReadableFile | None, size_bytes: int) -> None:
         self.name = name
         self._first = first_sector
         self._file = file
@@ -58,21 +45,15 @@ class ShownFile(ReadOnlyFile):
             data = (self._first[offset:] + data[SECTOR_BYTES - offset :])[:wanted]
         return data
 
-    def forget(self) -> None:
-        """Do nothing: a tool does not bypass the page cache."""
-
-    def is_in_place(self) -> bool:
-        return self._file is None or self._file.is_in_place()
-
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
 
 
-class PatientFile(ReadOnlyFile):
+class PatientFile:
     """A file whose unreadable sectors read as zeros: a bad sector costs only itself."""
 
-    def __init__(self, file: File, report: Callable[[str], None]) -> None:
+    def __init__(self, file: ReadableFile, report: Callable[[str], None]) -> None:
         """*report* is called with the text of each read error."""
         self.name = file.name
         self._file = file
@@ -101,67 +82,35 @@ class PatientFile(ReadOnlyFile):
         except DiskError:
             return bytes(size_bytes)
 
-    def forget(self) -> None:
-        """Do nothing: the page cache keeps the file for the next tool."""
-
-    def is_in_place(self) -> bool:
-        return self._file.is_in_place()
-
     def close(self) -> None:
         self._file.close()
 
 
-class ReadOnlyDirectory:
-    """Base class of read-only directories: every write raises `DiskError`."""
-
-    path: str
-
-    def free_bytes(self) -> int:
-        return 0
-
-    def create(self, name: str) -> File:
-        raise DiskError(self.path, "a tool never writes")
-
-    def rename(self, old: str, new: str) -> None:
-        raise DiskError(self.path, "a tool never writes")
-
-    def link(self, name: str, target: Directory, new_name: str) -> None:
-        raise DiskError(self.path, "a tool never writes")
-
-    def link_count(self, name: str) -> int:
-        return 1
-
-    def unlink(self, name: str) -> None:
-        raise DiskError(self.path, "a tool never writes")
-
-    def sync(self) -> None:
-        raise DiskError(self.path, "a tool never writes")
-
-
-class LenientDirectory(ReadOnlyDirectory):
+class LenientDirectory:
     """A journal directory with its mark, or with a substitute. It may be written to concurrently."""
 
-    def __init__(self, directory: Directory, found: Mark, *, shown_mark: bytes = b"") -> None:
-        """*shown_mark*: the bytes to show in place of a mark that is missing or incomplete."""
+    def __init__(self, directory: ReadableDirectory, identity: Identity) -> None:
         self.path = directory.path
+        self.identity = identity
+        """The mark to read the log by; shown in place of one that is missing or incomplete."""
         self.findings: dict[int, Finding] = {}
         """Container heads that could not be read, by the LSN of the slot."""
         self.remarks: list[str] = []
         self._directory = directory
-        self._mark = found
-        self._log_id = log_id_of(found.log_uuid)
+        self._mark = identity.mark
+        self._log_id = log_id_of(identity.mark.log_uuid)
         self._heads: dict[str, bytes] = {}
         self._spare: set[str] = set()
-        self._shown_mark = shown_mark
+        self._shown_mark = b"" if identity.finding is None else mark.encode(identity.mark)
 
     def names(self) -> list[str]:
         names = [name for name in self._directory.names() if not name.endswith(_TEMPORARY)]
         return sorted({*names, mark.NAME}) if self._shown_mark else names
 
-    def open(self, name: str, *, writable: bool = False) -> File:
+    def open(self, name: str) -> ReadableFile:
         if name == mark.NAME and self._shown_mark:
             return ShownFile(name, self._shown_mark, None, SECTOR_BYTES)
-        file: File = self._directory.open(name)
+        file = self._directory.open(name)
         number = container.file_number(name)
         if number is None:
             return file
@@ -170,7 +119,7 @@ class LenientDirectory(ReadOnlyDirectory):
         except CairnError:  # the reader gets the same error and reports it
             return file
 
-    def _mended(self, file: File, name: str, number: int) -> File:
+    def _mended(self, file: ReadableFile, name: str, number: int) -> ReadableFile:
         wanted = self._mark.container_bytes
         sector, reason = try_head(file, name)
         if not reason:
@@ -220,9 +169,3 @@ class LenientDirectory(ReadOnlyDirectory):
     def _remark(self, remark: str) -> None:
         if remark not in self.remarks:
             self.remarks.append(remark)
-
-
-def mended_directory(directory: Directory, identity: Identity) -> LenientDirectory:
-    """Return a view of *directory* with the mark that it holds, or with the substitute in *identity*."""
-    shown = b"" if identity.finding is None else mark.encode(identity.mark)
-    return LenientDirectory(directory, identity.mark, shown_mark=shown)

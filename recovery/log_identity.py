@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from typing import NamedTuple
 from uuid import UUID
 
-from ..base.disk.seam import Directory, File
+from ..base.disk.seam import ReadableDirectory, ReadableFile
 from ..base.errors import DiskError, ForeignStore
 from ..journal.format import container
 from ..journal.format import log_mark as mark
@@ -34,7 +34,7 @@ class Identity(NamedTuple):
     """The reason why a newer mark may have existed."""
 
 
-def identify(directory: Directory, store_uuid: UUID | None = None) -> Identity:
+def identify(directory: ReadableDirectory, store_uuid: UUID | None = None) -> Identity:
     """Identify the log in *directory*; *store_uuid* is its UUID in SQL. Raises `NoLog` if nothing identifies it."""
     found, fault = _mark(directory)
     heads = _heads(directory)
@@ -52,7 +52,7 @@ def identify(directory: Directory, store_uuid: UUID | None = None) -> Identity:
     return Identity(Mark(False, 0, uuid, size, 1, 0, 0, 0), finding)
 
 
-def _mark(directory: Directory) -> tuple[Mark | None, str]:
+def _mark(directory: ReadableDirectory) -> tuple[Mark | None, str]:
     if mark.NAME not in directory.names():
         return None, "it is missing"
     try:
@@ -62,14 +62,14 @@ def _mark(directory: Directory) -> tuple[Mark | None, str]:
     return found, "" if found else "it has no intact copy"
 
 
-def _doubt(directory: Directory) -> Finding | None:
+def _doubt(directory: ReadableDirectory) -> Finding | None:
     if all(mark.read_places(directory)):
         return None
     fault = "one of its two copies is damaged; if it was the newer one, the end of the log is unknown"
     return Finding("corrupt", 0, 0, mark.NAME, fault)
 
 
-def _containers(directory: Directory) -> Iterator[tuple[str, File]]:
+def _containers(directory: ReadableDirectory) -> Iterator[tuple[str, ReadableFile]]:
     """Yield the containers that can be opened; each is closed when the iteration continues."""
     for name in directory.names():
         if container.file_number(name) is None:
@@ -82,7 +82,7 @@ def _containers(directory: Directory) -> Iterator[tuple[str, File]]:
             yield name, file
 
 
-def _heads(directory: Directory) -> Counter[tuple[UUID, int]]:
+def _heads(directory: ReadableDirectory) -> Counter[tuple[UUID, int]]:
     """Count the container heads that name each log UUID and container size."""
     counts: Counter[tuple[UUID, int]] = Counter()
     for name, file in _containers(directory):
@@ -92,7 +92,7 @@ def _heads(directory: Directory) -> Counter[tuple[UUID, int]]:
     return counts
 
 
-def _by_blocks(directory: Directory) -> Counter[tuple[UUID, int]]:
+def _by_blocks(directory: ReadableDirectory) -> Counter[tuple[UUID, int]]:
     """Count containers by log and size, without valid heads, from the half UUID in blocks and the file sizes."""
     counts: Counter[tuple[UUID, int]] = Counter()
     for _, file in _containers(directory):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from ..base.disk.seam import SECTOR_BYTES, File
+from ..base.disk.seam import SECTOR_BYTES, ReadableFile
 from ..base.errors import CairnError
 from ..base.texts import counted
 from ..journal.format import block, container
@@ -55,7 +55,7 @@ class ContainerPosition(NamedTuple):
     durable_lsn: int
 
 
-def position_by_blocks(file: File, container_bytes: int, log_id: int | None) -> ContainerPosition | None:
+def position_by_blocks(file: ReadableFile, container_bytes: int, log_id: int | None) -> ContainerPosition | None:
     """Return the slot that the newest complete blocks in *file* name; None without any. *log_id* None: of any log."""
     data = file.read_at(0, container_bytes)
     found: ContainerPosition | None = None
@@ -84,7 +84,7 @@ def block_places(data: bytes, first: int = DATA_OFFSET) -> Iterator[int]:
         place = data.find(_MAGIC, place + 1)
 
 
-def try_head(file: File, place: str) -> tuple[bytes, str]:
+def try_head(file: ReadableFile, place: str) -> tuple[bytes, str]:
     """Return the first sector, and the reason why it is not a valid head ("" if it is)."""
     sector = file.read_at(0, SECTOR_BYTES)
     try:

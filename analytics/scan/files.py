@@ -33,6 +33,7 @@ from ...journal.format.container import DATA_OFFSET, BadContainer, ContainerHead
 from ...journal.format.holes import hole_with
 from ...journal.read.scanner import LogReader
 from ...recovery.lenient_directory import LenientDirectory
+from ...recovery.log_identity import Identity
 from ...recovery.salvageable import log_id_of
 from ...store.journaled.truncation import truncation_words
 from .journal_directory import directory_of_containers
@@ -164,7 +165,7 @@ def open_log(path: str, archive: str | None = None, *, history: bool = False) ->
         return _look_at_archive(path)
     journal, found = marked
     for _ in range(_LOOKS):
-        directory = LenientDirectory(RealDirectory(journal), found)
+        directory = LenientDirectory(RealDirectory(journal), Identity(found, None))
         reader = LogReader(directory)
         known = _containers(journal, reader, history or archive is not None)
         if all(slot in known for slot in reader.slots):

@@ -17,8 +17,8 @@ SECTOR_BYTES = 512
 Buffer = bytes | bytearray | memoryview
 
 
-class File(Protocol):
-    """An open file addressed by byte offset. One thread may write; others may read other ranges meanwhile."""
+class ReadableFile(Protocol):
+    """An open file that is only read."""
 
     name: str
 
@@ -26,6 +26,12 @@ class File(Protocol):
 
     def read_at(self, offset: int, size_bytes: int) -> bytes:
         """The bytes at *offset*, fewer only where the file ends."""
+
+    def close(self) -> None: ...
+
+
+class File(ReadableFile, Protocol):
+    """An open file addressed by byte offset. One thread may write; others may read other ranges meanwhile."""
 
     def write_at(self, offset: int, data: Buffer) -> None:
         """Write all of *data*, extending the file where needed; on `DiskError` any part of it may have been written."""
@@ -41,16 +47,20 @@ class File(Protocol):
     def is_in_place(self) -> bool:
         """Return whether the name of the file still leads to it: it was not removed, replaced or unmounted."""
 
-    def close(self) -> None: ...
 
-
-class Directory(Protocol):
-    """A flat directory."""
+class ReadableDirectory(Protocol):
+    """A flat directory that is only read."""
 
     path: str
 
     def names(self) -> list[str]:
         """The names in it, sorted."""
+
+    def open(self, name: str) -> ReadableFile: ...
+
+
+class Directory(ReadableDirectory, Protocol):
+    """A flat directory."""
 
     def free_bytes(self) -> int:
         """Return the free space of the file system, in bytes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...base.disk.seam import File
+from ...base.disk.seam import ReadableFile
 from ..format import block
 from ..format.block import BLOCK_HEAD_BYTES, Block
 
@@ -13,7 +13,7 @@ WINDOW_BYTES = 1 << 20
 class ReadWindow:
     """The part of a container that was read last."""
 
-    def __init__(self, file: File, container_bytes: int) -> None:
+    def __init__(self, file: ReadableFile, container_bytes: int) -> None:
         self.file = file
         self._container_bytes = container_bytes
         self._start = 0

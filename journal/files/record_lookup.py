@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from ...base.disk.seam import File
+from ...base.disk.seam import ReadableFile
 from ...base.errors import CairnError, DiskError, JournalError
 from ..format.block import BLOCK_HEAD_BYTES, BadBlock, peek
 from ..format.record import HEAD, HEAD_BYTES, MAX_PAYLOAD_BYTES, RecordHead
@@ -36,7 +36,7 @@ class FoundRecord(NamedTuple):
     payload: bytes
 
 
-def read_record(file: File, lsn: int, container_bytes: int, log_id: int) -> FoundRecord:
+def read_record(file: ReadableFile, lsn: int, container_bytes: int, log_id: int) -> FoundRecord:
     """Return the record whose head is at *lsn*, in the container *file* that holds it. Raises `JournalError`.
 
     Any thread may call it for a record that is durable.
@@ -48,12 +48,12 @@ def read_record(file: File, lsn: int, container_bytes: int, log_id: int) -> Foun
     return FoundRecord(lsn, head, payload)
 
 
-def read_head(file: File, lsn: int, container_bytes: int, log_id: int) -> RecordHead:
+def read_head(file: ReadableFile, lsn: int, container_bytes: int, log_id: int) -> RecordHead:
     """Return the head of the record at *lsn*, without its payload. Raises `JournalError`."""
     return _read_head(file, lsn, container_bytes, log_id)[0]
 
 
-def _read_head(file: File, lsn: int, container_bytes: int, log_id: int) -> tuple[RecordHead, int]:
+def _read_head(file: ReadableFile, lsn: int, container_bytes: int, log_id: int) -> tuple[RecordHead, int]:
     """Return the head, and the offset in *file* at which the payloads of its block begin."""
     place = f"LSN {lsn}"
     offset = lsn % container_bytes
@@ -73,7 +73,7 @@ def _read_head(file: File, lsn: int, container_bytes: int, log_id: int) -> tuple
     return head, offset - before + BLOCK_HEAD_BYTES + HEAD_BYTES * block.records
 
 
-def read_heads(file: File, lsns: Iterable[int], container_bytes: int, log_id: int) -> dict[int, RecordHead]:
+def read_heads(file: ReadableFile, lsns: Iterable[int], container_bytes: int, log_id: int) -> dict[int, RecordHead]:
     """Return the heads of the records at *lsns*, ascending, in their container *file*; blocks are read completely.
 
     Raises `JournalError` at one whose block fails its checksum.
@@ -107,7 +107,7 @@ def _heads_around(window: ReadWindow, lsn: int, container_bytes: int, log_id: in
 
 
 def read_payloads(
-    file: File, lsns: Sequence[int], at: int, most_bytes: int, container_bytes: int, log_id: int
+    file: ReadableFile, lsns: Sequence[int], at: int, most_bytes: int, container_bytes: int, log_id: int
 ) -> tuple[list[bytes | CairnError], int]:
     """Return the payloads of the records from *lsns[at]* on in its container, *file*, and their total size.
 
@@ -171,7 +171,7 @@ def _read_block(
     return found, done_bytes
 
 
-def _read_alone(file: File, lsn: int, container_bytes: int, log_id: int) -> bytes | CairnError:
+def _read_alone(file: ReadableFile, lsn: int, container_bytes: int, log_id: int) -> bytes | CairnError:
     try:
         return read_record(file, lsn, container_bytes, log_id).payload
     except CairnError as error:

@@ -27,7 +27,7 @@ from uuid import UUID
 
 from crc32c import crc32c
 
-from ...base.disk.seam import SECTOR_BYTES, File
+from ...base.disk.seam import SECTOR_BYTES, ReadableFile
 from ...base.errors import ForeignStore
 
 FORMAT = 1
@@ -104,6 +104,6 @@ def decode_head(data: bytes, place: str) -> ContainerHead:
     return ContainerHead(incarnation, uuid_of(uuid), *rest)
 
 
-def read_head(file: File, place: str) -> ContainerHead:
+def read_head(file: ReadableFile, place: str) -> ContainerHead:
     """The head of *file*; see `decode_head`."""
     return decode_head(file.read_at(0, SECTOR_BYTES), place)

@@ -31,7 +31,7 @@ from uuid import UUID
 
 from crc32c import crc32c
 
-from ...base.disk.seam import SECTOR_BYTES, Directory, File
+from ...base.disk.seam import SECTOR_BYTES, Directory, File, ReadableDirectory
 from ...base.errors import ForeignStore
 from .container import in_sector, uuid_of
 
@@ -76,12 +76,12 @@ def decode(data: bytes, place: str) -> Mark | None:
     return Mark(bool(flags & 1), incarnation, uuid_of(uuid), *rest)
 
 
-def read(directory: Directory) -> Mark | None:
+def read(directory: ReadableDirectory) -> Mark | None:
     """Return the newest valid mark in *directory*; None if the file has no valid one, which no crash can cause."""
     return max((mark for mark in read_places(directory) if mark), key=lambda mark: mark.sequence, default=None)
 
 
-def read_places(directory: Directory) -> list[Mark | None]:
+def read_places(directory: ReadableDirectory) -> list[Mark | None]:
     """Return the marks in both places; None for an invalid one."""
     with closing(directory.open(NAME)) as file:
         return [decode(file.read_at(place, SECTOR_BYTES), f"{directory.path}/{NAME}") for place in PLACES]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 
-from ...base.disk.seam import SECTOR_BYTES, Directory, File
+from ...base.disk.seam import SECTOR_BYTES, ReadableDirectory, ReadableFile
 from ...base.errors import DiskError, ForeignStore, NotAFile
 from ..format import block, container
 from ..format import log_mark as mark
@@ -17,7 +17,9 @@ from ..format.log_mark import Mark
 class ContainerHeads:
     """The mark and the container heads of one log."""
 
-    def __init__(self, directory: Directory, *, history: bool = False, known: ContainerHeads | None = None) -> None:
+    def __init__(
+        self, directory: ReadableDirectory, *, history: bool = False, known: ContainerHeads | None = None
+    ) -> None:
         """*known*: an earlier look, of which the mark and the `sound` heads need not be read again."""
         self.directory = directory
         self.mark: Mark = read_mark(directory) if known is None else known.mark
@@ -107,7 +109,7 @@ class ContainerHeads:
                 f"{container.file_name(newer.number)} is the later copy and counts"
             )
 
-    def _head_of(self, file: File, number: int, place: str) -> ContainerHead:
+    def _head_of(self, file: ReadableFile, number: int, place: str) -> ContainerHead:
         """Return the head of *file*, reconstructed from its first block if it is corrupt: a crash leaves a valid one,
         or zeros."""
         sector = file.read_at(0, SECTOR_BYTES)
@@ -146,7 +148,7 @@ class ContainerHeads:
             self.base_lsn = base_lsn
 
 
-def read_mark(directory: Directory) -> Mark:
+def read_mark(directory: ReadableDirectory) -> Mark:
     """Return the mark of the log in *directory*. Raises `ForeignStore` if it has no mark."""
     if mark.NAME not in directory.names():
         raise ForeignStore(

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...base.disk.seam import SECTOR_BYTES, Directory, File
+from ...base.disk.seam import SECTOR_BYTES, ReadableDirectory, ReadableFile
 from ...base.errors import DiskError
 from ..files.read_window import ReadWindow
 from ..format import block, container, holes
@@ -58,8 +58,9 @@ class LogReader:
     """A reader of one log. One thread at a time; the log may be written concurrently."""
 
     def __init__(
-        self, directory: Directory, *, live: bool = True, history: bool = False, known: ContainerHeads | None = None
-    ) -> None:
+        self, directory: ReadableDirectory, *, live: bool = True, history: bool = False,
+        known: ContainerHeads | None = None,
+    ) -> None:  # fmt: skip
         """Read the mark and all container heads of *directory*. Raises `ForeignStore` if it holds no log of ours.
 
         *live*: a writer may be active; data that seems damaged is then read again, and so are all container heads.
@@ -243,7 +244,7 @@ class LogReader:
     def _first_block(self, slot: int) -> int:
         return slot * self.container_bytes + DATA_OFFSET
 
-    def _open_slot(self, slot: int) -> File:
+    def _open_slot(self, slot: int) -> ReadableFile:
         return self.directory.open(container.file_name(self.heads.by_slot[slot].number))
 
     def _window(self, slot: int) -> ReadWindow | None:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ...base.clock import Clock
-from ...base.disk.seam import SECTOR_BYTES, Directory
+from ...base.disk.seam import SECTOR_BYTES, Directory, ReadableDirectory
 from ...base.errors import CorruptJournal, DiskError, JournalFailed
 from ..files.archive import Archive, ArchiveLimits
 from ..files.archiver import Archiver, Left
@@ -308,7 +308,7 @@ def _unreadable(error: DiskError) -> DiskError:
     return DiskError(error.place, error.reason, f"{error.remedy}; {remedy}" if error.remedy else remedy)
 
 
-def _corrupt(directory: Directory, damage: Damage) -> CorruptJournal:
+def _corrupt(directory: ReadableDirectory, damage: Damage) -> CorruptJournal:
     return CorruptJournal(
         directory.path,
         f"LSN {damage.first_lsn} to {damage.end_lsn} was durable and can't be read ({damage.reason})",

@@ -59,12 +59,11 @@ def copy_slots(reader: LogReader, pool: ContainerPool, incarnation: int, ends: M
 
     *incarnation* is the one that is beginning: the copies bear it.
     """
-    directory = reader.directory
     for slot, end_lsn in ends.items():
         old = reader.heads.by_slot[slot]
         head = old._replace(number=pool.fresh(), incarnation=incarnation)
         data = _blocks(reader, slot, end_lsn)
-        with closing(directory.open(container.file_name(head.number), writable=True)) as target:
+        with closing(pool.directory.open(container.file_name(head.number), writable=True)) as target:
             target.write_at(0, bytes(SECTOR_BYTES))  # it counts as free until it is complete
             target.sync()
             target.write_at(DATA_OFFSET, data)

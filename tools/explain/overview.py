@@ -15,7 +15,7 @@ from ...analytics.scan.journal_directory import journal_of
 from ...base.errors import CairnError, JournalError
 from ...journal.format.block import Block
 from ...journal.read.scanner import Damage, LogReader
-from ...recovery.lenient_directory import mended_directory
+from ...recovery.lenient_directory import LenientDirectory
 from ...recovery.log_identity import identify
 from ...recovery.restore import Restored
 from ...store.checkpoint.checkpoint_file import LmdbFile
@@ -78,8 +78,7 @@ def overview_of(
     """
     journal = journal_of(path)
     directory = CountingDirectory(journal)
-    identity = identify(directory)
-    mended = mended_directory(directory, identity)
+    mended = LenientDirectory(directory, identify(directory))
     reader = HeadsReader(mended)
     log = ReplayedLog(mended.path, reader.container_bytes)
     overview = StoreOverview(path, reader, log, _queue_names(path, connect, catalog), directory)
@@ -95,7 +94,7 @@ def overview_of(
     except JournalError as error:
         overview.notes.append(str(error))
         overview.complete = False
-    reported = [identity.finding, *mended.findings.values()]
+    reported = [mended.identity.finding, *mended.findings.values()]
     overview.notes += [f"{finding.place}: {finding.reason}" for finding in reported if finding is not None]
     overview.notes += list(dict.fromkeys([*mended.remarks, *now.heads.remarks]))
     return overview

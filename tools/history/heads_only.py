@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from ...base.disk.seam import SECTOR_BYTES, Directory, File
+from ...base.disk.seam import SECTOR_BYTES, ReadableDirectory, ReadableFile
 from ...base.errors import DiskError
 from ...journal.format.block import BLOCK_HEAD_BYTES, MAX_RECORDS, BadBlock, Block, peek
 from ...journal.format.record import HEAD_BYTES, RecordType
@@ -35,8 +35,8 @@ class HeadsReader(LogReader):
     """Gives blocks whose body ends with the last record head, where that is all that matters."""
 
     def __init__(
-        self, directory: Directory, *, known: ContainerHeads | None = None, complete_below_bytes: int = _LARGE_BYTES,
-        also: Iterable[RecordType] = (),
+        self, directory: ReadableDirectory, *, known: ContainerHeads | None = None,
+        complete_below_bytes: int = _LARGE_BYTES, also: Iterable[RecordType] = (),
     ) -> None:  # fmt: skip
         """*complete_below_bytes*: of smaller blocks nothing is left out if one of their payloads is needed.
 
@@ -44,7 +44,7 @@ class HeadsReader(LogReader):
         """
         self._speaking = _SPEAKING + bytes(also)
         self._complete_below_bytes = complete_below_bytes
-        self._heads_of: tuple[int, File] | None = None
+        self._heads_of: tuple[int, ReadableFile] | None = None
         self._seen, self._seen_at = memoryview(b""), 0  # the last read bytes, and the LSN of their start
         self._wanted = _PAGE_BYTES
         super().__init__(directory, known=known)
@@ -122,7 +122,7 @@ class HeadsReader(LogReader):
         size = min(max(wanted_bytes, self._wanted), self.container_bytes - offset)
         return memoryview(self._file_of(slot).read_at(offset, size))
 
-    def _file_of(self, slot: int) -> File:
+    def _file_of(self, slot: int) -> ReadableFile:
         if self._heads_of is None or self._heads_of[0] != slot:
             self._close_heads()
             if slot not in self.heads.by_slot:

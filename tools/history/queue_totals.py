@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ...base.disk.seam import File
+from ...base.disk.seam import ReadableFile
 from ...base.errors import CairnError
 from ...journal.files.record_lookup import FoundRecord, read_head, read_record
 from ...journal.format import container
@@ -77,7 +77,7 @@ def record_at(reader: LogReader, lsn: int) -> FoundRecord | None:
     return _read_at(reader, lsn, read_record)
 
 
-def _read_at(reader: LogReader, lsn: int, read: Callable[[File, int, int, int], T]) -> T | None:
+def _read_at(reader: LogReader, lsn: int, read: Callable[[ReadableFile, int, int, int], T]) -> T | None:
     with suppress(CairnError, KeyError):
         slot = lsn // reader.container_bytes
         with closing(reader.directory.open(container.file_name(reader.heads.by_slot[slot].number))) as file:

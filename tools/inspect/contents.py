@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from crc32c import crc32c
 
-from ...base.disk.seam import File
+from ...base.disk.seam import ReadableFile
 from ...base.errors import JournalError
 from ...journal.files.record_lookup import SEE_DUMP, FoundRecord, read_record
 from ...recovery.damage_survey import Survey
@@ -18,7 +18,7 @@ class Contents:
     def __init__(self, survey: Survey) -> None:
         self._survey = survey
         self._slot = -1
-        self._file: File | None = None
+        self._file: ReadableFile | None = None
 
     def pieces(self, message_id: int) -> Iterator[FoundRecord]:
         """Yield the records with the content of *message_id*, in order. Raises `JournalError` at a damaged one."""
@@ -52,7 +52,7 @@ class Contents:
             raise JournalError(f"LSN {lsn}", f"checksum fails over a payload of {piece.head.size} bytes", SEE_DUMP)
         return FoundRecord(lsn, piece.head, payload)
 
-    def _open(self, slot: int) -> File:
+    def _open(self, slot: int) -> ReadableFile:
         if self._file is None or slot != self._slot:
             self.close()
             name = self._survey.file_name(slot)

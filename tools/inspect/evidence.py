@@ -23,6 +23,7 @@ from ...journal.format.block import Block
 from ...journal.format.log_mark import Mark
 from ...journal.read.scanner import Damage, LogReader
 from ...recovery.lenient_directory import LenientDirectory
+from ...recovery.log_identity import Identity
 from ...recovery.salvageable import Finding, log_id_of
 from ...store.journaled.truncation import truncation_words
 from ...store.wiring.location import recorded_place
@@ -184,7 +185,7 @@ def _open_directory(directory: RealDirectory) -> Evidence:
 
 
 def _open_journal(directory: RealDirectory, found: Mark) -> Evidence:
-    mended = LenientDirectory(directory, found)
+    mended = LenientDirectory(directory, Identity(found, None))
     reader = LogReader(mended)
     evidence = _evidence_beside(directory.path)
     first_slot = reader.heads.base_lsn // reader.container_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ...base.disk.seam import Directory
+from ...base.disk.seam import ReadableDirectory
 from ...base.errors import CorruptJournal
 from ...journal.read.scanner import Damage, LogReader
 from .replayed_log import ReplayedLog
@@ -22,7 +22,7 @@ class JournalCheck(NamedTuple):
     messages: int
 
 
-def check_journal(directory: Directory, what: str, progress: Progress) -> JournalCheck:
+def check_journal(directory: ReadableDirectory, what: str, progress: Progress) -> JournalCheck:
     """Read the complete log in *directory*. Raises `CairnError` if recovery would refuse it, or would cut it."""
     reader = LogReader(directory)
     log = ReplayedLog(directory.path, reader.container_bytes)

@@ -13,14 +13,14 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ...base.disk.real import RealFile
-from ...base.disk.seam import SECTOR_BYTES, File
+from ...base.disk.seam import SECTOR_BYTES, ReadableFile
 from ...base.errors import DiskError, ForeignStore
 from ...journal.format import container
 from ...journal.format import log_mark as mark
 from ...journal.format.block import BLOCK_HEAD_BYTES
 from ...journal.format.container import DATA_OFFSET, ContainerHead
 from ...journal.format.log_mark import Mark
-from ...recovery.lenient_directory import ReadOnlyDirectory, ShownFile
+from ...recovery.lenient_directory import ShownFile
 from ...recovery.salvageable import Finding, head_finding, position_by_blocks, try_head
 
 
@@ -49,7 +49,7 @@ class LooseContainer(NamedTuple):
             file.close()
 
 
-class LooseDirectory(ReadOnlyDirectory):
+class LooseDirectory:
     """Containers of neighbouring slots, as if they were a whole log that begins with the first of them."""
 
     def __init__(self, run: list[LooseContainer], durable_lsn: int) -> None:
@@ -63,7 +63,7 @@ class LooseDirectory(ReadOnlyDirectory):
     def names(self) -> list[str]:
         return [mark.NAME, *(container.file_name(number) for number in range(len(self._run)))]
 
-    def open(self, name: str, *, writable: bool = False) -> File:
+    def open(self, name: str) -> ReadableFile:
         if name == mark.NAME:
             return ShownFile(name, self._mark, None, SECTOR_BYTES)
         number = container.file_number(name) or 0
@@ -94,7 +94,7 @@ def read_container(path: str, container_bytes: int | None) -> LooseContainer | N
         return read_container_file(file, path, container_bytes)
 
 
-def read_container_file(file: File, path: str, container_bytes: int | None) -> LooseContainer | None:
+def read_container_file(file: ReadableFile, path: str, container_bytes: int | None) -> LooseContainer | None:
     """The container in an open *file*, None if it was never used. Raises `ForeignStore` if it is none."""
     sector, reason = try_head(file, path)
     if not reason:

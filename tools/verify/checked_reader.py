@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
-from ...base.disk.seam import SECTOR_BYTES, Directory
+from ...base.disk.seam import SECTOR_BYTES, ReadableDirectory
 from ...journal.format import container
 from ...journal.format.block import BadBlock, Block, padded
 from ...journal.read.scanner import LogReader
-from ...recovery.lenient_directory import LenientDirectory, mended_directory
-from ...recovery.log_identity import Identity, identify
 
 _ZEROS = bytes(SECTOR_BYTES)
 
@@ -17,7 +13,7 @@ _ZEROS = bytes(SECTOR_BYTES)
 class CheckedReader(LogReader):
     """A `LogReader` that notes blocks whose padding is not zeros."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: ReadableDirectory) -> None:
         self.ragged: dict[int, int] = {}
         """The LSN of each such block, and where it ends."""
         super().__init__(directory)
@@ -41,13 +37,3 @@ class CheckedReader(LogReader):
         """The name of the container that holds *lsn*, for verdicts."""
         head = self.heads.by_slot.get(lsn // self.container_bytes)
         return "no container" if head is None else container.file_name(head.number)
-
-
-def open_checked(directory: Directory, store_uuid: UUID | None) -> tuple[Identity, LenientDirectory, CheckedReader]:
-    """Return the identity of the log in *directory*, its lenient view, and a reader of that view.
-
-    *store_uuid*: the UUID in SQL. Raises `NoLog` if no file identifies a log.
-    """
-    identity = identify(directory, store_uuid)
-    mended = mended_directory(directory, identity)
-    return identity, mended, CheckedReader(mended)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...base.disk.seam import SECTOR_BYTES, Directory
+from ...base.disk.seam import SECTOR_BYTES, ReadableDirectory
 from ...base.errors import CairnError
 from ...journal.format import container
 from ...journal.format import log_mark as mark
@@ -16,7 +16,7 @@ from .verdicts import SALVAGE, Verdict
 
 
 def container_verdicts(
-    directory: Directory, mended: LenientDirectory, reader: LogReader, slots: Iterable[int]
+    directory: ReadableDirectory, mended: LenientDirectory, reader: LogReader, slots: Iterable[int]
 ) -> tuple[int, list[Verdict]]:
     """The number of containers with a whole head that hold *slots*, and the verdicts on all of them.
 
@@ -68,11 +68,11 @@ def first_block_verdicts(reader: LogReader, first: Block) -> list[Verdict]:
     return [Verdict("corrupt", name, what, "nothing", SALVAGE, head.slot_lsn, first.end_lsn)]
 
 
-def _has_complete_mark(directory: Directory) -> bool:
+def _has_complete_mark(directory: ReadableDirectory) -> bool:
     return mark.NAME in directory.names() and all(mark.read_places(directory))
 
 
-def _faults(directory: Directory, name: str, size_bytes: int) -> list[str]:
+def _faults(directory: ReadableDirectory, name: str, size_bytes: int) -> list[str]:
     """The faults of a container that holds a part of the log, its blocks left out."""
     try:
         file = directory.open(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...base.disk.seam import Directory
+from ...base.disk.seam import ReadableDirectory
 from ...base.errors import CairnError
 from ...base.texts import counted
 from ...journal.read.scanner import Damage
@@ -16,8 +16,9 @@ from .verdicts import SALVAGE, Verdict
 
 
 def gap_verdicts(
-    directory: Directory, gaps: Sequence[Damage], rescued: Rescued | None, reader: CheckedReader, progress: Progress
-) -> list[Verdict]:
+    directory: ReadableDirectory, gaps: Sequence[Damage], rescued: Rescued | None, reader: CheckedReader,
+    progress: Progress,
+) -> list[Verdict]:  # fmt: skip
     """Return a verdict for each of *gaps*. A survey, which reads the log again, determines the losses."""
     names = {} if rescued is None else rescued.queue_names
     try:

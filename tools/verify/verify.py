@@ -16,14 +16,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ...base.disk.seam import SECTOR_BYTES, Directory
+from ...base.disk.seam import SECTOR_BYTES, ReadableDirectory
 from ...base.errors import JournalError
 from ...journal.read.scanner import Damage
+from ...recovery.lenient_directory import LenientDirectory
+from ...recovery.log_identity import identify
 from ...store.checkpoint.checkpoint_file import CheckpointFile
 from ...store.wiring.rescue import Rescued
 from ..inspect.journal_check import Progress
 from ..inspect.replayed_log import ReplayedLog
-from .checked_reader import CheckedReader, open_checked
+from .checked_reader import CheckedReader
 from .checkpoint_check import CheckpointComparison
 from .container_check import container_verdicts, first_block_verdicts, mark_verdicts
 from .gap_check import gap_verdicts
@@ -41,7 +43,7 @@ class Verify:
     def __init__(
         self,
         report: VerifyReport,
-        directory: Directory,
+        directory: ReadableDirectory,
         read_sql: Callable[[], Rescued] | None,
         checkpoint: CheckpointFile | None,
         progress: Progress,
@@ -59,7 +61,9 @@ class Verify:
         """Raises `CairnError` if there is nothing that could be verified."""
         begun_s = time.monotonic()
         rescued = None if self._read_sql is None else self._read_sql()
-        identity, mended, reader = open_checked(self._directory, None if rescued is None else rescued.uuid)
+        identity = identify(self._directory, None if rescued is None else rescued.uuid)
+        mended = LenientDirectory(self._directory, identity)
+        reader = CheckedReader(mended)
         self.report.verdicts += mark_verdicts(identity)
         log = ReplayedLog(self._directory.path, reader.container_bytes)
         compared = CheckpointComparison(self._checkpoint, reader) if self._checkpoint is not None else None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from cairnmq.base.disk.seam import Directory
 from cairnmq.base.testing.memory_disk import MemoryDirectory
 from cairnmq.journal.files.archiver import Left
 from cairnmq.journal.files.container_pool import ContainerPool
@@ -53,7 +54,7 @@ def a_container_goes_before_its_copy_is_there(patch: pytest.MonkeyPatch) -> None
 
     def blocks(reader: LogReader, slot: int, end_lsn: int) -> memoryview:
         data = real(reader, slot, end_lsn)
-        reader.directory.unlink(container.file_name(reader.heads.by_slot[slot].number))
+        cast(Directory, reader.directory).unlink(container.file_name(reader.heads.by_slot[slot].number))
         return data
 
     patch.setattr(renewal, "_blocks", blocks)
