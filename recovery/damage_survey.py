@@ -17,13 +17,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-import numpy as np
-
 from ..base.disk.seam import ReadableDirectory
 from ..journal.format import container
 from ..journal.format.block import BLOCK_HEAD_BYTES, Block
 from ..journal.format.container import DATA_OFFSET
-from ..journal.format.record import HEAD_BYTES, TABLE, Flag, RecordHead, RecordType
+from ..journal.format.record import HEAD_BYTES, Flag, RecordHead, RecordType
 from ..journal.read.scanner import Damage, LogReader
 from ..store.message_map.message_entry import DetailedMessage
 from ..store.message_map.reconciliation import reconcile
@@ -147,7 +145,7 @@ class Survey:
 
     def _look_at(self, block: Block) -> None:
         """Record the messages and records in earlier gaps that a complete block ends or copies."""
-        table = np.frombuffer(block.body, TABLE, block.head.records)
+        table = block.table()
         self.queue_ids.update(table["queue_id"].tolist())
         if not self.gaps:
             return

@@ -64,7 +64,7 @@ class Replay:
                     self._state.apply(block.record_lsn(number), head, partial(block.payload, head))
 
     def _take_in_at_once(self, blocks: list[Block]) -> bool:
-        heads = [np.frombuffer(block.body, TABLE, block.head.records).view(np.uint64) for block in blocks]
+        heads = [block.table().view(np.uint64) for block in blocks]
         firsts = [(block.lsn + BLOCK_HEAD_BYTES, HEAD_BYTES * block.head.records) for block in blocks]
         lsns = [np.arange(first, first + size, HEAD_BYTES, dtype=np.uint64) for first, size in firsts]
         # joined as plain numbers: tables of structures are joined slowly

@@ -23,7 +23,7 @@ from ...journal.format import block, holes
 from ...journal.format.block import BLOCK_HEAD_BYTES, BadBlock, Block
 from ...journal.format.container import DATA_OFFSET
 from ...journal.format.holes import Hole, hole_with
-from ...journal.format.record import TABLE, RecordType
+from ...journal.format.record import RecordType
 from ..scan.files import Gap, Log, LogPiece, find_again
 
 
@@ -35,7 +35,7 @@ class _LogStart(NamedTuple):
 
     def after(self, found: Block) -> _LogStart:
         """Return the state after the block *found*, which follows."""
-        is_hole = np.frombuffer(found.body, TABLE, found.head.records)["type"] == int(RecordType.LOG_HOLES)
+        is_hole = found.table()["type"] == int(RecordType.LOG_HOLES)
         start = self.holes
         for number in np.flatnonzero(is_hole).tolist():
             start = tuple(holes.decode(found.payload(found.heads()[number])))

@@ -23,7 +23,7 @@ import numpy as np
 from ...base.disk.seam import Directory
 from ...base.errors import CairnError, StoreError
 from ...journal.format.block import Block
-from ...journal.format.record import HEAD, HEAD_BYTES, TABLE, Flag, RecordHead, RecordType
+from ...journal.format.record import HEAD, HEAD_BYTES, Flag, RecordHead, RecordType
 from ...journal.read.follower import Follower
 from ...journal.read.follower import HistoryReclaimed as HistoryReclaimed
 from ..contract.dequeue_reason import DequeueReason, reason_of
@@ -123,8 +123,7 @@ class QueueHistory:
         return not (self._open or self._owed)
 
     def _units_in(self, block: Block) -> Iterator[Unit]:
-        count = block.head.records
-        table = np.frombuffer(block.body, TABLE, count)
+        table = block.table()
         kinds, flags = table["type"], table["flags"]
         ours = (table["queue_id"] == self._queue_id) & np.isin(kinds, _OF_QUEUE) & ((flags & _NOT_DONE) == 0)
         ours |= (kinds == _COMMIT) & ((flags & _NOT_DONE) == 0)

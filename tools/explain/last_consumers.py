@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from ...analytics.scan.selection import Selection
+import numpy as np
+
 from ...journal.format.block import ACQUISITIONS, Block
 from ...journal.format.record import RecordType
-from ...store.journaled.acquire_records import decode
 from ..history.heads_only import HeadsReader
-from ..inspect.block_table import BlockTable
 from ..inspect.journal_check import Progress
+from ..inspect.lines import acquired_in
 from .overview import StoreOverview
 
-_ABOUT_CONSUMERS = Selection(types=(RecordType.LOG_OPEN, RecordType.ACQUIRE))
+_ABOUT_CONSUMERS = (RecordType.LOG_OPEN, RecordType.ACQUIRE)
 
 
 class LastConsumer(NamedTuple):
@@ -50,22 +50,16 @@ def last_consumers(
             continue
         done += block.end_lsn - block.lsn
         progress("looking for consumers", min(done, total), total)
-        table = BlockTable(block)
-        chosen = _ABOUT_CONSUMERS.chosen(table)
-        if chosen is None or not len(chosen):
-            continue
-        heads = block.heads()
+        chosen = np.flatnonzero(np.isin(block.table()["type"], _ABOUT_CONSUMERS))
+        heads = block.heads() if len(chosen) else []
         for number in chosen.tolist():
             head = heads[number]
             if head.type == RecordType.LOG_OPEN:
                 found.clear()
                 continue
-            try:
-                taken = decode(bytes(block.payload(head)), head.extra)
-            except ValueError:
-                continue
-            taker = LastConsumer(taken.container, taken.link, int(table.lsns[number]), head.time_us)
-            found |= dict.fromkeys(wanted.intersection(taken.message_ids), taker)
+            if (taken := acquired_in(block, head)) is not None:
+                taker = LastConsumer(taken.container, taken.link, block.record_lsn(number), head.time_us)
+                found |= dict.fromkeys(wanted.intersection(taken.message_ids), taker)
     return found
 
 

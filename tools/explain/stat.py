@@ -14,7 +14,6 @@ from ...journal.format import container
 from ...journal.format.block import Block
 from ...journal.format.record import HEAD_BYTES, Flag, RecordType, type_name
 from ..history.queue_totals import head_at, queue_totals
-from ..inspect.block_table import heads_of_block
 from ..inspect.evidence import truncation_of
 from ..inspect.journal_check import Progress
 from .overview import StoreOverview, overview_of
@@ -84,7 +83,7 @@ class _Counts:
         stat = self.slots.get(slot)
         if stat is None:
             stat = self.slots[slot] = SlotStat(slot)
-        heads = heads_of_block(block)
+        heads = block.table()
         sizes = heads["size"] + HEAD_BYTES
         kinds = heads["type"]
         moved = heads["flags"] & _MOVED > 0

@@ -20,7 +20,6 @@ from ...journal.files.record_lookup import FoundRecord, read_record
 from ...journal.format.block import Block
 from ...journal.format.record import HEAD_BYTES, Flag, RecordHead, RecordType, heads_of
 from ...journal.read.scanner import Damage
-from ..inspect.block_table import heads_of_block
 from .history import History
 
 _MOST_OPEN = 8
@@ -168,7 +167,7 @@ class Arrivals:
                 continue
             if found.lsn > lsn:
                 break
-            table = heads_of_block(found)
+            table = found.table()
             kinds = table["type"]
             for number in np.flatnonzero(
                 (table["message_id"] == message_id) & ((kinds == _START) | (kinds == _CHUNK))

@@ -12,7 +12,6 @@ each block records that.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -31,9 +30,8 @@ from ...journal.format.block import ACQUISITIONS, Block
 from ...journal.format.record import Flag, RecordHead, RecordType
 from ...journal.read.scanner import Damage
 from ...store.contract.dequeue_reason import DequeueReason, reason_of
-from ...store.journaled.acquire_records import Acquired, decode
-from ..inspect.block_table import heads_of_block
 from ..inspect.journal_check import Progress
+from ..inspect.lines import acquired_in
 from ..inspect.properties import Properties, properties_of
 from .arrivals import RecordReader
 from .history import History
@@ -97,7 +95,7 @@ def message_at(history: History, lsn: int) -> int:
 
 
 def _ids_in(block: Block) -> Any:
-    return heads_of_block(block)["message_id"]
+    return block.table()["message_id"]
 
 
 def needle_of(text: str) -> bytes:
@@ -119,7 +117,7 @@ def find(history: History, matches: Callable[[Properties], bool], needle: bytes,
         progress("looking for the message", min(done, total), total)
         if needle not in bytes(block.body):
             continue
-        kinds = heads_of_block(block)["type"]
+        kinds = block.table()["type"]
         heads = block.heads()
         for number in np.flatnonzero(kinds == _T.START).tolist():
             head = heads[number]
@@ -214,7 +212,7 @@ class _Reading:
             last = slot
             done += found.end_lsn - found.lsn
             progress("reading the log", min(done, total), total)
-            table = heads_of_block(found)
+            table = found.table()
             kinds = table["type"]
             meant = np.isin(table["message_id"], wanted) | np.isin(kinds, _OF_ALL)
             if meant.any() or self._txns:
@@ -238,7 +236,8 @@ class _Reading:
             heads = block.heads()
             ours = set(self._life.message_ids)
             for number in np.flatnonzero(chosen).tolist():
-                chosen[number] = not ours.isdisjoint(_acquired(block, heads[number]).message_ids)
+                found = acquired_in(block, heads[number])
+                chosen[number] = found is not None and not ours.isdisjoint(found.message_ids)
         else:
             chosen[:] = False
         return chosen
@@ -259,8 +258,8 @@ class _Reading:
         if head.message_id:
             self._of_message(lsn, head)
         elif kind == _T.ACQUIRE:
-            found = _acquired(block, head)
-            for one in found.message_ids:
+            found = acquired_in(block, head)
+            for one in () if found is None else found.message_ids:
                 if one in self._life.message_ids:
                     self._tell(lsn, head, "acquired", one, container=found.container, link=found.link)
         elif kind == _T.DTX_START:
@@ -315,14 +314,6 @@ class _Reading:
         self._life.events.append(event)
 
 
-def _acquired(block: Block, head: RecordHead) -> Acquired:
-    """The acquisition that a record lists; an empty one if the record can't be decoded."""
-    try:
-        return decode(bytes(block.payload(head)), head.extra)
-    except ValueError:
-        return Acquired(array("Q"), "", "")
-
-
 def _reason(head: RecordHead) -> dict[str, str]:
     reason = reason_of(head.flags) if head.type == _T.DEQUEUE else DequeueReason.NOT_RECORDED
     return {"reason": reason.words} if reason else {}
@@ -357,7 +348,7 @@ def _operations(history: History, txn_id: int) -> Iterator[tuple[int, RecordHead
     for found in history.scan(txn_id):
         if not isinstance(found, Block):
             continue
-        table = heads_of_block(found)
+        table = found.table()
         numbers = np.flatnonzero((table["txn_id"] == txn_id) & (table["flags"] & (Flag.PREPARED | Flag.MOVED) == 0))
         heads = found.heads() if len(numbers) else []
         for number in numbers.tolist():

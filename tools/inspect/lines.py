@@ -18,7 +18,7 @@ from ...base.texts import counted
 from ...journal.format import holes
 from ...journal.format.block import Block, padded
 from ...journal.format.holes import Hole
-from ...journal.format.record import HEAD_BYTES, Flag, RecordType, type_name
+from ...journal.format.record import HEAD_BYTES, Flag, RecordHead, RecordType, type_name
 from ...recovery.salvageable import Finding
 from ...store.contract.dequeue_reason import REASON_BITS, DequeueReason, reason_of
 from ...store.journaled.acquire_records import Acquired, decode
@@ -102,17 +102,15 @@ def second_text(second: int) -> str:
         return f"@{second}"
 
 
-def holes_in(block: Block, place: int, size: int) -> list[Hole] | None:
-    """The holes in a payload of *block*; None if there can't be any in it."""
-    start = HEAD_BYTES * block.head.records + place
-    return holes.decode(block.body[start : start + size]) if size % holes.HOLE_BYTES == 0 else None
+def holes_in(block: Block, head: RecordHead) -> list[Hole] | None:
+    """The holes in the payload of a record of *block*; None if there can't be any in it."""
+    return holes.decode(block.payload(head)) if head.size % holes.HOLE_BYTES == 0 else None
 
 
-def acquired_in(block: Block, place: int, size: int, count: int) -> Acquired | None:
-    """The acquisition of *count* messages that a payload of *block* lists; None if it can't be decoded."""
-    start = HEAD_BYTES * block.head.records + place
+def acquired_in(block: Block, head: RecordHead) -> Acquired | None:
+    """The acquisition that the payload of a record of *block* lists; None if it can't be decoded."""
     try:
-        return decode(bytes(block.body[start : start + size]), count)
+        return decode(bytes(block.payload(head)), head.extra)
     except ValueError:
         return None
 
@@ -179,9 +177,9 @@ class PeopleLines:
     def _content(self, block: Block, payloads: memoryview, head: tuple[Any, ...]) -> str:
         """The payload of a record, decoded if it is one of the log, or the reason of a dequeue."""
         type, flags, _, place, size, _, _, _, _, _, _, extra = head
-        if type == _HOLES and (found := holes_in(block, place, size)) is not None:
+        if type == _HOLES and (found := holes_in(block, RecordHead._make(head))) is not None:
             return f"  without slots {holes_text(found)}"
-        if type == _ACQUIRE and (taken := acquired_in(block, place, size, extra)) is not None:
+        if type == _ACQUIRE and (taken := acquired_in(block, RecordHead._make(head))) is not None:
             ids = ", ".join(map(str, taken.message_ids[:_SHOWN_IDS])) + (", ..." if extra > _SHOWN_IDS else "")
             return f"  by {printable(f'{taken.container}/{taken.link}')}: {ids}"
         if type == _DEQUEUE and flags >= _SHOWS_REASON:
@@ -286,10 +284,10 @@ class JsonLines:
 
     def _with_lists(self, block: Block, line: str, row: Row) -> str:
         """Return *line* with the decoded payload of a record about the log itself, or of a note."""
-        type, place, size, extra = row[1][0], row[1][3], row[1][4], row[1][11]
-        if type == _HOLES and (found := holes_in(block, place, size)) is not None:
+        type = row[1][0]
+        if type == _HOLES and (found := holes_in(block, RecordHead._make(row[1]))) is not None:
             return f'{line[:-1]},"holes":{_json([hole._asdict() for hole in found])}}}'
-        if type == _ACQUIRE and (taken := acquired_in(block, place, size, extra)) is not None:
+        if type == _ACQUIRE and (taken := acquired_in(block, RecordHead._make(row[1]))) is not None:
             fields = {"message_ids": list(taken.message_ids), "container": taken.container, "link": taken.link}
             return f'{line[:-1]},"acquired":{_json(fields)}}}'
         return line

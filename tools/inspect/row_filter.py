@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from ...analytics.scan.number_sets import Longs, is_among
 from ...analytics.scan.selection import Selection
 from ...base.errors import CairnError
 from ...journal.format.block import BLOCK_HEAD_BYTES, Block
-from ...journal.format.record import HEAD, HEAD_BYTES, RecordType, type_name
-from .block_table import BlockTable
+from ...journal.format.record import HEAD, HEAD_BYTES, RecordHead, RecordType, type_name
 from .lines import Cache, Row, acquired_in, label_of_kind
+
+
+class _BlockTable:
+    """The record heads of one block and their LSNs: a `HeadTable` for selections."""
+
+    def __init__(self, block: Block) -> None:
+        self.heads = block.table()
+        self.lsn = block.lsn
+        self.end_lsn = block.record_lsn(len(self.heads))
+
+    @cached_property
+    def lsns(self) -> Longs:
+        return np.arange(self.lsn + BLOCK_HEAD_BYTES, self.end_lsn, HEAD_BYTES, dtype=np.int64)
 
 
 @dataclass
@@ -45,12 +59,11 @@ class RowFilter:
     def rows(self, block: Block) -> list[Row]:
         """The records of *block* that are selected."""
         count = block.head.records
-        first = block.head.lsn + BLOCK_HEAD_BYTES
-        lsns = range(first, first + count * HEAD_BYTES, HEAD_BYTES)
-        table = BlockTable(block)
+        lsns = range(block.record_lsn(0), block.record_lsn(count), HEAD_BYTES)
+        table = _BlockTable(block)
         chosen = self._head_selection.chosen(table)
         if self.selection.message_ids:
-            chosen = self._about_messages(table, chosen)
+            chosen = self._about_messages(block, table.heads, chosen)
         heads: Iterable[tuple[int, ...]]
         if chosen is None:
             heads = HEAD.iter_unpack(block.body[: count * HEAD_BYTES])
@@ -62,13 +75,12 @@ class RowFilter:
             rows = [row for row in rows if self._kinds[row[1][0] | row[1][1] << 8]]
         return rows
 
-    def _about_messages(self, table: BlockTable, chosen: Longs | None) -> Longs:
+    def _about_messages(self, block: Block, table: npt.NDArray[np.void], chosen: Longs | None) -> Longs:
         """Return those of the *chosen* records (None: of all) that concern a selected message, or list one."""
-        heads = table.heads if chosen is None else table.heads[chosen]
+        heads = table if chosen is None else table[chosen]
         is_about = is_among(heads["message_id"].view(np.int64), self.selection.ordered_ids)
         for number in np.flatnonzero((heads["type"] == RecordType.ACQUIRE) & ~is_about).tolist():
-            head = heads[number]
-            found = acquired_in(table.block, int(head["place"]), int(head["size"]), int(head["extra"]))
+            found = acquired_in(block, RecordHead._make(heads[number].tolist()))
             is_about[number] = found is not None and not self._message_ids.isdisjoint(found.message_ids)
         those = np.flatnonzero(is_about)
         return those if chosen is None else chosen[those]
