@@ -41,7 +41,7 @@ from .damage_report import explained
 from .expunge import expunge_going
 from .replay import Replay
 from .report import RecoveryReport
-from .restore import Restored
+from .restore import resume
 
 SYNCERS = 3
 """Threads that sync containers which a long flush has left."""
@@ -104,12 +104,12 @@ def recover(
     created, container_bytes = _identify(directory, wiring, clock, options)
     state = State(container_bytes)
     replay = Replay(state, directory.path, container_bytes)
-    restored = Restored(state, checkpoint)
+    unusable: str | None = None
     read_bytes = total_bytes = 0
 
     def prepare(reader: LogReader) -> None:
-        nonlocal total_bytes
-        restored.resume(reader)
+        nonlocal total_bytes, unusable
+        unusable = None if checkpoint is None else resume(state, checkpoint, reader)
         total_bytes = sum(
             min(reader.container_bytes, max(0, (slot + 1) * reader.container_bytes - reader.resumed_lsn))
             for slot in reader.slots
@@ -139,8 +139,8 @@ def recover(
             checkpointing = Checkpointer(
                 checkpoint, state, journal, clock, options.checkpoint_bytes, is_good=bool(log.resumed_lsn)
             )
-            if restored.denial_reason and not created:
-                log.remarks.append(f"the checkpoint was not used: {restored.denial_reason}; the whole log was read")
+            if unusable and not created:
+                log.remarks.append(f"the checkpoint was not used: {unusable}; the whole log was read")
         wiring.migrate()  # only now: what is refused is not changed
         store = JournalStore(wiring, RecoveredLog(journal, state, checkpointing, bookmarks), release)
         discarded = store.discard_unfinished(clock.wall_us())

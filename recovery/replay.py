@@ -30,7 +30,7 @@ class Replay:
     """A batch that collects blocks in order and applies them to a state. Call `apply` after the last one."""
 
     def __init__(self, state: State, place: str, container_bytes: int) -> None:
-        self._state = state
+        self.state = state
         self._place = place
         self._container_bytes = container_bytes
         self._slot = -1
@@ -61,11 +61,11 @@ class Replay:
         if count < _FEW or not self._take_in_at_once(blocks):
             for block in blocks:
                 for number, head in enumerate(block.heads()):
-                    self._state.apply(block.record_lsn(number), head, partial(block.payload, head))
+                    self.state.apply(block.record_lsn(number), head, partial(block.payload, head))
 
     def _take_in_at_once(self, blocks: list[Block]) -> bool:
         heads = [block.table().view(np.uint64) for block in blocks]
         firsts = [(block.lsn + BLOCK_HEAD_BYTES, HEAD_BYTES * block.head.records) for block in blocks]
         lsns = [np.arange(first, first + size, HEAD_BYTES, dtype=np.uint64) for first, size in firsts]
         # joined as plain numbers: tables of structures are joined slowly
-        return apply_all(self._state, np.concatenate(lsns), np.concatenate(heads).view(TABLE))
+        return apply_all(self.state, np.concatenate(lsns), np.concatenate(heads).view(TABLE))

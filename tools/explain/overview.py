@@ -17,14 +17,15 @@ from ...journal.format.block import Block
 from ...journal.read.scanner import Damage, LogReader
 from ...recovery.lenient_directory import LenientDirectory
 from ...recovery.log_identity import identify
-from ...recovery.restore import Restored
+from ...recovery.replay import Replay
+from ...recovery.restore import resume
 from ...store.checkpoint.checkpoint_file import LmdbFile
 from ...store.contract.layout import CHECKPOINT_NAME, unnamed_queue
+from ...store.message_map.reconciliation import reconcile
 from ...store.message_map.state import State
 from ..history.heads_only import HeadsReader
 from ..inspect.counting_directory import CountingDirectory
 from ..inspect.journal_check import Progress
-from ..inspect.replayed_log import ReplayedLog
 from ..inspect.store_wiring import connected_wiring, missing_names_remark, names_in_file
 
 _STEP_BYTES = 16 << 20
@@ -39,7 +40,8 @@ class StoreOverview:
     path: str
     reader: LogReader
     """The reader of the log, positioned at its end."""
-    log: ReplayedLog
+    state: State
+    """The messages that live."""
     queue_names: dict[int, str]
     directory: CountingDirectory
     end_lsn: int = 0
@@ -50,11 +52,6 @@ class StoreOverview:
     notes: list[str] = field(default_factory=list)
     complete: bool = True
     """True if the complete log was readable and agrees with the state derived from it."""
-
-    @property
-    def state(self) -> State:
-        """The messages that live."""
-        return self.log.state
 
     @property
     def read_bytes(self) -> int:
@@ -80,17 +77,17 @@ def overview_of(
     directory = CountingDirectory(journal)
     mended = LenientDirectory(directory, identify(directory))
     reader = HeadsReader(mended)
-    log = ReplayedLog(mended.path, reader.container_bytes)
-    overview = StoreOverview(path, reader, log, _queue_names(path, connect, catalog), directory)
+    replay = Replay(State(reader.container_bytes), mended.path, reader.container_bytes)
+    overview = StoreOverview(path, reader, replay.state, _queue_names(path, connect, catalog), directory)
     if journal != path:
         _restore(overview, reader, os.path.join(path, CHECKPOINT_NAME))
     if reader.resumed_lsn and visit is not None:
         _scan(overview, HeadsReader(mended, known=reader.heads), None, visit, "reading heads", progress)
-    _scan(overview, reader, log, None if reader.resumed_lsn else visit, "reading live records", progress)
+    _scan(overview, reader, replay, None if reader.resumed_lsn else visit, "reading live records", progress)
     now = LogReader(mended)
     overview.reader = now
     try:
-        log.reconcile(dict.fromkeys(now.slots, 0))
+        reconcile(overview.state, dict.fromkeys(now.slots, 0))
     except JournalError as error:
         overview.notes.append(str(error))
         overview.complete = False
@@ -110,20 +107,18 @@ def _queue_names(path: str, connect: str | None, catalog: str | None) -> dict[in
 
 
 def _restore(overview: StoreOverview, reader: HeadsReader, path: str) -> None:
-    restored = Restored(overview.state, LmdbFile(path))
     with suppress(OSError):
         overview.checkpoint_time_s = os.stat(os.path.join(path, "data.mdb")).st_mtime
-    restored.resume(reader)
+    if unusable := resume(overview.state, LmdbFile(path), reader):
+        overview.notes.append(f"the checkpoint is not used: {unusable}")
     overview.checkpoint_lsn = reader.resumed_lsn
-    if restored.denial_reason:
-        overview.notes.append(f"the checkpoint is not used: {restored.denial_reason}")
     remark = missing_names_remark(overview.path)
     if remark and not overview.queue_names:
         overview.notes.append(remark)
 
 
 def _scan(
-    overview: StoreOverview, reader: HeadsReader, log: ReplayedLog | None, visit: Visit | None, what: str,
+    overview: StoreOverview, reader: HeadsReader, replay: Replay | None, visit: Visit | None, what: str,
     progress: Progress,
 ) -> None:
     total = sum((slot + 1) * reader.container_bytes > reader.resumed_lsn for slot in reader.slots)
@@ -137,8 +132,8 @@ def _scan(
                 break
             overview.complete = False
             continue
-        if log is not None:
-            log.take(found)
+        if replay is not None:
+            replay.take(found)
         if visit is not None:
             visit(found.lsn // reader.container_bytes, found)
         done += found.end_lsn - found.lsn
@@ -146,6 +141,6 @@ def _scan(
             step = done + _STEP_BYTES
             progress(what, min(done, total), total)
     progress(what, total, total)
-    if log is not None:
-        log.apply()
+    if replay is not None:
+        replay.apply()
     overview.end_lsn = reader.end_lsn

@@ -8,7 +8,10 @@ from typing import NamedTuple
 from ...base.disk.seam import ReadableDirectory
 from ...base.errors import CorruptJournal
 from ...journal.read.scanner import Damage, LogReader
-from .replayed_log import ReplayedLog
+from ...recovery.replay import Replay
+from ...store.message_map.placement import count_messages
+from ...store.message_map.reconciliation import reconcile
+from ...store.message_map.state import State
 
 Progress = Callable[[str, int, int], None]
 """Called now and then with what is being done, the bytes that are done, and the bytes there are."""
@@ -25,7 +28,7 @@ class JournalCheck(NamedTuple):
 def check_journal(directory: ReadableDirectory, what: str, progress: Progress) -> JournalCheck:
     """Read the complete log in *directory*. Raises `CairnError` if recovery would refuse it, or would cut it."""
     reader = LogReader(directory)
-    log = ReplayedLog(directory.path, reader.container_bytes)
+    replay = Replay(State(reader.container_bytes), directory.path, reader.container_bytes)
     total, done = len(reader.slots) * reader.container_bytes, 0
     for found in reader.scan():
         if isinstance(found, Damage):
@@ -33,12 +36,12 @@ def check_journal(directory: ReadableDirectory, what: str, progress: Progress) -
                 directory.path, f"LSN {found.first_lsn} to {found.end_lsn} can't be read ({found.reason})",
                 "`cairnmq dump` shows the readable part", found.first_lsn, found.end_lsn,
             )  # fmt: skip
-        log.take(found)
+        replay.take(found)
         done += found.end_lsn - found.lsn
         progress(what, done, total)
     if reader.heads.read_error is not None:
         raise reader.heads.read_error
-    log.apply()
-    log.reconcile({slot: reader.heads.by_slot[slot].prev_lsn for slot in reader.slots})
+    replay.apply()
+    reconcile(replay.state, {slot: reader.heads.by_slot[slot].prev_lsn for slot in reader.slots})
     progress(what, total, total)
-    return JournalCheck(reader.heads.base_lsn, reader.end_lsn, log.messages)
+    return JournalCheck(reader.heads.base_lsn, reader.end_lsn, count_messages(replay.state))

@@ -9,7 +9,7 @@ from ...base.texts import counted
 from ...journal.format.block import Block
 from ...journal.read.scanner import LogReader
 from ...recovery.replay import Replay
-from ...store.checkpoint import checkpoint
+from ...recovery.restore import read_checkpoint
 from ...store.checkpoint.checkpoint_file import BadCheckpoint, CheckpointFile, DamagedCheckpoint
 from ...store.message_map.reconciliation import reconcile
 from ...store.message_map.state import State
@@ -30,19 +30,12 @@ class CheckpointComparison:
         self._size = reader.container_bytes
         self._path = reader.directory.path
         try:
-            entries = file.load()
-            self._meta = checkpoint.meta_of(entries)
-            if self._meta.log_uuid != reader.log_uuid or self._meta.container_bytes != reader.container_bytes:
-                raise BadCheckpoint("it is of another log")
-            known = State(reader.container_bytes)
-            checkpoint.restore(known, entries)
+            self._meta, self._state = read_checkpoint(file, reader)
         except DamagedCheckpoint as error:
             self._found.append(Verdict("corrupt", PLACE, str(error), "nothing", "the next start makes it anew"))
-        except (BadCheckpoint, ValueError, KeyError, TypeError) as error:
+        except BadCheckpoint as error:
             what = f"not used: {error}; the next start reads the whole log"
             self._found.append(Verdict("note", PLACE, what))
-        else:
-            self._state = known
 
     def take(self, block: Block) -> None:
         if self._replay is not None:

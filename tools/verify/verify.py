@@ -15,16 +15,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from ...base.disk.seam import SECTOR_BYTES, ReadableDirectory
 from ...base.errors import JournalError
 from ...journal.read.scanner import Damage
 from ...recovery.lenient_directory import LenientDirectory
 from ...recovery.log_identity import identify
+from ...recovery.replay import Replay
 from ...store.checkpoint.checkpoint_file import CheckpointFile
+from ...store.message_map.placement import count_by_queue, count_messages
+from ...store.message_map.reconciliation import reconcile
+from ...store.message_map.state import State
 from ...store.wiring.rescue import Rescued
 from ..inspect.journal_check import Progress
-from ..inspect.replayed_log import ReplayedLog
 from .checked_reader import CheckedReader
 from .checkpoint_check import CheckpointComparison
 from .container_check import container_verdicts, first_block_verdicts, mark_verdicts
@@ -37,72 +41,66 @@ from .wiring_check import judge_sql
 _STEP_BYTES = 4 << 20
 
 
+@dataclass(eq=False)
 class Verify:
     """One verification of a store; *report* has the results so far, even if `run` is interrupted."""
 
-    def __init__(
-        self,
-        report: VerifyReport,
-        directory: ReadableDirectory,
-        read_sql: Callable[[], Rescued] | None,
-        checkpoint: CheckpointFile | None,
-        progress: Progress,
-    ) -> None:
-        """*directory*: the journal's. *read_sql* and *checkpoint*: None to leave them out."""
-        self.report = report
-        self._directory = directory
-        self._read_sql = read_sql
-        self._checkpoint = checkpoint
-        self._progress = progress
-        self._gaps: list[Damage] = []
-        self._tell = report.verdicts.append
+    report: VerifyReport
+    directory: ReadableDirectory
+    """The journal's."""
+    read_sql: Callable[[], Rescued] | None
+    """None to leave SQL out."""
+    checkpoint: CheckpointFile | None
+    progress: Progress
+    _gaps: list[Damage] = field(default_factory=list, init=False)
 
     def run(self) -> None:
         """Raises `CairnError` if there is nothing that could be verified."""
         begun_s = time.monotonic()
-        rescued = None if self._read_sql is None else self._read_sql()
-        identity = identify(self._directory, None if rescued is None else rescued.uuid)
-        mended = LenientDirectory(self._directory, identity)
+        rescued = None if self.read_sql is None else self.read_sql()
+        identity = identify(self.directory, None if rescued is None else rescued.uuid)
+        mended = LenientDirectory(self.directory, identity)
         reader = CheckedReader(mended)
         self.report.verdicts += mark_verdicts(identity)
-        log = ReplayedLog(self._directory.path, reader.container_bytes)
-        compared = CheckpointComparison(self._checkpoint, reader) if self._checkpoint is not None else None
+        replay = Replay(State(reader.container_bytes), self.directory.path, reader.container_bytes)
+        compared = CheckpointComparison(self.checkpoint, reader) if self.checkpoint is not None else None
         heads = reader.heads
         references = References(reader.container_bytes, lambda slot: slot in heads.by_slot and reader.holds(slot))
         try:
-            self._scan(reader, log, references, compared)
+            self._scan(reader, replay, references, compared)
         finally:
             self.report.seconds = time.monotonic() - begun_s
         # at its end the reader has looked at all heads once more: what is the log by now
         slots = dict.fromkeys([slot for slot in reader.slots if reader.holds(slot)], 0)
-        count, verdicts = container_verdicts(self._directory, mended, reader, slots)
+        count, verdicts = container_verdicts(self.directory, mended, reader, slots)
         self.report.containers += count
         self.report.verdicts += verdicts
         self.report.verdicts += reference_verdicts(references, slots, self._gaps, reader)
         if self._gaps:
-            self.report.verdicts += gap_verdicts(self._directory, self._gaps, rescued, reader, self._progress)
+            self.report.verdicts += gap_verdicts(self.directory, self._gaps, rescued, reader, self.progress)
         try:
-            log.reconcile(slots)
+            reconcile(replay.state, slots)
         except JournalError as error:
-            self._tell(Verdict("corrupt", error.place, error.reason, remedy=SALVAGE))
+            self.report.verdicts.append(Verdict("corrupt", error.place, error.reason, remedy=SALVAGE))
         else:
-            self.report.messages = log.messages
+            self.report.messages = count_messages(replay.state)
             if compared is not None:
-                self.report.verdicts += compared.verdicts(log.state, slots, reader, is_complete=not self._gaps)
+                self.report.verdicts += compared.verdicts(replay.state, slots, reader, is_complete=not self._gaps)
                 self.report.checked.append("checkpoint")
-            if self._read_sql is not None and rescued is not None:
-                counts = log.count_by_queue()
-                self.report.verdicts += judge_sql(rescued, self._read_sql(), identity.mark.log_uuid, counts)
+            if self.read_sql is not None and rescued is not None:
+                counts = count_by_queue(replay.state)
+                self.report.verdicts += judge_sql(rescued, self.read_sql(), identity.mark.log_uuid, counts)
                 self.report.checked.append("SQL")
         for first, end in reader.recycled:
             what = "it left the log while it was about to be read"
-            self._tell(Verdict("note", "the log", what, first_lsn=first, end_lsn=end))
+            self.report.verdicts.append(Verdict("note", "the log", what, first_lsn=first, end_lsn=end))
         self.report.seconds = time.monotonic() - begun_s
 
     def _scan(
-        self, reader: CheckedReader, log: ReplayedLog, references: References, compared: CheckpointComparison | None
+        self, reader: CheckedReader, replay: Replay, references: References, compared: CheckpointComparison | None
     ) -> None:
         report, size = self.report, reader.container_bytes
+        tell = report.verdicts.append
         sums = PayloadSums()
         total = len(reader.slots) * size
         last, next_step = 0, 0
@@ -113,8 +111,8 @@ class Verify:
                 report.end_lsn = reader.end_lsn
                 if found.torn:
                     what = f"a torn end: {found.reason}; nothing in it was ever confirmed"
-                    self._tell(Verdict("torn", reader.file_name_of(found.first_lsn), what, "", "the next start cuts it",
-                                       found.first_lsn, found.end_lsn))  # fmt: skip
+                    place, remedy = reader.file_name_of(found.first_lsn), "the next start cuts it"
+                    tell(Verdict("torn", place, what, "", remedy, found.first_lsn, found.end_lsn))
                     break
                 self._gaps.append(found)
                 continue
@@ -126,7 +124,7 @@ class Verify:
             if sums.doubtful:
                 report.verdicts += payload_verdicts(sums, reader)
             references.take(found)
-            log.take(found)
+            replay.take(found)
             if compared is not None:
                 compared.take(found)
             report.blocks += 1
@@ -134,14 +132,14 @@ class Verify:
             report.bytes += found.end_lsn - lsn
             if report.bytes >= next_step:
                 next_step = report.bytes + _STEP_BYTES
-                self._progress("reading the journal", min(report.bytes, total), total)
+                self.progress("reading the journal", min(report.bytes, total), total)
         report.end_lsn = reader.end_lsn
         sums.check()
         report.verdicts += payload_verdicts(sums, reader)
         references.finish()
-        log.apply()
-        self._progress("reading the journal", total, total)
+        replay.apply()
+        self.progress("reading the journal", total, total)
         for lsn, end in sorted(reader.ragged.items()):
             what = f"the block at LSN {lsn} is whole, and what fills its last sector is not zeros"
             remedy = "nothing needs it; look after the disk"
-            self._tell(Verdict("corrupt", reader.file_name_of(lsn), what, "nothing", remedy, end - SECTOR_BYTES, end))
+            tell(Verdict("corrupt", reader.file_name_of(lsn), what, "nothing", remedy, end - SECTOR_BYTES, end))

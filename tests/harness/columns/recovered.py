@@ -5,21 +5,23 @@ from __future__ import annotations
 from cairnmq.journal.format import block
 from cairnmq.journal.format.block import BLOCK_HEAD_BYTES, Block
 from cairnmq.journal.format.record import HEAD_BYTES, heads_of
+from cairnmq.recovery.replay import Replay
 from cairnmq.store.message_map.placement import on_queues
+from cairnmq.store.message_map.reconciliation import reconcile
+from cairnmq.store.message_map.state import State
 from cairnmq.tools.history.history import History
-from cairnmq.tools.inspect.replayed_log import ReplayedLog
 
 Queues = dict[int, list[int]]
 
 
 def recovered_as_of(history: History, lsn: int) -> Queues:
     """Queue ID to messages in order, of the log of *history* without its records from *lsn* on."""
-    log = ReplayedLog("the log", history.container_bytes)
+    log = Replay(State(history.container_bytes), "the log", history.container_bytes)
     for found in history.scan():
         if isinstance(found, Block) and found.lsn + BLOCK_HEAD_BYTES < lsn:
             log.take(_before(found, lsn, history.log.log_id))
     log.apply()
-    log.reconcile(dict.fromkeys((slot for slot in history.slots if slot * history.container_bytes < lsn), 0))
+    reconcile(log.state, dict.fromkeys((slot for slot in history.slots if slot * history.container_bytes < lsn), 0))
     return {queue_id: list(ids) for queue_id, ids in on_queues(log.state).items() if ids}
 
 
