@@ -18,7 +18,6 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ..base.disk.seam import ReadableDirectory
-from ..journal.format import container
 from ..journal.format.block import BLOCK_HEAD_BYTES, Block
 from ..journal.format.container import DATA_OFFSET
 from ..journal.format.record import HEAD_BYTES, Flag, RecordHead, RecordType
@@ -95,10 +94,6 @@ class Survey:
         """The IDs of queues that any record names."""
         self._spoilt: dict[int, int] = {}  # records whose payload fails, to their message
 
-    def file_name(self, slot: int) -> str:
-        """Return the name of the container file that holds *slot*, "" if none does."""
-        return container.file_name(self.reader.heads.by_slot[slot].number) if slot in self.reader.heads.by_slot else ""
-
     def remarks(self) -> list[str]:
         return list(dict.fromkeys([*self.directory.remarks, *self.reader.heads.remarks]))
 
@@ -109,7 +104,7 @@ class Survey:
 
     def read(self, first_lsn: int, end_lsn: int) -> bytes:
         """The raw bytes of a range within one slot; none if no container holds it."""
-        name = self.file_name(first_lsn // self.mark.container_bytes)
+        name = self.reader.heads.file_name(first_lsn // self.mark.container_bytes)
         if not name:
             return b""
         with closing(self.directory.open(name)) as file:
@@ -131,7 +126,7 @@ class Survey:
                 continue
             replay.apply()
             if found.torn and self.has_mark:
-                name = self.file_name(found.first_lsn // self.mark.container_bytes)
+                name = self.reader.heads.file_name(found.first_lsn // self.mark.container_bytes)
                 self.findings.append(Finding("torn", found.first_lsn, found.end_lsn, name, found.reason))
                 break
             for gap in self._gaps(found, last_lsn):
@@ -166,7 +161,7 @@ class Survey:
             end = min(damage.end_lsn, (slot + 1) * size)
             is_rest = end == (slot + 1) * size and slot == last_lsn // size and self._is_last_of(slot, last_lsn)
             if self.reader.holds(slot) and not is_rest and end > slot * size + DATA_OFFSET:  # else it holds no block
-                name = self.file_name(slot)
+                name = self.reader.heads.file_name(slot)
                 reason = reason if name else "no container holds it"
                 yield Gap(Finding("torn" if damage.torn else "corrupt", first, end, name, reason), [(first, end)])
             first, reason = end, "no whole block in it"

@@ -134,6 +134,10 @@ class ContainerHeads:
                 first.prev_lsn, first.base_lsn, 0,
             )  # fmt: skip
 
+    def file_name(self, slot: int) -> str:
+        """Return the name of the container that holds *slot*; empty if none does."""
+        return container.file_name(self.by_slot[slot].number) if slot in self.by_slot else ""
+
     def read_again(self) -> bool:
         """Read the mark and all heads again; whether any head changed."""
         self.mark = read_mark(self.directory)

@@ -103,7 +103,7 @@ class Follower:
             return None
         if self._window is None or self._window[0] != slot:
             self._close()
-            file = self._directory.open(container.file_name(self._heads.by_slot[slot].number))
+            file = self._directory.open(self._heads.file_name(slot))
             self._window = slot, ReadWindow(file, self._container_bytes)
         try:
             return self._window[1].block_at(lsn, self._heads.log_id)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from ...base.disk.seam import SECTOR_BYTES, ReadableDirectory, ReadableFile
 from ...base.errors import DiskError
 from ..files.read_window import ReadWindow
-from ..format import block, container, holes
+from ..format import block, holes
 from ..format.block import BadBlock, Block, BlockHead
 from ..format.container import DATA_OFFSET
 from ..format.holes import Hole, hole_with
@@ -245,7 +245,7 @@ class LogReader:
         return slot * self.container_bytes + DATA_OFFSET
 
     def _open_slot(self, slot: int) -> ReadableFile:
-        return self.directory.open(container.file_name(self.heads.by_slot[slot].number))
+        return self.directory.open(self.heads.file_name(slot))
 
     def _window(self, slot: int) -> ReadWindow | None:
         if self._open is not None and self._open[0] == slot:

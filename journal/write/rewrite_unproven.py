@@ -88,7 +88,7 @@ def _is_superseded(reader: LogReader, number: int) -> bool:
     try:
         with closing(reader.directory.open(container.file_name(number))) as older:
             slot = container.read_head(older, older.name).slot
-            with closing(reader.directory.open(container.file_name(reader.heads.by_slot[slot].number))) as newer:
+            with closing(reader.directory.open(reader.heads.file_name(slot))) as newer:
                 held = newer.read_at(DATA_OFFSET, reader.container_bytes).rstrip(b"\0")
             return older.read_at(DATA_OFFSET, len(held)) == held
     except (BadContainer, DiskError):
@@ -97,8 +97,7 @@ def _is_superseded(reader: LogReader, number: int) -> bool:
 
 def _blocks(reader: LogReader, slot: int, end_lsn: int) -> memoryview:
     """The blocks of *slot* up to *end_lsn*, just as they were when the log was read."""
-    number, lsn = reader.heads.by_slot[slot].number, slot * reader.container_bytes + DATA_OFFSET
-    name = container.file_name(number)
+    name, lsn = reader.heads.file_name(slot), slot * reader.container_bytes + DATA_OFFSET
     with closing(reader.directory.open(name)) as file:
         data = memoryview(file.read_at(DATA_OFFSET, max(0, end_lsn - lsn)))
     rest = data

@@ -95,7 +95,7 @@ def explain_tail(
     if not reader.slots:
         return found
     slot = next((slot for slot in reader.slots if overview.state.pins.is_needed(slot)), reader.slots[-1])
-    found.slot, found.file = slot, f"{reader.heads.by_slot[slot].number:08d}.cairn"
+    found.slot, found.file = slot, reader.heads.file_name(slot)
     _fill(found, overview, slot, listed)
     _name_takers(found, overview, progress)
     found.freed_bytes = size * len(freed_with(overview.state.pins, slot)) if overview.state.pins.is_needed(slot) else 0

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...journal.format import container
 from ...journal.format.block import Block
 from ...journal.format.record import HEAD_BYTES, Flag, RecordType, type_name
 from ...store.message_map.placement import count_messages
@@ -111,7 +110,7 @@ def stat_store(path: str, progress: Progress, connect: str | None = None, catalo
     for slot in reader.slots:
         head = reader.heads.by_slot[slot]
         one = counts.slots.get(slot) or SlotStat(slot)
-        one.file, one.first_lsn = container.file_name(head.number), head.slot_lsn
+        one.file, one.first_lsn = reader.heads.file_name(slot), head.slot_lsn
         one.begun_us, one.incarnation = head.time_us, head.incarnation
         one.live_bytes, one.is_needed = pins.live.get(slot, 0), pins.is_needed(slot)
         found.slots.append(one)

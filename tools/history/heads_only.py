@@ -44,7 +44,6 @@ class HeadsReader(LogReader):
         """
         self._speaking = _SPEAKING + bytes(also)
         self._complete_below_bytes = complete_below_bytes
-        self._heads_of: tuple[int, ReadableFile] | None = None
         self._seen, self._seen_at = memoryview(b""), 0  # the last read bytes, and the LSN of their start
         self._wanted = _PAGE_BYTES
         super().__init__(directory, known=known)
@@ -104,38 +103,30 @@ class HeadsReader(LogReader):
 
     def _at(self, lsn: int, wanted_bytes: int) -> memoryview:
         """At least *wanted_bytes* from *lsn* on, fewer only where the container ends."""
-        at = lsn - self._seen_at
         slot, offset = divmod(lsn, self.container_bytes)
+        file = self._file_of(slot)  # the bytes seen are those of the open file
+        at = lsn - self._seen_at
         wanted_bytes = min(wanted_bytes, self.container_bytes - offset)
-        is_open = self._heads_of is not None and self._heads_of[0] == slot
-        if not is_open or not 0 <= at < len(self._seen):
-            self._seen, self._seen_at = self._read(slot, offset, wanted_bytes), lsn
+        if not 0 <= at < len(self._seen):
+            self._seen, self._seen_at = self._read(file, offset, wanted_bytes), lsn
             at = 0
         elif at + wanted_bytes > len(self._seen):
             known = bytes(self._seen[at:])
-            more = self._read(slot, offset + len(known), wanted_bytes - len(known))
+            more = self._read(file, offset + len(known), wanted_bytes - len(known))
             self._seen, self._seen_at = memoryview(known + bytes(more)), lsn
             at = 0
         return self._seen[at:]
 
-    def _read(self, slot: int, offset: int, wanted_bytes: int) -> memoryview:
+    def _read(self, file: ReadableFile, offset: int, wanted_bytes: int) -> memoryview:
         size = min(max(wanted_bytes, self._wanted), self.container_bytes - offset)
-        return memoryview(self._file_of(slot).read_at(offset, size))
+        return memoryview(file.read_at(offset, size))
 
     def _file_of(self, slot: int) -> ReadableFile:
-        if self._heads_of is None or self._heads_of[0] != slot:
-            self._close_heads()
-            if slot not in self.heads.by_slot:
-                raise BadBlock(slot * self.container_bytes + SECTOR_BYTES, "no container holds it")
-            self._heads_of = slot, self._open_slot(slot)
-        return self._heads_of[1]
+        window = self._window(slot)
+        if window is None:
+            raise BadBlock(slot * self.container_bytes + SECTOR_BYTES, "no container holds it")
+        return window.file
 
     def _close(self) -> None:
         super()._close()
-        self._close_heads()
-
-    def _close_heads(self) -> None:
-        if self._heads_of is not None:
-            self._heads_of[1].close()
-            self._heads_of = None
-            self._seen = memoryview(b"")
+        self._seen = memoryview(b"")

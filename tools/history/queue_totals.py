@@ -13,7 +13,6 @@ import numpy.typing as npt
 from ...base.disk.seam import ReadableFile
 from ...base.errors import CairnError
 from ...journal.files.record_lookup import FoundRecord, read_head, read_record
-from ...journal.format import container
 from ...journal.format.record import HEAD_BYTES, RecordHead
 from ...journal.read.scanner import LogReader
 from ...store.message_map.message_entry import SIZE_BITS, SIZE_MASK
@@ -78,8 +77,8 @@ def record_at(reader: LogReader, lsn: int) -> FoundRecord | None:
 
 
 def _read_at(reader: LogReader, lsn: int, read: Callable[[ReadableFile, int, int, int], T]) -> T | None:
-    with suppress(CairnError, KeyError):
+    with suppress(CairnError):
         slot = lsn // reader.container_bytes
-        with closing(reader.directory.open(container.file_name(reader.heads.by_slot[slot].number))) as file:
+        with closing(reader.directory.open(reader.heads.file_name(slot))) as file:
             return read(file, lsn, reader.container_bytes, reader.log_id)
     return None

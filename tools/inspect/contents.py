@@ -55,7 +55,7 @@ class Contents:
     def _open(self, slot: int) -> ReadableFile:
         if self._file is None or slot != self._slot:
             self.close()
-            name = self._survey.file_name(slot)
+            name = self._survey.reader.heads.file_name(slot)
             if not name:
                 raise JournalError(f"slot {slot}", "no container holds it", SEE_DUMP)
             self._file, self._slot = self._survey.directory.open(name), slot

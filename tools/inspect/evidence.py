@@ -17,7 +17,6 @@ from ...analytics.scan.journal_directory import WHAT_TO_NAME, containers_in, dir
 from ...base.disk.real import RealDirectory, was_missing
 from ...base.errors import CairnError, DiskError, ForeignStore
 from ...journal.files.archive import archived_lsn
-from ...journal.format import container
 from ...journal.format import log_mark as mark
 from ...journal.format.block import Block
 from ...journal.format.log_mark import Mark
@@ -192,11 +191,7 @@ def _open_journal(directory: RealDirectory, found: Mark) -> Evidence:
     evidence.findings.extend(
         finding for lsn, finding in mended.findings.items() if lsn >= first_slot * reader.container_bytes
     )
-
-    def name_of(slot: int) -> str:
-        return container.file_name(reader.heads.by_slot[slot].number) if slot in reader.heads.by_slot else ""
-
-    evidence.sources.append(_Source(reader, first_slot, name_of, lambda first, last: []))
+    evidence.sources.append(_Source(reader, first_slot, reader.heads.file_name, lambda first, last: []))
     return evidence
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ...base.disk.seam import SECTOR_BYTES, ReadableDirectory
-from ...journal.format import container
 from ...journal.format.block import BadBlock, Block, padded
 from ...journal.read.scanner import LogReader
 
@@ -35,5 +34,4 @@ class CheckedReader(LogReader):
 
     def file_name_of(self, lsn: int) -> str:
         """The name of the container that holds *lsn*, for verdicts."""
-        head = self.heads.by_slot.get(lsn // self.container_bytes)
-        return "no container" if head is None else container.file_name(head.number)
+        return self.heads.file_name(lsn // self.container_bytes) or "no container"

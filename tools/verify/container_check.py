@@ -23,7 +23,7 @@ def container_verdicts(
     *mended*: the lenient view of *directory* that *reader* has read.
     """
     size = reader.container_bytes
-    names = {slot: container.file_name(reader.heads.by_slot[slot].number) for slot in slots}
+    names = {slot: reader.heads.file_name(slot) for slot in slots}
     mended_places = {finding.place for finding in mended.findings.values()}
     count, found = 0, []
     for finding in mended.findings.values():
