@@ -64,7 +64,7 @@ def show_queues(found: SelectedQueues, view: QueuesView, count: int | None, *, o
     table = Table("queue", "messages", "bytes")
     for queue_id in on:
         ids = view.on[queue_id].tolist()
-        table.add_row(printable(found.past.name_of(queue_id)), str(len(ids)), str(sum(map(view.size_of, ids))))
+        table.add_row(printable(found.past.name_of(queue_id)), str(len(ids)), str(sum(map(view.contents.size_of, ids))))
     if on:
         out.print(table)
     for queue_id in on if count else ():

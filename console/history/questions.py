@@ -57,8 +57,9 @@ def contents(asked: Asked) -> Any:
                     "queue": past.name_of(queue_id), "size": row.size_bytes, "time": ms_of(row.time_us),
                     "state": row.state,
                 })  # fmt: skip
+        size_of = view.contents.size_of
         queues = [
-            {"queue": past.name_of(queue_id), "messages": len(ids), "bytes": sum(map(view.size_of, ids.tolist()))}
+            {"queue": past.name_of(queue_id), "messages": len(ids), "bytes": sum(map(size_of, ids.tolist()))}
             for queue_id, ids in on.items()
         ]
         found = {
@@ -99,7 +100,7 @@ def changes(asked: Asked) -> Any:
 
 def _size(view: QueuesView, message_id: int) -> int | None:
     try:
-        return view.size_of(message_id)
+        return view.contents.size_of(message_id)
     except (CairnError, KeyError):
         return None
 

@@ -25,6 +25,7 @@ from ...store.journaled.store import JournalStore
 from ..history.as_of import QueuesView
 from ..history.history_view import HistoryView
 from ..inspect.journal_check import Progress
+from ..repair.message_copy import put_pieces
 from ..repair.partial_directory import check_new, move_complete
 from ..repair.quarantine import QUARANTINE_NAME, Quarantine
 from ..repair.salvage import make_wiring
@@ -65,8 +66,8 @@ def restore_view(
 def _write_report(view: QueuesView, store: str, building: str, restored: Mapping[str, int]) -> None:
     """Write the quarantine of the new store: the bytes of what can't be read, and the report."""
     quarantine = Quarantine(os.path.join(building, QUARANTINE_NAME))
-    for first_lsn, end_lsn, path in view.damaged():
-        quarantine.keep_range(first_lsn, end_lsn, path, view.raw)
+    for one in view.contents.damage:
+        quarantine.keep_range(one.first_lsn, one.end_lsn, one.path, view.records.raw)
     report = {
         "store": store, "as_of_lsn": view.lsn, "complete": view.is_complete, "messages": sum(restored.values()),
         "queues": restored, "faults": view.faults(), "quarantine": quarantine.files,
@@ -84,28 +85,11 @@ def _copy(view: QueuesView, store: JournalStore, names: Mapping[int, str], progr
             if message_id in new_ids:
                 store.enqueue(new_ids[message_id][0], queue_id, new_ids[message_id][1])
             else:
-                new_ids[message_id] = _put(view, store, message_id, queue_id)
-                waiting_bytes += view.size_of(message_id)
+                new_ids[message_id] = put_pieces(store, queue_id, view.pieces(message_id))
+                waiting_bytes += view.contents.size_of(message_id)
             if waiting_bytes >= _FLUSH_BYTES:
                 waiting_bytes = 0
                 store.kick()
             done += 1
             progress("writing messages", done, total)
     store.kick()
-
-
-def _put(view: QueuesView, store: JournalStore, message_id: int, queue_id: int) -> tuple[int, int]:
-    """Store a message piece by piece; its new ID and its time."""
-    pieces = view.pieces(message_id)
-    first = next(pieces)
-    time_us = first.head.time_us
-    following = next(pieces, None)
-    if following is None:
-        return store.put(queue_id, first.payload, time_us)[0], time_us
-    new_id = store.stage(first.payload, time_us)
-    while following is not None:
-        piece, following = following, next(pieces, None)
-        store.append_content(new_id, piece.payload, time_us, last=following is None)
-        store.kick()
-    store.enqueue(new_id, queue_id, time_us)
-    return new_id, time_us

@@ -53,10 +53,10 @@ class QueuesView:
                 f"as of LSN {lsn}", "containers of the log at that time are not kept any more",
                 f"{history.complete_from_words()}; --partial shows the rest",
             )  # fmt: skip
-        self._contents = QueueContents(history.log, self.extent.pieces, lsn, progress)
-        self.on = self._contents.queues
+        self.contents = QueueContents(history.log, self.extent.pieces, lsn, progress)
+        self.on = self.contents.queues
         """Queue ID to messages, in order."""
-        self._records = RecordReader(history)
+        self.records = RecordReader(history)
 
     @property
     def is_complete(self) -> bool:
@@ -65,7 +65,7 @@ class QueuesView:
 
     def faults(self) -> list[str]:
         """The faults of the log as it was then, as text."""
-        found = self._contents
+        found = self.contents
         return [
             *(f"LSN {one.first_lsn} to {one.end_lsn}: {one.reason}" for one in found.damage),
             *(f"message {message_id}: not all of its records can be read" for message_id in found.incomplete),
@@ -73,7 +73,7 @@ class QueuesView:
 
     def rows(self, queue_id: int, count: int | None = None) -> Iterator[QueuedMessage]:
         """The first *count* messages of a queue, all without it."""
-        found = self._contents
+        found = self.contents
         for place, message_id in enumerate(self.on.get(queue_id, np.empty(0, np.int64))[:count].tolist(), 1):
             xid = found.lock_of(message_id, queue_id)
             state = "ready" if xid is None else f"acquired by transaction {xid.hex()}"
@@ -82,11 +82,7 @@ class QueuesView:
                 amqp_id = self.amqp_id_of(message_id)
             except JournalError as error:
                 time_us, state = 0, f"can't be read: {error}"
-            yield QueuedMessage(place, message_id, time_us, self.size_of(message_id), state, amqp_id)
-
-    def size_of(self, message_id: int) -> int:
-        """Return the size of the content of a message, in bytes."""
-        return self._contents.size_of(message_id)
+            yield QueuedMessage(place, message_id, time_us, found.size_of(message_id), state, amqp_id)
 
     def amqp_id_of(self, message_id: int) -> str:
         """Return the message-id of the sender as text; empty for a message without one.
@@ -98,23 +94,14 @@ class QueuesView:
 
     def pieces(self, message_id: int) -> Iterator[FoundRecord]:
         """The records with the content of a message, in order. Raises `JournalError` if one can't be read."""
-        return map(self._records.record, self._contents.records_of(message_id))
+        return map(self.records.record, self.contents.records_of(message_id))
 
     def content(self, message_id: int) -> bytes:
         """The content of a message. Raises `JournalError` if it can't be read."""
         return b"".join(piece.payload for piece in self.pieces(message_id))
 
-    def damaged(self) -> Iterator[tuple[int, int, str]]:
-        """The ranges of LSNs that can't be read, and the path of the container of each."""
-        for one in self._contents.damage:
-            yield one.first_lsn, one.end_lsn, one.path
-
-    def raw(self, first_lsn: int, end_lsn: int) -> bytes:
-        """Return the bytes of a range within one container. Raises `JournalError` if they are unreadable."""
-        return self._records.raw(first_lsn, end_lsn)
-
     def close(self) -> None:
-        self._records.close()
+        self.records.close()
 
 
 class Transition(NamedTuple):

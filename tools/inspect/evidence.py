@@ -25,9 +25,8 @@ from ...recovery.lenient_directory import LenientDirectory
 from ...recovery.log_identity import Identity
 from ...recovery.salvageable import Finding, log_id_of
 from ...store.journaled.truncation import truncation_words
-from ...store.wiring.location import recorded_place
 from .loose_containers import LooseContainer, LooseDirectory, container_bytes_of, read_container, runs_of
-from .store_wiring import check_owner, connected_wiring, names_in_file, remark_on
+from .store_wiring import check_owner, connected_wiring, missing_names_remark, names_in_file
 
 
 @dataclass
@@ -51,8 +50,8 @@ class Evidence:
     findings: list[Finding] = field(default_factory=list)
     """Damage that precedes the first block that was read, in the order of LSNs."""
     notes: list[str] = field(default_factory=list)
-    elsewhere: str = ""
-    """The server that the names of the queues are on; empty if they are on none."""
+    missing_names: str = ""
+    """The remark that the names of the queues are on a server; empty if they are not."""
 
     def scan(self, from_lsn: int = 0) -> Iterator[tuple[str, Block] | Finding]:
         """The blocks, each with the name of its file, and all damage in its place, from the slot of *from_lsn* on."""
@@ -84,8 +83,8 @@ class Evidence:
     def remarks(self) -> list[str]:
         """The remarks on the journal, each once, as known by now."""
         found = [*self.notes]
-        if self.elsewhere and not self.queue_names:
-            found.append(remark_on(self.elsewhere))
+        if self.missing_names and not self.queue_names:
+            found.append(self.missing_names)
         for source in self.sources:
             if isinstance(source.reader.directory, LenientDirectory):
                 found += source.reader.directory.remarks
@@ -273,7 +272,7 @@ def _evidence_beside(journal_path: str) -> Evidence:
     store = os.path.dirname(os.path.abspath(journal_path))
     try:
         evidence.queue_names = names_in_file(store)
-        evidence.elsewhere = recorded_place(store)
+        evidence.missing_names = missing_names_remark(store)
     except CairnError as error:
         evidence.notes.append(f"{error}; queues are shown by number")
     return evidence

@@ -10,7 +10,7 @@ import json
 from base64 import b64encode
 from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ...amqp.codec.bodies import body_text
 from ...base.printable import printable
@@ -118,20 +118,6 @@ def acquired_in(block: Block, head: RecordHead) -> Acquired | None:
 def holes_text(found: list[Hole]) -> str:
     """The slots that are no longer part of the log."""
     return ", ".join(str(hole.first) if hole.slots == 1 else f"{hole.first} to {hole.end - 1}" for hole in found)
-
-
-class Lines(Protocol):
-    """The format of a dump. Each method returns complete lines, without the last line feed."""
-
-    def records(self, block: Block, container: str, rows: Collection[Row], bad: Collection[int]) -> list[str]:
-        """*bad* holds the LSNs of records whose payload does not match its checksum."""
-
-    def block(self, block: Block, container: str) -> str: ...
-
-    def damage(self, finding: Finding) -> str: ...
-
-    def end(self, records: int, corrupt: int, torn: int) -> str:
-        """The line that ends a dump, with the numbers of records and findings; empty in a format without one."""
 
 
 class PeopleLines:
@@ -307,6 +293,13 @@ class JsonLines:
 
     def end(self, records: int, corrupt: int, torn: int) -> str:
         return _json({"end": {"records": records, "corrupt": corrupt, "torn": torn}})
+
+
+Lines = PeopleLines | JsonLines
+"""The format of a dump. Each method returns complete lines, without the last line feed, or nothing.
+
+*bad*: the LSNs of records whose payload does not match its checksum.
+"""
 
 
 def _kind_fields(type: int, flags: int) -> str:

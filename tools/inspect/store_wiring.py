@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from uuid import UUID
 
 from ...base.errors import ForeignStore
@@ -15,11 +14,9 @@ from ...store.wiring.location import recorded_place
 from ...store.wiring.wiring import FILE_NAME, Wiring
 
 
-@contextmanager
-def connected_wiring(connect: str, catalog: str | None) -> Iterator[Wiring]:
+def connected_wiring(connect: str, catalog: str | None) -> AbstractContextManager[Wiring]:
     """The wiring on the server that *connect* and *catalog* name. Raises `UnusableConnect`, and what SQL means."""
-    with closing(Wiring.connect(parse_address(connect, catalog), alone=False)) as wiring:
-        yield wiring
+    return closing(Wiring.connect(parse_address(connect, catalog), alone=False))
 
 
 def check_owner(wiring: Wiring, log_uuid: UUID) -> None:
@@ -43,9 +40,4 @@ def names_in_file(store: str) -> dict[int, str]:
 def missing_names_remark(store: str) -> str:
     """The remark that the queues of *store* are shown by number, as the wiring is on a server; empty if it is not."""
     elsewhere = recorded_place(store)
-    return remark_on(elsewhere) if elsewhere else ""
-
-
-def remark_on(elsewhere: str) -> str:
-    """The remark that the wiring is on the server *elsewhere*, and was not asked."""
-    return f"the wiring is in {elsewhere}: without --connect queues are shown by number"
+    return f"the wiring is in {elsewhere}: without --connect queues are shown by number" if elsewhere else ""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 
 from ...base.errors import JournalError
+from ...journal.files.record_lookup import FoundRecord
 from ...recovery.damage_survey import LostMessage, Survey
 from ...store.journaled.store import JournalStore
 from ...store.message_map.placement import on_queues
@@ -65,36 +67,21 @@ class MessageCopy:
 
     def _put(self, message_id: int, queue_id: int) -> int:
         """Store the content on the queue; return the new ID, 0 if the content is incomplete."""
-        store = self._store
-        detailed = self._survey.state.detailed.get(message_id)
-        new_id = time_us = 0
+        state = self._survey.state
+        detailed = state.detailed.get(message_id)
         try:
-            for number, piece in enumerate(self._contents.pieces(message_id)):
-                time_us = time_us or piece.head.time_us
-                if detailed is None or not detailed.last:
-                    new_id, _ = store.put(queue_id, piece.payload, time_us)
-                elif not new_id:
-                    new_id = store.stage(piece.payload, time_us)
-                else:
-                    store.append_content(new_id, piece.payload, time_us, last=number == detailed.last)
-                self._flush_after(len(piece.payload))
+            new_id, time_us = put_pieces(self._store, queue_id, self._contents.pieces(message_id))
         except JournalError as error:
-            if new_id:
-                store.destroy(new_id, time_us)
             queues = (queue_id,) if detailed is None else tuple(detailed.queues)
             self._survey.lost[message_id] = LostMessage(message_id, queues, f"{error.place}: {error.reason}", True)
             return 0
         if detailed is not None:
-            if detailed.last:
-                store.enqueue(new_id, queue_id, time_us)
             self._new_ids[message_id] = new_id, time_us
-        return new_id
-
-    def _flush_after(self, size_bytes: int) -> None:
-        self._waiting_bytes += size_bytes
+        self._waiting_bytes += sum(state.piece_sizes(message_id))
         if self._waiting_bytes >= _FLUSH_BYTES:
             self._waiting_bytes = 0
             self._store.kick()
+        return new_id
 
     def _keep_the_rest(self) -> None:
         for message_id in self._survey.lost:
@@ -107,3 +94,23 @@ class MessageCopy:
 
     def _keep(self, message_id: int, what: str) -> None:
         self._quarantine.keep(f"message-{message_id}.content", self._contents.what_is_left(message_id), what)
+
+
+def put_pieces(store: JournalStore, queue_id: int, pieces: Iterator[FoundRecord]) -> tuple[int, int]:
+    """Enqueue a message piece by piece; return its new ID and its time. Raises `JournalError`, and then leaves nothing.
+    """
+    first, following = next(pieces), next(pieces, None)
+    time_us = first.head.time_us
+    if following is None:
+        return store.put(queue_id, first.payload, time_us)[0], time_us
+    new_id = store.stage(first.payload, time_us)
+    try:
+        while following is not None:
+            piece, following = following, next(pieces, None)
+            store.append_content(new_id, piece.payload, time_us, last=following is None)
+            store.kick()
+    except JournalError:
+        store.destroy(new_id, time_us)
+        raise
+    store.enqueue(new_id, queue_id, time_us)
+    return new_id, time_us

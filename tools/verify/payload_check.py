@@ -11,7 +11,9 @@ import numpy as np
 from crc32c import crc32c
 
 from ...journal.format.block import CRC, HEAD, Block
-from ...journal.format.record import HEAD_BYTES
+from ...journal.format.record import HEAD_BYTES, RecordHead
+from ..inspect.dump import bad_payloads
+from ..inspect.row_filter import RowFilter
 from .checked_reader import CheckedReader
 from .joined_crc import MAX_BYTES, Words, joined
 from .verdicts import SALVAGE, Verdict
@@ -29,7 +31,7 @@ class PayloadSums:
 
     def __init__(self) -> None:
         self.doubtful: list[int] = []
-        """The LSNs of blocks whose payload checksums do not match; `bad_records` lists the records."""
+        """The LSNs of blocks whose payload checksums do not match; `bad_payloads` finds the records."""
         self._lsns: list[int] = []
         self._wanted: list[int] = []
         self._of_heads: list[int] = []
@@ -72,17 +74,6 @@ class PayloadSums:
         self._lsns, self._wanted, self._of_heads, self._pieces, self._waiting = [], [], [], [], 0
 
 
-def bad_records(block: Block) -> list[int]:
-    """The numbers of the records whose payloads don't match their checksums, by a look at each of them."""
-    count, body = block.head.records, block.body
-    words = np.frombuffer(body, "<u4", count * _WORDS).reshape(count, _WORDS)
-    payloads = body[HEAD_BYTES * count :]
-    numbers = np.flatnonzero(words[:, _SIZE])
-    places, sizes, wanted = words[numbers, _PLACE : _CRC + 1].T.tolist()
-    crcs = [crc32c(payloads[at : at + size]) for at, size in zip(places, sizes, strict=True)]
-    return [number for number, crc, right in zip(numbers.tolist(), crcs, wanted, strict=True) if crc != right]
-
-
 def payload_verdicts(sums: PayloadSums, reader: CheckedReader) -> list[Verdict]:
     """A verdict for each damaged payload in the blocks that *sums* doubts by now.
 
@@ -94,9 +85,10 @@ def payload_verdicts(sums: PayloadSums, reader: CheckedReader) -> list[Verdict]:
         block = reader.block_at(block_lsn)
         if block is None:  # it has left the log meanwhile
             continue
-        for number in bad_records(block):
-            lsn = block.record_lsn(number)
-            message_id = block.heads()[number].message_id
+        rows = RowFilter().rows(block)
+        heads = dict(rows)
+        for lsn in sorted(bad_payloads(block, rows)):
+            message_id = RecordHead._make(heads[lsn]).message_id
             what = f"the payload of the record at LSN {lsn} does not match its checksum, though its block is whole"
             lost = f"message {message_id}" if message_id else ""
             found.append(Verdict("corrupt", reader.file_name_of(lsn), what, lost, SALVAGE, lsn, lsn + HEAD_BYTES))
