@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -49,20 +49,14 @@ def open_sql_store(
     """
     options = options or StoreOptions()
     refuse_archive(options, SQL)
-    place = SqlDirectory(path, on_server=options.connect is not None)
-    try:
-        databases = open_databases(path, options.connect, options.catalog)
-        try:
-            found = recover_sql(databases, place, clock)
-            if options.connect is not None:
-                tell_place(path, parse_address(options.connect, options.catalog), {"store": SQL})
-            return found
-        except BaseException:
-            databases.close()
-            raise
-    except BaseException:
-        place.close()
-        raise
+    with ExitStack() as undo:
+        place = undo.enter_context(closing(SqlDirectory(path, on_server=options.connect is not None)))
+        databases = undo.enter_context(closing(open_databases(path, options.connect, options.catalog)))
+        found = recover_sql(databases, place, clock)
+        if options.connect is not None:
+            tell_place(path, parse_address(options.connect, options.catalog), {"store": SQL})
+        undo.pop_all()
+    return found
 
 
 def recover_sql(databases: Databases, place: SqlDirectory, clock: Clock) -> tuple[SqlStore, SqlReport]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from uuid import uuid4
 
 from ..base.clock import Clock
@@ -57,29 +58,22 @@ def open_store(
     """
     options = options or StoreOptions()
     refuse_other_kind(path, JOURNAL)
-    place = StoreDirectory(path)
-    try:
+    with ExitStack() as undo:
+        place = undo.enter_context(closing(StoreDirectory(path)))
         if is_formatted(place.journal) and not place.has_wiring() and options.connect is None:
             raise ForeignStore(place.wiring_path, "the wiring is missing, but there is a journal", RESTORE_OR_SALVAGE)
-        wiring = open_wiring(path, options.connect, options.catalog)
+        wiring = undo.enter_context(closing(open_wiring(path, options.connect, options.catalog)))
         checkpoint = LmdbFile(place.checkpoint_path)
-        try:
-            if options.connect is not None:
-                refuse_sql(wiring.database)
-            store, report = recover(
-                place.journal, wiring, clock, options, place.close, progress, checkpoint, place, SYNCERS,
-                Bookmarks(path),
-            )  # fmt: skip
-            if options.connect is not None:
-                with abandoned_on_failure(store.journal):
-                    tell_place(path, parse_address(options.connect, options.catalog))
-            return store, report
-        except BaseException:
-            wiring.close()
-            raise
-    except BaseException:
-        place.close()
-        raise
+        if options.connect is not None:
+            refuse_sql(wiring.database)
+        store, report = recover(
+            place.journal, wiring, clock, options, place.close, progress, checkpoint, place, SYNCERS, Bookmarks(path)
+        )
+        if options.connect is not None:
+            with abandoned_on_failure(store.journal):
+                tell_place(path, parse_address(options.connect, options.catalog))
+        undo.pop_all()
+    return store, report
 
 
 def recover(
