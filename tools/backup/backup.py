@@ -35,7 +35,7 @@ from ...store.directory.hold import Hold
 from ...store.directory.kind import need_journal
 from ...store.wiring.source import WiringSource
 from ...store.wiring.wiring import FILE_NAME as WIRING_NAME
-from ..inspect.journal_check import Progress, check_journal
+from ..inspect.journal_check import Progress, byte_counter, check_journal
 from ..repair.partial_directory import PartialDirectory
 from . import manifest
 from .file_copies import checksum, copy
@@ -111,15 +111,9 @@ def copy_log(source: Directory, target: Directory, clock: Clock, progress: Progr
     heads = {**{slot: reader.heads.by_slot[slot] for slot in reader.slots}, **heads}  # also what was begun since
     files: list[BackedUpFile] = []
     wanted = [(slot, head) for slot, head in sorted(heads.items()) if slot * size < end_lsn]
-    done = 0
-
-    def tell(some_bytes: int) -> None:
-        nonlocal done
-        done += some_bytes
-        progress("copying", done, len(wanted) * size)
-
+    add = byte_counter("copying", len(wanted) * size, progress)
     for slot, head in wanted:
-        files.append(_copy_container(source, target, head, min(size, end_lsn - slot * size), tell))
+        files.append(_copy_container(source, target, head, min(size, end_lsn - slot * size), add))
     mark = Mark(True, reader.heads.incarnation, reader.log_uuid, size, 1, end_lsn, base_lsn, clock.wall_us())
     MarkFile.format(target, mark).close()
     name = MARK_FILE.rpartition("/")[2]
@@ -138,7 +132,7 @@ def _copy_container(
 def _end_of(reader: LogReader, total_bytes: int, progress: Progress) -> int:
     """The end of the log now. Raises `CorruptJournal` if something that was durable can't be read."""
     end_lsn = reader.heads.mark.durable_lsn
-    done = 0
+    add = byte_counter("reading", total_bytes, progress)
     for found in reader.scan():
         if isinstance(found, Damage):
             if reader.heads.read_error is None and not found.torn:
@@ -149,8 +143,7 @@ def _end_of(reader: LogReader, total_bytes: int, progress: Progress) -> int:
                 )  # fmt: skip
             break
         end_lsn = found.end_lsn
-        done += found.end_lsn - found.lsn
-        progress("reading", min(done, total_bytes), total_bytes)
+        add(found.end_lsn - found.lsn)
     if reader.heads.read_error is not None:
         raise reader.heads.read_error
     return end_lsn

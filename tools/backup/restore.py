@@ -29,7 +29,7 @@ from ...store.wiring.database import DatabaseAddress, parse_address
 from ...store.wiring.location import tell_place
 from ...store.wiring.wiring import FILE_NAME as WIRING_NAME
 from ...store.wiring.wiring import Wiring
-from ..inspect.journal_check import Progress, check_journal
+from ..inspect.journal_check import Progress, byte_counter, check_journal
 from ..repair.partial_directory import PartialDirectory
 from . import manifest
 from .file_copies import checksum, copy
@@ -122,18 +122,12 @@ def _move_wiring(place: StoreDirectory, uuid: UUID, address: DatabaseAddress) ->
 
 def _check(backup: str, found: Manifest, progress: Progress) -> None:
     """Compare the files with the manifest. Raises `ForeignStore` for the first file that differs."""
-    done = 0
-
-    def tell(some_bytes: int) -> None:
-        nonlocal done
-        done += some_bytes
-        progress("checking the backup", done, found.total_bytes)
-
+    add = byte_counter("checking the backup", found.total_bytes, progress)
     for file in found.files:
         path = os.path.join(backup, file.name)
         if not os.path.isfile(path):
             raise ForeignStore(path, "missing, but listed in the manifest", "use another backup")
-        size, crc = checksum(RealDirectory(os.path.dirname(path)), os.path.basename(path), tell)
+        size, crc = checksum(RealDirectory(os.path.dirname(path)), os.path.basename(path), add)
         _compare(path, file, size, crc)
 
 
@@ -149,24 +143,18 @@ def _compare(path: str, file: BackedUpFile, size_bytes: int, crc: str) -> None:
 
 def _write(backup: str, found: Manifest, place: StoreDirectory, progress: Progress) -> int:
     """Copy all of it, the mark last; how many messages are on queues then."""
-    done = 0
-
-    def tell(some_bytes: int) -> None:
-        nonlocal done
-        done += some_bytes
-        progress("copying", done, found.total_bytes)
-
+    add = byte_counter("copying", found.total_bytes, progress)
     source = RealDirectory(os.path.join(backup, JOURNAL_NAME))
     files = {file.name: file for file in found.files}
     wiring, last = files.pop(WIRING_NAME), files.pop(MARK_FILE)
     for file in files.values():
         name = os.path.basename(file.name)
-        _copy(source, place.journal, file, name, name, tell)
+        _copy(source, place.journal, file, name, name, add)
     place.journal.sync()
     root = RealDirectory(place.path)
-    _copy(RealDirectory(backup), root, wiring, WIRING_NAME, WIRING_NAME, tell)
+    _copy(RealDirectory(backup), root, wiring, WIRING_NAME, WIRING_NAME, add)
     root.sync()
-    _copy(source, place.journal, last, mark.NAME, mark.NAME + ".new", tell)
+    _copy(source, place.journal, last, mark.NAME, mark.NAME + ".new", add)
     place.journal.rename(mark.NAME + ".new", mark.NAME)
     place.journal.sync()
     checked = check_journal(place.journal, "checking the store", progress)

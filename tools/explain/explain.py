@@ -89,7 +89,7 @@ def explain_tail(
 ) -> Explanation:
     """The pins of the base of the log of the store at *path*. Raises `CairnError` if that is none."""
     overview = overview_of(path, progress, connect, catalog)
-    reader, size = overview.reader, overview.container_bytes
+    reader, size = overview.reader, overview.reader.container_bytes
     found = Explanation(path, reader.heads.base_lsn, overview.end_lsn, notes=overview.notes, complete=overview.complete)
     found.used_bytes, found.live_bytes = len(reader.slots) * size, overview.state.pins.live_bytes
     if not reader.slots:
@@ -107,7 +107,7 @@ def _fill(found: Explanation, overview: StoreOverview, slot: int, listed: int) -
     queues: Counter[str] = Counter()
     inspections: dict[str, None] = {}
     remedies: dict[str, None] = {}
-    for holder in SlotHolders(overview.state, overview.container_bytes).of(slot):
+    for holder in SlotHolders(overview.state, overview.reader.container_bytes).of(slot):
         pin = None
         if isinstance(holder, MessageHolds):
             kind = "message"
@@ -207,7 +207,7 @@ def freed_with(pins: Pins, slot: int) -> set[int]:
 
 
 def _by_itself(found: Explanation, overview: StoreOverview, slot: int) -> list[str]:
-    pins, size = overview.state.pins, overview.container_bytes
+    pins, size = overview.state.pins, overview.reader.container_bytes
     reported = []
     if not is_locked(os.path.join(overview.path, LOCK_NAME)):
         reported.append("nothing while no broker runs on the store")

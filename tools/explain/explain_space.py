@@ -39,7 +39,7 @@ class SpaceReport:
 def explain_space(path: str, progress: Progress, connect: str | None = None, catalog: str | None = None) -> SpaceReport:
     """The use of the disk by the store at *path*. Raises `CairnError` if that is none."""
     overview = overview_of(path, progress, connect, catalog)
-    reader, size, pins = overview.reader, overview.container_bytes, overview.state.pins
+    reader, size, pins = overview.reader, overview.reader.container_bytes, overview.state.pins
     found = SpaceReport(path, notes=overview.notes, complete=overview.complete)
     totals = queue_totals(overview.state)
     found.queues = [(overview.name_of(one.queue_id), one.messages, one.bytes) for one in totals]

@@ -14,7 +14,7 @@ import numpy as np
 from ...journal.format.block import ACQUISITIONS, Block
 from ...journal.format.record import RecordType
 from ..history.heads_only import HeadsReader
-from ..inspect.journal_check import Progress
+from ..inspect.journal_check import Progress, byte_counter
 from ..inspect.lines import acquired_in
 from .overview import StoreOverview
 
@@ -38,18 +38,17 @@ def last_consumers(
 
     Empty, without reading the log, if the newest block shows that acquisitions are not recorded.
     """
-    slots, size = overview.reader.slots, overview.container_bytes
-    if not message_ids or not slots or not _are_written(overview):
+    slots, size = overview.reader.slots, overview.reader.container_bytes
+    if not message_ids or not slots or not overview.flags & ACQUISITIONS:
         return {}
     found: dict[int, LastConsumer] = {}
     wanted = set(message_ids)
     reader = HeadsReader(overview.reader.directory, known=overview.reader.heads, also=(RecordType.ACQUIRE,))
-    total, done = len(slots) * size, 0
+    add = byte_counter("looking for consumers", len(slots) * size, progress)
     for block in reader.scan(min(wanted)):
         if not isinstance(block, Block):
             continue
-        done += block.end_lsn - block.lsn
-        progress("looking for consumers", min(done, total), total)
+        add(block.end_lsn - block.lsn)
         chosen = np.flatnonzero(np.isin(block.table()["type"], _ABOUT_CONSUMERS))
         heads = block.heads() if len(chosen) else []
         for number in chosen.tolist():
@@ -61,13 +60,3 @@ def last_consumers(
                 taker = LastConsumer(taken.container, taken.link, block.record_lsn(number), head.time_us)
                 found |= dict.fromkeys(wanted.intersection(taken.message_ids), taker)
     return found
-
-
-def _are_written(overview: StoreOverview) -> bool:
-    reader = HeadsReader(overview.reader.directory, known=overview.reader.heads)
-    last_lsn = max(overview.reader.slots) * overview.container_bytes
-    blocks = (one for one in reader.scan(last_lsn) if isinstance(one, Block))
-    flags = 0
-    for block in blocks:
-        flags = block.head.flags
-    return bool(flags & ACQUISITIONS)

@@ -44,7 +44,10 @@ class StoreOverview:
     """The messages that live."""
     queue_names: dict[int, str]
     directory: CountingDirectory
+    """The journal's: it counts the bytes of containers and mark that were read so far."""
     end_lsn: int = 0
+    flags: int = 0
+    """Those of the newest block."""
     checkpoint_lsn: int = 0
     """0 if there was none to begin with."""
     checkpoint_time_s: float = 0.0
@@ -52,15 +55,6 @@ class StoreOverview:
     notes: list[str] = field(default_factory=list)
     complete: bool = True
     """True if the complete log was readable and agrees with the state derived from it."""
-
-    @property
-    def read_bytes(self) -> int:
-        """The number of bytes of containers and mark that were read so far."""
-        return self.directory.read_bytes
-
-    @property
-    def container_bytes(self) -> int:
-        return self.reader.container_bytes
 
     def name_of(self, queue_id: int) -> str:
         return self.queue_names.get(queue_id, unnamed_queue(queue_id))
@@ -136,6 +130,7 @@ def _scan(
             replay.take(found)
         if visit is not None:
             visit(found.lsn // reader.container_bytes, found)
+        overview.flags = found.head.flags
         done += found.end_lsn - found.lsn
         if done > step:
             step = done + _STEP_BYTES
@@ -144,3 +139,5 @@ def _scan(
     if replay is not None:
         replay.apply()
     overview.end_lsn = reader.end_lsn
+    if reader.last is not None:
+        overview.flags = reader.last.head.flags

@@ -104,7 +104,7 @@ def stat_store(path: str, progress: Progress, connect: str | None = None, catalo
     """The figures of the store at *path*. Raises `CairnError` if it is none."""
     counts = _Counts()
     overview = overview_of(path, progress, connect, catalog, counts.take)
-    found = Stat(path, overview.container_bytes, notes=overview.notes, complete=overview.complete)
+    found = Stat(path, overview.reader.container_bytes, notes=overview.notes, complete=overview.complete)
     found.truncation = truncation_of(overview.reader)
     pins, reader = overview.state.pins, overview.reader
     for slot in reader.slots:
@@ -134,7 +134,7 @@ def _queues(overview: StoreOverview) -> list[dict[str, object]]:
 
 
 def _log(overview: StoreOverview, counts: _Counts) -> dict[str, object]:
-    reader, state, size = overview.reader, overview.state, overview.container_bytes
+    reader, state, size = overview.reader, overview.state, overview.reader.container_bytes
     used = len(reader.slots) * size
     in_log = set(reader.slots)
     dead = [slot for slot in reader.heads.by_slot if slot not in in_log]
@@ -154,7 +154,7 @@ def _log(overview: StoreOverview, counts: _Counts) -> dict[str, object]:
         "write_amplification": round(written / counts.user_bytes, 4) if counts.user_bytes else None,
         "checkpoint_lsn": overview.checkpoint_lsn or None,
         "checkpoint_age_s": round(time.time() - overview.checkpoint_time_s, 3) if overview.checkpoint_lsn else None,
-        "closed": reader.heads.mark.closed, "read_bytes": overview.read_bytes,
+        "closed": reader.heads.mark.closed, "read_bytes": overview.directory.read_bytes,
         "disk_free_bytes": _free_bytes(overview.path),
     }  # fmt: skip
 

@@ -30,7 +30,7 @@ from ...journal.format.block import ACQUISITIONS, Block
 from ...journal.format.record import Flag, RecordHead, RecordType
 from ...journal.read.scanner import Damage
 from ...store.contract.dequeue_reason import DequeueReason, reason_of
-from ..inspect.journal_check import Progress
+from ..inspect.journal_check import Progress, byte_counter
 from ..inspect.lines import acquired_in
 from ..inspect.properties import Properties, properties_of
 from .arrivals import RecordReader
@@ -109,12 +109,11 @@ def needle_of(text: str) -> bytes:
 def find(history: History, matches: Callable[[Properties], bool], needle: bytes, progress: Progress) -> list[int]:
     """The messages whose properties match, in order of arrival; *needle* is in the content of each."""
     found: dict[int, None] = {}
-    total, done = len(history.slots) * history.container_bytes, 0
+    add = byte_counter("looking for the message", len(history.slots) * history.container_bytes, progress)
     for block in history.scan():
         if not isinstance(block, Block):
             continue
-        done += block.end_lsn - block.lsn
-        progress("looking for the message", min(done, total), total)
+        add(block.end_lsn - block.lsn)
         if needle not in bytes(block.body):
             continue
         kinds = block.table()["type"]
@@ -197,7 +196,8 @@ class _Reading:
         wanted = np.array(life.message_ids, np.uint64)
         size = history.container_bytes
         begin = first // size
-        total, done, last = sum(slot >= begin for slot in history.slots) * size, 0, -1
+        add = byte_counter("reading the log", sum(slot >= begin for slot in history.slots) * size, progress)
+        last = -1
         for found in history.scan(first):
             if isinstance(found, Damage):
                 if found.torn:
@@ -210,8 +210,7 @@ class _Reading:
             elif last < 0 and slot > begin:
                 life.missing.append((first, slot * size))
             last = slot
-            done += found.end_lsn - found.lsn
-            progress("reading the log", min(done, total), total)
+            add(found.end_lsn - found.lsn)
             table = found.table()
             kinds = table["type"]
             meant = np.isin(table["message_id"], wanted) | np.isin(kinds, _OF_ALL)

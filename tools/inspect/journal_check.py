@@ -17,6 +17,18 @@ Progress = Callable[[str, int, int], None]
 """Called now and then with what is being done, the bytes that are done, and the bytes there are."""
 
 
+def byte_counter(what: str, total_bytes: int, progress: Progress) -> Callable[[int], None]:
+    """Return a function that adds to the bytes that are done, and reports them."""
+    done_bytes = 0
+
+    def add(more_bytes: int) -> None:
+        nonlocal done_bytes
+        done_bytes += more_bytes
+        progress(what, min(done_bytes, total_bytes), total_bytes)
+
+    return add
+
+
 class JournalCheck(NamedTuple):
     """The extent of a journal, and its messages."""
 
@@ -29,7 +41,8 @@ def check_journal(directory: ReadableDirectory, what: str, progress: Progress) -
     """Read the complete log in *directory*. Raises `CairnError` if recovery would refuse it, or would cut it."""
     reader = LogReader(directory)
     replay = Replay(State(reader.container_bytes), directory.path, reader.container_bytes)
-    total, done = len(reader.slots) * reader.container_bytes, 0
+    total = len(reader.slots) * reader.container_bytes
+    add = byte_counter(what, total, progress)
     for found in reader.scan():
         if isinstance(found, Damage):
             raise reader.heads.read_error or CorruptJournal(
@@ -37,8 +50,7 @@ def check_journal(directory: ReadableDirectory, what: str, progress: Progress) -
                 "`cairnmq dump` shows the readable part", found.first_lsn, found.end_lsn,
             )  # fmt: skip
         replay.take(found)
-        done += found.end_lsn - found.lsn
-        progress(what, done, total)
+        add(found.end_lsn - found.lsn)
     if reader.heads.read_error is not None:
         raise reader.heads.read_error
     replay.apply()

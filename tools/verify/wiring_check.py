@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import tempfile
 from collections.abc import Mapping
@@ -21,8 +20,7 @@ def read_wiring(path: str) -> Rescued:
     """The contents of the wiring file at *path*, which may be in use. Raises `ForeignStore` for a newer one."""
     if not os.path.isfile(path):
         return rescue(path)
-    place = tempfile.mkdtemp(prefix="cairnmq-")
-    try:
+    with tempfile.TemporaryDirectory(prefix="cairnmq-", ignore_cleanup_errors=True) as place:
         copy = os.path.join(place, FILE_NAME)
         try:
             with (
@@ -33,8 +31,6 @@ def read_wiring(path: str) -> Rescued:
         except sqlite3.Error:
             return rescue(path)  # a commit was interrupted, or it is damaged
         return rescue(copy)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 def judge_sql(before: Rescued, after: Rescued, log_uuid: UUID, counts: Mapping[int, int]) -> list[Verdict]:
