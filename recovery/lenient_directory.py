@@ -14,6 +14,7 @@ Nothing is written to the disk. Each repair is reported as a `Finding` or a rema
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 
 from ..base.disk.seam import SECTOR_BYTES, ReadableDirectory, ReadableFile
 from ..base.errors import CairnError, DiskError
@@ -155,15 +156,10 @@ class LenientDirectory:
         """Return whether the container that *head* was written for does not hold its slot under its own name."""
         name = container.file_name(head.number)
         try:
-            file = self._directory.open(name)
-        except DiskError:
-            return True
-        try:
-            own = container.read_head(file, name)
+            with closing(self._directory.open(name)) as file:
+                own = container.read_head(file, name)
         except (container.BadContainer, CairnError):
             return True
-        finally:
-            file.close()
         return (own.log_uuid, own.number, own.slot) != (head.log_uuid, head.number, head.slot)
 
     def _remark(self, remark: str) -> None:

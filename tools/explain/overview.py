@@ -23,10 +23,11 @@ from ...store.checkpoint.checkpoint_file import LmdbFile
 from ...store.contract.layout import CHECKPOINT_NAME, unnamed_queue
 from ...store.message_map.reconciliation import reconcile
 from ...store.message_map.state import State
+from ...store.wiring.copy import read_queue_names
 from ..history.heads_only import HeadsReader
 from ..inspect.counting_directory import CountingDirectory
 from ..inspect.journal_check import Progress
-from ..inspect.store_wiring import connected_wiring, missing_names_remark, names_in_file
+from ..inspect.store_wiring import connected_wiring, file_of, missing_names_remark
 
 _STEP_BYTES = 16 << 20
 Visit = Callable[[int, Block], None]
@@ -96,7 +97,7 @@ def _queue_names(path: str, connect: str | None, catalog: str | None) -> dict[in
         with connected_wiring(connect, catalog) as wiring:
             return wiring.queue_names()
     with suppress(CairnError):  # queues are then shown by their IDs
-        return names_in_file(path)
+        return read_queue_names(file_of(path))
     return {}
 
 

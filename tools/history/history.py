@@ -45,7 +45,7 @@ class History:
         """The LSN behind the last block of the log."""
         base_lsn = found.base_lsn if found is not None and found.durable_lsn <= self.end_lsn else 0
         known = {
-            slot: KnownContainer(one.path, one.head, one.first_sector[: container.HEAD.size], is_archived(one))
+            slot: KnownContainer(one.path, one.head, one.first_sector[: container.HEAD.size], one.is_archived)
             for slot, one in containers.items()
         }
         self.log = log_of_containers(replace(log, base_lsn=base_lsn, durable_lsn=self.end_lsn), known)
@@ -98,11 +98,6 @@ class History:
         return f"history is complete from LSN {lsn} on{when}"
 
 
-def is_archived(one: LooseContainer) -> bool:
-    """Return whether a container is in an archive."""
-    return archived_lsn(os.path.basename(one.path)) is not None
-
-
 def find_history(directories: Sequence[RealDirectory]) -> History:
     """Return the containers of one log in *directories*: of the first log with a mark, or of the only log.
 
@@ -122,7 +117,7 @@ def find_history(directories: Sequence[RealDirectory]) -> History:
         if log_id_of(one.head.log_uuid) != log_id_of(log_uuid):
             continue
         other = kept.get(one.head.slot)
-        if other is None or (other.head.incarnation, is_archived(other)) < (one.head.incarnation, is_archived(one)):
+        if other is None or (other.head.incarnation, other.is_archived) < (one.head.incarnation, one.is_archived):
             kept[one.head.slot] = one
     if not kept:
         raise ForeignStore(directories[0].path, "no container of this log is there", "name a store directory")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from types import TracebackType
 from uuid import UUID
 
 from ...analytics.scan.journal_directory import directory_of_containers, need_directory
@@ -110,7 +109,7 @@ class HistoryView:
     def __enter__(self) -> HistoryView:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -134,14 +133,7 @@ def rows_of(stores: Sequence[str], log_uuid: UUID, connect: str | None, catalog:
 
 def stores_of(directories: Sequence[RealDirectory]) -> list[str]:
     """The store directories that journals' directories are in; archives are in none."""
-    return [store for store in map(_store_of, directories) if store]
-
-
-def _store_of(directory: RealDirectory) -> str:
-    """The store directory that a journal's directory is in; empty for an archive."""
-    store = os.path.dirname(os.path.abspath(directory.path))
-    return store if os.path.exists(os.path.join(store, LOCK_NAME)) or _has_wiring(store) else ""
-
-
-def _has_wiring(store: str) -> bool:
-    return os.path.exists(file_of(store)) or bool(missing_names_remark(store))
+    return [
+        store for store in (os.path.dirname(os.path.abspath(directory.path)) for directory in directories)
+        if any(map(os.path.exists, (os.path.join(store, LOCK_NAME), file_of(store)))) or missing_names_remark(store)
+    ]  # fmt: skip

@@ -87,15 +87,11 @@ def message_at(history: History, lsn: int) -> int:
             raise IncompleteResult(f"LSN {lsn}", "the record there is about no message", "name a message's id")
         return head.message_id
     except (JournalError, IncompleteResult) as error:
-        if any(lsn in _ids_in(block) for block in history.scan(lsn) if isinstance(block, Block)):
+        if any(lsn in block.table()["message_id"] for block in history.scan(lsn) if isinstance(block, Block)):
             return lsn  # its first record is missing, others exist
         raise IncompleteResult(error.place, error.reason, error.remedy) from error
     finally:
         records.close()
-
-
-def _ids_in(block: Block) -> Any:
-    return block.table()["message_id"]
 
 
 def needle_of(text: str) -> bytes:
@@ -256,9 +252,8 @@ class _Reading:
         kind = head.type
         if head.message_id:
             self._of_message(lsn, head)
-        elif kind == _T.ACQUIRE:
-            found = acquired_in(block, head)
-            for one in () if found is None else found.message_ids:
+        elif kind == _T.ACQUIRE and (found := acquired_in(block, head)) is not None:
+            for one in found.message_ids:
                 if one in self._life.message_ids:
                     self._tell(lsn, head, "acquired", one, container=found.container, link=found.link)
         elif kind == _T.DTX_START:

@@ -9,9 +9,10 @@ which is no damage.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Literal, NamedTuple
 
 from ...analytics.scan.journal_directory import WHAT_TO_NAME, containers_in, directory_of_containers
 from ...base.disk.real import RealDirectory, was_missing
@@ -25,20 +26,26 @@ from ...recovery.lenient_directory import LenientDirectory
 from ...recovery.log_identity import Identity
 from ...recovery.salvageable import Finding, log_id_of
 from ...store.journaled.truncation import truncation_words
+from ...store.wiring.copy import read_queue_names
 from .loose_containers import LooseContainer, LooseDirectory, container_bytes_of, read_container, runs_of
-from .store_wiring import check_owner, connected_wiring, missing_names_remark, names_in_file
+from .store_wiring import check_owner, connected_wiring, file_of, missing_names_remark
 
 
-@dataclass
-class _Source:
-    """One reader, and what it is to know about the files behind it."""
+class _Source(NamedTuple):
+    """One reader, and the containers given alone that it reads, by slot; none if it reads a journal."""
 
     reader: LogReader
     first_slot: int
-    name_of: Callable[[int], str]
-    """The file that holds a slot."""
-    recycled: Callable[[int, int], list[str]]
-    """The files given alone that held the slots between two, and now hold others."""
+    given: dict[int, LooseContainer]
+
+    def name_of(self, slot: int) -> str:
+        """Return the name of the file that holds a slot."""
+        return os.path.basename(self.given[slot].path) if slot in self.given else self.reader.heads.file_name(slot)
+
+    def recycled(self, first_slot: int, last_slot: int) -> list[str]:
+        """Return the names of the given files that held the slots between two, and now hold others."""
+        return [self.name_of(slot) for slot, one in self.given.items()
+                if first_slot <= slot <= last_slot and one.is_recycled()]  # fmt: skip
 
 
 @dataclass
@@ -100,7 +107,8 @@ class Evidence:
                 slot = found.first_lsn // size
                 name = source.name_of(slot)
                 if not self._note_recycled(source.recycled(slot, found.end_lsn // size)):
-                    yield found.first_lsn, _finding(found, name)
+                    kind: Literal["torn", "corrupt"] = "torn" if found.torn else "corrupt"
+                    yield found.first_lsn, Finding(kind, found.first_lsn, found.end_lsn, name, found.reason)
                 continue
             if found.lsn // size != slot:
                 slot = found.lsn // size
@@ -125,10 +133,6 @@ def truncation_of(reader: LogReader, first_slot: int = 0) -> str:
         for here, there in pairwise(slots) if there != here + 1 and not reader.holds(there - 1)
     ]  # fmt: skip
     return truncation_words(slots[0] * size, head.time_us if head is not None else 0, gaps)
-
-
-def _finding(damage: Damage, name: str) -> Finding:
-    return Finding("torn" if damage.torn else "corrupt", damage.first_lsn, damage.end_lsn, name, damage.reason)
 
 
 def _start_lsn(source: _Source, from_lsn: int) -> int | None:
@@ -190,7 +194,7 @@ def _open_journal(directory: RealDirectory, found: Mark) -> Evidence:
     evidence.findings.extend(
         finding for lsn, finding in mended.findings.items() if lsn >= first_slot * reader.container_bytes
     )
-    evidence.sources.append(_Source(reader, first_slot, reader.heads.file_name, lambda first, last: []))
+    evidence.sources.append(_Source(reader, first_slot, {}))
     return evidence
 
 
@@ -225,14 +229,14 @@ def _open_given(paths: list[str], directory: str) -> Evidence:
         if given.finding is not None:
             evidence.findings.append(given.finding)
     for run in runs_of(by_slot):
-        evidence.sources.append(_given_source(run, _claim(directory, run)))
+        reader = LogReader(LooseDirectory(run, _claim(directory, run)), history=True)
+        evidence.sources.append(_Source(reader, run[0].head.slot, {one.head.slot: one for one in run}))
     return evidence
 
 
 def _is_archived_too(first: LooseContainer, second: LooseContainer) -> bool:
     """Return whether they are a container of the journal and its copy in the archive."""
-    archived = [archived_lsn(os.path.basename(given.path)) is not None for given in (first, second)]
-    return first.first_sector == second.first_sector and archived[0] != archived[1]
+    return first.first_sector == second.first_sector and first.is_archived != second.is_archived
 
 
 def _claim(directory: str, run: list[LooseContainer]) -> int:
@@ -245,17 +249,6 @@ def _claim(directory: str, run: list[LooseContainer]) -> int:
     if found is None or log_id_of(found.log_uuid) != log_id_of(first.log_uuid):
         return 0
     return found.durable_lsn if first.slot_lsn < found.durable_lsn <= last.slot_lsn + last.container_bytes else 0
-
-
-def _given_source(run: list[LooseContainer], claim_lsn: int) -> _Source:
-    names = {given.head.slot: os.path.basename(given.path) for given in run}
-
-    def recycled(first_slot: int, last_slot: int) -> list[str]:
-        return [names[given.head.slot] for given in run if first_slot <= given.head.slot <= last_slot
-                and given.is_recycled()]  # fmt: skip
-
-    reader = LogReader(LooseDirectory(run, claim_lsn), history=True)
-    return _Source(reader, run[0].head.slot, lambda slot: names.get(slot, ""), recycled)
 
 
 def ask_server(evidence: Evidence, connect: str, catalog: str | None) -> None:
@@ -271,7 +264,7 @@ def _evidence_beside(journal_path: str) -> Evidence:
     evidence = Evidence()
     store = os.path.dirname(os.path.abspath(journal_path))
     try:
-        evidence.queue_names = names_in_file(store)
+        evidence.queue_names = read_queue_names(file_of(store))
         evidence.missing_names = missing_names_remark(store)
     except CairnError as error:
         evidence.notes.append(f"{error}; queues are shown by number")

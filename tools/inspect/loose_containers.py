@@ -15,6 +15,7 @@ from uuid import UUID
 from ...base.disk.real import RealFile
 from ...base.disk.seam import SECTOR_BYTES, ReadableFile
 from ...base.errors import DiskError, ForeignStore
+from ...journal.files.archive import archived_lsn
 from ...journal.format import container
 from ...journal.format import log_mark as mark
 from ...journal.format.block import BLOCK_HEAD_BYTES
@@ -34,6 +35,11 @@ class LooseContainer(NamedTuple):
     size_bytes: int
     """The size of the container file."""
     finding: Finding | None
+
+    @property
+    def is_archived(self) -> bool:
+        """Return whether the container is in an archive."""
+        return archived_lsn(os.path.basename(self.path)) is not None
 
     def is_recycled(self) -> bool:
         """Return whether a broker has begun to write another slot of the log into the file since."""
@@ -91,25 +97,21 @@ def read_container(path: str, container_bytes: int | None) -> LooseContainer | N
     *container_bytes* is for a head that can't be read; without it the file's size must do.
     """
     with closing(RealFile(path, os.O_RDONLY)) as file:
-        return read_container_file(file, path, container_bytes)
-
-
-def read_container_file(file: ReadableFile, path: str, container_bytes: int | None) -> LooseContainer | None:
-    """The container in an open *file*, None if it was never used. Raises `ForeignStore` if it is none."""
-    sector, reason = try_head(file, path)
-    if not reason:
-        return LooseContainer(path, container.decode_head(sector, path), sector, file.size_bytes(), None)
-    size = container_bytes or file.size_bytes()
-    found = position_by_blocks(file, size, None) if size >= DATA_OFFSET + BLOCK_HEAD_BYTES else None
-    if found is not None:
-        slot_lsn = found.slot * size
-        uuid = UUID(bytes=found.log_id.to_bytes(8, "little") + bytes(8))
-        finding = head_finding(os.path.basename(path), slot_lsn, reason, found.durable_lsn)
-        head = ContainerHead(0, uuid, size, 0, slot_lsn, 0, 0, 0)
-        return LooseContainer(path, head, sector, file.size_bytes(), finding)
-    if file.size_bytes() and not file.read_at(0, file.size_bytes()).strip(b"\0"):
-        return None
-    raise ForeignStore(path, f"not a container of a journal ({reason})", "containers have names like 00000001.cairn")
+        sector, reason = try_head(file, path)
+        if not reason:
+            return LooseContainer(path, container.decode_head(sector, path), sector, file.size_bytes(), None)
+        size = container_bytes or file.size_bytes()
+        found = position_by_blocks(file, size, None) if size >= DATA_OFFSET + BLOCK_HEAD_BYTES else None
+        if found is not None:
+            slot_lsn = found.slot * size
+            uuid = UUID(bytes=found.log_id.to_bytes(8, "little") + bytes(8))
+            finding = head_finding(os.path.basename(path), slot_lsn, reason, found.durable_lsn)
+            head = ContainerHead(0, uuid, size, 0, slot_lsn, 0, 0, 0)
+            return LooseContainer(path, head, sector, file.size_bytes(), finding)
+        if file.size_bytes() and not file.read_at(0, file.size_bytes()).strip(b"\0"):
+            return None
+        remedy = "containers have names like 00000001.cairn"
+        raise ForeignStore(path, f"not a container of a journal ({reason})", remedy)
 
 
 def container_bytes_of(path: str) -> int | None:

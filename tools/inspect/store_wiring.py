@@ -8,7 +8,6 @@ from uuid import UUID
 
 from ...base.errors import ForeignStore
 from ...recovery.salvageable import log_id_of
-from ...store.wiring.copy import read_queue_names
 from ...store.wiring.database import parse_address
 from ...store.wiring.location import recorded_place
 from ...store.wiring.wiring import FILE_NAME, Wiring
@@ -30,11 +29,6 @@ def check_owner(wiring: Wiring, log_uuid: UUID) -> None:
 def file_of(store: str) -> str:
     """The path of the SQLite file that holds the wiring of *store*, if it is not on a server."""
     return os.path.join(store, FILE_NAME)
-
-
-def names_in_file(store: str) -> dict[int, str]:
-    """Queue id to name, from the SQLite file of *store*; empty without one. Raises `CairnError` for a damaged one."""
-    return read_queue_names(file_of(store))
 
 
 def missing_names_remark(store: str) -> str:

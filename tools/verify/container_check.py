@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 
 from ...base.disk.seam import SECTOR_BYTES, ReadableDirectory
 from ...base.errors import CairnError
@@ -29,8 +30,8 @@ def container_verdicts(
     for finding in mended.findings.values():
         if names.get(finding.first_lsn // size) == finding.place:  # else it is half a copy of another
             what = f"its head can't be read ({finding.reason}); its contents are known from its blocks"
-            found.append(Verdict("corrupt" if finding.kind == "corrupt" else "torn", finding.place, what, "nothing",
-                                 SALVAGE, finding.first_lsn, finding.end_lsn))  # fmt: skip
+            lsns = finding.first_lsn, finding.end_lsn
+            found.append(Verdict(finding.kind, finding.place, what, "nothing", SALVAGE, *lsns))
     for slot, name in names.items():
         if name in mended_places:
             continue
@@ -75,16 +76,10 @@ def _has_complete_mark(directory: ReadableDirectory) -> bool:
 def _faults(directory: ReadableDirectory, name: str, size_bytes: int) -> list[str]:
     """The faults of a container that holds a part of the log, its blocks left out."""
     try:
-        file = directory.open(name)
+        with closing(directory.open(name)) as file:
+            found, sector = file.size_bytes(), file.read_at(0, SECTOR_BYTES)
     except CairnError as error:
         return [error.reason]
-    try:
-        found = file.size_bytes()
-        sector = file.read_at(0, SECTOR_BYTES)
-    except CairnError as error:
-        return [error.reason]
-    finally:
-        file.close()
     faults = [] if found == size_bytes else [f"it has {found} bytes, a container has {size_bytes}"]
     try:
         number = container.decode_head(sector, name).number
