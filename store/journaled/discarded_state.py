@@ -27,6 +27,7 @@ from ...base.disk.real import RealDirectory, disk_errors
 from ...base.disk.seam import Directory
 from ...base.errors import CorruptJournal, DiskFull
 from ...journal.files import space_reserve as room
+from ...journal.files.file_copies import copy
 from ...journal.format import container
 from ...journal.format.log_mark import Mark, MarkFile
 from ...journal.read.scanner import Damage, LogReader
@@ -157,7 +158,8 @@ def link_log(reader: LogReader, source: Directory, target: Directory, durable_ls
         if (slot + 1) * size <= durable_lsn:
             source.link(name, target, name)
         elif slot * size < end_lsn:
-            _copy_until(source, target, name, end_lsn - slot * size, size)
+            with closing(source.open(name)) as old, closing(target.create(name)) as new:
+                copy(old, new, keep_bytes=end_lsn - slot * size)
     log = reader.heads
     mark = Mark(True, log.incarnation, reader.log_uuid, size, 1, end_lsn, log.base_lsn, clock.wall_us())
     MarkFile.format(target, mark).close()
@@ -166,14 +168,3 @@ def link_log(reader: LogReader, source: Directory, target: Directory, durable_ls
         raise CorruptJournal(target.path, "its table of slots differs from the log", "it is not kept",
                              reader.heads.base_lsn, end_lsn)  # fmt: skip
     return end_lsn
-
-
-def _copy_until(source: Directory, target: Directory, name: str, keep_bytes: int, size_bytes: int) -> None:
-    """Zeros from *keep_bytes* on."""
-    old, new = source.open(name), target.create(name)
-    with closing(old), closing(new):
-        for offset in range(0, size_bytes, _COPY_BYTES):
-            wanted = min(_COPY_BYTES, size_bytes - offset)
-            kept = max(0, min(wanted, keep_bytes - offset))
-            new.write_at(offset, (old.read_at(offset, kept) if kept else b"").ljust(wanted, b"\0"))
-        new.sync()

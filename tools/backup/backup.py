@@ -26,6 +26,7 @@ from ...base.clock import Clock
 from ...base.disk.real import RealDirectory
 from ...base.disk.seam import Directory
 from ...base.errors import CairnError, CorruptJournal, MissingStore
+from ...journal.files.file_copies import checksum, copy
 from ...journal.format import container
 from ...journal.format.container import ContainerHead
 from ...journal.format.log_mark import Mark, MarkFile
@@ -38,7 +39,6 @@ from ...store.wiring.wiring import FILE_NAME as WIRING_NAME
 from ..inspect.journal_check import Progress, byte_counter, check_journal
 from ..repair.partial_directory import PartialDirectory
 from . import manifest
-from .file_copies import checksum, copy
 from .manifest import MARK_FILE, BackedUpFile, Manifest
 
 _OWN = {JOURNAL_NAME, WIRING_NAME, WIRING_NAME + "-journal", MANIFEST_NAME}
@@ -84,7 +84,7 @@ def back_up(
         if checked.end_lsn != copied.end_lsn:
             raise CorruptJournal(journal.path, f"the copy ends at LSN {checked.end_lsn}, the log at {copied.end_lsn}",
                                  "try again", checked.end_lsn, copied.end_lsn)  # fmt: skip
-        files = [*copied.files, BackedUpFile(WIRING_NAME, *checksum(partial.directory, WIRING_NAME, lambda _: None))]
+        files = [*copied.files, BackedUpFile(WIRING_NAME, *checksum(partial.directory, WIRING_NAME))]
         made = Manifest(
             __version__, str(uuid), begun.isoformat(timespec="microseconds"), copied.container_bytes,
             checked.base_lsn, checked.end_lsn, files,
@@ -117,7 +117,7 @@ def copy_log(source: Directory, target: Directory, clock: Clock, progress: Progr
     mark = Mark(True, reader.heads.incarnation, reader.log_uuid, size, 1, end_lsn, base_lsn, clock.wall_us())
     MarkFile.format(target, mark).close()
     name = MARK_FILE.rpartition("/")[2]
-    return CopiedLog([*files, BackedUpFile(MARK_FILE, *checksum(target, name, lambda _: None))], end_lsn, size)
+    return CopiedLog([*files, BackedUpFile(MARK_FILE, *checksum(target, name))], end_lsn, size)
 
 
 def _copy_container(

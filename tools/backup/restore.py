@@ -19,6 +19,7 @@ from uuid import UUID
 from ...analytics.scan.journal_directory import need_directory
 from ...base.disk.real import RealDirectory
 from ...base.errors import CairnError, CorruptJournal, ForeignStore, StoreInUse
+from ...journal.files.file_copies import checksum, copy
 from ...journal.format import log_mark as mark
 from ...store.contract.layout import JOURNAL_NAME, LOCK_NAME
 from ...store.directory.lock import is_locked
@@ -32,7 +33,6 @@ from ...store.wiring.wiring import Wiring
 from ..inspect.journal_check import Progress, byte_counter, check_journal
 from ..repair.partial_directory import PartialDirectory
 from . import manifest
-from .file_copies import checksum, copy
 from .manifest import MARK_FILE, BackedUpFile, Manifest
 
 _MAY_BE_THERE = {"lost+found"}

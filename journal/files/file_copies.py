@@ -7,12 +7,14 @@ from contextlib import closing
 
 from crc32c import crc32c
 
-from ...base.disk.seam import Directory, File
+from ...base.disk.seam import File, ReadableDirectory, ReadableFile
 
 _PIECE_BYTES = 1 << 20
 
 
-def checksum(directory: Directory, name: str, report: Callable[[int], None]) -> tuple[int, str]:
+def checksum(
+    directory: ReadableDirectory, name: str, report: Callable[[int], object] = lambda size_bytes: None
+) -> tuple[int, str]:
     """Size and CRC32C of a file; *report* gets the bytes of each piece."""
     with closing(directory.open(name)) as file:
         size, crc = file.size_bytes(), 0
@@ -24,8 +26,9 @@ def checksum(directory: Directory, name: str, report: Callable[[int], None]) -> 
 
 
 def copy(
-    source: File, target: File, report: Callable[[int], None], *, keep_bytes: int | None = None
-) -> tuple[int, str]:
+    source: ReadableFile, target: File, report: Callable[[int], object] = lambda size_bytes: None, *,
+    keep_bytes: int | None = None,
+) -> tuple[int, str]:  # fmt: skip
     """Copy all of *source* and sync it, zeros from *keep_bytes* on; its size and its CRC32C."""
     size, crc = source.size_bytes(), 0
     keep = size if keep_bytes is None else keep_bytes
