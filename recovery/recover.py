@@ -33,7 +33,6 @@ from ..store.journaled.recovered_log import RecoveredLog
 from ..store.journaled.retention_leases import Bookmarks
 from ..store.journaled.store import JournalStore
 from ..store.message_map.placement import count_by_queue
-from ..store.message_map.reconciliation import reconcile
 from ..store.message_map.state import State
 from ..store.wiring.database import RESTORE_OR_SALVAGE, parse_address
 from ..store.wiring.location import open_wiring, tell_place
@@ -127,7 +126,7 @@ def recover(
         raise explained(error, directory, wiring.queue_names()) from None
     with abandoned_on_failure(journal):
         replay.apply()
-        reconcile(state, journal.extent.slots)
+        replay.reconcile(journal.extent.slots)
         checkpointing = None
         if checkpoint is not None:
             checkpointing = Checkpointer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
@@ -10,6 +11,7 @@ from ..base.errors import ForeignStore
 from ..journal.format.block import BLOCK_HEAD_BYTES, Block
 from ..journal.format.record import END_NOTES, FIRST_NOTE, HEAD_BYTES, TABLE, RecordType
 from ..store.message_map.bulk_apply import apply_all
+from ..store.message_map.reconciliation import reconcile
 from ..store.message_map.state import State
 
 _KNOWN = bytes(
@@ -62,6 +64,10 @@ class Replay:
             for block in blocks:
                 for number, head in enumerate(block.heads()):
                     self.state.apply(block.record_lsn(number), head, partial(block.payload, head))
+
+    def reconcile(self, slots: Mapping[int, int]) -> None:
+        """Check the state against the slots of the log. Raises `JournalError` if they contradict each other."""
+        reconcile(self.state, slots)
 
     def _take_in_at_once(self, blocks: list[Block]) -> bool:
         heads = [block.table().view(np.uint64) for block in blocks]

@@ -26,11 +26,6 @@ def count_by_queue(state: State) -> dict[int, int]:
     return dict(found)
 
 
-def count_messages(state: State) -> int:
-    """Return the number of messages on queues."""
-    return len(state) - len(state.unfinished())
-
-
 def on_queues(state: State) -> dict[int, array[int]]:
     """Queue id to the messages on it, in order. Looks at every message."""
     found: dict[int, list[Lsns]] = defaultdict(list)

@@ -414,6 +414,11 @@ class State:
         """Return the LSN at which the record at *lsn* can be read: a copy only once it is durable."""
         return self.unsettled.get(lsn, lsn)
 
+    @property
+    def on_queues(self) -> int:
+        """The number of messages that are complete and on a queue, or in a prepared transaction."""
+        return len(self) - len(self.unfinished())
+
     def unfinished(self) -> list[int]:
         """Return messages that are incomplete, or never reached a queue; those of prepared transactions still may."""
         adds = self.outcomes.adds()

@@ -21,7 +21,6 @@ from ...recovery.replay import Replay
 from ...recovery.restore import resume
 from ...store.checkpoint.checkpoint_file import LmdbFile
 from ...store.contract.layout import CHECKPOINT_NAME, unnamed_queue
-from ...store.message_map.reconciliation import reconcile
 from ...store.message_map.state import State
 from ...store.wiring.copy import read_queue_names
 from ..history.heads_only import HeadsReader
@@ -82,7 +81,7 @@ def overview_of(
     now = LogReader(mended)
     overview.reader = now
     try:
-        reconcile(overview.state, dict.fromkeys(now.slots, 0))
+        replay.reconcile(dict.fromkeys(now.slots, 0))
     except JournalError as error:
         overview.notes.append(str(error))
         overview.complete = False

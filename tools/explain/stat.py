@@ -12,7 +12,6 @@ import numpy as np
 
 from ...journal.format.block import Block
 from ...journal.format.record import HEAD_BYTES, Flag, RecordType, type_name
-from ...store.message_map.placement import count_messages
 from ..history.queue_totals import head_at, queue_totals
 from ..inspect.evidence import truncation_of
 from ..inspect.journal_check import Progress
@@ -148,7 +147,7 @@ def _log(overview: StoreOverview, counts: _Counts) -> dict[str, object]:
         "containers": len(reader.slots),
         "free_containers": len(reader.heads.free) + len(dead) + len(reader.heads.copied),
         "holes": len(reader.holes), "used_bytes": used, "live_bytes": lives,
-        "live_ratio": round(lives / used, 4) if used else 0.0, "messages": count_messages(state),
+        "live_ratio": round(lives / used, 4) if used else 0.0, "messages": state.on_queues,
         "records": types.total(), "types": dict(types), "user_bytes": counts.user_bytes,
         "relocated_bytes": counts.moved_bytes, "log_bytes": counts.own_bytes, "block_bytes": counts.block_bytes,
         "write_amplification": round(written / counts.user_bytes, 4) if counts.user_bytes else None,

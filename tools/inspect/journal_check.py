@@ -9,8 +9,6 @@ from ...base.disk.seam import ReadableDirectory
 from ...base.errors import CorruptJournal
 from ...journal.read.scanner import Damage, LogReader
 from ...recovery.replay import Replay
-from ...store.message_map.placement import count_messages
-from ...store.message_map.reconciliation import reconcile
 from ...store.message_map.state import State
 
 Progress = Callable[[str, int, int], None]
@@ -54,6 +52,6 @@ def check_journal(directory: ReadableDirectory, what: str, progress: Progress) -
     if reader.heads.read_error is not None:
         raise reader.heads.read_error
     replay.apply()
-    reconcile(replay.state, {slot: reader.heads.by_slot[slot].prev_lsn for slot in reader.slots})
+    replay.reconcile({slot: reader.heads.by_slot[slot].prev_lsn for slot in reader.slots})
     progress(what, total, total)
-    return JournalCheck(reader.heads.base_lsn, reader.end_lsn, count_messages(replay.state))
+    return JournalCheck(reader.heads.base_lsn, reader.end_lsn, replay.state.on_queues)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from ...base.disk.seam import SECTOR_BYTES, ReadableDirectory
 from ...journal.format.block import BadBlock, Block, padded
 from ...journal.read.scanner import LogReader
+from ...recovery.lenient_directory import LenientDirectory
+from ...recovery.log_identity import identify
 
 _ZEROS = bytes(SECTOR_BYTES)
 
@@ -12,10 +16,12 @@ _ZEROS = bytes(SECTOR_BYTES)
 class CheckedReader(LogReader):
     """A `LogReader` that notes blocks whose padding is not zeros."""
 
-    def __init__(self, directory: ReadableDirectory) -> None:
+    def __init__(self, directory: ReadableDirectory, store_uuid: UUID | None) -> None:
+        """*store_uuid*: the UUID in SQL. Raises `NoLog` if no file identifies a log."""
+        self.mended = LenientDirectory(directory, identify(directory, store_uuid))
         self.ragged: dict[int, int] = {}
         """The LSN of each such block, and where it ends."""
-        super().__init__(directory)
+        super().__init__(self.mended)
 
     def _block_at(self, lsn: int) -> Block | BadBlock:
         found = super()._block_at(lsn)

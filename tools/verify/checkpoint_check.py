@@ -11,7 +11,6 @@ from ...journal.read.scanner import LogReader
 from ...recovery.replay import Replay
 from ...recovery.restore import read_checkpoint
 from ...store.checkpoint.checkpoint_file import BadCheckpoint, CheckpointFile, DamagedCheckpoint
-from ...store.message_map.reconciliation import reconcile
 from ...store.message_map.state import State
 from .verdicts import Verdict
 
@@ -60,7 +59,7 @@ class CheckpointComparison:
             return [*self._found, Verdict("note", PLACE, f"not compared with the log: {reason}")]
         self._replay.apply()
         try:
-            reconcile(self._state, slots)
+            self._replay.reconcile(slots)
         except JournalError as error:
             return [*self._found, Verdict("corrupt", PLACE, str(error), remedy=_REMEDY)]
         differences = _differences(self._state, state)

@@ -11,19 +11,19 @@ from ...journal.format import container
 from ...journal.format import log_mark as mark
 from ...journal.format.block import Block
 from ...journal.read.scanner import LogReader
-from ...recovery.lenient_directory import LenientDirectory
 from ...recovery.log_identity import Identity
+from .checked_reader import CheckedReader
 from .verdicts import SALVAGE, Verdict
 
 
 def container_verdicts(
-    directory: ReadableDirectory, mended: LenientDirectory, reader: LogReader, slots: Iterable[int]
+    directory: ReadableDirectory, reader: CheckedReader, slots: Iterable[int]
 ) -> tuple[int, list[Verdict]]:
     """The number of containers with a whole head that hold *slots*, and the verdicts on all of them.
 
-    *mended*: the lenient view of *directory* that *reader* has read.
+    *reader* has read the lenient view of *directory*.
     """
-    size = reader.container_bytes
+    size, mended = reader.container_bytes, reader.mended
     names = {slot: reader.heads.file_name(slot) for slot in slots}
     mended_places = {finding.place for finding in mended.findings.values()}
     count, found = 0, []

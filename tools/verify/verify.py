@@ -20,12 +20,8 @@ from dataclasses import dataclass, field
 from ...base.disk.seam import SECTOR_BYTES, ReadableDirectory
 from ...base.errors import JournalError
 from ...journal.read.scanner import Damage
-from ...recovery.lenient_directory import LenientDirectory
-from ...recovery.log_identity import identify
 from ...recovery.replay import Replay
 from ...store.checkpoint.checkpoint_file import CheckpointFile
-from ...store.message_map.placement import count_by_queue, count_messages
-from ...store.message_map.reconciliation import reconcile
 from ...store.message_map.state import State
 from ...store.wiring.rescue import Rescued
 from ..inspect.journal_check import Progress
@@ -58,10 +54,8 @@ class Verify:
         """Raises `CairnError` if there is nothing that could be verified."""
         begun_s = time.monotonic()
         rescued = None if self.read_sql is None else self.read_sql()
-        identity = identify(self.directory, None if rescued is None else rescued.uuid)
-        mended = LenientDirectory(self.directory, identity)
-        reader = CheckedReader(mended)
-        self.report.verdicts += mark_verdicts(identity)
+        reader = CheckedReader(self.directory, None if rescued is None else rescued.uuid)
+        self.report.verdicts += mark_verdicts(reader.mended.identity)
         replay = Replay(State(reader.container_bytes), self.directory.path, reader.container_bytes)
         compared = CheckpointComparison(self.checkpoint, reader) if self.checkpoint is not None else None
         heads = reader.heads
@@ -72,24 +66,23 @@ class Verify:
             self.report.seconds = time.monotonic() - begun_s
         # at its end the reader has looked at all heads once more: what is the log by now
         slots = dict.fromkeys([slot for slot in reader.slots if reader.holds(slot)], 0)
-        count, verdicts = container_verdicts(self.directory, mended, reader, slots)
+        count, verdicts = container_verdicts(self.directory, reader, slots)
         self.report.containers += count
         self.report.verdicts += verdicts
         self.report.verdicts += reference_verdicts(references, slots, self._gaps, reader)
         if self._gaps:
             self.report.verdicts += gap_verdicts(self.directory, self._gaps, rescued, reader, self.progress)
         try:
-            reconcile(replay.state, slots)
+            replay.reconcile(slots)
         except JournalError as error:
             self.report.verdicts.append(Verdict("corrupt", error.place, error.reason, remedy=SALVAGE))
         else:
-            self.report.messages = count_messages(replay.state)
+            self.report.messages = replay.state.on_queues
             if compared is not None:
                 self.report.verdicts += compared.verdicts(replay.state, slots, reader, is_complete=not self._gaps)
                 self.report.checked.append("checkpoint")
             if self.read_sql is not None and rescued is not None:
-                counts = count_by_queue(replay.state)
-                self.report.verdicts += judge_sql(rescued, self.read_sql(), identity.mark.log_uuid, counts)
+                self.report.verdicts += judge_sql(rescued, self.read_sql(), reader.log_uuid, replay.state)
                 self.report.checked.append("SQL")
         for first, end in reader.recycled:
             what = "it left the log while it was about to be read"

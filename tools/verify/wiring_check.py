@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
-from collections.abc import Mapping
 from contextlib import closing
 from urllib.parse import quote
 from uuid import UUID
 
 from ...base.texts import counted
+from ...store.message_map.placement import count_by_queue
+from ...store.message_map.state import State
 from ...store.wiring.rescue import Rescued, rescue
 from ...store.wiring.wiring import FILE_NAME
 from .verdicts import SALVAGE, Verdict
@@ -33,8 +34,8 @@ def read_wiring(path: str) -> Rescued:
         return rescue(copy)
 
 
-def judge_sql(before: Rescued, after: Rescued, log_uuid: UUID, counts: Mapping[int, int]) -> list[Verdict]:
-    """Compares SQL *before* and *after* the log was read with it; *counts*: messages in the log by queue id."""
+def judge_sql(before: Rescued, after: Rescued, log_uuid: UUID, state: State) -> list[Verdict]:
+    """Compares SQL *before* and *after* the log was read with the *state* of the log."""
     if after.reason:
         return [Verdict("corrupt", FILE_NAME, after.reason, remedy=SALVAGE)]
     found = []
@@ -42,6 +43,7 @@ def judge_sql(before: Rescued, after: Rescued, log_uuid: UUID, counts: Mapping[i
         what = f"it is of store {after.uuid}, the journal of store {log_uuid}"
         return [Verdict("corrupt", FILE_NAME, what, remedy="restore the files that belong together")]
     known = {row.id: row.name for rows in (before.rows, after.rows) for row in (*rows.queues, *rows.going)}
+    counts = count_by_queue(state)
     for queue_id, count in sorted(counts.items()):
         if queue_id in known or before.rows.used_id < queue_id <= after.rows.used_id:
             continue

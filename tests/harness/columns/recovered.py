@@ -7,7 +7,6 @@ from cairnmq.journal.format.block import BLOCK_HEAD_BYTES, Block
 from cairnmq.journal.format.record import HEAD_BYTES, heads_of
 from cairnmq.recovery.replay import Replay
 from cairnmq.store.message_map.placement import on_queues
-from cairnmq.store.message_map.reconciliation import reconcile
 from cairnmq.store.message_map.state import State
 from cairnmq.tools.history.history import History
 
@@ -21,7 +20,7 @@ def recovered_as_of(history: History, lsn: int) -> Queues:
         if isinstance(found, Block) and found.lsn + BLOCK_HEAD_BYTES < lsn:
             log.take(_before(found, lsn, history.log.log_id))
     log.apply()
-    reconcile(log.state, dict.fromkeys((slot for slot in history.slots if slot * history.container_bytes < lsn), 0))
+    log.reconcile(dict.fromkeys((slot for slot in history.slots if slot * history.container_bytes < lsn), 0))
     return {queue_id: list(ids) for queue_id, ids in on_queues(log.state).items() if ids}
 
 
