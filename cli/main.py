@@ -21,7 +21,7 @@ from .common.standard_streams import open_missing_streams, written_output
 from .common.statuses import UNREADABLE, error_status
 from .early_signals import end_at_once
 from .options.common_options import CommonGroup, log_options, output_options, url_option, user_option, with_color
-from .options.subjects import example
+from .options.subjects import example_of
 
 
 class _Entry(NamedTuple):
@@ -134,7 +134,7 @@ class LazyGroup(CommonGroup):
         assert isinstance(found, click.Command)
         with_color(found)
         if COMMANDS[cmd_name].example:
-            found.epilog = example(COMMANDS[cmd_name].example)
+            found.epilog = example_of(COMMANDS[cmd_name].example)
         return found
 
 

@@ -31,7 +31,9 @@ def explain(**_: Any) -> None:
     """Explain the size of a store, and how to reduce it. Nothing is written."""
 
 
-@explain.command("tail", short_help="Show what pins the oldest part of the log")
+@explain.command(
+    "tail", short_help="Show what pins the oldest part of the log", example="explain tail ./data --limit 5"
+)
 @store_argument
 @option(OUTPUT, "--limit", default=20, show_default=True, type=click.IntRange(1), help="Show at most N messages.")
 @connect_options(_NAMES)
@@ -41,10 +43,6 @@ def tail(store: str, limit: int, connect: str | None, catalog: str | None, outpu
     """Show what pins the oldest part of the log: queues, messages and transactions by name, and how to release it.
 
     A broker may be running on the store. The exit status is 1 if something can't be read.
-
-    \b
-    Example:
-      cairnmq explain tail ./data --limit 5
     """
     with bars() as progress:
         found = explain_tail(store, progress, connect, catalog, limit)
@@ -101,7 +99,7 @@ def _row(pin: Pin) -> list[str]:
     return [printable(pin.name), sizes, ages, printable(", ".join(more))]
 
 
-@explain.command("space", short_help="Show the disk usage by part and queue")
+@explain.command("space", short_help="Show the disk usage by part and queue", example="explain space ./data")
 @store_argument
 @option(OUTPUT, "--queues", "queues_shown", default=_QUEUES, show_default=True, type=click.IntRange(0),
               help="Show at most N queues, the largest first.")  # fmt: skip
@@ -112,10 +110,6 @@ def space(store: str, queues_shown: int, connect: str | None, catalog: str | Non
     """Show the disk usage of a store: its parts, and its queues by bytes.
 
     A broker may be running on the store. The exit status is 1 if something can't be read.
-
-    \b
-    Example:
-      cairnmq explain space ./data
     """
     with bars() as progress:
         found = explain_space(store, progress, connect, catalog)

@@ -16,7 +16,7 @@ from ..common.login_options import checked_url, login_of
 from ..common.units import Duration
 from ..options.common_options import CommonGroup, ca_option, output_options, url_option, user_option
 from ..options.confirmation import confirm, destructive, dry_run_option
-from ..options.subjects import CONNECTION, example, option
+from ..options.subjects import CONNECTION, example_of, option
 from .completion import NameOf
 
 if TYPE_CHECKING:
@@ -174,11 +174,11 @@ def list_all(
 def group_of(type: str, plural: str, text: str, name: str) -> click.Group:
     """Return a group with `list` and `show`. *name*: the entity in the example of `show`."""
 
-    @ctl.group(plural, cls=CommonGroup, help=text, epilog=example(f"ctl {plural} list"))
+    @ctl.group(plural, cls=CommonGroup, help=text, epilog=example_of(f"ctl {plural} list"))
     @connection_options
     def group(**_: Any) -> None: ...
 
-    @group.command("list", help=f"List {plural}, one per line.", epilog=example(f"ctl {plural} list --output csv"))
+    @group.command("list", help=f"List {plural}, one per line.", epilog=example_of(f"ctl {plural} list --output csv"))
     @click.option("--like", default="*", show_default=True, help="List only names that match this pattern.")
     @click.option("--internal", is_flag=True, help="Include queues of the broker itself.")
     @_CLUSTER
@@ -190,7 +190,9 @@ def group_of(type: str, plural: str, text: str, name: str) -> click.Group:
         rows = (row for row in tools.client.rows(type, internal=internal) if fnmatchcase(row["name"], like))
         tools.printer.rows(rows, COLUMNS[type])
 
-    @group.command("show", help=f"Show all attributes of the {type} NAME.", epilog=example(f"ctl {plural} show {name}"))
+    @group.command(
+        "show", help=f"Show all attributes of the {type} NAME.", epilog=example_of(f"ctl {plural} show {name}")
+    )
     @click.argument("name", type=NameOf(type))
     @with_tools
     def show(tools: Tools, name: str) -> None:
@@ -202,7 +204,7 @@ def group_of(type: str, plural: str, text: str, name: str) -> click.Group:
 def deleting(group: click.Group, type: str, text: str, name: str) -> None:
     """Add the command that deletes an entity. *name*: the one in the example."""
 
-    @group.command("delete", help=text, epilog=example(f"ctl {group.name} delete {name}"))
+    @group.command("delete", help=text, epilog=example_of(f"ctl {group.name} delete {name}"))
     @click.argument("name", type=NameOf(type))
     @destructive
     @with_tools
@@ -242,13 +244,13 @@ def for_singles() -> None:
             else:
                 tools.printer.one(tools.client.ask("READ", type, type))
 
-        ctl.command(type, help=text, epilog=example(f"ctl {type}"))(_CLUSTER(with_tools(show)))
+        ctl.command(type, help=text, epilog=example_of(f"ctl {type}"))(_CLUSTER(with_tools(show)))
 
 
 for_singles()
 
 
-@ctl.command("reload")
+@ctl.command("reload", example="ctl reload --dry-run")
 @dry_run_option
 @with_tools
 def reload(tools: Tools, is_dry_run: bool) -> None:
@@ -256,10 +258,6 @@ def reload(tools: Tools, is_dry_run: bool) -> None:
 
     Revocation lists are included. Of the options in the configuration file, a reload applies those that can change at
     run time; `cairnmq config show` lists them. A dry run only checks the files.
-
-    \b
-    Example:
-      cairnmq ctl reload --dry-run
     """
     found = tools.client.ask("RELOAD", "broker", "broker", {"dry-run": True} if is_dry_run else None)
     closed = counted(found["closed"], "connection or link", "connections and links")

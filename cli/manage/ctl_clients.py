@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..options.confirmation import destructive
-from ..options.subjects import example
+from ..options.subjects import example_of
 from .ctl import Tools, group_of, with_tools
 
 connections = group_of("connection", "connections", "Manage connections of clients.", "3")
@@ -20,7 +20,7 @@ def _closing(group: click.Group, type: str, identity: str) -> None:
     """Add the command that closes a connection or link. *identity*: that of the example."""
     text = f"Close a {type} by its identity.\n\nUnsettled messages are requeued."
 
-    @group.command("close", help=text, epilog=example(f'ctl {type}s close {identity} --reason "maintenance"'))
+    @group.command("close", help=text, epilog=example_of(f'ctl {type}s close {identity} --reason "maintenance"'))
     @click.argument("identity")
     @click.option("--reason", help="Reason that the client receives.")
     @destructive
@@ -39,7 +39,7 @@ _closing(links, "link", "3.7")
 def _ending(verb: str, operation: str, text: str, done: str, body: dict[str, bool] | None = None) -> None:
     operation_words = "roll back" if verb in ("rollback", "cancel") else verb
 
-    @transactions.command(verb, help=text, epilog=example(f"ctl transactions {verb} {_XID}"))
+    @transactions.command(verb, help=text, epilog=example_of(f"ctl transactions {verb} {_XID}"))
     @click.argument("xid")
     @destructive
     @with_tools

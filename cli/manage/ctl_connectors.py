@@ -16,7 +16,9 @@ deleting(link_routes, "link-route", "Delete a link route.", '"hub.*"')
 deleting(auto_links, "auto-link", "Delete an auto-link.", "orders-in")
 
 
-@connectors.command("create")
+@connectors.command(
+    "create", example='ctl connectors create hub "amqps://site-b@hub.example.org?password-file=hub-password"'
+)
 @click.argument("name")
 @click.argument("target", metavar="URL")
 @with_tools
@@ -24,16 +26,12 @@ def create_connector(tools: Tools, name: str, target: str) -> None:
     """Create a connection to another broker.
 
     URL is as in --connect-to of the broker. Files in it are names in the broker's --secrets-dir.
-
-    \b
-    Example:
-      cairnmq ctl connectors create hub "amqps://site-b@hub.example.org?password-file=hub-password"
     """
     tools.client.ask("CREATE", "connector", name, {"url": target})
     tools.printer.done(f"created connector {name}")
 
 
-@link_routes.command("create")
+@link_routes.command("create", example='ctl link-routes create "hub.*" hub --strip hub.')
 @click.argument("pattern")
 @click.argument("connector")
 @click.option("--direction", type=click.Choice(["both", "send", "receive"]), default="both", show_default=True,
@@ -41,18 +39,13 @@ def create_connector(tools: Tools, name: str, target: str) -> None:
 @click.option("--strip", default="", help="Prefix to remove from addresses.")
 @with_tools
 def create_link_route(tools: Tools, pattern: str, connector: str, direction: str, strip: str) -> None:
-    """Route links by address pattern.
-
-    \b
-    Example:
-      cairnmq ctl link-routes create "hub.*" hub --strip hub.
-    """
+    """Route links by address pattern."""
     body = {"connector": connector, "direction": direction, "strip": strip}
     tools.client.ask("CREATE", "link-route", pattern, body)
     tools.printer.done(f"created link route {pattern}")
 
 
-@auto_links.command("create")
+@auto_links.command("create", example="ctl auto-links create orders-in in orders hub")
 @click.argument("name")
 @click.argument("direction", type=click.Choice(["in", "out"]))
 @click.argument("address")
@@ -63,10 +56,6 @@ def create_auto_link(tools: Tools, name: str, direction: str, address: str, conn
     """Bridge a queue over a connector.
 
     in: messages of the other broker are moved to the queue ADDRESS; out: messages of ADDRESS are moved there.
-
-    \b
-    Example:
-      cairnmq ctl auto-links create orders-in in orders hub
     """
     body = {"direction": direction, "address": address, "connector": connector, "external": external}
     tools.client.ask("CREATE", "auto-link", name, body)

@@ -16,7 +16,7 @@ downstreams = group_of("downstream", "downstreams", "Show downstream sites of qu
 deleting(federated_queues, "federated-queue", "Delete a federated queue and its messages.", "orders")
 
 
-@federated_queues.command("create")
+@federated_queues.command("create", example="ctl federated-queues create orders hub")
 @click.argument("name")
 @click.argument("connector")
 @click.option("--source", default="", help="Queue at the other site, if its name differs.")
@@ -26,17 +26,13 @@ def create_federated_queue(tools: Tools, name: str, connector: str, source: str,
     """Copy a queue of another site.
 
     NAME follows the queue of that name at the broker of CONNECTOR. The arguments apply when NAME is promoted.
-
-    \b
-    Example:
-      cairnmq ctl federated-queues create orders hub
     """
     body = {"connector": connector, "source": source or name, "arguments": arguments}
     tools.client.ask("CREATE", "federated-queue", name, body)
     tools.printer.done(f"created federated queue {name} of {source or name} over {connector}")
 
 
-@federated_queues.command("promote")
+@federated_queues.command("promote", example="ctl federated-queues promote orders")
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Promote it also if the first copy is incomplete.")
 @destructive
@@ -45,10 +41,6 @@ def promote(tools: Tools, name: str, force: bool, is_sure: bool, is_dry_run: boo
     """Promote a federated queue to a normal queue.
 
     The source is not contacted: fence it first, or both sites deliver the same messages.
-
-    \b
-    Example:
-      cairnmq ctl federated-queues promote orders
     """
     change = f"promote {name}, whose source must not serve clients any more"
     if tools.is_stopped(change, "federated-queue", name, is_sure=is_sure, is_dry_run=is_dry_run):
@@ -59,17 +51,12 @@ def promote(tools: Tools, name: str, force: bool, is_sure: bool, is_dry_run: boo
     tools.printer.done(f"{reported}; the source was not contacted: make sure that it serves no clients")
 
 
-@federated_queues.command("resynchronize")
+@federated_queues.command("resynchronize", example="ctl federated-queues resynchronize orders")
 @click.argument("name")
 @destructive
 @with_tools
 def resynchronize(tools: Tools, name: str, is_sure: bool, is_dry_run: bool) -> None:
-    """Drop the copy and copy the source again.
-
-    \b
-    Example:
-      cairnmq ctl federated-queues resynchronize orders
-    """
+    """Drop the copy and copy the source again."""
     change = f"drop the messages of {name} and copy its source again"
     if tools.is_stopped(change, "federated-queue", name, is_sure=is_sure, is_dry_run=is_dry_run):
         return

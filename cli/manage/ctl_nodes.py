@@ -30,23 +30,18 @@ _TRANSIENT = click.option("--transient", is_flag=True, help="Don't keep it over 
 MESSAGE_COLUMNS = ("position", "id", "size", "due", "redelivered", "properties", "application-properties", "body")
 
 
-@queues.command("create")
+@queues.command("create", example="ctl queues create orders -a max-messages=1000")
 @click.argument("name")
 @_TRANSIENT
 @arguments_option
 @with_tools
 def create_queue(tools: Tools, name: str, transient: bool, arguments: Mapping[str, Any]) -> None:
-    """Create a queue.
-
-    \b
-    Example:
-      cairnmq ctl queues create orders -a max-messages=1000
-    """
+    """Create a queue."""
     tools.client.ask("CREATE", "queue", name, {"durable": not transient, "arguments": arguments})
     tools.printer.done(f"created queue {name}")
 
 
-@queues.command("set")
+@queues.command("set", example="ctl queues set orders -a paused=true --unset max-messages")
 @click.argument("name", type=NameOf("queue"))
 @arguments_option
 @click.option("--unset", multiple=True, metavar="KEY", help="Remove this argument.")
@@ -58,10 +53,6 @@ def set_arguments(
     """Change arguments of a queue.
 
     A dry run shows the present values of these arguments.
-
-    \b
-    Example:
-      cairnmq ctl queues set orders -a paused=true --unset max-messages
     """
     changes = {**arguments, **dict.fromkeys(unset)}
     if is_dry_run:
@@ -85,19 +76,14 @@ def _messages(tools: Tools, queue: str) -> int:
     return int(tools.client.ask("READ", "queue", queue)["messages"])
 
 
-@queues.command("delete")
+@queues.command("delete", example="ctl queues delete orders --if-empty")
 @click.argument("name", type=NameOf("queue"))
 @click.option("--if-unused", is_flag=True, help="Delete it only if it has no consumers.")
 @click.option("--if-empty", is_flag=True, help="Delete it only if it has no messages.")
 @destructive
 @with_tools
 def delete_queue(tools: Tools, name: str, if_unused: bool, if_empty: bool, is_sure: bool, is_dry_run: bool) -> None:
-    """Delete a queue and its messages.
-
-    \b
-    Example:
-      cairnmq ctl queues delete orders --if-empty
-    """
+    """Delete a queue and its messages."""
     if _is_stopped(tools, f"delete queue {name} with {{}}", name, is_sure, is_dry_run):
         return
     tools.client.ask("DELETE", "queue", name, {"if-unused": if_unused, "if-empty": if_empty})
@@ -114,7 +100,7 @@ def _is_stopped(tools: Tools, change: str, queue: str, is_sure: bool, is_dry_run
     return is_dry_run
 
 
-@queues.command("purge")
+@queues.command("purge", example="ctl queues purge orders --dry-run")
 @click.argument("name", type=NameOf("queue"))
 @destructive
 @with_tools
@@ -122,10 +108,6 @@ def purge(tools: Tools, name: str, is_sure: bool, is_dry_run: bool) -> None:
     """Remove the messages of a queue.
 
     Messages that consumers have acquired stay.
-
-    \b
-    Example:
-      cairnmq ctl queues purge orders --dry-run
     """
     if _is_stopped(tools, f"purge {{}} from queue {name}", name, is_sure, is_dry_run):
         return
@@ -133,7 +115,7 @@ def purge(tools: Tools, name: str, is_sure: bool, is_dry_run: bool) -> None:
     tools.printer.done(f"purged {counted(found['purged'], 'message')} from queue {name}", found)
 
 
-@queues.command("move")
+@queues.command("move", example="ctl queues move orders.dead orders --count 10")
 @click.argument("name", type=NameOf("queue"))
 @click.argument("to", type=NameOf("queue"))
 @click.option(
@@ -147,10 +129,6 @@ def move(tools: Tools, name: str, to: str, count: int | None, may_create: bool, 
 
     TO is a queue, or an exchange with a key. It must exist, unless --create is given and the broker creates queues of
     that name on first use (its option --auto-create).
-
-    \b
-    Example:
-      cairnmq ctl queues move orders.dead orders --count 10
     """
     asked: dict[str, Any] = {"to": to, "create": may_create}
     if is_dry_run:
@@ -163,73 +141,53 @@ def move(tools: Tools, name: str, to: str, count: int | None, may_create: bool, 
     tools.printer.done(f"moved {counted(found['moved'], 'message')} from queue {name} to {to}", found)
 
 
-@queues.command("peek")
+@queues.command("peek", example="ctl queues peek orders --count 5")
 @click.argument("queue", type=NameOf("queue"))
 @click.option("--count", default=20, show_default=True, type=click.IntRange(1), help="Number of messages.")
 @click.option("--body-bytes", default=64, show_default=True, type=click.IntRange(0, 65536), help="Bytes of each body.")
 @with_tools
 def peek(tools: Tools, queue: str, count: int, body_bytes: int) -> None:
-    """Browse the first messages of a queue.
-
-    \b
-    Example:
-      cairnmq ctl queues peek orders --count 5
-    """
+    """Browse the first messages of a queue."""
     from .ctl_client import readable
 
     found = tools.client.peek(queue, count, body_bytes)
     tools.printer.rows(found if tools.printer.as_json else map(readable, found), MESSAGE_COLUMNS)
 
 
-@exchanges.command("create")
+@exchanges.command("create", example="ctl exchanges create news --type topic")
 @click.argument("name")
 @click.option("--type", "kind", default="direct", show_default=True, help="direct, fanout, topic or headers.")
 @_TRANSIENT
 @arguments_option
 @with_tools
 def create_exchange(tools: Tools, name: str, kind: str, transient: bool, arguments: Mapping[str, Any]) -> None:
-    """Create an exchange.
-
-    \b
-    Example:
-      cairnmq ctl exchanges create news --type topic
-    """
+    """Create an exchange."""
     body = {"exchange-type": kind, "durable": not transient, "arguments": arguments}
     tools.client.ask("CREATE", "exchange", name, body)
     tools.printer.done(f"created exchange {name}")
 
 
-@exchanges.command("bind")
+@exchanges.command("bind", example='ctl exchanges bind amq.topic invoices "invoice.#"')
 @click.argument("exchange", type=NameOf("exchange"))
 @click.argument("queue", type=NameOf("queue"))
 @click.argument("key", default="")
 @arguments_option
 @with_tools
 def bind(tools: Tools, exchange: str, queue: str, key: str, arguments: Mapping[str, Any]) -> None:
-    """Bind a queue to an exchange.
-
-    \b
-    Example:
-      cairnmq ctl exchanges bind amq.topic invoices "invoice.#"
-    """
+    """Bind a queue to an exchange."""
     body = {"exchange": exchange, "queue": queue, "key": key, "arguments": arguments}
     found = tools.client.ask("CREATE", "binding", None, body)
     tools.printer.done(f"created binding {found['name']}")
 
 
-@exchanges.command("unbind")
+@exchanges.command("unbind", example='ctl exchanges unbind amq.topic invoices "invoice.#"')
 @click.argument("exchange", type=NameOf("exchange"))
 @click.argument("queue", type=NameOf("queue"))
 @click.argument("key", default="")
 @destructive
 @with_tools
 def unbind(tools: Tools, exchange: str, queue: str, key: str, is_sure: bool, is_dry_run: bool) -> None:
-    """Delete a binding.
-
-    \b
-    Example:
-      cairnmq ctl exchanges unbind amq.topic invoices "invoice.#"
-    """
+    """Delete a binding."""
     name = "/".join(quote(part, safe="") for part in (exchange, queue, key))
     if tools.is_stopped(f"delete binding {name}", "binding", name, is_sure=is_sure, is_dry_run=is_dry_run):
         return
@@ -237,33 +195,23 @@ def unbind(tools: Tools, exchange: str, queue: str, key: str, is_sure: bool, is_
     tools.printer.done(f"deleted binding {name}")
 
 
-@templates.command("create")
+@templates.command("create", example='ctl templates create "orders.*" -a max-messages=1000')
 @click.argument("pattern")
 @arguments_option
 @with_tools
 def create_template(tools: Tools, pattern: str, arguments: Mapping[str, Any]) -> None:
-    """Set arguments of queues by name pattern.
-
-    \b
-    Example:
-      cairnmq ctl templates create "orders.*" -a max-messages=1000
-    """
+    """Set arguments of queues by name pattern."""
     tools.client.ask("CREATE", "template", pattern, {"arguments": arguments})
     tools.printer.done(f"created template {pattern}")
 
 
-@templates.command("update")
+@templates.command("update", example='ctl templates update "orders.*" -a max-messages=5000')
 @click.argument("pattern", type=NameOf("template"))
 @arguments_option
 @dry_run_option
 @with_tools
 def update_template(tools: Tools, pattern: str, arguments: Mapping[str, Any], is_dry_run: bool) -> None:
-    """Replace the arguments for new queues.
-
-    \b
-    Example:
-      cairnmq ctl templates update "orders.*" -a max-messages=5000
-    """
+    """Replace the arguments for new queues."""
     if is_dry_run:
         present = tools.client.ask("READ", "template", pattern)["arguments"]
         changes = {**dict.fromkeys(present), **arguments}

@@ -21,17 +21,13 @@ from ..options.confirmation import confirm, destructive
 MAX_PASSWORD_BYTES = 1024
 
 
-@click.group("users", cls=CommonGroup)
+@click.group("users", cls=CommonGroup, example="users add anna --users-file ./users")
 @output_options
 def users(**_: Any) -> None:
     """Manage the users file of a broker.
 
     Passwords are requested, or read from standard input if it is not a terminal. The file holds SCRAM-SHA-256
     verifiers only. A broker with the same --users-file applies changes at the next login.
-
-    \b
-    Example:
-      cairnmq users add anna --users-file ./users
     """
 
 
@@ -42,17 +38,12 @@ _iterations = click.option(
 )  # fmt: skip
 
 
-@users.command()
+@users.command(example="users add anna --users-file ./users")
 @click.argument("name")
 @_file
 @_iterations
 def add(name: str, path: str, iterations: int) -> None:
-    """Add a user; create the file if needed.
-
-    \b
-    Example:
-      cairnmq users add anna --users-file ./users
-    """
+    """Add a user; create the file if needed."""
     reason = users_file.invalid_name_reason(name)
     if reason:
         raise InvalidOption(f"user {name!r}", reason, "choose another name")
@@ -68,17 +59,12 @@ def add(name: str, path: str, iterations: int) -> None:
     print(f"added {name} to {path}")
 
 
-@users.command()
+@users.command(example="users password anna --users-file ./users")
 @click.argument("name")
 @_file
 @_iterations
 def password(name: str, path: str, iterations: int) -> None:
-    """Change the password of a user.
-
-    \b
-    Example:
-      cairnmq users password anna --users-file ./users
-    """
+    """Change the password of a user."""
     _known(_read(path), name, path)
     kept = _new_password(name, iterations)
 
@@ -90,7 +76,7 @@ def password(name: str, path: str, iterations: int) -> None:
     print(f"changed the password of {name} in {path}")
 
 
-@users.command()
+@users.command(example="users remove anna --users-file ./users")
 @click.argument("name")
 @_file
 @destructive
@@ -98,10 +84,6 @@ def remove(name: str, path: str, is_sure: bool, is_dry_run: bool) -> None:
     """Remove a user.
 
     Connections of the user stay open until `cairnmq ctl reload`.
-
-    \b
-    Example:
-      cairnmq users remove anna --users-file ./users
     """
     _known(_read(path), name, path)
     if is_dry_run:
@@ -117,16 +99,11 @@ def remove(name: str, path: str, is_sure: bool, is_dry_run: bool) -> None:
     print(f"removed {name} from {path}")
 
 
-@users.command("list")
+@users.command("list", example="users list --users-file ./users")
 @_file
 @output_options
 def list_users(path: str, output_format: str) -> None:
-    """List users.
-
-    \b
-    Example:
-      cairnmq users list --users-file ./users
-    """
+    """List users."""
     from ..common.output import print_rows  # other commands and help do without
 
     rows = [{"name": name, "iterations": kept.iterations} for name, kept in _read(path).accounts.items()]
@@ -135,7 +112,7 @@ def list_users(path: str, output_format: str) -> None:
             print(row["name"])
 
 
-@users.command()
+@users.command(example="users check --users-file ./users")
 @click.argument("name", required=False)
 @_file
 @output_options
@@ -143,10 +120,6 @@ def check(name: str | None, path: str, output_format: str) -> None:
     """Check the file, or a password of NAME.
 
     The file must be complete and readable by its owner only.
-
-    \b
-    Example:
-      cairnmq users check --users-file ./users
     """
     from ..common.output import print_fields
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
+from inspect import cleandoc
 from typing import Any, TypeVar, cast
 
 import click
@@ -59,13 +60,18 @@ def write_options(command: click.Command, ctx: click.Context, formatter: click.H
                 formatter.write_dl(records)
 
 
-def example(call: str) -> str:
+def example_of(call: str) -> str:
     """Return the epilog of a command with this call, whose program name `cairnmq` is added."""
     return f"\b\nExample:\n  cairnmq {call}"
 
 
 class ShortHelp(click.Command):
     """A command whose short help is a title: its first sentence, without the period."""
+
+    def __init__(self, name: str | None, *, help: str | None = None, example: str = "", **more: Any) -> None:
+        """*example*: a call without the program name, which is shown below *help*."""
+        text = f"{cleandoc(help or '')}\n\n{example_of(example)}" if example else help
+        super().__init__(name, help=text, **more)
 
     def get_short_help_str(self, limit: int = 45) -> str:
         text = super().get_short_help_str(limit)

@@ -42,10 +42,6 @@ def _broker(**values: Any) -> None:
     Each option can also be set by an environment variable (--store-dir: CAIRNMQ_STORE_DIR; several values are
     separated by spaces) and in a configuration file (store-dir = "./data"). The command line overrides the environment,
     and the environment overrides the file. `cairnmq config show` prints all values and where they come from.
-
-    \b
-    Example:
-      cairnmq broker --store-dir ./data --port 5672
     """
     given = BrokerSettings(**values)
     for warning in unknown_variables(broker, given.connect_to):
@@ -66,6 +62,7 @@ broker = ConfiguredCommand(
     params=[config_option(), *options_of(BrokerSettings)],
     help=_broker.__doc__,
     short_help="Run a broker",
+    example="broker --store-dir ./data --port 5672",
 )
 
 

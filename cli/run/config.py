@@ -23,7 +23,7 @@ from .settings import BrokerSettings
 from .unknown_variables import unknown_variables
 
 
-@click.group("config", cls=CommonGroup, short_help="Check and show the configuration")
+@click.group("config", cls=CommonGroup, short_help="Check and show the configuration", example="config show --changed")
 @output_options
 @log_options
 def config(**_: Any) -> None:
@@ -31,14 +31,10 @@ def config(**_: Any) -> None:
 
     Values come from the command line, environment variables (CAIRNMQ_*), a configuration file and defaults, in this
     order of precedence.
-
-    \b
-    Example:
-      cairnmq config show --changed
     """
 
 
-@config.command("check", short_help="Check a configuration file")
+@config.command("check", short_help="Check a configuration file", example="config check /etc/cairnmq.toml")
 @click.argument("file", default=DEFAULT_FILE, type=click.Path())
 @output_options
 def check(file: str, output_format: str) -> None:
@@ -46,10 +42,6 @@ def check(file: str, output_format: str) -> None:
 
     Keys, values and combinations are checked, and the files that they name: users, access rules, certificates, keys and
     tokens. Run it as the user of the broker.
-
-    \b
-    Example:
-      cairnmq config check /etc/cairnmq.toml
     """
     found = read_config(file, broker.described())
     try:
@@ -77,10 +69,6 @@ def _show(output_format: str, is_changed: bool, **values: Any) -> None:
 
     It accepts the options of `cairnmq broker`. Passwords are not shown. The column "reload" shows whether a reload
     applies a changed value.
-
-    \b
-    Example:
-      cairnmq config show --config cairnmq.toml --changed
     """
     rows = [row for row in rows_of(click.get_current_context()) if row["source"] != "default" or not is_changed]
     _warn(values["connect_to"])
@@ -113,5 +101,6 @@ config.add_command(
         ],
         help=_show.__doc__,
         short_help="Show all values and their sources",
+        example="config show --config cairnmq.toml --changed",
     ))
 )  # fmt: skip

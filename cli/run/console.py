@@ -22,7 +22,7 @@ HTTP_PORT = 8161
 HTTP, TLS, HISTORY = "Web console", "TLS", "History and logs"
 
 
-@click.command("console", cls=GroupedCommand)
+@click.command("console", cls=GroupedCommand, example="console --url amqps://broker.example:5671 --http-port 8161")
 @url_option
 @option(CONNECTION, "--ca", type=CaFile(), metavar="FILE",
         help="CA of the broker's certificate (PEM).  [default: the system's]")
@@ -50,10 +50,6 @@ def console(
 
     Users log in with their names and passwords of the broker. `cairnmq broker --http-port` starts a console with the
     broker.
-
-    \b
-    Example:
-      cairnmq console --url amqps://broker.example:5671 --http-port 8161
     """
     require_console("cairnmq console")
     check_listener("--http-listen", http_listen, has_tls=tls_cert is not None, is_insecure=http_insecure)

@@ -102,7 +102,7 @@ def _config_of(given: str | None) -> str | None:
     return given or (DEFAULT_FILE if os.path.isfile(DEFAULT_FILE) else None)
 
 
-@click.command("doctor", cls=GroupedCommand, short_help="Check the host and a store")
+@click.command("doctor", cls=GroupedCommand, short_help="Check the host and a store", example="doctor ./data")
 @_store
 @_config
 @_seconds
@@ -113,10 +113,6 @@ def doctor(store: str | None, config: str | None, seconds: float, output_format:
 
     STORE is the store directory, by default that of the configuration. Nothing of a store is changed, and a broker may
     run on it. Run it as the user of the broker. The exit status is 0 without problems, 1 with warnings, 3 with errors.
-
-    \b
-    Example:
-      cairnmq doctor ./data
     """
     found = _check(store, _Configuration(_config_of(config)), seconds)
     if not print_rows([one.fields() for one in found], Finding._fields, output_format):

@@ -33,7 +33,7 @@ def cluster_lab(context: click.Context, /, name: str, **_: Any) -> None:
     context.obj = Lab(name)
 
 
-@cluster_lab.command(short_help="Start a lab")
+@cluster_lab.command(short_help="Start a lab", example="cluster-lab up 3")
 @click.argument("nodes", type=click.IntRange(1, MAX_NODES))
 @click.option("--token", "token_ms", default=f"{TOKEN_MS}ms", show_default=True, type=Milliseconds(0.1),
               help="Token timeout of corosync.")  # fmt: skip
@@ -49,10 +49,6 @@ def up(
     """Start a lab of NODES nodes.
 
     A previous lab of that name is removed; this needs --yes without a terminal.
-
-    \b
-    Example:
-      cairnmq cluster-lab up 3
     """
     options = LabOptions(nodes, int(token_ms), not no_crypto, mtu)
     if is_dry_run:
@@ -65,17 +61,13 @@ def up(
     _tell(lab, output_format)
 
 
-@cluster_lab.command(short_help="Remove the lab")
+@cluster_lab.command(short_help="Remove the lab", example="cluster-lab down")
 @destructive
 @click.pass_obj
 def down(lab: Lab, is_sure: bool, is_dry_run: bool) -> None:
     """Stop the daemons, and remove the lab.
 
     It needs --yes without a terminal.
-
-    \b
-    Example:
-      cairnmq cluster-lab down
     """
     if is_dry_run:
         click.echo(f"would remove lab {lab.name}: {lab.directory}" if lab.exists else f"there is no lab {lab.name}")
@@ -91,24 +83,17 @@ def _confirm_removal(verb: str, lab: Lab, *, is_sure: bool) -> None:
         require_confirmation(f"cairnmq cluster-lab {verb}: lab {lab.name}", question, is_sure=is_sure)
 
 
-@cluster_lab.command()
+@cluster_lab.command(example="cluster-lab status")
 @output_options
 @click.pass_obj
 def status(lab: Lab, output_format: str) -> None:
-    """Show the membership as each node sees it.
-
-    \b
-    Example:
-      cairnmq cluster-lab status
-    """
+    """Show the membership as each node sees it."""
     _tell(lab, output_format)
 
 
 def _add_node_command(verb: str, text: str) -> None:
     """Add the command that calls the method *verb* of the lab for one node."""
-    help_text = f"{text}\n\n\b\nExample:\n  cairnmq cluster-lab {verb} 2"
-
-    @cluster_lab.command(verb, help=help_text)
+    @cluster_lab.command(verb, help=text, example=f"cluster-lab {verb} 2")
     @_NODE
     @click.pass_obj
     def change(lab: Lab, node: int) -> None:
@@ -122,16 +107,11 @@ _add_node_command("pause", "Suspend a node's daemon (SIGSTOP).")
 _add_node_command("resume", "Resume a suspended daemon.")
 
 
-@cluster_lab.command(short_help="Partition the nodes")
+@cluster_lab.command(short_help="Partition the nodes", example="cluster-lab partition 1,2 3")
 @click.argument("sides", nargs=-1, required=True, metavar="SIDE...")
 @click.pass_obj
 def partition(lab: Lab, sides: tuple[str, ...]) -> None:
-    """Partition the nodes: each SIDE is a list such as 1,2. The other nodes form one more side.
-
-    \b
-    Example:
-      cairnmq cluster-lab partition 1,2 3
-    """
+    """Partition the nodes: each SIDE is a list such as 1,2. The other nodes form one more side."""
     try:
         parted = [[int(node) for node in side.split(",")] for side in sides]
     except ValueError:
@@ -139,46 +119,32 @@ def partition(lab: Lab, sides: tuple[str, ...]) -> None:
     lab.partition(*parted)
 
 
-@cluster_lab.command(short_help="Drop all packets that a node sends")
+@cluster_lab.command(short_help="Drop all packets that a node sends", example="cluster-lab cut 2")
 @_NODE
 @click.option("--in", "ingress", is_flag=True, help="Drop frames that the node receives instead of those it sends.")
 @click.pass_obj
 def cut(lab: Lab, node: int, ingress: bool) -> None:
-    """Drop all packets in one direction: those that the node sends.
-
-    \b
-    Example:
-      cairnmq cluster-lab cut 2
-    """
+    """Drop all packets in one direction: those that the node sends."""
     lab.cut(node, egress=not ingress)
 
 
-@cluster_lab.command()
+@cluster_lab.command(example="cluster-lab heal")
 @click.pass_obj
 def heal(lab: Lab) -> None:
-    """Remove all partitions and cuts.
-
-    \b
-    Example:
-      cairnmq cluster-lab heal
-    """
+    """Remove all partitions and cuts."""
     lab.heal()
 
 
 @cluster_lab.command(
     short_help="Run a command in the network of a node",
+    example="cluster-lab run 1 -- cairnmq broker --store-dir ./data",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @_NODE
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
 def run(lab: Lab, node: int, command: tuple[str, ...]) -> None:
-    """Run COMMAND in the network namespace of a node; the other nodes have the addresses 10.77.0.NODE.
-
-    \b
-    Example:
-      cairnmq cluster-lab run 1 -- cairnmq broker --store-dir ./data
-    """
+    """Run COMMAND in the network namespace of a node; the other nodes have the addresses 10.77.0.NODE."""
     words = lab.command(node, command[1:] if command[0] == "--" else command)
     sys.stdout.flush()
     try:
