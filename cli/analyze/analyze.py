@@ -16,20 +16,11 @@ from ...base.disk.real import disk_error, disk_errors
 from ...base.errors import CairnError
 from ...base.extras import install_hint
 from ...base.private_files import open_private
-from ..common.output import answering, console, remark, store_argument
+from ..common.output import answering, console, remark
 from ..common.row_writers import CsvWriter, JsonWriter, RowWriter, TableWriter
 from ..common.units import SIZE, Duration
-from ..options.common_options import (
-    ANALYSIS,
-    INPUT,
-    OUTPUT,
-    GroupedCommand,
-    connect_options,
-    option,
-    output_options,
-    skip_damaged_option,
-)
-from ..store.archives import archive_option
+from ..options.common_options import ANALYSIS, INPUT, OUTPUT, GroupedCommand, option, output_options
+from ..options.store_options import archive_option, connect_options, skip_damaged_option, store_argument
 
 
 @click.command("analyze", cls=GroupedCommand)

@@ -14,10 +14,9 @@ from ...base.texts import counted
 from ..common.output import answering, bars, console, print_fields, remark
 from ..common.statuses import FOUND
 from ..common.units import SIZE
-from ..options.common_options import output_options, skip_damaged_option
-from ..options.connect import connect_options
+from ..options.common_options import output_options
+from ..options.store_options import archive_option, connect_options, skip_damaged_option
 from ..options.subjects import INPUT, SELECTION, TARGET, GroupedCommand, option
-from ..store.archives import archive_option
 
 
 @click.command("export", cls=GroupedCommand)

@@ -12,14 +12,13 @@ from rich.table import Table
 
 from ...base.errors import CairnError
 from ...base.extras import install_hint
-from ..common.output import answering, console, print_rows, remark, store_argument
+from ..common.output import answering, console, print_rows, remark
 from ..common.row_writers import ArrowWriter, CsvWriter, JsonWriter, RowWriter, TableWriter
 from ..common.signals import interrupting
 from ..common.units import SIZE
-from ..options.common_options import output_options, skip_damaged_option
-from ..options.connect import connect_options
+from ..options.common_options import output_options
+from ..options.store_options import archive_option, connect_options, skip_damaged_option, store_argument
 from ..options.subjects import ANALYSIS, OUTPUT, SELECTION, GroupedCommand, option
-from ..store.archives import archive_option
 
 
 @click.command("sql", cls=GroupedCommand)

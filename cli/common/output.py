@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any
 
-import click
 from rich import progress
 from rich.console import Console
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "WIDTH_IN_PIPES", "Bars", "OutputConsole", "answering", "bars", "console", "long_line_console", "output",
-    "print_fields", "print_json", "print_line", "print_rows", "printable", "remark", "store_argument",
+    "print_fields", "print_json", "print_line", "print_rows", "printable", "remark",
 ]  # fmt: skip
 
 _INTERRUPTED = "cairnmq: interrupted"
@@ -192,8 +191,3 @@ def bars() -> Iterator[Progress]:
     """Show a progress bar in bytes for each phase."""
     with Bars(progress.DownloadColumn(binary_units=True), progress.TimeRemainingColumn()) as shown:
         yield shown.show
-
-
-def store_argument(command: _Command) -> _Command:
-    """STORE, a store directory."""
-    return click.argument("store", metavar="STORE", type=click.Path())(command)

@@ -13,19 +13,20 @@ from ...base.errors import IncompleteResult
 from ...base.texts import counted
 from ...tools.load.bulk_sender import BulkSender, SendResult
 from ..options.common_options import ca_option, user_option
-from ..options.subjects import TARGET, option
+from ..options.subjects import TARGET, option, several
 from .csv_rows import print_object
 from .login_options import checked_url
 from .output import long_line_console, print_line, printable
 from .signals import ENDING, Handler, replaced
 
-_Command = Callable[..., Any]
-
-
-def target_options(command: _Command) -> _Command:
-    """--create, --user and --ca."""
-    text = "Let the broker create the queue at the end of the URL, if its --auto-create permits."
-    return option(TARGET, "--create", "may_create", is_flag=True, help=text)(user_option(ca_option(command)))
+target_options = several(
+    option(
+        TARGET, "--create", "may_create", is_flag=True,
+        help="Let the broker create the queue at the end of the URL, if its --auto-create permits.",
+    ),
+    user_option,
+    ca_option,
+)  # fmt: skip
 
 
 def address_of(url: str) -> str:

@@ -14,8 +14,8 @@ from ..common.login_options import login_of
 from ..common.output import Bars, answering, remark
 from ..common.send_options import address_of, target_options
 from ..common.units import Finite
-from ..options.common_options import SELECTION, TARGET, GroupedCommand, connect_options, option, output_options
-from ..store.archives import archives_option
+from ..options.common_options import SELECTION, TARGET, GroupedCommand, option, output_options
+from ..options.store_options import archives_option, connect_options
 from .as_of_output import selected_queues
 from .as_of_views import FoundViews
 

@@ -13,10 +13,10 @@ from ...tools.explain.explain_space import SpaceReport, explain_space
 from ...tools.inspect.format_text import age_text, size_text
 from ...tools.inspect.point_in_time import time_words
 from ..common.csv_rows import columns_of
-from ..common.output import answering, bars, console, output, print_rows, printable, store_argument
+from ..common.output import answering, bars, console, output, print_rows, printable
 from ..common.statuses import FOUND
 from ..options.common_options import CommonGroup, output_options
-from ..options.connect import connect_options
+from ..options.store_options import connect_options, store_argument
 from ..options.subjects import OUTPUT, option
 
 _QUEUES = 20

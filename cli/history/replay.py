@@ -22,9 +22,8 @@ from ..common.send_options import address_of, stoppable, target_options, tell_se
 from ..common.units import Finite
 from ..options.common_options import output_options
 from ..options.confirmation import dry_run_option
-from ..options.connect import connect_options
+from ..options.store_options import archives_option, connect_options
 from ..options.subjects import SELECTION, TARGET, GroupedCommand, option
-from ..store.archives import archives_option
 
 
 class _Speed(click.ParamType[float]):

@@ -18,9 +18,8 @@ from ...tools.inspect.properties import Properties
 from ..common.csv_rows import columns_of, print_csv
 from ..common.output import Bars, answering, long_line_console, output, print_line, remark
 from ..options.common_options import output_options
-from ..options.connect import connect_options
+from ..options.store_options import archives_option, connect_options
 from ..options.subjects import INPUT, SELECTION, GroupedCommand, option
-from ..store.archives import archives_option
 
 _MOST = 20
 """The maximum number of messages that are shown."""

@@ -16,7 +16,7 @@ from ..common.login_options import checked_url, login_of
 from ..common.units import Duration
 from ..options.common_options import CommonGroup, ca_option, output_options, url_option, user_option
 from ..options.confirmation import confirm, destructive, dry_run_option
-from ..options.subjects import CONNECTION, example_of, option
+from ..options.subjects import CONNECTION, example_of, option, several
 from .completion import NameOf
 
 if TYPE_CHECKING:
@@ -74,15 +74,17 @@ class Tools:
         return is_dry_run
 
 
-_timeout_option = option(
-    CONNECTION, "--timeout", "timeout_s", default="10s", show_default=True, type=Duration(0.1), is_common=True,
-    help="Deadline of each request.",
+connection_options = several(
+    url_option,
+    user_option,
+    ca_option,
+    option(
+        CONNECTION, "--timeout", "timeout_s", default="10s", show_default=True, type=Duration(0.1), is_common=True,
+        help="Deadline of each request.",
+    ),
+    output_options,
 )  # fmt: skip
-
-
-def connection_options(command: Command) -> Command:
-    """Add the options of a connection to the broker, and the formats of the output."""
-    return url_option(user_option(ca_option(_timeout_option(output_options(command)))))
+"""The options of a connection to the broker, and the formats of the output."""
 
 
 class _Ctl(CommonGroup):
@@ -145,14 +147,11 @@ def value_of(option: str, text: str) -> tuple[str, Any]:
     return key, number
 
 
-def arguments_option(command: Command) -> Command:
-    return click.option(
-        "-a", "--argument", "arguments", multiple=True, metavar="KEY=VALUE",
-        callback=lambda context, option, texts: dict(value_of("--argument", text) for text in texts),
-        help="Argument of the created or changed entity. Repeatable.",
-    )(command)  # fmt: skip
-
-
+arguments_option = click.option(
+    "-a", "--argument", "arguments", multiple=True, metavar="KEY=VALUE",
+    callback=lambda context, option, texts: dict(value_of("--argument", text) for text in texts),
+    help="Argument of the created or changed entity. Repeatable.",
+)  # fmt: skip
 _CLUSTER = click.option("--cluster", is_flag=True, help="Include all members of the cluster.")
 
 

@@ -6,15 +6,14 @@ list` are `cairnmq ctl queues list --output csv`. Where an option is given twice
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from .ca_file import CaFile
 from .color import COLOR, set_color
-from .connect import connect_options
 from .subjects import (
     ANALYSIS,
     CONNECTION,
@@ -32,8 +31,8 @@ from .subjects import (
 
 __all__ = [
     "ANALYSIS", "INPUT", "LOGS", "LOG_FILE", "LOG_FORMAT", "LOG_LEVEL", "OUTPUT", "OUTPUTS", "PASSWORD",
-    "PASSWORD_FILE", "SELECTION", "TARGET", "USER", "CommonGroup", "GroupedCommand", "ca_option", "connect_options",
-    "log_options", "option", "output_options", "skip_damaged_option", "url_option", "user_option", "with_color",
+    "PASSWORD_FILE", "SELECTION", "TARGET", "USER", "CommonGroup", "GroupedCommand", "ca_option", "log_options",
+    "option", "output_options", "url_option", "user_option", "with_color",
 ]  # fmt: skip
 
 OUTPUTS = ("table", "json", "csv")
@@ -48,8 +47,6 @@ LOG_FILE: dict[str, Any] = {
     "help": "Append the log to this file.  [default: the standard streams]",
     "type": click.Path(dir_okay=False), "metavar": "FILE",
 }  # fmt: skip
-_F = TypeVar("_F", bound=Callable[..., Any])
-
 
 url_option = option(
     CONNECTION, "--url", default=BROKER_URL, show_default=True, envvar="CAIRNMQ_URL", is_common=True,
@@ -76,32 +73,23 @@ ca_option = option(
     CONNECTION, "--ca", type=CaFile(), metavar="FILE", is_common=True,
     help="CA certificates to trust, with amqps (PEM).",
 )  # fmt: skip
-skip_damaged_option = option(INPUT, "--skip-damaged", is_flag=True, help="Leave out unreadable records.")
 _color_option = option(
     OUTPUT, "--color", type=click.Choice(["auto", "always", "never"]), default="auto", envvar=COLOR, show_default=True,
     expose_value=False, callback=set_color, help="Color the output; NO_COLOR stands for never.",
 )  # fmt: skip
-_json_option = option(
-    OUTPUT, "--json", "output_format", flag_value="json", is_common=True, help="Short for --output json."
-)
-
-
-_format_option = option(
-    OUTPUT, "--output", "output_format", type=click.Choice(OUTPUTS), default="table", show_default=True,
-    is_common=True, help="Format of the output.",
+output_options = several(
+    option(
+        OUTPUT, "--output", "output_format", type=click.Choice(OUTPUTS), default="table", show_default=True,
+        is_common=True, help="Format of the output.",
+    ),
+    option(OUTPUT, "--json", "output_format", flag_value="json", is_common=True, help="Short for --output json."),
 )  # fmt: skip
-
-
-def output_options(command: _F) -> _F:
-    """Add `--output` and its short form `--json`, both as *output_format*."""
-    return _format_option(_json_option(command))
-
-
-def log_options(command: _F) -> _F:
-    """Add the options of the log, without defaults: a group passes on what is given."""
-    for name, described in (("--log-file", LOG_FILE), ("--log-format", LOG_FORMAT), ("--log-level", LOG_LEVEL)):
-        command = option(LOGS, name, is_common=True, **described)(command)
-    return command
+log_options = several(
+    option(LOGS, "--log-level", is_common=True, **LOG_LEVEL),
+    option(LOGS, "--log-format", is_common=True, **LOG_FORMAT),
+    option(LOGS, "--log-file", is_common=True, **LOG_FILE),
+)
+"""The options of the log, without defaults: a group passes on what is given."""
 
 
 def with_color(command: click.Command) -> click.Command:

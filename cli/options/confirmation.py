@@ -7,24 +7,15 @@ store or remove a lab do.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar
 
 import click
 
 from ...base.errors import InvalidOption
-from .subjects import SAFETY, option
-
-_F = TypeVar("_F", bound=Callable[..., Any])
-
+from .subjects import SAFETY, option, several
 
 yes_option = option(SAFETY, "-y", "--yes", "is_sure", is_flag=True, help="Don't ask for confirmation.")
 dry_run_option = option(SAFETY, "--dry-run", "is_dry_run", is_flag=True, help="Only show what would change.")
-
-
-def destructive(command: _F) -> _F:
-    """Add `--yes`, as *is_sure*, and `--dry-run`, as *is_dry_run*."""
-    return yes_option(dry_run_option(command))
+destructive = several(yes_option, dry_run_option)
 
 
 def confirm(question: str, *, is_sure: bool) -> None:

@@ -19,7 +19,7 @@ from ..common.local_directory import LocalDirectory
 from ..common.output import bars, print_fields
 from ..common.signals import status_of, terminable
 from ..options.common_options import output_options
-from ..options.connect import connect_options
+from ..options.store_options import connect_options
 from ..options.subjects import TARGET, GroupedCommand
 
 

@@ -21,8 +21,8 @@ from ...tools.inspect.row_filter import RowFilter, checked_types
 from ...tools.load.load_lines import wiring_line
 from ...tools.load.redaction import Redaction, Rules
 from ..common.output import answering, output, remark
-from ..options.common_options import OUTPUT, SELECTION, GroupedCommand, connect_options, option, output_options
-from .archives import archives_option
+from ..options.common_options import OUTPUT, SELECTION, GroupedCommand, option, output_options
+from ..options.store_options import archives_option, connect_options
 
 
 class _Number(click.ParamType[int]):

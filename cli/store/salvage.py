@@ -19,7 +19,7 @@ from ..common.local_directory import LocalDirectory
 from ..common.output import Bars, answering, long_line_console, output, print_json, print_rows, printable
 from ..options.common_options import output_options
 from ..options.confirmation import destructive, require_confirmation
-from ..options.connect import connect_options
+from ..options.store_options import connect_options
 from ..options.subjects import TARGET, GroupedCommand, option
 
 _LOST = ("message_id", "queues", "certain", "reason")

@@ -10,10 +10,10 @@ from rich.table import Table
 from ...base.texts import counted
 from ...tools.explain.stat import Stat, stat_store
 from ...tools.inspect.format_text import age_text, size_text
-from ..common.output import answering, bars, console, output, print_rows, printable, remark, store_argument
+from ..common.output import answering, bars, console, output, print_rows, printable, remark
 from ..common.statuses import FOUND
 from ..options.common_options import output_options
-from ..options.connect import connect_options
+from ..options.store_options import connect_options, store_argument
 from ..options.subjects import OUTPUT, GroupedCommand, option
 from .log_map import log_map
 

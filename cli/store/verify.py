@@ -11,11 +11,10 @@ from ...tools.inspect.format_text import size_text
 from ...tools.verify.archive_check import verify_archive
 from ...tools.verify.store_check import verify_store
 from ...tools.verify.verdicts import Verdict, VerifyReport
-from ..common.output import answering, bars, console, output, print_rows, printable, store_argument
+from ..common.output import answering, bars, console, output, print_rows, printable
 from ..options.common_options import output_options
-from ..options.connect import connect_options
+from ..options.store_options import archive_option, connect_options, store_argument
 from ..options.subjects import GroupedCommand
-from .archives import archive_option
 
 _COLUMNS = ("kind", "place", "first_lsn", "end_lsn", "what", "lost", "remedy")
 _STYLES = {"corrupt": "bold red", "torn": "yellow", "note": "dim"}
