@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -52,26 +52,33 @@ COLUMNS = {
 }
 
 
-class Tools:
-    """The tools of a command: the client that asks, and the printer."""
+class Tools(NamedTuple):
+    """The tools of a command: the client that asks, the printer, and the values of `--yes` and `--dry-run`."""
 
-    def __init__(self, client: ManagementClient, printer: Printer) -> None:
-        self.client = client
-        self.printer = printer
+    client: ManagementClient
+    printer: Printer
+    is_sure: bool = False
+    is_dry_run: bool = False
 
-    def is_stopped(
-        self, change: str, type: str, name: str, *, is_sure: bool, is_dry_run: bool, **more: Any
-    ) -> bool:
+    def is_stopped(self, change: str, type: str, name: str) -> bool:
         """Return whether a dry run ends with the report of *change*, or else ask for it on a terminal.
 
-        A dry run reads the entity, and so reports one that does not exist. *more*: fields of the report in JSON.
+        A dry run reads the entity, and so reports one that does not exist.
         """
-        if is_dry_run:
+        if self.is_dry_run:
             self.client.ask("READ", type, name)
-            self.printer.done(f"would {change}", more)
+            self.printer.done(f"would {change}")
         else:
-            confirm(f"{change[0].upper()}{change[1:]}?", is_sure=is_sure)
-        return is_dry_run
+            confirm(f"{change[0].upper()}{change[1:]}?", is_sure=self.is_sure)
+        return self.is_dry_run
+
+    def change(
+        self, change: str, done: str, operation: str, type: str, name: str, body: Mapping[str, Any] | None = None
+    ) -> None:
+        """Request an operation, and report *done*, unless `is_stopped`."""
+        if not self.is_stopped(change, type, name):
+            self.client.ask(operation, type, name, body)
+            self.printer.done(done)
 
 
 connection_options = several(
@@ -126,16 +133,19 @@ def with_tools(command: Command) -> Command:
         checked_url(url)
         client = ManagementClient(lambda: login_of(url, user, ca, timeout_s), timeout_s)
         click.get_current_context().call_on_close(client.close)
-        return command(Tools(client, Printer(output_format)), *args, **options)
+        tools = Tools(
+            client, Printer(output_format), options.pop("is_sure", False), options.pop("is_dry_run", False)
+        )
+        return command(tools, *args, **options)
 
     return connection_options(update_wrapper(wrapped, command))
 
 
-def value_of(option: str, text: str) -> tuple[str, Any]:
+def _value_of(text: str) -> tuple[str, Any]:
     """KEY=VALUE: a number, true or false where it looks like one, else a text; `=` in quotes stays a text."""
     key, sign, raw = text.partition("=")
     if not key or not sign:
-        raise click.UsageError(f"{option} {text}: not KEY=VALUE, such as max-messages=1000")
+        raise click.UsageError(f"--argument {text}: not KEY=VALUE, such as max-messages=1000")
     if raw in ("true", "false"):
         return key, raw == "true"
     try:
@@ -143,29 +153,28 @@ def value_of(option: str, text: str) -> tuple[str, Any]:
     except ValueError:
         return key, raw[1:-1] if len(raw) > 1 and raw[0] == raw[-1] == '"' else raw
     if not -(1 << 63) <= number < 1 << 63:
-        raise click.UsageError(f"{option} {text}: the number does not fit into 64 bits; use quotes for a text")
+        raise click.UsageError(f"--argument {text}: the number does not fit into 64 bits; use quotes for a text")
     return key, number
 
 
 arguments_option = click.option(
     "-a", "--argument", "arguments", multiple=True, metavar="KEY=VALUE",
-    callback=lambda context, option, texts: dict(value_of("--argument", text) for text in texts),
+    callback=lambda context, option, texts: dict(map(_value_of, texts)),
     help="Argument of the created or changed entity. Repeatable.",
 )  # fmt: skip
 _CLUSTER = click.option("--cluster", is_flag=True, help="Include all members of the cluster.")
 
 
-def list_all(
-    tools: Tools, type: str, columns: tuple[str, ...], *, like: str = "*", internal: bool = False
+def _list_rows(
+    tools: Tools, type: str, columns: tuple[str, ...], like: str = "*", *, internal: bool = False, cluster: bool
 ) -> None:
-    """Print the rows of all members of a cluster. Silent members are listed on the error output."""
+    """Print rows; with *cluster* those of all members, and the silent members on the error output."""
     from .ctl_client import SilentMembers
 
     unheard = SilentMembers()
-    rows = (
-        row for row in tools.client.rows_of_all(type, unheard, internal=internal) if fnmatchcase(row["name"], like)
-    )
-    tools.printer.rows(rows, ("member", *columns))
+    rows = tools.client.rows(type, unheard if cluster else None, internal=internal)
+    columns = ("member", *columns) if cluster else columns
+    tools.printer.rows((row for row in rows if fnmatchcase(row["name"], like)), columns)
     if str(unheard):
         click.echo(f"cluster: {unheard}", err=True)
 
@@ -183,11 +192,7 @@ def group_of(type: str, plural: str, text: str, name: str) -> click.Group:
     @_CLUSTER
     @with_tools
     def list_(tools: Tools, like: str, internal: bool, cluster: bool) -> None:
-        if cluster:
-            list_all(tools, type, COLUMNS[type], like=like, internal=internal)
-            return
-        rows = (row for row in tools.client.rows(type, internal=internal) if fnmatchcase(row["name"], like))
-        tools.printer.rows(rows, COLUMNS[type])
+        _list_rows(tools, type, COLUMNS[type], like, internal=internal, cluster=cluster)
 
     @group.command(
         "show", help=f"Show all attributes of the {type} NAME.", epilog=example_of(f"ctl {plural} show {name}")
@@ -207,11 +212,8 @@ def deleting(group: click.Group, type: str, text: str, name: str) -> None:
     @click.argument("name", type=NameOf(type))
     @destructive
     @with_tools
-    def delete(tools: Tools, name: str, is_sure: bool, is_dry_run: bool) -> None:
-        if tools.is_stopped(f"delete {type} {name}", type, name, is_sure=is_sure, is_dry_run=is_dry_run):
-            return
-        tools.client.ask("DELETE", type, name)
-        tools.printer.done(f"deleted {type} {name}")
+    def delete(tools: Tools, name: str) -> None:
+        tools.change(f"delete {type} {name}", f"deleted {type} {name}", "DELETE", type, name)
 
 
 MEMBER_COLUMNS = ("node", "address", "state", "leader-of", "process", "incarnation", "this-one")
@@ -237,7 +239,7 @@ def for_singles() -> None:
 
         def show(tools: Tools, cluster: bool, type: str = type) -> None:
             if cluster:
-                list_all(tools, type, SINGLE_COLUMNS[type])
+                _list_rows(tools, type, SINGLE_COLUMNS[type], cluster=True)
             elif type == "cluster" and not tools.printer.as_json:
                 show_cluster(tools)
             else:
@@ -252,15 +254,15 @@ for_singles()
 @ctl.command("reload", example="ctl reload --dry-run")
 @dry_run_option
 @with_tools
-def reload(tools: Tools, is_dry_run: bool) -> None:
+def reload(tools: Tools) -> None:
     """Reload users, rules, certificates and options.
 
     Revocation lists are included. Of the options in the configuration file, a reload applies those that can change at
     run time; `cairnmq config show` lists them. A dry run only checks the files.
     """
-    found = tools.client.ask("RELOAD", "broker", "broker", {"dry-run": True} if is_dry_run else None)
+    found = tools.client.ask("RELOAD", "broker", "broker", {"dry-run": True} if tools.is_dry_run else None)
     closed = counted(found["closed"], "connection or link", "connections and links")
-    tools.printer.done("the files are valid; nothing was changed" if is_dry_run else f"reloaded; closed {closed}")
+    tools.printer.done("the files are valid; nothing was changed" if tools.is_dry_run else f"reloaded; closed {closed}")
     if found["restart-needed"]:
         click.echo(
             f"cairnmq ctl reload: changed, and used from the next start on: {', '.join(found['restart-needed'])}",

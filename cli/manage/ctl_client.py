@@ -57,26 +57,24 @@ class ManagementClient:
             raise rejection(operation, subject, name, body, answer.status, str(answer.description))
         return answer.body
 
-    def rows(self, type: str, *, internal: bool = False) -> Iterator[dict[str, Any]]:
-        """All of that type, page by page; the broker's own only with *internal*."""
-        offset: int | None = 0
-        flags: dict[str, Any] = {"internal": True} if internal else {}
-        while offset is not None:
-            found = self.ask("QUERY", "org.amqp.management", entityType=type, offset=offset, count=PAGE_ROWS, **flags)
-            for row in found["results"]:
-                yield dict(zip(found["attributeNames"], row, strict=True))
-            offset = found["next"]
+    def rows(
+        self, type: str, unheard: SilentMembers | None = None, *, internal: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """All of that type, page by page; the broker's own only with *internal*.
 
-    def rows_of_all(self, type: str, unheard: SilentMembers, *, internal: bool = False) -> Iterator[dict[str, Any]]:
-        """The rows of all members of a cluster, each with its `member`; *unheard* collects the silent members."""
+        With *unheard*, which collects the silent members, those of all members of a cluster, each with its `member`.
+        """
         offset: int | None = 0
-        more: dict[str, Any] = {"scope": "cluster", "timeout-ms": int(min(60, self._timeout_s / 2) * 1000)}
+        more: dict[str, Any] = {"count": PAGE_ROWS}
+        if unheard is not None:
+            more = {"scope": "cluster", "timeout-ms": int(min(60, self._timeout_s / 2) * 1000)}
         if internal:
             more["internal"] = True
         while offset is not None:
             found = self.ask("QUERY", "org.amqp.management", entityType=type, offset=offset, **more)
-            unheard.silent.update(dict.fromkeys(found["silent"]))
-            unheard.missing = found["missing"]
+            if unheard is not None:
+                unheard.silent.update(dict.fromkeys(found["silent"]))
+                unheard.missing = found["missing"]
             for row in found["results"]:
                 yield dict(zip(found["attributeNames"], row, strict=True))
             offset = found["next"]

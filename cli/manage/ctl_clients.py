@@ -25,11 +25,9 @@ def _closing(group: click.Group, type: str, identity: str) -> None:
     @click.option("--reason", help="Reason that the client receives.")
     @destructive
     @with_tools
-    def close(tools: Tools, identity: str, reason: str | None, is_sure: bool, is_dry_run: bool) -> None:
-        if tools.is_stopped(f"close {type} {identity}", type, identity, is_sure=is_sure, is_dry_run=is_dry_run):
-            return
-        tools.client.ask("DELETE", type, identity, {} if reason is None else {"reason": reason})
-        tools.printer.done(f"closing {type} {identity}")
+    def close(tools: Tools, identity: str, reason: str | None) -> None:
+        body = {} if reason is None else {"reason": reason}
+        tools.change(f"close {type} {identity}", f"closing {type} {identity}", "DELETE", type, identity, body)
 
 
 _closing(connections, "connection", "3")
@@ -43,12 +41,9 @@ def _ending(verb: str, operation: str, text: str, done: str, body: dict[str, boo
     @click.argument("xid")
     @destructive
     @with_tools
-    def end(tools: Tools, xid: str, is_sure: bool, is_dry_run: bool) -> None:
+    def end(tools: Tools, xid: str) -> None:
         change = f"{operation_words} transaction {xid}"
-        if tools.is_stopped(change, "transaction", xid, is_sure=is_sure, is_dry_run=is_dry_run):
-            return
-        tools.client.ask(operation, "transaction", xid, body)
-        tools.printer.done(f"{done} transaction {xid}")
+        tools.change(change, f"{done} transaction {xid}", operation, "transaction", xid, body)
 
 
 _ending("commit", "DECIDE", "Commit a prepared transaction.", "committed", {"commit": True})

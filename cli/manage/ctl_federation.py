@@ -37,13 +37,13 @@ def create_federated_queue(tools: Tools, name: str, connector: str, source: str,
 @click.option("--force", is_flag=True, help="Promote it also if the first copy is incomplete.")
 @destructive
 @with_tools
-def promote(tools: Tools, name: str, force: bool, is_sure: bool, is_dry_run: bool) -> None:
+def promote(tools: Tools, name: str, force: bool) -> None:
     """Promote a federated queue to a normal queue.
 
     The source is not contacted: fence it first, or both sites deliver the same messages.
     """
     change = f"promote {name}, whose source must not serve clients any more"
-    if tools.is_stopped(change, "federated-queue", name, is_sure=is_sure, is_dry_run=is_dry_run):
+    if tools.is_stopped(change, "federated-queue", name):
         return
     found = tools.client.ask("PROMOTE", "federated-queue", name, {"force": force})
     messages = counted(found["messages"], "message")
@@ -55,10 +55,7 @@ def promote(tools: Tools, name: str, force: bool, is_sure: bool, is_dry_run: boo
 @click.argument("name")
 @destructive
 @with_tools
-def resynchronize(tools: Tools, name: str, is_sure: bool, is_dry_run: bool) -> None:
+def resynchronize(tools: Tools, name: str) -> None:
     """Drop the copy and copy the source again."""
     change = f"drop the messages of {name} and copy its source again"
-    if tools.is_stopped(change, "federated-queue", name, is_sure=is_sure, is_dry_run=is_dry_run):
-        return
-    tools.client.ask("RESYNCHRONIZE", "federated-queue", name)
-    tools.printer.done(f"copying {name} again")
+    tools.change(change, f"copying {name} again", "RESYNCHRONIZE", "federated-queue", name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -47,15 +47,13 @@ def create_queue(tools: Tools, name: str, transient: bool, arguments: Mapping[st
 @click.option("--unset", multiple=True, metavar="KEY", help="Remove this argument.")
 @dry_run_option
 @with_tools
-def set_arguments(
-    tools: Tools, name: str, arguments: Mapping[str, Any], unset: tuple[str, ...], is_dry_run: bool
-) -> None:
+def set_arguments(tools: Tools, name: str, arguments: Mapping[str, Any], unset: tuple[str, ...]) -> None:
     """Change arguments of a queue.
 
     A dry run shows the present values of these arguments.
     """
     changes = {**arguments, **dict.fromkeys(unset)}
-    if is_dry_run:
+    if tools.is_dry_run:
         present = tools.client.ask("READ", "queue", name)["arguments"]
         tools.printer.done(f"would change queue {name}: {_differences(present, changes)}", {"arguments": changes})
         return
@@ -82,34 +80,35 @@ def _messages(tools: Tools, queue: str) -> int:
 @click.option("--if-empty", is_flag=True, help="Delete it only if it has no messages.")
 @destructive
 @with_tools
-def delete_queue(tools: Tools, name: str, if_unused: bool, if_empty: bool, is_sure: bool, is_dry_run: bool) -> None:
+def delete_queue(tools: Tools, name: str, if_unused: bool, if_empty: bool) -> None:
     """Delete a queue and its messages."""
-    if _is_stopped(tools, f"delete queue {name} with {{}}", name, is_sure, is_dry_run):
+    if _is_stopped(tools, lambda messages: f"delete queue {name} with {messages}", name):
         return
     tools.client.ask("DELETE", "queue", name, {"if-unused": if_unused, "if-empty": if_empty})
     tools.printer.done(f"deleted queue {name}")
 
 
-def _is_stopped(tools: Tools, change: str, queue: str, is_sure: bool, is_dry_run: bool) -> bool:
-    """Confirm *change*, whose {} is the number of messages of *queue*; true if a dry run ends with that."""
-    if is_dry_run:
+def _is_stopped(tools: Tools, change: Callable[[str], str], queue: str) -> bool:
+    """Confirm *change* of the messages of *queue*, by their number; true if a dry run ends with that."""
+    if tools.is_dry_run:
         count = _messages(tools, queue)
-        tools.printer.done(f"would {change.format(counted(count, 'message'))}", {"messages": count})
-    elif not is_sure and sys.stdin.isatty():
-        confirm(f"{change.format(counted(_messages(tools, queue), 'message')).capitalize()}?", is_sure=is_sure)
-    return is_dry_run
+        tools.printer.done(f"would {change(counted(count, 'message'))}", {"messages": count})
+    elif not tools.is_sure and sys.stdin.isatty():
+        text = change(counted(_messages(tools, queue), "message"))
+        confirm(f"{text[0].upper()}{text[1:]}?", is_sure=False)
+    return tools.is_dry_run
 
 
 @queues.command("purge", example="ctl queues purge orders --dry-run")
 @click.argument("name", type=NameOf("queue"))
 @destructive
 @with_tools
-def purge(tools: Tools, name: str, is_sure: bool, is_dry_run: bool) -> None:
+def purge(tools: Tools, name: str) -> None:
     """Remove the messages of a queue.
 
     Messages that consumers have acquired stay.
     """
-    if _is_stopped(tools, f"purge {{}} from queue {name}", name, is_sure, is_dry_run):
+    if _is_stopped(tools, lambda messages: f"purge {messages} from queue {name}", name):
         return
     found = tools.client.ask("PURGE", "queue", name)
     tools.printer.done(f"purged {counted(found['purged'], 'message')} from queue {name}", found)
@@ -124,14 +123,14 @@ def purge(tools: Tools, name: str, is_sure: bool, is_dry_run: bool) -> None:
 @click.option("--create", "may_create", is_flag=True, help="Let the broker create TO, if --auto-create permits.")
 @dry_run_option
 @with_tools
-def move(tools: Tools, name: str, to: str, count: int | None, may_create: bool, is_dry_run: bool) -> None:
+def move(tools: Tools, name: str, to: str, count: int | None, may_create: bool) -> None:
     """Move messages to another address.
 
     TO is a queue, or an exchange with a key. It must exist, unless --create is given and the broker creates queues of
     that name on first use (its option --auto-create).
     """
     asked: dict[str, Any] = {"to": to, "create": may_create}
-    if is_dry_run:
+    if tools.is_dry_run:
         if not may_create:
             tools.client.ask("MOVE", "queue", name, {**asked, "count": 0})  # checks the target and the rights
         most = _messages(tools, name) if count is None else min(count, _messages(tools, name))
@@ -186,13 +185,10 @@ def bind(tools: Tools, exchange: str, queue: str, key: str, arguments: Mapping[s
 @click.argument("key", default="")
 @destructive
 @with_tools
-def unbind(tools: Tools, exchange: str, queue: str, key: str, is_sure: bool, is_dry_run: bool) -> None:
+def unbind(tools: Tools, exchange: str, queue: str, key: str) -> None:
     """Delete a binding."""
     name = "/".join(quote(part, safe="") for part in (exchange, queue, key))
-    if tools.is_stopped(f"delete binding {name}", "binding", name, is_sure=is_sure, is_dry_run=is_dry_run):
-        return
-    tools.client.ask("DELETE", "binding", name)
-    tools.printer.done(f"deleted binding {name}")
+    tools.change(f"delete binding {name}", f"deleted binding {name}", "DELETE", "binding", name)
 
 
 @templates.command("create", example='ctl templates create "orders.*" -a max-messages=1000')
@@ -210,9 +206,9 @@ def create_template(tools: Tools, pattern: str, arguments: Mapping[str, Any]) ->
 @arguments_option
 @dry_run_option
 @with_tools
-def update_template(tools: Tools, pattern: str, arguments: Mapping[str, Any], is_dry_run: bool) -> None:
+def update_template(tools: Tools, pattern: str, arguments: Mapping[str, Any]) -> None:
     """Replace the arguments for new queues."""
-    if is_dry_run:
+    if tools.is_dry_run:
         present = tools.client.ask("READ", "template", pattern)["arguments"]
         changes = {**dict.fromkeys(present), **arguments}
         text = f"would change template {pattern}: {_differences(present, changes)}"

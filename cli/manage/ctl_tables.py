@@ -6,14 +6,11 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...amqp.client.plain_values import plain
 from ...base.printable import printable, printable_json
 from ..common.csv_rows import print_csv
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 TIMES = ("since", "due")
 
@@ -34,15 +31,7 @@ class Printer:
         if self._as_csv:
             print_csv(columns, rows, _value)
             return
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in columns:
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(_shown(column, row.get(column))) for column in columns))
-        self._print(table)
+        _print_table(([(_shown(column, row.get(column)), "") for column in columns] for row in rows), columns)
 
     def one(self, found: Mapping[str, Any]) -> None:
         """All there is of one thing."""
@@ -53,13 +42,7 @@ class Printer:
             rows = ({"attribute": name, "value": _value(name, value)} for name, value in found.items())
             print_csv(("attribute", "value"), rows)
             return
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=None, pad_edge=False, show_header=False)
-        for name, value in found.items():
-            table.add_row(Text(printable(name), style="bold"), Text(_shown(name, value)))
-        self._print(table)
+        _print_table([(printable(name), "bold"), (_shown(name, value), "")] for name, value in found.items())
 
     def done(self, text: str, found: Mapping[str, Any] | None = None) -> None:
         """Something was done; in JSON an object, which may have more to it."""
@@ -68,13 +51,23 @@ class Printer:
         else:
             sys.stdout.write(f"{printable(text)}\n")
 
-    def _print(self, shown: RenderableType) -> None:
-        from ..common.output import console  # help and completion do without
-
-        console().print(shown)
-
     def _json(self, value: Any) -> None:
         sys.stdout.write(printable_json(json.dumps(value, ensure_ascii=False, indent=2)) + "\n")
+
+
+def _print_table(rows: Iterable[Iterable[tuple[str, str]]], columns: Sequence[str] = ()) -> None:
+    """Print rows of texts with their styles."""
+    from rich.table import Table  # help and completion do without
+    from rich.text import Text
+
+    from ..common.output import console
+
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=bool(columns))
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(text, style) for text, style in row))
+    console().print(table)
 
 
 def _value(name: str, value: Any) -> str:

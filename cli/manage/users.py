@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -19,6 +19,7 @@ from ..options.common_options import CommonGroup, output_options
 from ..options.confirmation import confirm, destructive
 
 MAX_PASSWORD_BYTES = 1024
+_Check = Callable[[Mapping[str, Credentials], str, str], object]
 
 
 @click.group("users", cls=CommonGroup, example="users add anna --users-file ./users")
@@ -48,14 +49,8 @@ def add(name: str, path: str, iterations: int) -> None:
     if reason:
         raise InvalidOption(f"user {name!r}", reason, "choose another name")
     if os.path.lexists(path):  # before a password is asked for
-        _unknown(_read(path).accounts, name, path)
-    kept = _new_password(name, iterations)
-
-    def edit(accounts: dict[str, Credentials]) -> None:
-        _unknown(accounts, name, path)
-        accounts[name] = kept
-
-    users_file.change(path, edit)
+        _unknown(_read(path), name, path)
+    _change(path, _unknown, name, _new_password(name, iterations))
     print(f"added {name} to {path}")
 
 
@@ -66,13 +61,7 @@ def add(name: str, path: str, iterations: int) -> None:
 def password(name: str, path: str, iterations: int) -> None:
     """Change the password of a user."""
     _known(_read(path), name, path)
-    kept = _new_password(name, iterations)
-
-    def edit(accounts: dict[str, Credentials]) -> None:
-        _known(accounts, name, path)
-        accounts[name] = kept
-
-    users_file.change(path, edit)
+    _change(path, _known, name, _new_password(name, iterations))
     print(f"changed the password of {name} in {path}")
 
 
@@ -90,12 +79,7 @@ def remove(name: str, path: str, is_sure: bool, is_dry_run: bool) -> None:
         print(f"would remove {name} from {path}")
         return
     confirm(f"Remove {name} from {path}?", is_sure=is_sure)
-
-    def edit(accounts: dict[str, Credentials]) -> None:
-        _known(accounts, name, path)
-        del accounts[name]
-
-    users_file.change(path, edit)
+    _change(path, _known, name, None)
     print(f"removed {name} from {path}")
 
 
@@ -106,7 +90,7 @@ def list_users(path: str, output_format: str) -> None:
     """List users."""
     from ..common.output import print_rows  # other commands and help do without
 
-    rows = [{"name": name, "iterations": kept.iterations} for name, kept in _read(path).accounts.items()]
+    rows = [{"name": name, "iterations": kept.iterations} for name, kept in _read(path).items()]
     if not print_rows(rows, ("name", "iterations"), output_format):
         for row in rows:
             print(row["name"])
@@ -131,20 +115,32 @@ def check(name: str | None, path: str, output_format: str) -> None:
         kept = _known(found, name, path)
         if not prove(_ask(f"Password of {name}", again=False), kept):
             raise CairnError(path, f"that is not the password of {name!r}", "set it with `cairnmq users password`")
-    fields = {"file": path, "users": len(found.accounts)} | ({} if name is None else {"password_of": name})
+    fields = {"file": path, "users": len(found)} | ({} if name is None else {"password_of": name})
     if not print_fields(fields, output_format):
-        good = f"{path}: OK, {counted(len(found.accounts), 'user')}"
+        good = f"{path}: OK, {counted(len(found), 'user')}"
         print(good if name is None else f"that is the password of {name}")
 
 
-def _read(path: str) -> users_file.Users:
+def _read(path: str) -> Mapping[str, Credentials]:
     """Return the users of the file at *path*. Raises `InvalidOption` if it can't be read."""
     with invalid_options():
-        return users_file.read(path)
+        return users_file.read(path).accounts
 
 
-def _known(found: users_file.Users | dict[str, Credentials], name: str, path: str) -> Credentials:
-    accounts = found.accounts if isinstance(found, users_file.Users) else found
+def _change(path: str, check: _Check, name: str, kept: Credentials | None) -> None:
+    """Change a user of the file, after *check* of its present users; None removes the user."""
+
+    def edit(accounts: dict[str, Credentials]) -> None:
+        check(accounts, name, path)
+        if kept is None:
+            del accounts[name]
+        else:
+            accounts[name] = kept
+
+    users_file.change(path, edit)
+
+
+def _known(accounts: Mapping[str, Credentials], name: str, path: str) -> Credentials:
     if name not in accounts:
         raise CairnError(path, f"it has no user {name!r}", "list them by `cairnmq users list`")
     return accounts[name]
