@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from heapq import nsmallest
 
 from ..base.accounts import users
@@ -24,23 +25,17 @@ class AccountChanges:
         self._post = post
 
     def change(self, edit: Edit, done: Callable[[Exception | None], None]) -> None:
-        self._submit(self._change, edit, done)
+        self._submit(self._do, partial(users.change, self._path, edit), done)
 
     def names(self, after: str, count: int, done: Callable[[Sequence[str] | Exception], None]) -> None:
-        self._submit(self._names, after, count, done)
+        def found() -> list[str]:
+            return nsmallest(count, (name for name in users.read(self._path).accounts if name > after))
 
-    def _change(self, edit: Edit, done: Callable[[Exception | None], None]) -> None:
+        self._submit(self._do, found, done)
+
+    def _do(self, work: Callable[[], object], done: Callable[..., None]) -> None:
         try:
-            users.change(self._path, edit)
+            result = work()
         except (CairnError, Refusal) as error:
-            self._post(done, error)
-        else:
-            self._post(done, None)
-
-    def _names(self, after: str, count: int, done: Callable[[Sequence[str] | Exception], None]) -> None:
-        try:
-            accounts = users.read(self._path).accounts
-        except CairnError as error:
-            self._post(done, error)
-        else:
-            self._post(done, nsmallest(count, (name for name in accounts if name > after)))
+            result = error
+        self._post(done, result)

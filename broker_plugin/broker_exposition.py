@@ -6,13 +6,10 @@ exchanges have metrics of their own only if they match the patterns of `QueueCho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
 from typing import NamedTuple
-
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from .. import __version__
 from ..base.accounts.audit import Audit
@@ -25,7 +22,7 @@ from ..broker.outbound.connectors import Connector
 from ..broker.parts import BrokerParts
 from ..broker.queues.views import MeasuredQueue
 from ..router.kernel.core import Core
-from .exposition import Family, Samples, counter, gauge, histogram, metric_of
+from .exposition import Family, Samples, counter, gauge, histogram
 from .traces import Tracing
 
 
@@ -61,6 +58,7 @@ class Figures:
         full: str = "",
         tracing: Tracing | None = None,
     ) -> None:
+        """*full*: the reason why the store is full; empty if it is not."""
         self.core = core
         self.traced = (0, 0) if tracing is None else (tracing.spans, tracing.dropped)
         self.context = context = parts.links.core
@@ -204,34 +202,3 @@ BROKER_FAMILIES: tuple[Family[Figures], ...] = (
     counter("exchange_unroutable_messages_total", "Messages for which the exchange found no queue.",
             lambda f: f.by_exchange(lambda e: e.unrouted)),
 )  # fmt: skip
-
-
-class BrokerCollector(Collector):
-    """A collector that yields the families of the broker at each scrape."""
-
-    def __init__(
-        self,
-        parts: BrokerParts,
-        core: Core,
-        choice: QueueChoice,
-        audit: Audit | None = None,
-        full_reason: Callable[[], str] = str,
-        tracing: Tracing | None = None,
-    ) -> None:
-        """*full_reason*: the reason why the store is full; empty if it is not. Any thread."""
-        self._parts = parts
-        self._full_reason = full_reason
-        self._tracing = tracing
-        self._audit = audit
-        self._core = core
-        self._choice = choice
-        self._highest: dict[str, float] = {}
-
-    def collect(self) -> Iterator[Metric]:
-        figures = Figures(self._parts, self._core, self._choice, self._audit, self._full_reason(), self._tracing)
-        for family in BROKER_FAMILIES:
-            value = family.value(figures)
-            if family.kind == "counter" and isinstance(value, int | float):
-                # a queue that is deleted just now may be missed: a counter that went back would count as reset
-                value = self._highest[family.name] = max(value, self._highest.get(family.name, 0))
-            yield metric_of(family, value)

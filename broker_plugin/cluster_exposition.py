@@ -6,10 +6,6 @@ They are read from plain numbers, also by the thread that answers a scrape: valu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from ..cluster.group.member_id import MemberId
 from ..cluster.kernel.phases import SYNCHRONIZED, TRANSFERRING
@@ -61,17 +57,6 @@ CLUSTER_FAMILIES: tuple[Family[ClusterMember], ...] = (
           lambda core: core.commit_delays.oldest_s),
     counter("cluster_bad_events_total", "Invalid events.", lambda core: core.apply_loop.bad_events),
 )  # fmt: skip
-
-
-class ClusterCollector(Collector):
-    """A collector that yields the families of the cluster at each scrape."""
-
-    def __init__(self, core: ClusterMember) -> None:
-        self._core = core
-
-    def collect(self) -> Iterator[Metric]:
-        for family in CLUSTER_FAMILIES:
-            yield family.metric(self._core)
 
 
 def member_rows(core: ClusterMember) -> list[dict[str, str | int | bool]]:

@@ -6,7 +6,7 @@ metrics whose information is in a label. docs/reference/metrics.md documents thi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -47,9 +47,6 @@ class Family(NamedTuple, Generic[Source]):
     def full_name(self) -> str:
         """Return the name in a scrape, without the suffixes of a histogram."""
         return PREFIX + self.name
-
-    def metric(self, source: Source) -> Metric:
-        return metric_of(self, self.value(source))
 
 
 def gauge(name: str, help: str, value: Callable[[Source], Value]) -> Family[Source]:
@@ -134,19 +131,25 @@ FAMILIES: tuple[Family[JournalMetrics], ...] = (
 )  # fmt: skip
 
 
-class JournalCollector(Collector):
-    """A collector that yields the families at each scrape, with the result of *measure*."""
+class FamilyCollector(Collector, Generic[Source]):
+    """A collector that yields *families* at each scrape, with the values of the present *source*."""
 
-    def __init__(self, measure: Callable[[], JournalMetrics]) -> None:
-        self._measure = measure
+    def __init__(self, families: Sequence[Family[Source]], source: Callable[[], Source]) -> None:
+        self._families = families
+        self._source = source
+        self._highest: dict[str, float] = {}
 
     def collect(self) -> Iterator[Metric]:
-        metrics = self._measure()
-        for family in FAMILIES:
-            yield family.metric(metrics)
+        source = self._source()
+        for family in self._families:
+            value = family.value(source)
+            if family.kind == "counter" and isinstance(value, int | float):
+                # a queue that is deleted just now may be missed: a counter that went back would count as reset
+                value = self._highest[family.name] = max(value, self._highest.get(family.name, 0))
+            yield _metric_of(family, value)
 
 
-def metric_of(family: Family[Any], value: Value) -> Metric:
+def _metric_of(family: Family[Any], value: Value) -> Metric:
     name, text = family.full_name, family.help
     if isinstance(value, HistogramValue):
         names = [*map(floatToGoString, value.bounds), "+Inf"]

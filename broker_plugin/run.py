@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
 from ..base.accounts import audit
 from ..base.callbacks import ignore
 from ..base.clock import SystemClock
-from ..base.errors import CairnError, JournalError
+from ..base.errors import CairnError
 from ..broker.broker import Broker
 from ..broker.nodes.access_control import read as read_access
 from ..broker.passthrough.sender import SESSION_WINDOW_BYTES
@@ -29,9 +30,9 @@ from ..store.journaled.discarded_state import Aside
 from ..store.journaled.metrics import measure
 from ..store.journaled.store import JournalStore
 from .account_changes import AccountChanges
-from .broker_exposition import BrokerCollector
-from .cluster_exposition import ClusterCollector, ClusterType
-from .exposition import JournalCollector
+from .broker_exposition import BROKER_FAMILIES, Figures
+from .cluster_exposition import CLUSTER_FAMILIES, ClusterType
+from .exposition import FAMILIES, FamilyCollector
 from .file_reload import FileReload, quotas_of
 from .health import Health
 from .helper_process import helper_processes, sidecar_dir
@@ -70,23 +71,28 @@ class RunningBroker:
         self._health = Health()
         self._end_audit_file = audit.open_file(options.audit_file) if options.audit_file else None
         self._audit = audit.Audit(clock, logins=options.audit_logins)
-        try:
-            self._router = Router(_fitting(options), clock, options.container_id, self._audit)
-        except BaseException:
-            self._stop_audit()
-            raise
         self._metrics: MetricsServer | None = None
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._stop_audit)
+            self._router = Router(_fitting(options), clock, options.container_id, self._audit)
+            undo.callback(self._router.stop)
             if options.metrics_port is not None:
                 self._metrics = MetricsServer(
                     options.metrics_host, options.metrics_port, self._health, options.metrics_token_file
                 )
+                undo.callback(self._metrics.stop)
             self._store, self.recovery = open_store(options.store_dir, clock, options.store, progress)
-        except BaseException:
-            self._router.stop()
-            self._stop_metrics()
-            self._stop_audit()
-            raise
+            undo.pop_all()
+        self.address, self.tls_address = self._router.address, self._router.tls_address
+        """The addresses of the listeners, as host:port; empty without one."""
+        self.port, self.tls_port = self._router.port, self._router.tls_port
+        self._listening = f"listening on {self.address or self.tls_address}"
+        """The status line for the service manager."""
+        self.wiring_place = self._store.wiring_place
+        """The location of the wiring: a file or a server."""
+        self.metrics_url = "" if self._metrics is None else self._metrics.url
+        self.sidecar_dir = sidecar_dir(options)
+        """The directory of the column indexes, as it is used; empty for none."""
         self._core = Core(ignore, self._fail)
         self._post = self._core.submit
         self._reader = HelperThread("cairnmq-reader")
@@ -127,7 +133,7 @@ class RunningBroker:
         serve(self._broker.parts, denial_reason, self._reload_for, own_types, self._audit, accounts)
         room_again = self._broker.sender_credit.grant_withheld
         self._store.start(
-            partial(self._post, self._broker.steps.durable), self._journal_failed, partial(self._post, room_again)
+            partial(self._post, self._broker.steps.durable), self._core.fail, partial(self._post, room_again)
         )
         remote = self._broker.remote
         remote.link_routes.start(options.link_routes)
@@ -143,59 +149,20 @@ class RunningBroker:
             self._membership.start(self._router.watch, self._post)
         if self._metrics is not None:
             store = self._store
-            of_broker = BrokerCollector(
-                self._broker.parts, self._core, options.metrics_of, self._audit, self._full_reason, tracing
-            )
-            self._metrics.show(of_broker)
+            self._metrics.show(FamilyCollector(BROKER_FAMILIES, lambda: Figures(
+                self._broker.parts, self._core, options.metrics_of, self._audit, self._full_reason(), tracing
+            )))  # fmt: skip
             if self._membership is not None:
-                self._metrics.show(ClusterCollector(self._membership.core))
+                member = self._membership.core
+                self._metrics.show(FamilyCollector(CLUSTER_FAMILIES, lambda: member))
             if isinstance(store, JournalStore):
-                self._metrics.show(JournalCollector(lambda: measure(store)))
-        self._options = options
+                self._metrics.show(FamilyCollector(FAMILIES, lambda: measure(store)))
         self._beside = helper_processes(options)
         # recovered nodes that are due for deletion are deleted, also without traffic
         self._post(self._broker.steps.durable, self._store.durable_lsn)
         if manager is not None:
             manager.ready(self._listening)
             self._post(manager.keep_alive, self._broker.core.scheduler)
-
-    @property
-    def address(self) -> str:
-        """Return the address of the listener, as host:port."""
-        return self._router.address
-
-    @property
-    def port(self) -> int:
-        return self._router.port
-
-    @property
-    def tls_address(self) -> str:
-        """Return the address of the TLS listener, as host:port; empty without one."""
-        return self._router.tls_address
-
-    @property
-    def tls_port(self) -> int:
-        return self._router.tls_port
-
-    @property
-    def _listening(self) -> str:
-        """Return the status line for the service manager."""
-        return f"listening on {self.address or self.tls_address}"
-
-    @property
-    def wiring_place(self) -> str:
-        """The location of the wiring: a file or a server."""
-        return self._store.wiring_place
-
-    @property
-    def metrics_url(self) -> str:
-        """Return the URL of the metrics; empty without a metrics server."""
-        return "" if self._metrics is None else self._metrics.url
-
-    @property
-    def sidecar_dir(self) -> str:
-        """Return the directory of the column indexes, as it is used; empty for none."""
-        return sidecar_dir(self._options)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the broker has failed; return whether it has."""
@@ -266,7 +233,8 @@ class RunningBroker:
         self._store.end_reads()
         self._reader.stop()
         self._compiler.stop()
-        self._stop_metrics()
+        if self._metrics is not None:
+            self._metrics.stop()
         if self._membership is not None:
             self._membership.stop(self._core.post)
         self._core.run_all()
@@ -290,13 +258,6 @@ class RunningBroker:
         self._audit.close()
         if self._end_audit_file is not None:
             self._end_audit_file()
-
-    def _stop_metrics(self) -> None:
-        if self._metrics is not None:
-            self._metrics.stop()
-
-    def _journal_failed(self, error: JournalError) -> None:
-        self._core.fail(error)
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error

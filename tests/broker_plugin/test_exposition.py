@@ -12,8 +12,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from cairnmq.base.testing.memory_disk import MemoryDirectory
-from cairnmq.broker_plugin.broker_exposition import BROKER_FAMILIES, BrokerCollector, Figures, QueueChoice
-from cairnmq.broker_plugin.exposition import FAMILIES, Family, JournalCollector
+from cairnmq.broker_plugin.broker_exposition import BROKER_FAMILIES, Figures, QueueChoice
+from cairnmq.broker_plugin.exposition import FAMILIES, Family, FamilyCollector
 from cairnmq.router.kernel.core import Core
 from cairnmq.store.journaled.metrics import JournalMetrics, measure
 from tests.harness.broker.world import World, message
@@ -33,7 +33,7 @@ def measured() -> JournalMetrics:
 @pytest.fixture(scope="module")
 def scraped(measured: JournalMetrics) -> dict[str, Metric]:
     registry = CollectorRegistry()
-    registry.register(JournalCollector(lambda: measured))
+    registry.register(FamilyCollector(FAMILIES, lambda: measured))
     text = generate_latest(registry).decode()
     return {metric.name: metric for metric in text_string_to_metric_families(text)}
 
@@ -108,7 +108,8 @@ def test_only_so_many_queues_have_series_of_their_own_and_totals_never_go_back()
         world.broker.nodes.add_queue(f"other-{number}", {})
     registry = CollectorRegistry()
     core = Core(lambda: None, lambda error: None)
-    registry.register(BrokerCollector(world.broker.parts, core, QueueChoice(("orders-*",), 3)))
+    choice = QueueChoice(("orders-*",), 3)
+    registry.register(FamilyCollector(BROKER_FAMILIES, lambda: Figures(world.broker.parts, core, choice)))
     terminal = world.open(to_client=False, address="orders-0")
     world.send(terminal, *[(object(), message(number, 10, False), 0) for number in range(5)])
 
