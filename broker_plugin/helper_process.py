@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from typing import Any
 
 from .options import BrokerOptions
 
@@ -37,19 +38,24 @@ class HelperProcess:
     def stop(self) -> None:
         """End the process after its present work, or by force after a time limit."""
         self._is_stopping = True
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end_process(self._process, END_S)
 
     def _watch(self) -> None:
         status = self._process.wait()
         if not self._is_stopping:
             text = "no more %s are written: their process ended with status %d; restart the broker"
             log.warning(text, self._what, status, extra={"event": "broker.helper-ended"})
+
+
+def end_process(process: subprocess.Popen[Any], wait_s: float) -> None:
+    """End a process by closing its standard input, or by force after a time limit."""
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def helper_processes(options: BrokerOptions) -> list[HelperProcess]:

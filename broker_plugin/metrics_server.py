@@ -23,7 +23,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from socketserver import ThreadingMixIn
 from time import monotonic, sleep
@@ -213,7 +213,6 @@ class _SharedPages:
         """By format, of which there are four."""
         self._rested_s = 0.0
         """The time at which the next page may be begun."""
-        self._head: tuple[str, list[tuple[str, str]]] = ("", [])
         self._slots = threading.BoundedSemaphore(MOST_PAGES)
 
     def answer(self, asked: dict[str, Any], start: StartResponse) -> Iterable[bytes]:
@@ -240,27 +239,19 @@ class _SharedPages:
         sleep(max(0.0, self._rested_s - monotonic()))
         begun_s = monotonic()
         asked = {"REQUEST_METHOD": "GET", "PATH_INFO": "", "HTTP_ACCEPT": accept, "HTTP_ACCEPT_ENCODING": encoding}
-        body = list(self._render(asked, self._start))
-        self._head[1].append(("Content-Length", str(sum(map(len, body)))))
+        heads: list[tuple[str, list[tuple[str, str]]]] = []
+        body = list(self._render(asked, lambda *head: heads.append(head)))
+        heads[0][1].append(("Content-Length", str(sum(map(len, body)))))
         self._rested_s = monotonic() + REST * (monotonic() - begun_s)
-        return _Page(begun_s, self._head, body)
-
-    def _start(self, status: str, headers: list[tuple[str, str]]) -> None:
-        self._head = status, headers
+        return _Page(begun_s, heads[0], body)
 
 
-class _PageBody:
+class _PageBody(list[bytes]):
     """The body of a response. It is closed when it is sent, or cannot be sent."""
 
     def __init__(self, body: list[bytes], close: Callable[[], None]) -> None:
-        self._body = body
+        super().__init__(body)
         self.close = close
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._body)
-
-    def __len__(self) -> int:
-        return len(self._body)
 
 
 class MetricsServer:

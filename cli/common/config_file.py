@@ -15,7 +15,7 @@ import msgspec
 
 from ...base.errors import InvalidOption
 from .described_options import ConfigFile, DescribedOption
-from .units import Quantity, SizeRange
+from .units import Size, SizeRange
 
 MAX_FILE_BYTES = 1 << 20
 _REASON = re.compile(r" - at `\$.*`$")
@@ -84,7 +84,7 @@ def _toml_type(option: DescribedOption) -> Any:
         return bool
     if option.multiple:
         return list[str]
-    if isinstance(option.type, Quantity | SizeRange):
+    if isinstance(option.type, Size | SizeRange):
         return int | str
     if isinstance(option.type, click.IntRange):
         return int

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import sys
 from datetime import UTC, datetime
@@ -21,6 +20,7 @@ from typing import Any
 
 from ...base.errors import CairnError, InvalidOption
 from ...base.printable import printable, printable_json
+from .standard_streams import discard_output
 from .statuses import PASSING
 
 ABOUT = ("connection", "link", "queue")
@@ -107,14 +107,7 @@ class _Output(logging.StreamHandler[Any]):
         return getattr(record, "is_announced", False)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-class _Errors(logging.StreamHandler[Any]):
-    """All but announcements on standard error."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not getattr(record, "is_announced", False)
+        discard_output()
 
 
 class _File(WatchedFileHandler):
@@ -145,7 +138,8 @@ def begin_log(kind: str, level: str, path: str = "") -> None:
     elif kind == "json":
         handlers = [logging.StreamHandler(sys.stderr)]
     else:
-        handlers = [_Output(sys.stdout), _Errors(sys.stderr)]
+        handlers = [_Output(sys.stdout), logging.StreamHandler(sys.stderr)]
+        handlers[1].addFilter(lambda record: not getattr(record, "is_announced", False))
     for handler in handlers:
         handler.setFormatter(FORMATTERS[kind]())
     logging.basicConfig(handlers=handlers)

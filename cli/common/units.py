@@ -11,26 +11,26 @@ import click
 
 from ...base.errors import InvalidOption
 
-_SIZES = {"": 1, "B": 1}
-for _power, _prefix in enumerate("KMGT", 1):
-    _SIZES |= {_prefix: 1024**_power, f"{_prefix}iB": 1024**_power, f"{_prefix}B": 1000**_power}
+_SIZES = {"": 1, "b": 1}
+for _power, _prefix in enumerate("kmgt", 1):
+    _SIZES |= {_prefix: 1024**_power, f"{_prefix}ib": 1024**_power, f"{_prefix}b": 1000**_power}
 _TIMES = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-class Quantity(click.ParamType[int]):
-    """An integer with a unit, converted to a number of the smallest unit."""
+class Size(click.ParamType[int]):
+    """A size with a unit, converted to bytes."""
 
-    def __init__(self, name: str, units: dict[str, int], example: str, least: int = 1) -> None:
-        self.name = name
+    name = "size"
+
+    def __init__(self, remedy: str, least: int = 1) -> None:
+        self._remedy = remedy
         self._least = least
-        self._units = {unit.lower(): factor for unit, factor in units.items()}
-        self._example = example
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         found = re.fullmatch(r"(\d{1,18}) ?([a-z]{0,3})", str(value).lower(), re.ASCII)
-        if found is None or found[2] not in self._units or int(found[1]) < self._least:
-            raise InvalidOption(_place(self.name, value, param), f"invalid {self.name}", self._example)
-        return int(found[1]) * self._units[found[2]]
+        if found is None or found[2] not in _SIZES or int(found[1]) < self._least:
+            raise InvalidOption(_place(self.name, value, param), "invalid size", self._remedy)
+        return int(found[1]) * _SIZES[found[2]]
 
 
 def _place(kind: str, value: object, param: click.Parameter | None) -> str:
@@ -39,8 +39,8 @@ def _place(kind: str, value: object, param: click.Parameter | None) -> str:
 
 
 _A_SIZE = "give bytes, or a number with a unit, like 512K, 64MiB or 1GB (K and KiB are 1024 bytes, KB is 1000)"
-SIZE = Quantity("size", _SIZES, _A_SIZE)
-SIZE_OR_NONE = Quantity("size", _SIZES, f"{_A_SIZE}; or 0", least=0)
+SIZE = Size(_A_SIZE)
+SIZE_OR_NONE = Size(f"{_A_SIZE}; or 0", least=0)
 
 
 class Duration(click.FloatRange):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
@@ -13,6 +12,7 @@ import click
 
 from ...base.texts import counted
 from ..common.login_options import checked_url, login_of
+from ..common.standard_streams import discard_output
 from ..common.units import Duration
 from ..options.common_options import CommonGroup, ca_option, output_options, url_option, user_option
 from ..options.confirmation import confirm, destructive, dry_run_option
@@ -103,7 +103,7 @@ class _Ctl(CommonGroup):
             sys.stdout.flush()
             return found
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the very end
+            discard_output()
             sys.exit(0)
 
 
@@ -230,25 +230,24 @@ def show_cluster(tools: Tools) -> None:
     tools.printer.rows(found["member-states"], MEMBER_COLUMNS)
 
 
-def for_singles() -> None:
-    for type, text in (
-        ("broker", "Show version, uptime, totals and alarms."),
-        ("store", "Show the figures of the store."),
-        ("cluster", "Show the cluster as this member sees it."),
-    ):
+def _single(type: str, text: str) -> None:
+    """Add the command that shows an object of which each broker has one."""
 
-        def show(tools: Tools, cluster: bool, type: str = type) -> None:
-            if cluster:
-                _list_rows(tools, type, SINGLE_COLUMNS[type], cluster=True)
-            elif type == "cluster" and not tools.printer.as_json:
-                show_cluster(tools)
-            else:
-                tools.printer.one(tools.client.ask("READ", type, type))
-
-        ctl.command(type, help=text, epilog=example_of(f"ctl {type}"))(_CLUSTER(with_tools(show)))
+    @ctl.command(type, help=text, epilog=example_of(f"ctl {type}"))
+    @_CLUSTER
+    @with_tools
+    def show(tools: Tools, cluster: bool) -> None:
+        if cluster:
+            _list_rows(tools, type, SINGLE_COLUMNS[type], cluster=True)
+        elif type == "cluster" and not tools.printer.as_json:
+            show_cluster(tools)
+        else:
+            tools.printer.one(tools.client.ask("READ", type, type))
 
 
-for_singles()
+_single("broker", "Show version, uptime, totals and alarms.")
+_single("store", "Show the figures of the store.")
+_single("cluster", "Show the cluster as this member sees it.")
 
 
 @ctl.command("reload", example="ctl reload --dry-run")

@@ -24,8 +24,7 @@ from ..common.described_options import FILE, ConfigFile, options_of
 from ..common.log import set_level
 from ..common.signals import Ended
 from .announcements import announce, reporting_errors
-from .broker_options import auto_create_of, quota_of
-from .checked_options import checked_options
+from .broker_options import auto_create_of, checked_options, quota_of
 from .console_process import ConsoleProcess
 from .recovery_progress import RecoveryProgress
 from .settings import BrokerSettings

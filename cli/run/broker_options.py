@@ -13,6 +13,7 @@ import click
 from ...amqp.links.events import Limits
 from ...base.errors import CairnError, InvalidOption
 from ...base.extras import install_hint
+from ...broker_plugin.file_reload import read_files
 from ...broker_plugin.options import (
     ArchiveLimits,
     BrokerOptions,
@@ -43,10 +44,11 @@ _NAME_ONE = "name an address of this machine"
 _FRAMES_IN_MEMORY = 1024
 
 
-def broker_options(given: BrokerSettings) -> BrokerOptions:
+def checked_options(given: BrokerSettings) -> BrokerOptions:
     """Return the options of the broker.
 
-    Raises `InvalidOption`, and another `CairnError` for a host name that is unknown at present.
+    The files of users, access rules, certificates, keys and tokens are read; nothing is changed. Raises
+    `InvalidOption`, also for unusable files, and another `CairnError` for a host name that is unknown at present.
     """
     router = _router_options(given)
     if not given.container_id.isprintable():
@@ -56,7 +58,7 @@ def broker_options(given: BrokerSettings) -> BrokerOptions:
         targets = targets_of(given.connect_to, given.connect_to_password_file or "")
         link_routes = tuple(map(parse_link_route, given.link_route))
         auto_links = tuple(auto_links_of(given.auto_link, targets))
-    return BrokerOptions(
+    options = BrokerOptions(
         given.store_dir or "", _store_options(given), router, auto_create_of(given), given.credit, given.memory_limit,
         given.metrics_port, given.metrics_listen,
         TransactionLimits(given.transaction_timeout, given.max_transactions, given.max_transaction_size), given.store,
@@ -70,6 +72,9 @@ def broker_options(given: BrokerSettings) -> BrokerOptions:
         cluster=_cluster_of(given),
         trace=TraceOptions(given.trace_to, given.trace_ratio, given.trace_limit) if given.trace_to else None,
     )  # fmt: skip
+    with invalid_options():
+        read_files(options)
+    return options
 
 
 def auto_create_of(given: BrokerSettings) -> tuple[str, ...]:

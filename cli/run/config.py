@@ -18,7 +18,7 @@ from ..common.statuses import invalid_options
 from ..options.common_options import CommonGroup, log_options, output_options
 from ..options.subjects import OUTPUT, SubjectOption
 from .broker import broker
-from .checked_options import checked_options
+from .broker_options import checked_options
 from .settings import BrokerSettings
 from .unknown_variables import unknown_variables
 

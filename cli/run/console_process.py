@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from ...base.errors import InvalidOption
+from ...broker_plugin.helper_process import end_process
 from ...broker_plugin.run import RunningBroker
 from ..common.configured_command import rows_of
 from .console import check_listener, is_loopback, require_console
@@ -62,15 +63,8 @@ class ConsoleProcess:
         """End the process after its present requests, or by force after a time limit."""
         self._stopping.set()
         self._sock.close()
-        process = self._process
-        if process is None or process.stdin is None:
-            return
-        process.stdin.close()
-        try:
-            process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if self._process is not None:
+            end_process(self._process, END_S)
 
     def _options(self, running: RunningBroker) -> dict[str, Any]:
         given = self._given

@@ -26,7 +26,7 @@ from ..common.output import answering, bars, console, print_rows, printable
 from ..common.units import Duration, HttpUrl
 from ..options.common_options import GroupedCommand, output_options
 from .broker import broker
-from .checked_options import checked_options
+from .broker_options import checked_options
 from .settings import BrokerSettings
 from .unknown_variables import unknown_variables
 

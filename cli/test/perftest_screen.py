@@ -25,6 +25,7 @@ from ...tools.perftest.plan import Options
 from ...tools.perftest.run import View
 from ..common.csv_rows import columns_of, print_csv, without_lists
 from ..common.output import OutputConsole, printable
+from ..common.standard_streams import discard_output
 
 WIDTH_IN_PIPES = 120
 _SMOOTH = 0.5
@@ -164,7 +165,7 @@ def put(printing: Callable[[], None]) -> None:
         printing()
         sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the very end
+        discard_output()
         if not isinstance(error, BrokenPipeError):
             reason = f"the result can't be written: {error.strerror}"
             raise DiskError("standard output", reason, "free space") from error

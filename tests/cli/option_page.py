@@ -13,7 +13,7 @@ import click
 
 from cairnmq.cli.common.configured_command import DEFAULT_FILE
 from cairnmq.cli.common.described_options import DescribedOption
-from cairnmq.cli.common.units import Duration, Quantity, SizeRange
+from cairnmq.cli.common.units import Duration, Size, SizeRange
 from cairnmq.cli.run.broker import broker
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
@@ -108,7 +108,7 @@ def kind_of(option: click.Option) -> str:
         return "number of times"
     if isinstance(option.type, click.Choice):
         return ", ".join(f"`{one}`" for one in option.type.choices)
-    if isinstance(option.type, Quantity | SizeRange):
+    if isinstance(option.type, Size | SizeRange):
         return "size"
     if isinstance(option.type, Duration):
         return "duration"
