@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -134,14 +134,8 @@ def tell(job: Any, table: Any, rows: TextIO, output_format: str, *, many: bool) 
         if not table.num_rows:
             console().print("nothing: no rows")
             return
-    try:
-        writer.begin(table.schema)
-        for batch in table.to_batches():
-            if not writer.rows(batch):
-                break
-        writer.end()
-    finally:
-        writer.close()
+    with closing(writer):
+        writer.write(table.schema, table.to_batches())
 
 
 @contextmanager

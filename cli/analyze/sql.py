@@ -76,11 +76,7 @@ def _answer(asked: Any, text: str, writer: RowWriter) -> None:
         writer.open()
         found = asked.query(text)
         if found is not None:
-            writer.begin(found.schema)
-            for batch in asked.batches(found):
-                if not writer.rows(batch):
-                    break
-            writer.end()
+            writer.write(found.schema, asked.batches(found))
 
 
 def _writer(output_format: str, csv_raw: bool, arrow: str | None) -> RowWriter:

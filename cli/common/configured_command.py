@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -60,10 +59,11 @@ def config_option() -> click.Option:
     )  # fmt: skip
 
 
-def sources(ctx: click.Context) -> Iterator[tuple[DescribedOption, Any, str]]:
-    """Return each described option of a parsed context with its value and the source of the value."""
+def rows_of(ctx: click.Context) -> list[dict[str, Any]]:
+    """Return a row for each described option of a parsed context: its value without passwords, and its source."""
     assert isinstance(ctx.command, ConfiguredCommand)
     file: ConfigFile | None = ctx.meta.get(FILE)
+    rows = []
     for key, option in ctx.command.described().items():
         source = ctx.get_parameter_source(str(option.name))
         text = _SOURCES.get(source, "default") if source is not None else "default"
@@ -71,15 +71,9 @@ def sources(ctx: click.Context) -> Iterator[tuple[DescribedOption, Any, str]]:
             text = f"{file.path}:{file.lines.get(key, 1)}"
         elif source is ParameterSource.ENVIRONMENT:
             text = str(option.envvar)
-        yield option, ctx.params[str(option.name)], text
-
-
-def rows_of(ctx: click.Context) -> list[dict[str, Any]]:
-    """Return a row for each described option of a parsed context, without passwords."""
-    return [
-        {"option": option.key, "value": without_secrets(option, value), "source": source, "reload": option.can_reload}
-        for option, value, source in sources(ctx)
-    ]
+        value = without_secrets(option, ctx.params[str(option.name)])
+        rows.append({"option": key, "value": value, "source": text, "reload": option.can_reload})
+    return rows
 
 
 def without_secrets(option: DescribedOption, value: Any) -> Any:

@@ -21,7 +21,7 @@ from rich.console import Console
 from ...base.errors import CairnError, IncompleteResult
 from ...base.printable import printable, printable_json
 from ..options.color import console_colors
-from .csv_rows import print_csv, print_object
+from .csv_rows import print_csv
 from .signals import remembered, status_of
 from .standard_streams import INCOMPLETE, discard_output
 from .statuses import FOUND, UNREADABLE, error_status
@@ -130,13 +130,15 @@ def print_rows(
     return output_format != "table"
 
 
-def print_fields(fields: Mapping[str, Any], output_format: str) -> bool:
-    """Print one object for programs, in JSON or CSV; return False for a table."""
-    if output_format == "json":
-        print_json(fields)
-    elif output_format == "csv":
-        print_object(fields)
-    return output_format != "table"
+def print_fields(fields: Mapping[str, Any], output_format: str, name: str = "") -> bool:
+    """Print one object for programs, in JSON or CSV; return False for a table.
+
+    *name*: the name of the object on a line of JSON; without one it is a document.
+    """
+    if name and output_format == "json":
+        print_line({name: fields})
+        return True
+    return print_rows([fields], tuple(fields), output_format, fields)
 
 
 class OutputConsole(Console):

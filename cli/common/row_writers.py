@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, BinaryIO, TextIO
@@ -39,6 +40,14 @@ class RowWriter:
     def end(self) -> None: ...
 
     def close(self) -> None: ...
+
+    def write(self, schema: Any, batches: Iterable[Any]) -> None:
+        """Write an answer from `begin` to `end`, as much of it as is wanted."""
+        self.begin(schema)
+        for batch in batches:
+            if not self.rows(batch):
+                break
+        self.end()
 
 
 class TableWriter(RowWriter):

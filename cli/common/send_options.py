@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 from urllib.parse import unquote
 
+from ...amqp.client.login import BrokerLogin
 from ...base.errors import IncompleteResult
 from ...base.texts import counted
-from ...tools.load.bulk_sender import BulkSender, SendResult
+from ...tools.load.bulk_sender import BulkSender, OutgoingMessage, SendResult
 from ..options.common_options import ca_option, user_option
 from ..options.subjects import TARGET, option, several
-from .csv_rows import print_object
 from .login_options import checked_url
-from .output import long_line_console, print_line, printable
+from .output import Bars, long_line_console, print_fields, printable
 from .signals import ENDING, Handler, replaced
 
 target_options = several(
@@ -34,9 +33,11 @@ def address_of(url: str) -> str:
     return unquote(checked_url(url)[1].path.removeprefix("/"))
 
 
-@contextmanager
-def stoppable(sending: BulkSender) -> Iterator[None]:
-    """Stop *sending* in order on Ctrl-C or SIGTERM, and report its progress. The second signal ends it immediately."""
+def send(broker: BrokerLogin, messages: Iterator[OutgoingMessage], required: str, title: str) -> SendResult:
+    """Send messages as `BulkSender` does, and show the progress under *title*.
+
+    Ctrl-C and SIGTERM stop it in order; the second signal ends it immediately.
+    """
 
     def made_of(before: Any) -> Handler:
         def stop(number: int, frame: FrameType | None) -> None:
@@ -45,17 +46,10 @@ def stoppable(sending: BulkSender) -> Iterator[None]:
 
         return stop
 
-    with replaced(ENDING, made_of):
-        yield
-
-
-def tell_result(name: str, fields: dict[str, object], output_format: str) -> bool:
-    """Print a result for programs, in JSON as the object *name*; return False for a table."""
-    if output_format == "json":
-        print_line({name: fields})
-    elif output_format == "csv":
-        print_object(fields)
-    return output_format != "table"
+    with Bars() as bars:
+        sending = BulkSender(broker, messages, lambda done: bars.show(title, done, 0), required)
+        with replaced(ENDING, made_of):
+            return sending.run()
 
 
 def tell_sent(
@@ -71,7 +65,7 @@ def tell_sent(
         "late_seconds": round(sent.late_s, 3), "complete": sent.is_complete, "failure": sent.failure or None,
         "next": sent.next_token, "refused": [{"at": at, "reason": reason} for at, reason in sent.refused], **more,
     }  # fmt: skip
-    if not tell_result("sent", fields, output_format):
+    if not print_fields(fields, output_format, "sent"):
         out = long_line_console()
         for outcome, count in sorted(sent.outcomes.items()):
             out.print(f"{outcome}: {count}")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import click
 
+from ...analytics.scan.selection import queue_ids_named
 from ...base.clock import SystemClock
 from ...tools.history.history_view import HistoryView
 from ...tools.inspect.point_in_time import PointInTime, parse_point_in_time
@@ -16,7 +17,7 @@ from ..common.send_options import address_of, target_options
 from ..common.units import Finite
 from ..options.common_options import SELECTION, TARGET, GroupedCommand, option, output_options
 from ..options.store_options import archives_option, connect_options
-from .as_of_output import selected_queues
+from .as_of_output import SelectedQueues
 from .as_of_views import FoundViews
 
 _SHOWN = 10
@@ -67,7 +68,7 @@ def as_of(
     is_table = output_format == "table"
     count_shown = _count_shown(count, is_diff=diff is not None, is_copied=bool(target or resend), is_table=is_table)
     with HistoryView(paths, connect, catalog) as past:
-        selected = selected_queues(past, queues)
+        selected = SelectedQueues(past, queue_ids_named(queues, past.queue_names, "--queue {}"))
         with Bars() as bars:
             views = [past.view(moment, bars.show, partial=partial) for moment in moments]
         found = FoundViews(views, selected, output_format)

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from ...analytics.scan.selection import queue_ids_named
 from ...base.printable import printable
 from ...base.texts import counted
 from ...tools.history.as_of import QueueChange, QueuedMessage, QueuesView, Transition
@@ -30,11 +29,6 @@ class SelectedQueues(NamedTuple):
     def wanted(self, queue_id: int) -> bool:
         """Return whether a queue is selected."""
         return not self.queue_ids or queue_id in self.queue_ids
-
-
-def selected_queues(past: HistoryView, queues: tuple[str, ...]) -> SelectedQueues:
-    """The queues that the option --queue names, all without one. Raises `CairnError` for an unknown one."""
-    return SelectedQueues(past, queue_ids_named(queues, past.queue_names, "--queue {}"))
 
 
 def _head(found: SelectedQueues, view: QueuesView) -> dict[str, Any]:
@@ -105,22 +99,15 @@ def show_difference(
 ) -> None:  # fmt: skip
     """Show the changes from *first* to *second*; *count*: at most so many messages of each queue."""
     if output_format == "json":
-        _print_changes(found, first, second, changes)
+        print_line({"diff": {"from": _head(found, first), "to": _head(found, second)}})
+        for queue_id, change in changes.items():
+            for row in _moved(found, queue_id, change):
+                print_line(row)
+            print_line({"queue": found.past.name_of(queue_id), "changes": _counts(change)})
     elif output_format == "csv":
         print_csv(_CHANGE, (row for queue_id in changes for row in _moved(found, queue_id, changes[queue_id])))
     else:
         _show_changes(found, first, second, changes, count)
-
-
-def _print_changes(
-    found: SelectedQueues, first: QueuesView, second: QueuesView, changes: dict[int, QueueChange]
-) -> None:
-    """Print one JSON object per message."""
-    print_line({"diff": {"from": _head(found, first), "to": _head(found, second)}})
-    for queue_id, change in changes.items():
-        for row in _moved(found, queue_id, change):
-            print_line(row)
-        print_line({"queue": found.past.name_of(queue_id), "changes": _counts(change)})
 
 
 def _moved(found: SelectedQueues, queue_id: int, change: QueueChange) -> Iterator[dict[str, object]]:

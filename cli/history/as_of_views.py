@@ -11,9 +11,9 @@ from ...base.errors import CairnError
 from ...base.texts import counted
 from ...tools.backup.restore_view import restore_view
 from ...tools.history.as_of import QueuesView, difference
-from ...tools.load.bulk_sender import BulkSender, OutgoingMessage
-from ..common.output import Bars, output
-from ..common.send_options import stoppable, tell_result, tell_sent
+from ...tools.load.bulk_sender import OutgoingMessage
+from ..common.output import Bars, output, print_fields
+from ..common.send_options import send, tell_sent
 from .as_of_output import SelectedQueues, show_difference, show_queues
 
 
@@ -54,16 +54,13 @@ class FoundViews(NamedTuple):
         messages = sum(restored.values())
         with output(lambda: self.status):
             fields = {"store": target, "messages": messages, "queues": restored}
-            if not tell_result("restored", fields, self.output_format):
+            if not print_fields(fields, self.output_format, "restored"):
                 print(f"restored {counted(messages, 'message')} to {target}")
 
     def resend(self, broker: BrokerLogin, address: str, required: str, rate: float | None, skip: int) -> None:
         """Send the messages to *broker*, and report that. *required*: an address that must exist, if any."""
         messages = self._outgoing(address, rate, skip)
-        with Bars() as bars:
-            run = BulkSender(broker, messages, lambda done: bars.show("sending", done, 0), required)
-            with stoppable(run):
-                sent = run.run()
+        sent = send(broker, messages, required, "sending")
         with output(lambda: self.status if sent.is_complete else 1):
             tell_sent(sent, lambda token: f"--skip {token} continues there", {}, self.output_format)
 

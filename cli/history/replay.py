@@ -14,11 +14,10 @@ from ...base.clock import SystemClock
 from ...base.texts import counted
 from ...tools.history.history_view import HistoryView
 from ...tools.inspect.point_in_time import PointInTime, parse_point_in_time
-from ...tools.load.bulk_sender import BulkSender
 from ...tools.load.replayed_messages import MAX_SPEED, ReplayedMessages
 from ..common.login_options import login_of
-from ..common.output import Bars, answering, output, print_rows, printable, remark
-from ..common.send_options import address_of, stoppable, target_options, tell_sent
+from ..common.output import answering, output, print_rows, printable, remark
+from ..common.send_options import address_of, send, target_options, tell_sent
 from ..common.units import Finite
 from ..options.common_options import output_options
 from ..options.confirmation import dry_run_option
@@ -102,10 +101,7 @@ def replay(
                 _preview(messages, output_format)
                 return 0
             target, required = login_of(url, user, ca), "" if may_create else address
-            with Bars() as bars:
-                run = BulkSender(target, iter(messages), lambda done: bars.show("replaying", done, 0), required)
-                with stoppable(run):
-                    sent = run.run()
+            sent = send(target, iter(messages), required, "replaying")
         faults = messages.faults()
         for reported in dict.fromkeys((*past.all_remarks(), *faults)):
             remark("replay", reported)

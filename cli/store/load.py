@@ -9,9 +9,8 @@ import click
 from ...base.clock import SystemClock
 from ...base.texts import counted
 from ...tools.load.loader import load as run_load
-from ..common.csv_rows import print_object
 from ..common.local_directory import LocalDirectory
-from ..common.output import Bars, answering, print_line, remark
+from ..common.output import Bars, answering, print_fields, remark
 from ..common.units import SIZE
 from ..options.common_options import output_options
 from ..options.subjects import INPUT, TARGET, GroupedCommand, option
@@ -42,11 +41,7 @@ def load(
             plain=plain, container_bytes=container_size, without_end=without_end,
         )  # fmt: skip
     fields = {"store": target, **made._asdict()}
-    if output_format == "json":
-        print_line({"loaded": fields})
-    elif output_format == "csv":
-        print_object(fields)
-    else:
+    if not print_fields(fields, output_format, "loaded"):
         messages = f"{counted(made.messages, 'message')} on {counted(made.queues, 'queue')}"
         places = "a plain journal" if plain else messages
         print(f"loaded {counted(made.records, 'record')} to {target}: {places}")
