@@ -78,10 +78,8 @@ class FileReload:
         self._acl_file = acl_file
         self._quota = quota
         self._router = router
+        self._core = links.core
         self._resolver = links.resolver
-        self._memory = links.core.memory
-        self._users = links.core.users
-        self._post = links.core.post
         self._review = review
         self._lock = threading.Lock()
         review.closing_reason = self._closing_reason
@@ -103,7 +101,7 @@ class FileReload:
                 self._audit.log_logins(options.audit_logins)
                 self._router.limit_connections(options.max_connections, options.max_connections_per_user)
                 options.also()
-            self._post(self._apply, access, options, done)
+            self._core.post(self._apply, access, options, done)
 
     def check(self) -> Reloaded:
         """Read all files again, and change nothing. Raises `CairnError` if a file is invalid."""
@@ -120,8 +118,8 @@ class FileReload:
         self._resolver.access = access
         if options is not None:
             self._resolver.auto_create = options.auto_create
-            self._memory.limit_bytes = options.memory_limit_bytes
-        self._users.set_quotas(quotas_of(access, self._quota))
+            self._core.memory.limit_bytes = options.memory_limit_bytes
+        self._core.users.set_quotas(quotas_of(access, self._quota))
         removed = self._review.revise()
         text = "reloaded users, access rules, certificates and options; closed %d connections and links"
         log.info(text, removed, extra=_RELOADED)

@@ -130,7 +130,8 @@ class RunningBroker:
         path = options.router.users_file
         accounts = AccountChanges(path, bool(options.acl_file), self._reader.submit, self._post) if path else None
         denial_reason = self._broker.resolver.denial_reason
-        serve(self._broker.parts, denial_reason, self._reload_for, own_types, self._audit, accounts)
+        reload = partial(self._reader.submit, self._reload_and_report)
+        serve(self._broker.parts, denial_reason, reload, own_types, self._audit, accounts)
         room_again = self._broker.sender_credit.grant_withheld
         self._store.start(
             partial(self._post, self._broker.steps.durable), self._core.fail, partial(self._post, room_again)
@@ -180,11 +181,8 @@ class RunningBroker:
             self._audit.changed(audit.Change("", audit.SIGNAL, *_RELOAD, audit.FAILED, CONFLICT, str(error)))
             raise
 
-    def _reload_for(self, done: Callable[[Reloaded | CairnError], None], is_dry_run: bool) -> None:
-        """Reload on behalf of a caller on the core."""
-        self._reader.submit(self._reload_and_report, done, is_dry_run)
-
     def _reload_and_report(self, done: Callable[[Reloaded | CairnError], None], is_dry_run: bool) -> None:
+        """Reload, or only check, on behalf of management."""
         try:
             if is_dry_run:
                 self._post(done, self._file_reload.check())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import click
 
@@ -20,8 +20,8 @@ SCHEMES = ("amqp", "amqps")
 PORTS = {"amqp": 5672, "amqps": 5671}
 
 
-def checked_url(url: str) -> tuple[str, Any]:
-    """The URL with its scheme, and its parts. Raises `click.UsageError`."""
+def checked_url(url: str) -> SplitResult:
+    """Return the parts of the URL, whose default scheme is amqp. Raises `click.UsageError`."""
     url = url if "://" in url else f"amqp://{url}"
     try:
         parts = urlsplit(url)
@@ -30,14 +30,14 @@ def checked_url(url: str) -> tuple[str, Any]:
         raise click.UsageError(f"{url}: {error}; use amqp://host:port") from error
     if parts.scheme not in SCHEMES or not parts.hostname or port == 0 or parts.password is not None:
         raise click.UsageError(f"{url}: a URL is like amqp://host:port or amqps://host:port, and has no password")
-    return url, parts
+    return parts
 
 
 def user_of(url: str, user: str | None) -> str | None:
     """Return *user*, or the user of the URL, or that of the environment. Raises `click.UsageError`."""
     if user is not None:
         return user
-    name = checked_url(url)[1].username
+    name = checked_url(url).username
     return unquote(name) if name else os.environ.get(USER) or None
 
 
@@ -85,8 +85,8 @@ def login_of(url: str, user: str | None, ca: str | None, timeout_s: float = 10.0
     """The broker of *url*, and the login there. Asks for a password if the environment has none."""
     from ...amqp.client.login import BrokerLogin  # with SASL and TLS: help and completion do without
 
-    _, parts = checked_url(url)
+    parts = checked_url(url)
     user = user_of(url, user)
     password = password_of(user) if user is not None else ""
     port = parts.port or PORTS[parts.scheme]
-    return BrokerLogin(parts.hostname, port, parts.scheme == "amqps", ca, user, password, timeout_s)
+    return BrokerLogin(parts.hostname or "", port, parts.scheme == "amqps", ca, user, password, timeout_s)

@@ -30,7 +30,7 @@ target_options = several(
 
 def address_of(url: str) -> str:
     """Return the address at the end of *url*, empty for none. Raises `click.UsageError`."""
-    return unquote(checked_url(url)[1].path.removeprefix("/"))
+    return unquote(checked_url(url).path.removeprefix("/"))
 
 
 def send(broker: BrokerLogin, messages: Iterator[OutgoingMessage], required: str, title: str) -> SendResult:

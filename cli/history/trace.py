@@ -36,7 +36,6 @@ class _Traced(NamedTuple):
     past: HistoryView
     life: MessageLifetime
     about: Properties
-    content_bytes: int
 
 
 @click.command("trace", cls=GroupedCommand)
@@ -137,7 +136,7 @@ def _trace(past: HistoryView, store: str, ids: list[int], bars: Bars) -> list[_T
             continue
         life = lifetime_of(past.history, message_id, bars.show)
         done.update(life.message_ids)
-        found.append(_Traced(store, past, life, *sent_as(past.history, life)))
+        found.append(_Traced(store, past, life, sent_as(past.history, life)[0]))
     return found
 
 

@@ -86,7 +86,8 @@ def _run(
     while not running.wait(0.2) and not stop.asked:
         if stop.reload_asked:
             stop.reload_asked = False
-            _reload(running)
+            with suppress(CairnError):  # it was logged
+                running.reload()
     if running.failure is not None:
         raise CairnError("broker", f"stopped: {running.failure}")
     announce("broker.stopping", "shutting down")
@@ -114,11 +115,6 @@ def _announce_start(running: RunningBroker, given: BrokerSettings) -> None:
         announce("broker.sidecars", f"sidecars in {running.sidecar_dir}")
     if given.export_to is not None:
         announce("broker.exporting", f"exporting to {given.export_to}")
-
-
-def _reload(running: RunningBroker) -> None:
-    with suppress(CairnError):  # it was logged
-        running.reload()
 
 
 class _Reread:
@@ -161,7 +157,6 @@ class _Stop:
         self.started = False
         signal.signal(signal.SIGTERM, self._ask)
         signal.signal(signal.SIGINT, self._ask)
-
         signal.signal(signal.SIGHUP, self._ask_for_reload)
 
     def _ask_for_reload(self, number: int, frame: FrameType | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 from importlib.util import find_spec
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 
@@ -56,8 +55,7 @@ def console(
     from ...console.server import listening_socket, serve, url_of
     from ...console.session.options import ConsoleOptions
 
-    checked, _ = checked_url(url)
-    parts = urlsplit(checked)
+    parts = checked_url(url)
     options = ConsoleOptions(
         parts.hostname or "", parts.port or PORTS[parts.scheme], parts.scheme == "amqps", ca, http_listen, http_port,
         http_host, tls_cert, tls_key or tls_cert, session_idle_s=session_timeout, **places,
