@@ -1,4 +1,4 @@
-"""The composition of management: the types of entities, their operations, and the node that serves them."""
+"""The composition of management: its operations, and the node that serves them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,12 @@ from collections.abc import Sequence
 
 from ..base.accounts.audit import Audit
 from ..broker.parts import BrokerParts
-from .entities.clients import ConnectionType, LinkType, SessionType
-from .entities.connectors import AutoLinkType, ConnectorType, LinkRouteType, RouterType
-from .entities.exchanges import BindingType, ExchangeType
-from .entities.federation import DownstreamType, FederatedQueueType
-from .entities.queues import QueueType, TemplateType
-from .entities.system import BrokerType, Reload, StoreType
-from .entities.transactions import TransactionType
-from .entities.users import AccountsPort, UserType
+from .entities.system import Reload
+from .entities.users import AccountsPort
+from .entity_types import make_types
 from .node import ADDRESS, Management
 from .operations.clusterwide import reporter
-from .operations.moves import MoveOperations
 from .operations.operations import NodeOperations
-from .operations.peeks import peek_operation
 from .protocol.call import DenialReason
 from .protocol.entity import Type
 
@@ -44,38 +37,3 @@ def serve(
     parts.endpoints[ADDRESS] = node
     links.members.reports_by(reporter(types))
     return node
-
-
-def make_types(
-    parts: BrokerParts,
-    reload: Reload | None = None,
-    more: Sequence[Type] = (),
-    accounts: AccountsPort | None = None,
-) -> dict[str, Type]:
-    """Return all types by name, those of *more* included. For *reload* and *accounts* see `serve`."""
-    links, connections, remote = parts.links, parts.connections, parts.remote
-    core, nodes = links.core, links.nodes
-    queues = QueueType(nodes, links.resolver, connections, core.users)
-    queues.add(peek_operation(core, queues))
-    MoveOperations(core, links.resolver, links.returns, parts.when_answered).add_to(queues)
-    types: Sequence[Type] = (
-        queues,
-        ExchangeType(nodes),
-        BindingType(nodes, parts.compiler),
-        TemplateType(nodes),
-        ConnectionType(connections, core.loader),
-        SessionType(connections),
-        LinkType(connections, core.loader),
-        UserType(core.users, accounts, reload),
-        ConnectorType(remote.connectors, remote.link_routes),
-        LinkRouteType(remote.link_routes),
-        AutoLinkType(remote.auto_links),
-        FederatedQueueType(remote.federated_queues, core.clock),
-        DownstreamType(remote.upstreams),
-        RouterType(remote.network),
-        TransactionType(core.clock, core.commits, core.store, connections, links.transactions, parts.in_doubt),
-        BrokerType(core, nodes, connections, reload),
-        StoreType(core.store),
-        *more,
-    )
-    return {type.name: type for type in types}

@@ -10,11 +10,12 @@ subscriptions are applied within a budget for each message; the rest is left to 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ...amqp.codec.primitives import Malformed
 from ...base.errors import StoreError
-from ..queues.queue import Queue
+from ..contents.ports import FilteringConsumer, LateSelector, QueueConsumer
+from ..queues.ends import TargetQueue
 from ..selector.compiler import Parts, Selector
 from ..selector.properties import Budget, OverBudget
 from .topic_trie import Topics
@@ -33,10 +34,20 @@ METERED_STEPS = 20_000
 """The cost of a condition up to which it is not measured."""
 
 
+class BoundQueue(TargetQueue, Protocol):
+    """A queue that an exchange leads to."""
+
+    arguments: Mapping[str, Any]
+    bindings: int
+    consumers: list[QueueConsumer]
+    late_selector: LateSelector | None
+    selecting: list[FilteringConsumer]
+
+
 class Binding(NamedTuple):
     """A binding, by which a queue gets the messages that match a key."""
 
-    queue: Queue
+    queue: BoundQueue
     key: str
     arguments: Mapping[str, Any] = {}
     condition: Selector | HeadersCondition | None = None
@@ -47,7 +58,7 @@ class Binding(NamedTuple):
 class Route(NamedTuple):
     """The queues that a key leads to."""
 
-    queues: tuple[Queue, ...]
+    queues: tuple[BoundQueue, ...]
     """Queues that get every message of the key, each once."""
     conditional: tuple[Binding, ...]
     """Bindings of other queues, with conditions beyond the key."""
@@ -57,7 +68,7 @@ class Route(NamedTuple):
         """Return the number of queues that a message may be routed to."""
         return len(self.queues) + len(self.conditional)
 
-    def wanted(self, content: bytes, container: str) -> tuple[Queue, ...]:
+    def wanted(self, content: bytes, container: str) -> tuple[BoundQueue, ...]:
         """Return the queues that get a message from the client with AMQP container ID *container*."""
         if not self.conditional:
             return self.queues
@@ -122,7 +133,7 @@ class Exchange:
         self.routed = 0
         """Messages that at least one queue got."""
         self.unrouted = 0
-        self._bindings: dict[tuple[Queue, str], Binding] = {}
+        self._bindings: dict[tuple[BoundQueue, str], Binding] = {}
         self._routes: dict[str, Route] = {}
         self._remembered = 0
         """The number of queues in all remembered routes."""
@@ -148,7 +159,7 @@ class Exchange:
     def binding_count(self) -> int:
         return len(self._bindings)
 
-    def binding(self, queue: Queue, key: str) -> Binding | None:
+    def binding(self, queue: BoundQueue, key: str) -> Binding | None:
         """Return the binding of *queue* by *key*, or None."""
         return self._bindings.get((queue, key))
 
@@ -158,7 +169,7 @@ class Exchange:
         self._bindings[binding.queue, binding.key] = binding
         self._forget_routes()
 
-    def unbind(self, queue: Queue, key: str) -> Binding | None:
+    def unbind(self, queue: BoundQueue, key: str) -> Binding | None:
         """Remove and return a binding, or return None if it does not exist."""
         self._forget_routes()
         found = self._bindings.pop((queue, key), None)
@@ -171,7 +182,7 @@ class Exchange:
         for binding in self._bindings.values():
             binding.queue.bindings -= 1
 
-    def forget(self, queue: Queue) -> list[Binding]:
+    def forget(self, queue: BoundQueue) -> list[Binding]:
         """Remove and return all bindings of *queue*."""
         keys = [key for bound, key in self._bindings if bound is queue]
         return [found for key in keys if (found := self.unbind(queue, key)) is not None]
@@ -226,7 +237,7 @@ class TopicExchange(Exchange):
         super().bind(binding)
         self._topics.add(binding.key, binding)
 
-    def unbind(self, queue: Queue, key: str) -> Binding | None:
+    def unbind(self, queue: BoundQueue, key: str) -> Binding | None:
         found = super().unbind(queue, key)
         if found is not None:
             self._topics.remove(key, found)
@@ -272,7 +283,7 @@ TYPES: dict[str, type[Exchange]] = {
 
 def queues_through(
     exchanges: Mapping[str, Exchange], exchange: Exchange, key: str, content: bytes, container: str = ""
-) -> tuple[Queue, ...]:
+) -> tuple[BoundQueue, ...]:
     """Return the queues that get a message from *container* through *exchange* or its alternates.
 
     *exchanges*: all exchanges by name. Queues that are being deleted are left out.
@@ -282,7 +293,7 @@ def queues_through(
 
 def way_through(
     exchanges: Mapping[str, Exchange], exchange: Exchange, key: str, content: bytes, container: str = ""
-) -> tuple[Exchange, tuple[Queue, ...]]:
+) -> tuple[Exchange, tuple[BoundQueue, ...]]:
     """Return the exchange that routes a message, or the last one tried, and the queues that get the message."""
     for _ in range(MOST_HOPS):
         queues = _queues_at(exchange, key, content, container)
@@ -293,7 +304,7 @@ def way_through(
     return exchange, _queues_at(exchange, key, content, container)
 
 
-def _queues_at(exchange: Exchange, key: str, content: bytes, container: str) -> tuple[Queue, ...]:
+def _queues_at(exchange: Exchange, key: str, content: bytes, container: str) -> tuple[BoundQueue, ...]:
     return tuple([queue for queue in exchange.route(key).wanted(content, container) if not queue.is_deleting])
 
 

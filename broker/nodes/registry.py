@@ -22,7 +22,7 @@ from ..queues.deduplication import drop_memory, make_memory
 from ..queues.queue import Queue
 from ..queues.queue_lifetime import LifetimeEvent
 from .binding_filter import MOST_BOUND_STEPS, NOT_FROM, condition_of
-from .exchanges import TYPES, Binding, Exchange
+from .exchanges import TYPES, Binding, BoundQueue, Exchange
 
 PREDECLARED = {"amq.direct": "direct", "amq.fanout": "fanout", "amq.topic": "topic", "amq.match": "headers"}
 MAX_NAME_BYTES = 1024
@@ -342,7 +342,7 @@ class NodeRegistry:
 
     # ---- bindings -------------------------------------------------------------------------------------------------
 
-    def bind(self, exchange: Exchange, queue: Queue, key: str, arguments: Arguments, done: Done[None]) -> None:
+    def bind(self, exchange: Exchange, queue: BoundQueue, key: str, arguments: Arguments, done: Done[None]) -> None:
         """Bind *queue* to an exchange with *key*; durable if both are."""
         try:
             exchange.check_key(key)
@@ -365,7 +365,7 @@ class NodeRegistry:
             self._write_exchange(exchange.name, exchange.type, {}, again)
 
     def _written(
-        self, exchange: Exchange | Exception, *, queue: Queue, key: str, arguments: Arguments, done: Done[None]
+        self, exchange: Exchange | Exception, *, queue: BoundQueue, key: str, arguments: Arguments, done: Done[None]
     ) -> None:
         """Bind to a predeclared exchange, which was written."""
         if isinstance(exchange, Exception):
@@ -373,7 +373,7 @@ class NodeRegistry:
         else:
             NodeRegistry.bind(self, exchange, queue, key, arguments, done)
 
-    def unbind(self, exchange: Exchange, queue: Queue, key: str, done: Done[None]) -> None:
+    def unbind(self, exchange: Exchange, queue: BoundQueue, key: str, done: Done[None]) -> None:
         """Remove a binding; it is no error if it does not exist."""
         if exchange.exchange_id and queue.queue_id:
             row = BindingRow(exchange.exchange_id, queue.queue_id, key)
@@ -444,5 +444,5 @@ def _check_steps(exchange: Exchange, binding: Binding) -> None:
         )
 
 
-def _binding(queue: Queue, key: str, arguments: Arguments) -> Binding:
+def _binding(queue: BoundQueue, key: str, arguments: Arguments) -> Binding:
     return Binding(queue, key, arguments, condition_of(arguments), str(arguments.get(NOT_FROM, "")))

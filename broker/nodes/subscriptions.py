@@ -29,7 +29,6 @@ from ...amqp.codec import filters
 from ...amqp.codec.primitives import Malformed
 from ...amqp.links.values import Terminus
 from ...amqp.ports import DriverEnd, Open, TerminalEnd
-from ...base.callbacks import ignore
 from ...base.errors import CairnError, StoreError
 from ..contents.ports import FilteringConsumer, QueueConsumer
 from ..queues.queue import Queue
@@ -38,7 +37,7 @@ from ..users.user_accounts import UserAccounts
 from .access_control import RECEIVE
 from .addresses import SUBSCRIPTION_PREFIX
 from .binding_filter import NOT_FROM, SELECTOR
-from .exchanges import Exchange
+from .exchanges import BoundQueue, Exchange
 from .registry import MAX_NAME_BYTES, PREDECLARED, NodeRegistry
 from .resolver import Resolver
 from .targets import ExchangeTarget
@@ -167,18 +166,18 @@ class Subscriptions:
             and not queue.is_deleting
             and (for_good or not queue.queue_id)
         ):
-            self._nodes.delete_queue(queue, ignore, "it was unsubscribed")
+            self._nodes.delete_queue(queue, _ignore, "it was unsubscribed")
 
     def exchange_deleted(self, exchange: Exchange) -> None:
         """Delete the subscriptions that depend on the deleted *exchange*."""
         for queue in {binding.queue: None for binding in exchange.bindings()}:
             if queue.arguments.get(GOES_WITH) == exchange.name:
-                self._nodes.drop_queue(queue.name, ignore, "it went with its topic")
+                self._nodes.drop_queue(queue.name, _ignore, "it went with its topic")
 
     def forget_orphans(self) -> None:
         """Delete subscriptions to exchanges that did not survive a restart."""
         for queue in [queue for queue in self._nodes.queues.values() if GOES_WITH in queue.arguments]:
-            self._nodes.delete_queue(queue, ignore, "its topic did not last")
+            self._nodes.delete_queue(queue, _ignore, "its topic did not last")
 
     def _again(self, error: object, asked: _Asked, attach: Open, terminal: TerminalEnd) -> None:
         if isinstance(error, Exception):
@@ -217,7 +216,7 @@ class Subscriptions:
         exchange = asked.place.exchange
         if isinstance(error, CairnError) or exchange.is_deleted:
             if not queue.messages:
-                self._nodes.delete_queue(queue, ignore)
+                self._nodes.delete_queue(queue, _ignore)
             if isinstance(error, CairnError):
                 terminal.failure(*self._resolver.creation_failure(error))
             else:
@@ -251,20 +250,20 @@ def subscribers(exchange: Exchange) -> list[QueueConsumer | FilteringConsumer]:
     return takers
 
 
-def _terms_of(queue: Queue) -> Mapping[str, Any] | None:
+def _terms_of(queue: BoundQueue) -> Mapping[str, Any] | None:
     """Return the terms of the subscription that a queue is; None if it is none, as its name alone does not prove it."""
     terms = queue.arguments.get(SUBSCRIPTION)
     is_one = isinstance(terms, Mapping) and all(isinstance(terms.get(name), str) for name in ("exchange", "key"))
     return terms if is_one else None
 
 
-def selector_of(queue: Queue) -> str | None:
+def selector_of(queue: BoundQueue) -> str | None:
     """Return the selector of the subscription that a queue is; None if it has none, or is not a subscription."""
     text = (_terms_of(queue) or {}).get(SELECTOR)
     return text if isinstance(text, str) else None
 
 
-def _topic(queue: Queue) -> str:
+def _topic(queue: BoundQueue) -> str:
     """Return the name of the exchange that a queue is a subscription of; empty if it is not a subscription."""
     terms = _terms_of(queue)
     return "" if terms is None else str(terms["exchange"])
@@ -307,3 +306,7 @@ def _durable_name(attach: Open, *, shared: bool) -> str:
 def _name(container: str, attach: Open, *, shared: bool) -> str:
     name = quote(attach.link_name.partition("|")[0], safe="")
     return f"{SUBSCRIPTION_PREFIX}{container}:{'shared:' if shared else ''}{name}"
+
+
+def _ignore(result: object) -> None:
+    """Ignore the result: the log contains errors."""

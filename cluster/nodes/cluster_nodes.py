@@ -19,7 +19,7 @@ from typing import Any
 from ...base.callbacks import ignore
 from ...base.errors import StoreError
 from ...broker.contents.policy import Policy, policy_of
-from ...broker.nodes.exchanges import Exchange
+from ...broker.nodes.exchanges import BoundQueue, Exchange
 from ...broker.nodes.registry import PREDECLARED, Arguments, Done, MakeQueue, NodeDeleted, NodeRegistry, check_type
 from ...broker.queues.queue import Queue
 from ...store.contract.interface import MessageStore
@@ -129,7 +129,7 @@ class ClusterNodes(NodeRegistry):
         else:
             super().delete_exchange(exchange, done, reason)
 
-    def bind(self, exchange: Exchange, queue: Queue, key: str, arguments: Arguments, done: Done[None]) -> None:
+    def bind(self, exchange: Exchange, queue: BoundQueue, key: str, arguments: Arguments, done: Done[None]) -> None:
         if self._is_ordered(exchange, queue):
             about = {"do": "binding", "exchange": exchange.name, "queue": queue.name, "key": key}
             self.order({**about, "arguments": {**arguments}}, done)
@@ -139,14 +139,14 @@ class ClusterNodes(NodeRegistry):
         else:
             super().bind(exchange, queue, key, arguments, done)
 
-    def unbind(self, exchange: Exchange, queue: Queue, key: str, done: Done[None]) -> None:
+    def unbind(self, exchange: Exchange, queue: BoundQueue, key: str, done: Done[None]) -> None:
         if self._is_ordered(exchange, queue):
             about = {"do": "no-binding", "exchange": exchange.name, "queue": queue.name, "key": key}
             self.order(about, done)
         else:
             super().unbind(exchange, queue, key, done)
 
-    def _is_ordered(self, exchange: Exchange, queue: Queue) -> bool:
+    def _is_ordered(self, exchange: Exchange, queue: BoundQueue) -> bool:
         return queue.replicated and not _is_own(exchange)
 
     def do(self, about: dict[str, Any], done: Answered) -> None:

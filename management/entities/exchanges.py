@@ -9,9 +9,8 @@ from ...amqp.codec import sections
 from ...base.texts import counted
 from ...broker.nodes.access_control import CREATE, DELETE, MANAGE, MONITOR, RECEIVE, SEND
 from ...broker.nodes.binding_filter import SELECTOR
-from ...broker.nodes.exchanges import TYPES, Exchange, way_through
+from ...broker.nodes.exchanges import TYPES, BoundQueue, Exchange, way_through
 from ...broker.nodes.registry import PREDECLARED, NodeRegistry
-from ...broker.queues.queue import Queue
 from ...broker.selector.background_compiler import Compiler
 from ...broker.selector.compiler import SelectorError
 from ..protocol.call import Call
@@ -117,7 +116,7 @@ class _Bound(NamedTuple):
     """A binding, and where it begins."""
 
     exchange: Exchange
-    queue: Queue
+    queue: BoundQueue
     key: str
 
 
@@ -212,7 +211,7 @@ class BindingType(Type):
             attach = call.link.attach
             self._compiler.compile(text, attach.user or attach.connection, call.then(compiled))
 
-    def _ends(self, call: Call, exchange_name: str, queue_name: str) -> tuple[Exchange, Queue]:
+    def _ends(self, call: Call, exchange_name: str, queue_name: str) -> tuple[Exchange, BoundQueue]:
         """Return exchange and queue of a binding. Checks both: the binder lets the queue receive from the exchange."""
         call.check(MANAGE, queue_name)
         call.check(RECEIVE, exchange_name)

@@ -6,9 +6,9 @@ import textwrap
 from pathlib import Path
 
 from cairnmq.broker_plugin.account_changes import AccountChanges
+from cairnmq.management.entity_types import make_types
 from cairnmq.management.operations.message_description import ATTRIBUTES
 from cairnmq.management.operations.operations import NODE_OPERATIONS
-from cairnmq.management.serve import make_types
 from tests.harness.broker.world import World
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference/management.md").read_text()
