@@ -47,8 +47,6 @@ class TransitSender(StreamingSender, IdleDriver):
         self._ended = ended
         self._begun = b""
         """The beginning of a message whose address is not known yet."""
-        self._wrong: Error | None = None
-        """The error with which the message that is arriving is refused at its end."""
 
     def receive(self, fragments: Sequence[Fragment]) -> None:
         place: PassthroughAddress | None = None
@@ -97,37 +95,21 @@ class TransitSender(StreamingSender, IdleDriver):
         place.look_whether_over()
 
     def _grow(self, delivery: Delivery, data: bytes, flags: int) -> None:
-        passage = self._current
-        last = not flags & MORE
         if flags & ABORTED:
-            self._current, self._begun, self._wrong = None, b"", None
-            if passage is not None and not passage.done:
-                self._abort(passage)
-            self.terminal.release((delivery,), 1)
-        elif passage is None:
-            if self._wrong is None:
-                self._start(delivery, self._begun + data, last=last, settled=bool(flags & SETTLED))
-            if last and self._wrong is not None:
-                wrong, self._wrong = self._wrong, None
-                self.terminal.reject((delivery,), 1, *wrong[:2])
+            self._begun = b""
+            self._take_back(delivery)
+        elif self._current is not None:
+            self._append(self._current, data, flags)
         else:
-            arriving = passage.arriving
-            assert arriving is not None
-            if not passage.done:
-                arriving.write(data, last=last)
-                arriving.wake()
-            if last:
-                arriving.ended = True
-                self._current = None
-                passage.settled = bool(flags & SETTLED)
-                if passage.done:
-                    self._answer((passage,))
-                else:
-                    self._all_came(passage, arriving, settled=passage.settled)
+            if self._wrong is None:
+                self._start(delivery, self._begun + data, flags)
+            if not flags & MORE and self._wrong is not None:
+                self._refuse(delivery)
 
-    def _start(self, delivery: Delivery, begun: bytes, *, last: bool, settled: bool) -> None:
+    def _start(self, delivery: Delivery, begun: bytes, flags: int) -> None:
         """Parse the beginning of a message: enough may have arrived to determine its address."""
         self._begun = b""
+        last = not flags & MORE
         try:
             said, parcel = hop.take_off(begun)
         except Cut as error:
@@ -141,25 +123,11 @@ class TransitSender(StreamingSender, IdleDriver):
             return
         self.received += 1
         place = None if self._me in said.trace else self._place_at(said)
-        if place is None:
-            place = PassthroughAddress(
-                said.to, multicast=said.targets is not None
-            )  # one without receivers: it is released
+        if place is None:  # an address without receivers: the message is released
+            place = PassthroughAddress(said.to, multicast=said.targets is not None)
         passage = TransitDelivery(self, delivery, ENTRY_BYTES, said, settled=False)
         self._begin(passage, place)
-        clean = parcel.head + parcel.rest[parcel.skip :]
-        if last:
-            self._current = None
-        if passage.arriving is not None and not passage.done:
-            passage.arriving.write(clean, last=last)
-            passage.arriving.wake()
-        if last and passage.arriving is not None:
-            passage.arriving.ended = True
-            passage.settled = settled
-            if passage.done:
-                self._answer((passage,))
-            else:
-                self._all_came(passage, passage.arriving, settled=settled)
+        self._append(passage, parcel.head + parcel.rest[parcel.skip :], flags)
 
     def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
         self.terminal.failure("amqp:not-allowed", "brokers have no transactions with each other")

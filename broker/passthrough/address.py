@@ -43,13 +43,6 @@ class ReceiverPort(Protocol):
         """Send the pending messages that it has credit for."""
 
 
-class AddressSender(SenderPort, Protocol):
-    """A sender to an address."""
-
-    def routable_again(self) -> None:
-        """Grant the credit that was withheld while the address had no receiver."""
-
-
 class NeighbourPort(Protocol):
     """Another broker, to which messages are sent."""
 
@@ -86,7 +79,7 @@ class PassthroughAddress:
         self.name = name
         self.multicast = multicast
         self.receivers: list[ReceiverPort] = []
-        self.senders: dict[AddressSender, None] = {}
+        self.senders: dict[SenderPort, None] = {}
         self.waiting: deque[PassthroughCopy] = deque()
         """Anycast messages for which no receiver has credit."""
         self.next_hops: Sequence[NextHopPort] = ()

@@ -22,10 +22,13 @@ ACCEPTANCE = Outcome(None, None, ACCEPTED)
 
 
 class SenderPort(Protocol):
-    """The sender of messages, as these see it."""
+    """The sender of messages, as these and their address see it."""
 
     def finish(self, passages: Sequence[ForwardedDelivery]) -> None:
         """Report the outcomes of messages to the client."""
+
+    def routable_again(self) -> None:
+        """Grant the credit that was withheld while the address had no receiver."""
 
 
 class ForwardedDelivery:
@@ -99,19 +102,12 @@ class StreamReceiver(Protocol):
         """Handle that the message was aborted."""
 
 
-class AddressPort(Protocol):
-    """The address of a message, as its sender sees it."""
-
-    def take_back(self, passage: ForwardedDelivery) -> None:
-        """Drop a message that its sender did not finish."""
-
-
 class StreamingMessage:
     """The content of a message that is still arriving: the parts that its copies have not read yet."""
 
-    def __init__(self, place: AddressPort, report: Callable[[], None]) -> None:
-        """*report*: see `StreamCursor`, for each copy."""
-        self.place = place
+    def __init__(self, take_back: Callable[[ForwardedDelivery], None], report: Callable[[], None]) -> None:
+        """*take_back* drops an unfinished message at its address; *report*: see `StreamCursor`."""
+        self.take_back = take_back
         self.copies: dict[StreamCursor, StreamReceiver | None] = {}
         """The copies and the receiver of each; None while it has none."""
         self.ended = False

@@ -103,42 +103,77 @@ class StreamingSender(PassthroughSender):
         self._post = core.post
         self._current: ForwardedDelivery | None = None
         """The message that is arriving in pieces."""
+        self._wrong: Error | None = None
+        """The error with which the message that is arriving is refused at its end."""
         self._streams: list[StreamingMessage] = []
         """Messages that arrived in pieces and that not all receivers have read to the end."""
         self._ahead_bytes = 0
         """The bytes ahead of the receivers, as counted in the memory budget."""
         self._held = False
 
-    def _begin(self, passage: ForwardedDelivery, place: PassthroughAddress) -> StreamingMessage:
+    def _begin(self, passage: ForwardedDelivery, place: PassthroughAddress) -> None:
         """Begin a message for *place*."""
         self._current = passage
-        arriving = passage.arriving = StreamingMessage(place, lambda: self._post(self._look))
+        passage.arriving = StreamingMessage(place.take_back, lambda: self._post(self._look))
         self._memory.used_bytes += ENTRY_BYTES
-        self._streams.append(arriving)
+        self._streams.append(passage.arriving)
         place.distribute([(passage, None)])
-        return arriving
 
-    def _end_current(self) -> None:
-        """Withdraw the message that is incomplete when the link closes."""
-        if self._current is not None and not self._current.done:
-            self._abort(self._current)
-        self._memory.used_bytes -= self._ahead_bytes
-        self._ahead_bytes = 0
+    def _append(self, passage: ForwardedDelivery, data: bytes, flags: int) -> None:
+        """Write the next piece of the current message. The last one ends it, with the error if it is refused."""
+        arriving, last = passage.arriving, not flags & MORE
+        assert arriving is not None
+        if not passage.done:
+            arriving.write(data, last=last)
+            arriving.wake()
+        if last:
+            arriving.ended = True
+            self._current = None
+            passage.settled = bool(flags & SETTLED)
+            if self._wrong is not None:
+                self._refuse(passage.delivery)
+            elif passage.done:
+                self._answer((passage,))
+            else:
+                self._all_came(passage, arriving)
 
-    def _all_came(self, passage: ForwardedDelivery, arriving: StreamingMessage, *, settled: bool) -> None:
-        """Accept a complete message for receivers that give no outcome: presettled, or without one if *settled*."""
+    def _all_came(self, passage: ForwardedDelivery, arriving: StreamingMessage) -> None:
+        """Accept a complete message for receivers that give no outcome: presettled, or without one if it is settled."""
         takers = [one for one in arriving.copies.values() if one is not None]
-        over = [one for one in takers if one.presettled or (settled and not one.tells_of_settled)]
+        over = [one for one in takers if one.presettled or (passage.settled and not one.tells_of_settled)]
         received = [passage.hear(ACCEPTANCE) for one in over]
         if any(received):
             finish((passage,))
 
+    def _refuse(self, delivery: Delivery) -> None:
+        """Refuse the message that has arrived completely, with the error found in it."""
+        wrong, self._wrong = self._wrong, None
+        assert wrong is not None
+        self.terminal.reject((delivery,), self._credit(1), *wrong[:2])
+
+    def _take_back(self, delivery: Delivery) -> None:
+        """End the current message, which its sender aborted."""
+        passage, self._current, self._wrong = self._current, None, None
+        if passage is not None:
+            self._abort(passage)
+        self.terminal.release((delivery,), self._credit(1))
+
+    def _end_current(self) -> None:
+        """Withdraw the message that is incomplete when the link closes."""
+        if self._current is not None:
+            self._abort(self._current)
+        self._memory.used_bytes -= self._ahead_bytes
+        self._ahead_bytes = 0
+
     def _abort(self, passage: ForwardedDelivery) -> None:
+        """Withdraw the current message, unless it has an outcome."""
+        if passage.done:
+            return
         passage.done = True
         self._memory.used_bytes -= passage.size_bytes
         arriving = passage.arriving
         assert arriving is not None
-        arriving.place.take_back(passage)
+        arriving.take_back(passage)
         for receiver in arriving.copies.values():
             if receiver is not None:
                 receiver.taken_back()
@@ -201,8 +236,6 @@ class PassthroughProducer(StreamingSender, IdleDriver):
         self._owed = 0
         """Credit for when there is a receiver."""
         self._walk: Walk | None = None
-        self._wrong: Error | None = None
-        """The reason why the message is refused at its end."""
         addresses.use(place)
         place.senders[self] = None
         self.first_credit = self._credit(credit)
@@ -264,27 +297,17 @@ class PassthroughProducer(StreamingSender, IdleDriver):
         return True
 
     def _grow(self, delivery: Delivery, data: bytes, flags: int) -> None:
-        passage = self._current
         if flags & ABORTED:
-            self._current = None
-            if passage is not None and not passage.done:
-                self._abort(passage)
-            self.terminal.release((delivery,), self._credit(1))
+            self._take_back(delivery)
             return
-        if passage is None:
-            self._wrong, self._walk = None, Walk(self._user) if self._vouch else None
-            passage = ForwardedDelivery(self, delivery, ENTRY_BYTES, settled=False)
-            self._begin(passage, self._place)
-        assert passage.arriving is not None
-        last = not flags & MORE
+        if self._current is None:
+            self._walk = Walk(self._user) if self._vouch else None
+            self._begin(ForwardedDelivery(self, delivery, ENTRY_BYTES, settled=False), self._place)
+        passage = self._current
+        assert passage is not None
         if self._walk is not None:
-            self._walk_on(passage, self._walk, data, last=last)
-        if not passage.done:
-            passage.arriving.write(data, last=last)
-            passage.arriving.wake()
-        if last:
-            passage.arriving.ended = True
-            self._end(passage, settled=bool(flags & SETTLED))
+            self._walk_on(passage, self._walk, data, last=not flags & MORE)
+        self._append(passage, data, flags)
 
     def _walk_on(self, passage: ForwardedDelivery, walk: Walk, data: bytes, *, last: bool) -> None:
         """Check the next piece; if it becomes invalid, receivers abort their parts of the message."""
@@ -292,17 +315,4 @@ class PassthroughProducer(StreamingSender, IdleDriver):
             walk.feed(data, last=last)
         except (NotTheSender, Malformed) as error:
             self._walk, self._wrong = None, Error(*condition_of(error))
-            if not passage.done:
-                self._abort(passage)
-
-    def _end(self, passage: ForwardedDelivery, *, settled: bool) -> None:
-        """End the current message: all of it has arrived."""
-        self._current = self._walk = None
-        passage.settled = settled
-        if self._wrong is not None:
-            self.terminal.reject((passage.delivery,), self._credit(1), *self._wrong[:2])
-        elif passage.done:
-            self._answer((passage,))
-        else:
-            assert passage.arriving is not None
-            self._all_came(passage, passage.arriving, settled=settled)
+            self._abort(passage)
