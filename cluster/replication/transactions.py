@@ -44,7 +44,7 @@ class TransactionHandler:
     def __init__(
         self, context: MemberContext, owners: QueueOwnerHandler, messages: MessageHandler, touch: Touch
     ) -> None:
-        """*touch*: schedules the dispatch of a queue."""
+        """*touch* also dispatches the queues that a transaction changed."""
         self._context = context
         self._touch = touch
         self._owners = owners
