@@ -45,6 +45,19 @@ QUERIES = [
 ]
 
 
+CONDITIONS = (
+    "count(up == 1) == 2",
+    "cairnmq_federated_queue_up == 1",
+    "cairnmq_federated_queue_lag_seconds < 60",
+    "cairnmq_downstream_behind_bytes",
+    "cairnmq_journal_bookmark_behind_bytes",
+    "cairnmq_delivery_seconds_count > 0",
+    'cairnmq_queue_messages{queue="waiting"} == 1',
+    "increase(cairnmq_journal_records_total[1m]) > 0",
+)
+"""What Prometheus has to have before the tests begin."""
+
+
 class Monitored(NamedTuple):
     """A Prometheus with the rules, that has scraped a broker with traffic."""
 
@@ -136,18 +149,28 @@ def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
             traffic(running.port)
             federate(copy.port)
             write_bookmark(str(place / "store"), Bookmark("reader", 0, 1 << 30))
-            scraped(found, process, "cairnmq_federated_queue_up == 1")
-            scraped(found, process, "cairnmq_federated_queue_lag_seconds < 60")
-            for name in ("downstream_behind", "journal_bookmark_behind"):
-                scraped(found, process, f"cairnmq_{name}_bytes")
-            scraped(found, process, "cairnmq_delivery_seconds_count > 0")
-            scraped(found, process, 'cairnmq_queue_messages{queue="waiting"} == 1')
-            scraped(found, process, "increase(cairnmq_journal_records_total[1m]) > 0")
-            latest = scraped(found, process, "max(timestamp(up)) and count(up == 1) == 2")[0]
-            yield found._replace(at_s=float(latest["value"][1]))
+            for condition in CONDITIONS:
+                scraped(found, process, condition)
+            yield at_complete_scrape(found, process)
         finally:
             process.terminate()
             process.wait(DEADLINE_S)
+
+
+def at_complete_scrape(monitored: Monitored, process: subprocess.Popen[bytes]) -> Monitored:
+    """Return *monitored* at a time at which Prometheus has samples of all targets, and always will.
+
+    A scrape that fails later marks the series as ended at the time at which it began. Such a scrape begins after the
+    last complete one of its target, so no failure can reach the earliest of these.
+    """
+    until_s = time.monotonic() + DEADLINE_S
+    while time.monotonic() < until_s:
+        earliest = scraped(monitored, process, "min(timestamp(up)) and count(up == 1) == 2")[0]
+        found = monitored._replace(at_s=float(earliest["value"][1]))
+        if all(found.query(condition) for condition in CONDITIONS):
+            return found
+        time.sleep(0.1)
+    raise AssertionError("no time at which all targets have been scraped")
 
 
 def scraped(monitored: Monitored, process: subprocess.Popen[bytes], expression: str) -> list[Any]:
