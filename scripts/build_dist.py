@@ -7,6 +7,7 @@ setuptools is that of `packaging/build-constraints.txt`. Further arguments go to
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import os
 import subprocess
@@ -60,7 +61,12 @@ def main(target: Path, *options: str) -> None:
         "PIP_CONSTRAINT": str(ROOT / "packaging/build-constraints.txt"),
     }
     command = [sys.executable, "-m", "build", "--outdir", str(target), *options, str(ROOT)]
-    subprocess.run(command, check=True, env=environment)
+    checkout = os.open(ROOT, os.O_RDONLY)
+    try:
+        fcntl.flock(checkout, fcntl.LOCK_EX)  # setuptools collects the files in a directory of the checkout
+        subprocess.run(command, check=True, env=environment)
+    finally:
+        os.close(checkout)
     for archive in target.glob("*.tar.gz"):
         normalize(archive, time_s)
 
