@@ -55,7 +55,7 @@ CONDITIONS = (
     'cairnmq_queue_messages{queue="waiting"} == 1',
     "increase(cairnmq_journal_records_total[1m]) > 0",
 )
-"""What Prometheus has to have before the tests begin."""
+"""Conditions for the data in Prometheus before the tests begin."""
 
 
 class Monitored(NamedTuple):

@@ -200,7 +200,7 @@ class GroupProperties:
         three.all_heard(b"unaffected", 1, 2)
         assert three.together(1, 2)
         assert three.members[3].me is None
-        three.until(lambda: isinstance(three.received[3][-1], GroupFailed), "it is told")
+        three.until(lambda: isinstance(three.received[3][-1], GroupFailed), "its group fails")
         died = three.received[3][-1]
         assert isinstance(died, GroupFailed)
         assert "refused this broker: it is configured for 5 members, node" in died.reason
@@ -242,7 +242,7 @@ class GroupProperties:
         last = three.last(3)
         assert last is not None
         assert not last.primary
-        three.until(lambda: Quorum(False) in three.received[3], "the daemon says so, too")
+        three.until(lambda: Quorum(False) in three.received[3], "the daemon reports no quorum")
         three.say(1, b"without it")
         three.all_heard(b"without it", 1, 2)
         assert not three.members[3].multicast(b"no")
@@ -279,7 +279,7 @@ class GroupProperties:
 
     def test_the_death_of_a_daemon_is_told_and_ends_the_member(self, three: GroupHarness) -> None:  # rule 18
         three.machines.kill_daemon(3)
-        three.until(lambda: isinstance(three.received[3][-1], GroupFailed), "it is told")
+        three.until(lambda: isinstance(three.received[3][-1], GroupFailed), "its group fails")
         assert not three.members[3].multicast(b"no")
         assert three.members[3].step() == []
         three.until(lambda: three.together(1, 2), "the others go on")

@@ -230,7 +230,7 @@ def check_salvaged(complete: Whole, shown: OnQueues, report: SalvageReport, touc
             ends = complete.dequeues.get((complete.ids[content], names[queue]), [])
             assert all(map(touched, ends)), f"{content[:20]!r} is back on {queue}, though its dequeue can be read"
             if content not in complete.shown.get(queue, []):
-                assert complete.ids[content] in doubtful, f"{content[:20]!r} came back, and nobody is told"
+                assert complete.ids[content] in doubtful, f"{content[:20]!r} returned, and no report names it"
     if report.is_complete:
         assert shown == complete.shown
 
