@@ -17,10 +17,11 @@ class Standalone:
     holds = False
     shares_queues = False
 
-    def enqueue(self, *_: Any, **__: Any) -> None:
+    def _needs_members(self, *_: Any, **__: Any) -> None:
+        """Fail: only replicated queues need this, and a standalone broker has none."""
         raise AssertionError("no queue has other members")
 
-    made = transact = move = follow = gather = enqueue
+    enqueue = made = transact = move = follow = gather = _needs_members
 
     def replicates(self, name: str, policy: Policy) -> bool:
         return False
