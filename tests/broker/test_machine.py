@@ -289,7 +289,8 @@ class Machine(RuleBasedStateMachine):
         self.look()
         broker = self.world.broker
         used = broker.core.memory.used_bytes
-        assert used == sum(queue.memory.held_bytes for queue in broker.nodes.queues.values())
+        memories = [queue.memory for queue in broker.nodes.queues.values()]
+        assert used == sum(memory.held_bytes + memory.read_bytes for memory in memories)  # both share one budget
         for queue in broker.nodes.queues.values():
             if queue.name in POLICIES and not queue.contents.reader.is_reading and not queue.contents.delayed:
                 held = len(queue.with_consumers())
@@ -315,7 +316,7 @@ class Machine(RuleBasedStateMachine):
                 queue = self.world.broker.nodes.queues.get(name)
                 if queue is not None:
                     assert queue.messages == 0, name
-                    assert queue.memory.held_bytes == 0, name
+                    assert (queue.memory.held_bytes, queue.memory.read_bytes) == (0, 0), name
                     assert queue.limits is None or queue.limits.bytes == 0, name
         everywhere = {number for numbers in found.values() for number in numbers}
         for name in KEEPING:

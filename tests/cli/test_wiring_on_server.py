@@ -133,9 +133,9 @@ def test_what_is_refused_changes_nothing(
     before = every_byte(store)
     start = "broker", "--port", 0, "--store-dir", store
     assert "its wiring is in postgresql+psycopg://cairn:***@/wiring" in refused(*start)
-    assert "--catalog 'x': SQLite has no catalogs" in refused(*start, "--catalog", "x")
+    assert "--catalog 'x': SQLite has no catalogs" in refused(*start, "--catalog", "x", status=2)
     assert "it has no store ID" in refused(*start, *where[:3], catalog + " empty")
-    assert "--connect: invalid URL" in refused(*start, "--connect", "se-cret")
+    assert "--connect: invalid URL" in refused(*start, "--connect", "se-cret", status=2)
     assert "password authentication failed" in refused(*start, "--connect", server.url(password="no-se-cret"))
     server.stop()
     try:

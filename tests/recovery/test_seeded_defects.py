@@ -124,3 +124,8 @@ def test_enough_is_found() -> None:
 
 def test_without_a_defect_nothing_is_found() -> None:
     hunt(len(KINDS), 250)
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_each_defect_changes_what_exists(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    DEFECTS[name](monkeypatch)  # fails if the product has no such name

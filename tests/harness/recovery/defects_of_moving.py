@@ -311,7 +311,7 @@ def what_a_checkpoint_knows_is_not_forgotten_with_its_slot(patch: pytest.MonkeyP
     def reconcile_with_all(state: State, slots: Iterable[int]) -> None:
         reconcile(state, dict.fromkeys([*state.pages, *slots, *map(state.slot_of, state.moved.values())], 0))
 
-    patch.setattr("cairnmq.recovery.recover.reconcile", reconcile_with_all)
+    patch.setattr("cairnmq.recovery.replay.reconcile", reconcile_with_all)
 
 
 @defect

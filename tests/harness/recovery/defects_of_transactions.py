@@ -23,7 +23,7 @@ def operations_are_done_without_their_commit(patch: pytest.MonkeyPatch) -> None:
                 state._do(step, True)
         reconcile(state, slots)
 
-    patch.setattr("cairnmq.recovery.recover.reconcile", commit_and_reconcile)
+    patch.setattr("cairnmq.recovery.replay.reconcile", commit_and_reconcile)
 
 
 @defect
