@@ -5,7 +5,8 @@ session. `FrameCheck` finds such frames, keeps them from proton, and reports an 
 handles that the peer has attached on each channel.
 
 Transfers are the hot path. Frames that repeat the layout of the transfer before them are compared with it instead of
-decoded: only delivery-id and delivery-tag may differ. A run of frames of one size is compared by numpy at once.
+decoded: only delivery-id and delivery-tag may differ. A run of frames of one size is compared by numpy at once. A frame
+of a long message that repeats the performative of the frame before it is compared with that.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ class Half:
     """The half of a link of the peer: the fields of its attach, and the delivery that is arriving."""
 
     __slots__ = (
-        "format", "has_source", "in_delivery", "is_second", "limit", "link", "name", "refusal", "sends", "tag",
+        "format", "has_source", "in_delivery", "is_second", "limit", "link", "name", "performative", "refusal", "sends",
+        "tag",
     )  # fmt: skip
 
     def __init__(self, fields: Performative) -> None:
@@ -116,6 +118,8 @@ class Half:
         """The delivery-count that ends its credit, as its last flow has it; None before the first echo."""
         self.in_delivery = False
         """More of the last delivery is to come."""
+        self.performative = b""
+        """The frame of that delivery's last transfer that was decoded, from behind its size up to the payload."""
         self.format: int | None = None
         self.tag = b""
 
@@ -195,6 +199,8 @@ class FrameCheck:
         self._held = b""
         """The beginning of a frame that can't be checked yet; proton does not have it."""
         self._layouts: dict[bytes, Layout] = {}
+        self._incomplete: dict[bytes, Half] = {}
+        """Halves in the middle of a delivery, by the `_KEY` of their transfers; others may be left in it."""
         self._last: Layout | None = None
         """The layout that the last transfer had."""
 
@@ -219,11 +225,17 @@ class FrameCheck:
                 self._closing, at = True, end  # proton ends the connection here
                 break
             stop = at + size
+            if self._incomplete and self._continues(data, at, size):
+                if stop > end:
+                    self._skip_bytes, self._drops_rest, at = stop - end, False, end
+                    break
+                at = stop
+                continue
             if stop > end:
                 if self._begins_as_before(data, at, size, end):
                     self._skip_bytes, self._drops_rest, at = stop - end, False, end
                     break
-                if not self._can_check_early(data, at, end):
+                if not _payload_at(data, at, end):
                     break
                 self._skip_bytes, self._drops_rest, stop = stop - end, False, end
             elif (passed := self._usual(data, at, stop, given)) is not None:
@@ -247,7 +259,8 @@ class FrameCheck:
         number = int.from_bytes(data[at + 6 : at + 8])
         violation: Violation | None = None
         try:
-            replacement = self._check(bytes(data[at:stop]), number, data[at + 4] * 4)
+            frame = bytes(data[at : _payload_at(data, at, stop) or stop])
+            replacement = self._check(frame, number, data[at + 4] * 4)
         except Violation as error:
             violation, replacement = error, error.replacement
             if not self._opened:
@@ -267,7 +280,7 @@ class FrameCheck:
     def shut(self) -> None:
         """Pass nothing but a close from now on: the connection was closed for an error."""
         self._closing = True
-        self._forget_layouts()
+        self._forget_links()
 
     def _usual(self, data: memoryview, at: int, stop: int, given: int) -> int | None:
         """Return None unless the frame at *at* is a valid flow or disposition of the usual form, for proton alone.
@@ -301,13 +314,13 @@ class FrameCheck:
         layout = self._layouts.get(bytes(data[at + 4 : at + 17]))
         return layout is not None and at + layout.end <= end and repeats(data, at, size, layout)
 
-    def _can_check_early(self, data: memoryview, at: int, end: int) -> bool:
-        """Return True if the frame at *at* is a transfer with a complete performative, so that its payload may pass."""
-        if at + 20 > end or data[at + 4] != 2 or data[at + 8 : at + 11] != _TRANSFER_CODE:
+    def _continues(self, data: memoryview, at: int, size: int) -> bool:
+        """Return True if the frame at *at* has the performative of the transfer before it, in the same delivery."""
+        half = self._incomplete.get(bytes(data[at + 4 : at + 17]))
+        if half is None or not half.in_delivery:
             return False
-        code = data[at + 11]
-        size = data[at + 12] + 2 if code == 0xC0 else int.from_bytes(data[at + 12 : at + 16]) + 5
-        return code in (0xC0, 0xD0) and size <= _MOST_PERFORMATIVE_BYTES and at + 11 + size <= end
+        stop = at + 4 + len(half.performative)
+        return stop <= at + size and data[at + 4 : stop] == half.performative
 
     def _repeated(
         self, data: memoryview, at: int, end: int, given: int, layout: Layout, is_regular: bool
@@ -351,11 +364,16 @@ class FrameCheck:
         self._layouts.clear()
         self._last = None
 
+    def _forget_links(self) -> None:
+        """Forget what later transfers are compared with, since links have ended."""
+        self._forget_layouts()
+        self._incomplete.clear()
+
     # ---- one frame ------------------------------------------------------------------------------------------------
 
     def _report(self, number: int, violation: Violation) -> None:
         self._handler.digest()
-        self._forget_layouts()
+        self._forget_links()
         channel = self._channels.get(number)
         if violation.scope is Scope.CONNECTION:
             self._closing = True
@@ -410,7 +428,7 @@ class FrameCheck:
                 del self._channels[number]
                 self._handles -= len(channel.handles)
                 self.echoes = {asked: its for asked, its in self.echoes.items() if its is not channel}
-                self._forget_layouts()
+                self._forget_links()
             check(code, fields.raw)
         return None
 
@@ -478,7 +496,7 @@ class FrameCheck:
         self.echoes.pop(half, None)
         channel.names.discard((half.name, half.sends))
         self._handles -= 1
-        self._forget_layouts()
+        self._forget_links()
 
     def _flow(self, fields: Performative, channel: Channel) -> None:
         check(FLOW, fields.raw)
@@ -522,7 +540,12 @@ class FrameCheck:
             half.refusal = Violation(Scope.LINK, _INVALID, str(error), half=half)
             half.refusal.replacement = _bare_transfer(frame, fields, is_first=is_first)
             raise half.refusal from error
-        if is_first and not half.in_delivery and not is_aborted:
+        if half.in_delivery:
+            if len(self._incomplete) >= _MOST_LAYOUTS:
+                self._incomplete.clear()
+            half.performative = frame[4 : fields.end]
+            self._incomplete[frame[_KEY]] = half
+        elif is_first and not is_aborted:
             self._note_layout(frame, fields, half)
         return None
 
@@ -554,6 +577,16 @@ class FrameCheck:
         if len(self._layouts) >= _MOST_LAYOUTS:
             self._layouts.clear()
         self._layouts[frame[_KEY]] = layout
+
+
+def _payload_at(data: memoryview, at: int, end: int) -> int:
+    """Return the end of the performative, if the frame at *at* is a transfer that has all of it before *end*; else 0."""
+    if at + 20 > end or data[at + 4] != 2 or data[at + 8 : at + 11] != _TRANSFER_CODE:
+        return 0
+    code = data[at + 11]
+    size = data[at + 12] + 2 if code == 0xC0 else int.from_bytes(data[at + 12 : at + 16]) + 5
+    is_complete = code in (0xC0, 0xD0) and size <= _MOST_PERFORMATIVE_BYTES and at + 11 + size <= end
+    return at + 11 + size if is_complete else 0
 
 
 def _check_disposition(fields: Performative) -> None:
