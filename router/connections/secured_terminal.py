@@ -208,9 +208,9 @@ class SecuredTerminal:
             self._cipher = memoryview(self._outgoing.read())
         return self._cipher
 
-    def sent(self, size_bytes: int) -> bytes | memoryview:
+    def sent(self, size_bytes: int) -> bool:
         self._cipher = self._cipher[size_bytes:]
-        return self.output()
+        return True
 
     def finished(self) -> bool:
         if self._cipher or self._outgoing.pending:

@@ -243,19 +243,19 @@ class Terminal:
                 data = self.engine.output()
         return data
 
-    def sent(self, size_bytes: int) -> bytes | memoryview:
-        """Remove *size_bytes* of `output`, which were sent; return the rest."""
+    def sent(self, size_bytes: int) -> bool:
+        """Remove *size_bytes* of `output`, which were sent; return whether there may be more."""
         if self._prelude:
             self._prelude = self._prelude[size_bytes:]
-            return self.output()
+            return True
         is_more, outgoing = self.engine.consumed(size_bytes), self.engine.outgoing
         if outgoing.blocked:
             self._pump_blocked()
         elif not is_more and not outgoing.answered and not outgoing.held_bytes:
-            return b""
+            return False
         if outgoing.answered:
             self._digest()
-        return self.output()
+        return True
 
     def takes_long(self) -> bool:
         """Return whether a long message is being sent."""

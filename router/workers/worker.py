@@ -268,13 +268,14 @@ class Worker:
                 data = terminal.output()
                 while data:
                     size = held.sock.send(data)
-                    data = terminal.sent(size)
+                    is_more = terminal.sent(size)
                     written_bytes += size
                     if written_bytes >= SHARE_BYTES and (
                         written_bytes >= WRITE_BYTES or (self.reader.is_crowded and terminal.takes_long())
                     ):
                         held.more = True  # it has written its share of this turn
                         break
+                    data = terminal.output() if is_more else b""
             except (BlockingIOError, InterruptedError):
                 held.blocked = True
             except OSError:
