@@ -580,7 +580,7 @@ class FrameCheck:
 
 
 def _payload_at(data: memoryview, at: int, end: int) -> int:
-    """Return the end of the performative, if the frame at *at* is a transfer that has all of it before *end*; else 0."""
+    """Return the end of the performative, of a transfer at *at* that is complete before *end*; else 0."""
     if at + 20 > end or data[at + 4] != 2 or data[at + 8 : at + 11] != _TRANSFER_CODE:
         return 0
     code = data[at + 11]
