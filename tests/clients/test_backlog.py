@@ -40,7 +40,10 @@ def test_a_queue_deeper_than_memory_is_in_order(start_broker: StartBroker, peer_
 
 
 @pytest.mark.parametrize("settled", [True, False], ids=["presettled", "unsettled"])
-def test_a_drain_brings_all_of_a_backlog(start_broker: StartBroker, peer_at: NewPeer, settled: bool) -> None:
+def test_a_drain_brings_all_of_a_backlog(
+    start_broker: StartBroker, peer_at: NewPeer, settled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cairnmq.broker.links.consumer.MOST_IDLE_DRAIN_S", 600.0)  # however slow this client is
     peer = peer_at(start_broker(memory_limit_bytes=0).port)
     peer.put(peer.sender("q"), range(6000))
     link = peer.receiver("q", settled=settled)
