@@ -225,16 +225,10 @@ class FrameCheck:
                 self._closing, at = True, end  # proton ends the connection here
                 break
             stop = at + size
-            if self._incomplete and self._continues(data, at, size):
-                if stop > end:
-                    self._skip_bytes, self._drops_rest, at = stop - end, False, end
-                    break
-                at = stop
+            if self._begins_as_before(data, at, size, end):
+                self._skip_bytes, self._drops_rest, at = max(0, stop - end), False, min(stop, end)
                 continue
             if stop > end:
-                if self._begins_as_before(data, at, size, end):
-                    self._skip_bytes, self._drops_rest, at = stop - end, False, end
-                    break
                 if not _payload_at(data, at, end):
                     break
                 self._skip_bytes, self._drops_rest, stop = stop - end, False, end
@@ -310,17 +304,21 @@ class FrameCheck:
     # ---- transfers that repeat ------------------------------------------------------------------------------------
 
     def _begins_as_before(self, data: memoryview, at: int, size: int, end: int) -> bool:
-        """Return True if the frame at *at*, whose rest has not arrived, is a transfer of a known layout."""
-        layout = self._layouts.get(bytes(data[at + 4 : at + 17]))
-        return layout is not None and at + layout.end <= end and repeats(data, at, size, layout)
+        """Return True if the frame at *at* is a transfer that repeats one before it.
 
-    def _continues(self, data: memoryview, at: int, size: int) -> bool:
-        """Return True if the frame at *at* has the performative of the transfer before it, in the same delivery."""
-        half = self._incomplete.get(bytes(data[at + 4 : at + 17]))
-        if half is None or not half.in_delivery:
+        It has the performative of another frame of the same message, or its rest has not arrived, and it has a known
+        layout.
+        """
+        is_complete = at + size <= end
+        if is_complete and not self._incomplete:
             return False
-        stop = at + 4 + len(half.performative)
-        return stop <= at + size and data[at + 4 : stop] == half.performative
+        key = bytes(data[at + 4 : at + 17])
+        half = self._incomplete.get(key)
+        if half is not None and half.in_delivery:
+            stop = at + 4 + len(half.performative)
+            return stop <= at + size and data[at + 4 : stop] == half.performative
+        layout = None if is_complete else self._layouts.get(key)
+        return layout is not None and at + layout.end <= end and repeats(data, at, size, layout)
 
     def _repeated(
         self, data: memoryview, at: int, end: int, given: int, layout: Layout, is_regular: bool
