@@ -196,21 +196,25 @@ class SecuredTerminal:
         else:
             self._terminal.end_input()
 
-    def output(self) -> bytes | memoryview:
-        if not self._cipher:
-            terminal = self._terminal
-            if terminal is not None and not self._over:
-                plain = terminal.output()
-                if plain:
-                    terminal.sent(self._tls.write(plain))
-                elif terminal.finished():
-                    self._say_goodbye()
-            self._cipher = memoryview(self._outgoing.read())
-        return self._cipher
+    def write(self, send: Callable[[bytes | memoryview], int], most_bytes: int, most_long_bytes: int) -> bool:
+        written_bytes = 0
+        while self._cipher or self._encrypt():
+            size = send(self._cipher)
+            self._cipher = self._cipher[size:]
+            written_bytes += size
+            if written_bytes >= most_long_bytes and (written_bytes >= most_bytes or self.takes_long()):
+                return True
+        return False
 
-    def sent(self, size_bytes: int) -> bool:
-        self._cipher = self._cipher[size_bytes:]
-        return True
+    def _encrypt(self) -> bool:
+        """Encrypt the next output; return whether there is any."""
+        terminal = self._terminal
+        if terminal is not None and not self._over:
+            is_more = terminal.write(self._tls.write, 1, 1)
+            if not is_more and not self._outgoing.pending and terminal.finished():
+                self._say_goodbye()
+        self._cipher = memoryview(self._outgoing.read())
+        return len(self._cipher) > 0
 
     def finished(self) -> bool:
         if self._cipher or self._outgoing.pending:

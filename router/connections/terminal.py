@@ -229,33 +229,44 @@ class Terminal:
         self._digest()
         self.give_up()
 
-    def output(self) -> bytes | memoryview:
+    def write(self, send: Callable[[bytes | memoryview], int], most_bytes: int, most_long_bytes: int) -> bool:
+        """Pass output to *send*, which returns how much of it was taken; return whether there may be more.
+
+        Stop behind *most_bytes*, and behind *most_long_bytes* while a long message is sent. Raises what *send* raises.
+        """
+        written_bytes = 0
+        data = self._output()
+        while data:
+            size = send(data)
+            written_bytes += size
+            if self._prelude:
+                self._prelude = self._prelude[size:]
+                is_more = True
+            else:
+                is_more = self.engine.consumed(size) or bool(self.engine.outgoing.held_bytes)
+                if self.engine.outgoing.blocked:
+                    self._pump_blocked()
+                    is_more = True
+                if self.engine.outgoing.answered:
+                    self._digest()
+                    is_more = True
+            if written_bytes >= most_long_bytes and (written_bytes >= most_bytes or self.takes_long()):
+                return True
+            data = self._output() if is_more else b""
+        return False
+
+    def _output(self) -> bytes | memoryview:
         """Return the bytes to send next; empty if there are none now."""
         if self._prelude:
             return self._prelude
         if self._front is not None:
             return b""
         data = self.engine.output()
-        if not data:
-            outgoing = self.engine.outgoing
-            if outgoing.held_bytes and outgoing.recount() and outgoing.blocked:
-                self._pump_blocked()
-                data = self.engine.output()
-        return data
-
-    def sent(self, size_bytes: int) -> bool:
-        """Remove *size_bytes* of `output`, which were sent; return whether there may be more."""
-        if self._prelude:
-            self._prelude = self._prelude[size_bytes:]
-            return True
-        is_more, outgoing = self.engine.consumed(size_bytes), self.engine.outgoing
-        if outgoing.blocked:
+        outgoing = self.engine.outgoing
+        if not data and outgoing.held_bytes and outgoing.recount() and outgoing.blocked:
             self._pump_blocked()
-        elif not is_more and not outgoing.answered and not outgoing.held_bytes:
-            return False
-        if outgoing.answered:
-            self._digest()
-        return True
+            data = self.engine.output()
+        return data
 
     def takes_long(self) -> bool:
         """Return whether a long message is being sent."""

@@ -263,19 +263,9 @@ class Worker:
         terminal = held.terminal
         held.more = False
         if not held.blocked and not held.ended:
-            written_bytes = 0
             try:
-                data = terminal.output()
-                while data:
-                    size = held.sock.send(data)
-                    is_more = terminal.sent(size)
-                    written_bytes += size
-                    if written_bytes >= SHARE_BYTES and (
-                        written_bytes >= WRITE_BYTES or (self.reader.is_crowded and terminal.takes_long())
-                    ):
-                        held.more = True  # it has written its share of this turn
-                        break
-                    data = terminal.output() if is_more else b""
+                most_long_bytes = SHARE_BYTES if self.reader.is_crowded else WRITE_BYTES
+                held.more = terminal.write(held.sock.send, WRITE_BYTES, most_long_bytes)
             except (BlockingIOError, InterruptedError):
                 held.blocked = True
             except OSError:

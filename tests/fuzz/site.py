@@ -81,11 +81,9 @@ class Site:
                 raise CoreFailed(f"the core failed: {self.failure!r}") from self.failure
             if self.woken:
                 self.woken.popleft().do_work()
-            elif data := terminal.output():
-                size = len(data)
+            elif said := written_by(terminal):
                 if hear is not None:
-                    hear(bytes(data))
-                terminal.sent(size)
+                    hear(said)
             elif self.world.readings:
                 work, args = self.world.readings.popleft()
                 work(*args)
@@ -187,3 +185,15 @@ class Client:
             parts.append(data[at : at + size])
             at += size
         return parts
+
+
+def written_by(terminal: Terminal) -> bytes:
+    """Return the next bytes that *terminal* writes; empty if there are none now."""
+    said = bytearray()
+
+    def send(data: bytes | memoryview) -> int:
+        said.extend(data)
+        return len(data)
+
+    terminal.write(send, 1, 1)
+    return bytes(said)

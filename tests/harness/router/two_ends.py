@@ -15,7 +15,7 @@ from cairnmq.amqp.connector_target import Target
 from cairnmq.broker.outbound.link_routes import parse
 from cairnmq.router.connections.client_terminal import ClientTerminal
 from cairnmq.router.connections.terminal import Terminal
-from tests.fuzz.site import LIMITS, Site
+from tests.fuzz.site import LIMITS, Site, written_by
 from tests.harness.router.raw import (
     AMQP,
     ATTACH,
@@ -66,10 +66,8 @@ class End:
 
     def pull(self) -> None:
         """Have the broker say what it has to say."""
-        while data := self.terminal.output():
-            size = len(data)
-            self._told += bytes(data)
-            self.terminal.sent(size)
+        while said := written_by(self.terminal):
+            self._told += said
         if self._header and len(self._told) >= 8:
             assert self._told[:8] == AMQP
             self._told, self._header = self._told[8:], 0
