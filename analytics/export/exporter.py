@@ -86,6 +86,7 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
+@private_umask()
 def export(
     source: str, target: str, asked: ExportRequest, progress: Progress = lambda what, done, total: None
 ) -> ExportResult:
@@ -93,13 +94,8 @@ def export(
 
     Files and directories that it creates are for their owner only.
     """
-    with private_umask():
-        return _export(source, target, asked, progress)
-
-
-def _export(source: str, target: str, asked: ExportRequest, progress: Progress) -> ExportResult:
     Shape(asked.columns or DEFAULT)
-    _need(asked.kind or KINDS[0])
+    _sink_of(asked.kind or KINDS[0])
     check_fits(target, asked.kind or KINDS[0])
     with held_store(source) as check:
         found, names = open_source(
@@ -109,13 +105,13 @@ def _export(source: str, target: str, asked: ExportRequest, progress: Progress) 
         if asked.names_of is not None:
             names = {**names, **find_names(asked.names_of, found.uuid, asked.connect, asked.catalog)}
         with closing(Target(target)) as place:
-            shape = _settled(place, found, asked)
-            with closing(_sink(place, shape)) as sink:
+            shape, made = _settled(place, found, asked)
+            with closing(made) as sink:
                 return _copy(found, sink, shape, shape.names(names), asked.commit_bytes, progress, place, check)
 
 
-def _settled(place: Target, source: Source, asked: ExportRequest) -> Shape:
-    """The shape of the rows: the target's, unless it has none yet."""
+def _settled(place: Target, source: Source, asked: ExportRequest) -> tuple[Shape, Sink]:
+    """The shape of the rows, which is the target's unless it has none yet, and the table."""
     was = place.identity
     usual = was or ExportIdentity(KINDS[0], "", 0, DEFAULT, PARTITIONS)
     wanted = ExportIdentity(
@@ -125,38 +121,30 @@ def _settled(place: Target, source: Source, asked: ExportRequest) -> Shape:
     )  # fmt: skip
     shape = Shape(wanted.columns, wanted.partition, has_day=wanted.kind != "iceberg")
     source.check(shape.needed)
-    _need(wanted.kind)
+    make_sink = _sink_of(wanted.kind)
     place.settle(wanted)
-    return shape
+    return shape, make_sink(place, shape)
 
 
-def _need(kind: str) -> None:
-    """Raise `CairnError` if a package for the format is not installed."""
+def _sink_of(kind: str) -> Callable[[Target, Shape], Sink]:
+    """The class of tables of the format. Raises `CairnError` if a package for it is not installed."""
     try:
         if kind == "delta":
-            from . import delta  # noqa: F401
-        elif kind == "iceberg":
+            from .delta import DeltaSink
+
+            return DeltaSink
+        if kind == "iceberg":
             import pyiceberg_core  # noqa: F401
 
-            from . import iceberg  # noqa: F401
+            from .iceberg import IcebergSink
+
+            return IcebergSink
     except ImportError as error:
         name, remedy = (error.name or "").partition(".")[0], install_hint(kind)
         raise CairnError(f"--format {kind}", f"{name} is missing", remedy) from error
-
-
-def _sink(place: Target, shape: Shape) -> Sink:
-    assert place.identity is not None
-    if place.identity.kind == "delta":
-        from .delta import DeltaSink
-
-        return DeltaSink(place, shape)
-    if place.identity.kind == "iceberg":
-        from .iceberg import IcebergSink
-
-        return IcebergSink(place, shape)
     from .parquet import ParquetSink
 
-    return ParquetSink(place, shape)
+    return ParquetSink
 
 
 def _copy(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from contextlib import suppress
 
 from ..scan.files import open_log
 from ..sidecars.side_process import is_asked_to_end, look_again_and_again, run_in_side_process
@@ -29,29 +30,22 @@ class _Ended(Exception):
     """The broker ends; committed data stays."""
 
 
-class ExportKeeper:
-    """Exports one store. One thread."""
+def run(store: str, target: str, asked: ExportRequest, every_s: int) -> None:
+    """Export *store* at intervals until standard input is closed. Raises `CairnError`."""
+    if asked.archive is None:
+        seen = open_log(store)
+        hold(seen, SLOT, seen.first_lsn, SLOT_BYTES)
 
-    def __init__(self, store: str, target: str, kind: str, archive: str | None, catalog: str | None) -> None:
-        """Take the server of the wiring, if it is on one, from the environment."""
-        self._store = store
-        self._target = target
-        self._archive = archive
-        connect = os.environ.get("CAIRNMQ_CONNECT")
-        self._asked = ExportRequest(
-            kind or None, archive=archive, connect=connect, catalog=catalog, sealed_only=True, history=True
-        )
-        if archive is None:
-            seen = open_log(store)
-            hold(seen, SLOT, seen.first_lsn, SLOT_BYTES)
-
-    def step(self) -> None:
+    def step() -> None:
         """Export the containers that were sealed since. Raises `CairnError`, and `_Ended` between two commits."""
-        done = export(self._store, self._target, self._asked, _go_on)
-        if self._archive is None:
-            release_until(open_log(self._store), SLOT, done.end_lsn, SLOT_BYTES)
+        done = export(store, target, asked, _go_on)
+        if asked.archive is None:
+            release_until(open_log(store), SLOT, done.end_lsn, SLOT_BYTES)
         if done.records:
-            log.info("%d records exported to %s, up to LSN %d", done.records, self._target, done.end_lsn)
+            log.info("%d records exported to %s, up to LSN %d", done.records, target, done.end_lsn)
+
+    with suppress(_Ended):
+        look_again_and_again(step, "exports", lambda: every_s)
 
 
 def _go_on(what: str, done: int, total: int) -> None:
@@ -61,17 +55,15 @@ def _go_on(what: str, done: int, total: int) -> None:
 
 def main() -> None:
     """Run with the arguments of the broker; an empty KIND is detected from the target, other empty arguments mean none.
+
+    The environment names the server of the wiring, if it is on one.
     """
     store, target, kind, archive, every_s, catalog = sys.argv[1:]
-
-    def run() -> None:
-        keeper = ExportKeeper(store, target, kind, archive or None, catalog or None)
-        try:
-            look_again_and_again(keeper.step, "exports", lambda: int(every_s))
-        except _Ended:
-            return
-
-    run_in_side_process("exports", run)
+    asked = ExportRequest(
+        kind or None, archive=archive or None, connect=os.environ.get("CAIRNMQ_CONNECT"), catalog=catalog or None,
+        sealed_only=True, history=True,
+    )  # fmt: skip
+    run_in_side_process("exports", lambda: run(store, target, asked, int(every_s)))
 
 
 if __name__ == "__main__":

@@ -10,9 +10,8 @@ no row is exported twice.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -44,12 +43,10 @@ class ParquetSink:
         try:
             self.exported = Ranges.of(found["exported"])
             moving = [str(name) for name in found["moving"]]
-            was_writing = bool(found["is_writing"])
+            self._is_writing = bool(found["is_writing"])
         except (KeyError, TypeError, ValueError) as error:
             raise unreadable(self._place, repr(error)) from error
-        self._moving: list[str] = []
-        self._is_writing = was_writing
-        if was_writing or moving:
+        if self._is_writing or moving:
             self._move(moving)
             self._sweep()
 
@@ -71,10 +68,9 @@ class ParquetSink:
                 raise CairnError(self._path, f"Parquet can't be written: {error}", "see this message") from error
             raise
         self.exported = part.added_to(self.exported)
-        self._moving = [os.path.relpath(path, self._path) for path in written]
-        self._write_state()
-        self._move(self._moving)
-        self._moving = []
+        moving = [os.path.relpath(path, self._path) for path in written]
+        self._write_state(moving)
+        self._move(moving)
 
     def close(self) -> None:
         """Remove the state of an unfinished commit, so that the next process has nothing to repair."""
@@ -105,10 +101,8 @@ class ParquetSink:
         )  # fmt: skip
         return sorted(set(written))
 
-    def _write_state(self) -> None:
-        state: dict[str, Any] = {
-            "exported": self.exported.runs, "moving": self._moving, "is_writing": self._is_writing,
-        }  # fmt: skip
+    def _write_state(self, moving: Sequence[str] = ()) -> None:
+        state = {"exported": self.exported.runs, "moving": moving, "is_writing": self._is_writing}
         write_json(self._place, state)
 
     def _move(self, names: Iterable[str]) -> None:

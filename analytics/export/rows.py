@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ...base.errors import CairnError
 from ..views.amqp_columns import SCHEMA as AMQP
-from ..views.journal import record_schema
+from ..views.journal import schema_of
 from ..views.records import DEFAULT
 
 PARTITIONS = ("day", "queue")
@@ -35,13 +35,14 @@ class Shape:
 
     def __post_init__(self) -> None:
         """Raises `CairnError` for a column that there is not."""
-        record_schema(self.columns)
+        schema_of("records", self.columns)
 
     @property
     def schema(self) -> pa.Schema:
         """With the partition's columns last, where they are not among the others."""
         more = [name if name != "day" or self.has_day else "time" for name in self.partition]
-        own = record_schema(self.columns + tuple(name for name in more if name not in (*self.columns, "day")))
+        names = self.columns + tuple(name for name in more if name not in (*self.columns, "day"))
+        own = schema_of("records", names)
         return own.append(pa.field("day", pa.date32())) if "day" in more else own
 
     @property
@@ -55,14 +56,8 @@ class Shape:
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Convert a batch that has the needed columns to the columns of the export."""
         schema = self.schema
-        return pa.RecordBatch.from_arrays([self._column(name, batch) for name in schema.names], schema=schema)
-
-    def _column(self, name: str, batch: pa.RecordBatch) -> pa.Array:
-        if name == "day":
-            return batch["time"].cast(pa.date32())
-        if name == "queue" and "queue" in self.partition:
-            return batch["queue"]  # `queue-ID` where a name is not known, or can't be used
-        return batch[name]
+        arrays = [batch["time"].cast(pa.date32()) if name == "day" else batch[name] for name in schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def names(self, known: Mapping[int, str]) -> dict[int, str]:
         """The names of queues that can be used."""
@@ -78,16 +73,16 @@ def _can_be_a_directory(name: str) -> bool:
         return False
 
 
+@dataclass(eq=False)
 class Rows:
     """Batches on their way through a library, which may make something else of an error that ends them."""
 
-    def __init__(self, shape: Shape, batches: Iterator[pa.RecordBatch]) -> None:
-        self._shape = shape
-        self._batches = batches
-        self.count = 0
-        """The number of rows that passed."""
-        self.error: BaseException | None = None
-        """The error that ended the batches."""
+    _shape: Shape
+    _batches: Iterator[pa.RecordBatch]
+    count: int = 0
+    """The number of rows that passed."""
+    error: BaseException | None = None
+    """The error that ended the batches."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         try:

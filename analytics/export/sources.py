@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -74,31 +74,6 @@ class ExportPart:
         return ExportPart(units) if units else None
 
 
-class Source(Protocol):
-    """A log as it was when it was opened."""
-
-    place: str
-    uuid: UUID
-    container_bytes: int
-
-    @property
-    def end_lsn(self) -> int:
-        """Return the end of the readable data; 0 if other processes may have read beyond it."""
-
-    @property
-    def gaps(self) -> tuple[Gap, ...]:
-        """The missing ranges."""
-
-    def check(self, columns: tuple[str, ...]) -> None:
-        """Raises `CairnError` if it does not have these columns of the view `records`."""
-
-    def units(self, done: Ranges) -> Iterator[Unit]:
-        """The units to read, in order."""
-
-    def rows(self, part: ExportPart, columns: tuple[str, ...], names: Mapping[int, str]) -> Iterator[pa.RecordBatch]:
-        """These columns of all records of *part*. Raises `CorruptJournal` for damage that is not to be left out."""
-
-
 def parts_of(source: Source, done: Ranges, most_bytes: int) -> Iterator[ExportPart]:
     """Divides the export into parts of at most so many bytes of the log, one container at least."""
     some: list[Unit] = []
@@ -114,30 +89,25 @@ def parts_of(source: Source, done: Ranges, most_bytes: int) -> Iterator[ExportPa
 
 
 class LogSource:
-    """A log."""
+    """A log as it was when it was opened."""
 
     def __init__(self, journal: Journal, *, skip_damaged: bool, sealed_only: bool) -> None:
         """*sealed_only*: without the container that the log is writing."""
         self._journal = journal
-        self._log = journal.log
+        self._log = log = journal.log
         self._skip_damaged = skip_damaged
         self._sealed_only = sealed_only
-        self.place = self._log.place
-        self.uuid = self._log.uuid
-        self.container_bytes = self._log.container_bytes
-
-    @property
-    def end_lsn(self) -> int:
-        return self._log.durable_lsn if self._log.journal else 0
-
-    @property
-    def gaps(self) -> tuple[Gap, ...]:
-        return self._log.gaps
+        self.place, self.uuid, self.container_bytes = log.place, log.uuid, log.container_bytes
+        self.end_lsn = log.durable_lsn if log.journal else 0
+        """The end of the readable data; 0 if other processes may have read beyond it."""
+        self.gaps = log.gaps
+        """The missing ranges."""
 
     def check(self, columns: tuple[str, ...]) -> None:
-        """A log has all."""
+        """Raises `CairnError` for a column of the view `records` that is not there; a log has all."""
 
     def units(self, done: Ranges) -> Iterator[Unit]:
+        """The units to read, in order."""
         for piece in self._log.pieces:
             first, end = done.from_on(piece.slot_lsn), piece.slot_lsn + self.container_bytes
             if first >= end:
@@ -154,8 +124,9 @@ class LogSource:
         return max((one.end_lsn for one in found if not isinstance(one, Damaged)), default=0)
 
     def rows(self, part: ExportPart, columns: tuple[str, ...], names: Mapping[int, str]) -> Iterator[pa.RecordBatch]:
+        """These columns of all records of *part*. Raises `CorruptJournal` for damage that is not to be left out."""
         reading = ReadOptions(("lsn",), verify=True, permissive=self._skip_damaged)
-        journal = self._journal.with_names(names)
+        journal = self._journal.altered(names=names)
         begun = [unit for unit in part.units if unit.first_lsn > unit.of.slot_lsn]
         complete = tuple(unit.of for unit in part.units if unit.first_lsn == unit.of.slot_lsn)
         try:
@@ -169,7 +140,9 @@ class LogSource:
 
 
 class SidecarSource:
-    """A directory of sidecars."""
+    """A directory of sidecars, as a `LogSource`."""
+
+    end_lsn = 0
 
     def __init__(self, folder: Folder, *, skip_damaged: bool) -> None:
         self._folder = folder
@@ -177,13 +150,9 @@ class SidecarSource:
         self.place = folder.path
         self.uuid = UUID(folder.sidecars[0].log_uuid)
         self.container_bytes = folder.sidecars[0].container_bytes
-        self.end_lsn = 0
-
-    @property
-    def gaps(self) -> tuple[Gap, ...]:
-        there = sorted(self._folder.containers)
+        there = sorted(folder.containers)
         ends = [0, *(lsn + self.container_bytes for lsn in there)]
-        return tuple(Gap(end, lsn, True) for end, lsn in zip(ends, there, strict=False) if lsn > end)
+        self.gaps = tuple(Gap(end, lsn, True) for end, lsn in zip(ends, there, strict=False) if lsn > end)
 
     def check(self, columns: tuple[str, ...]) -> None:
         missing = [name for name in columns if name not in (*COLUMNS, "queue", "crc_ok")]
@@ -243,6 +212,9 @@ def _rows_of(
 def _is_in(ranges: Ranges) -> pc.Expression:
     lsn = pc.field("lsn")
     return reduce(operator.or_, ((lsn >= first) & (lsn < end) for first, end in ranges.runs))
+
+
+Source = LogSource | SidecarSource
 
 
 def are_sidecars(path: str) -> bool:

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from html import escape
 from itertools import pairwise
 from math import log10
+from operator import itemgetter
 from typing import Any
 
 import plotly.graph_objects as go
@@ -290,7 +291,7 @@ def liveness(rows: Rows) -> Any:
 
 def space(rows: Rows) -> Any:
     hours = [row for row in rows if row["hour"] is not None]
-    names = [("new records", lambda row: row["new_bytes"]), ("copied by relocation", lambda row: row["copied_bytes"])]
+    names = [("new records", itemgetter("new_bytes")), ("copied by relocation", itemgetter("copied_bytes"))]
     return _stacked(hours, "hour", names, "written", size_ticks, size_text)
 
 
@@ -304,11 +305,7 @@ def groups(rows: Rows) -> Any:
 
 def transactions(rows: Rows) -> Any:
     states = ("committed", "rolled_back", "prepared", "open", "forgotten")
-
-    def of(state: str) -> Callable[[dict[str, Any]], float]:
-        return lambda row: row[state]
-
-    return _stacked(rows, "hour", [(one.replace("_", " "), of(one)) for one in states], "transactions")
+    return _stacked(rows, "hour", [(one.replace("_", " "), itemgetter(one)) for one in states], "transactions")
 
 
 def expiry(rows: Rows) -> Any:

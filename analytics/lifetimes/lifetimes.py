@@ -152,8 +152,7 @@ def _ends(dequeues: RecordTables, deletes: RecordTables) -> _Ends:
 
 
 def _messages(facts: RecordTables, starts: RecordTables, outcomes: Outcomes, removed: _Ends, as_of: int) -> Messages:
-    first = first_of_each(starts.message_id, starts.lsn)
-    first = first[first_of_each(starts.message_id[first])]
+    first = first_of_each(starts.message_id)
     ids = starts.message_id[first]
     original = starts.at(first)
     newest = original.lsn.copy()

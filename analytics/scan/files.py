@@ -97,6 +97,11 @@ class Log:
     remarks: tuple[str, ...] = ()
 
     @property
+    def store(self) -> str:
+        """The directory of the store, or that of the archive alone."""
+        return os.path.dirname(os.path.abspath(self.journal)) if self.journal else self.place
+
+    @property
     def log_id(self) -> int:
         """The ID of the log in its blocks."""
         return log_id_of(self.uuid)
@@ -183,12 +188,7 @@ def open_log(path: str, archive: str | None = None, *, history: bool = False) ->
         path, reader.log_uuid, reader.container_bytes, reader.heads.base_lsn, durable_lsn, (), (), journal,
         archive or "", (*reader.heads.remarks, *directory.remarks),
     )  # fmt: skip
-    return _chained(log, known, reader)
-
-
-def log_of_containers(log: Log, known: dict[int, KnownContainer]) -> Log:
-    """*log* with the pieces that *known* gives by slot, up to its durable end; what no container holds is reclaimed."""
-    return _chained(log, known, None)
+    return log_of_containers(log, known, reader)
 
 
 def check_place(path: str) -> None:
@@ -205,16 +205,19 @@ def store_of(path: str) -> str:
 
 def _marked(path: str) -> tuple[str, mark.Mark] | None:
     """The journal directory of the log at *path*, and its mark; None if *path* is an archive."""
-    journal = _journal_of(path)
-    if journal is None:
-        return None
-    found = mark.read(RealDirectory(journal))
+    directory = directory_of_containers(path, _WHAT_TO_NAME)
+    names = directory.names()
+    if mark.NAME not in names:
+        if directory.path == path and any(archived_lsn(name) is not None for name in names):
+            return None
+        raise ForeignStore(directory.path, f"no journal in it: {mark.NAME} is missing", _WHAT_TO_NAME)
+    found = mark.read(directory)
     if found is None:
         raise ForeignStore(
-            f"{journal}/{mark.NAME}", "it holds no complete mark",
+            f"{directory.path}/{mark.NAME}", "it holds no complete mark",
             "restore it from a backup, or have `cairnmq salvage` recover the readable part",
         )  # fmt: skip
-    return journal, found
+    return directory.path, found
 
 
 def _containers(journal: str, reader: LogReader, history: bool) -> dict[int, KnownContainer]:
@@ -244,17 +247,6 @@ def find_again(log: Log, slot_lsn: int) -> LogPiece | None:
     return next((piece for piece in again.pieces if piece.slot_lsn == slot_lsn), None)
 
 
-def _journal_of(path: str) -> str | None:
-    """The directory with the mark; None if *path* is an archive."""
-    directory = directory_of_containers(path, _WHAT_TO_NAME)
-    names = directory.names()
-    if mark.NAME in names:
-        return directory.path
-    if directory.path == path and any(archived_lsn(name) is not None for name in names):
-        return None
-    raise ForeignStore(directory.path, f"no journal in it: {mark.NAME} is missing", _WHAT_TO_NAME)
-
-
 def _look_at_archive(path: str) -> Log:
     known = _archived(path, None)
     if not known:
@@ -262,8 +254,7 @@ def _look_at_archive(path: str) -> Log:
     newest = known[max(known)].head
     size = newest.container_bytes
     end_lsn = newest.slot_lsn + size
-    log = Log(path, newest.log_uuid, size, 0, end_lsn, (), (), "", path)
-    return _chained(log, known, None)
+    return log_of_containers(Log(path, newest.log_uuid, size, 0, end_lsn, (), (), "", path), known)
 
 
 def _archived(path: str, uuid: UUID | None) -> dict[int, KnownContainer]:
@@ -302,14 +293,10 @@ def _raw_head(path: str) -> bytes:
 
 def _first_block(known: KnownContainer, log_id: int) -> BlockHead | None:
     """The head of a container's first block, if there is one; its checksum is not verified."""
-    file = RealFile(known.path, os.O_RDONLY)
-    try:
+    with closing(RealFile(known.path, os.O_RDONLY)) as file, suppress(BadBlock):
         lsn = known.head.slot_lsn + DATA_OFFSET
         return block.peek(memoryview(file.read_at(DATA_OFFSET, SECTOR_BYTES)), lsn, log_id)
-    except BadBlock:
-        return None
-    finally:
-        file.close()
+    return None
 
 
 def _claim(known: dict[int, KnownContainer], container_bytes: int, log_id: int) -> int:
@@ -339,8 +326,11 @@ def _last_claim(data: memoryview, slot_lsn: int, log_id: int) -> int:
     return claim
 
 
-def _chained(log: Log, known: dict[int, KnownContainer], reader: LogReader | None) -> Log:
-    """*log* with its pieces and gaps, found from its end to its beginning."""
+def log_of_containers(log: Log, known: dict[int, KnownContainer], reader: LogReader | None = None) -> Log:
+    """*log* with the pieces that *known* gives by slot, and gaps, found from its durable end to its beginning.
+
+    Without a *reader* of the log, what no container holds is reclaimed.
+    """
     pieces: list[LogPiece] = []
     gaps: list[Gap] = []
     size = log.container_bytes

@@ -28,6 +28,7 @@ from ...journal.format.block import BLOCK_HEAD_BYTES, FORMAT, MAGIC, BadBlock, p
 from ...journal.format.container import DATA_OFFSET
 from ...journal.format.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, TABLE
 from .files import LogPiece
+from .number_sets import Longs
 
 WINDOW_BYTES = 1 << 20
 """No block is longer."""
@@ -40,7 +41,6 @@ _WORTH_SLICING = 16
 _HEAD_WORDS = HEAD_BYTES // 8
 _NUMBERS = np.arange(1 << 16, dtype=np.uint16)
 Bytes = npt.NDArray[np.uint8]
-Longs = npt.NDArray[np.int64]
 Heads = npt.NDArray[np.void]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from ...base.errors import CairnError
 from ...journal.format.record import RecordType, type_name
 from ...store.contract.layout import id_in
 from .number_sets import Flags, Longs, is_among
+from .scanner import Window
 
 _MOST_LSN = (1 << 63) - 1
 _MOST_US = (1 << 64) - 1
@@ -21,26 +22,6 @@ _MOST_LISTED = 10
 """The maximum number of queues that an error names."""
 TYPES = {type_name(kind): int(kind) for kind in RecordType}
 """The names of record types, to their numbers."""
-
-
-class HeadTable(Protocol):
-    """Record heads side by side, in the order of LSNs."""
-
-    @property
-    def lsn(self) -> int:
-        """An LSN at or before the first record."""
-
-    @property
-    def end_lsn(self) -> int:
-        """The LSN behind the last record."""
-
-    @property
-    def lsns(self) -> Longs:
-        """The LSN of each record."""
-
-    @property
-    def heads(self) -> npt.NDArray[np.void]:
-        """The heads, as `journal.format.record.TABLE` has them."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +53,7 @@ class Selection:
         """Return whether the range of LSNs has a part in common with that from *first_lsn* to before *end_lsn*."""
         return end_lsn > self.start_lsn and (self.end_lsn is None or first_lsn < self.end_lsn)
 
-    def chosen(self, table: HeadTable) -> Longs | None:
+    def chosen(self, table: Window) -> Longs | None:
         """The numbers of the records of *table* that are selected; None for all."""
         found: Longs | None = None
         if self.start_lsn > table.lsn or (self.end_lsn is not None and self.end_lsn < table.end_lsn):

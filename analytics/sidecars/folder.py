@@ -106,7 +106,11 @@ class Folder:
                 run = []
             run.append(sidecar)
             if len(run) == TOGETHER and sum(one.size_bytes for one in run) <= MOST_BYTES:
-                self._replace(run, merge(run, self.path))
+                merged = merge(run, self.path)
+                self.sidecars = [one for one in self.sidecars if one not in run]
+                self.add(merged)
+                for part in run:
+                    _remove(part.path)
                 return True
             if len(run) == TOGETHER:
                 run = run[1:]
@@ -128,12 +132,6 @@ class Folder:
             for one in held:  # its ctime is when it lost the first name
                 if one.name not in names and time.time() - one.stat().st_ctime > HELD_S:
                     _remove(one.path)
-
-    def _replace(self, parts: list[Sidecar], complete: Sidecar) -> None:
-        others = [one for one in self.sidecars if one not in parts]
-        self.sidecars = sorted([*others, complete], key=lambda sidecar: sidecar.first_lsn)
-        for part in parts:
-            _remove(part.path)
 
 
 def _size(sidecar: Sidecar) -> int:

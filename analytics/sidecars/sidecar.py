@@ -151,14 +151,6 @@ def read(path: str) -> Sidecar:
         raise Torn(path, f"incomplete sidecar ({error})", "remove it; it is made again") from error
 
 
-def _hold(path: str) -> None:
-    """Give it a second name, where the file system can."""
-    held = held_path(path)
-    with suppress(OSError):
-        make_private_directories(os.path.dirname(held))
-        os.link(path, held)
-
-
 def held_path(path: str) -> str:
     """The second name of the sidecar at *path*."""
     directory, name = os.path.split(path)
@@ -259,7 +251,9 @@ def _write(
             size_bytes = file.tell()
         path += f"-{_checksum(half):08x}{SUFFIX}"
         os.rename(half, path)
-        _hold(path)
+        with suppress(OSError):  # a second name, where the file system can
+            make_private_directories(os.path.dirname(held_path(path)))
+            os.link(path, held_path(path))
     except OSError as error:
         with suppress(OSError):
             os.unlink(half)

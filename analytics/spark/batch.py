@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -35,38 +35,35 @@ _AS_OF = (*_OF_MESSAGES, "transactions", "queues")
 """Views that show a state as of `endingLsn`."""
 
 
+@dataclass(eq=False, repr=False)
 class JournalPart(InputPartition):
     """The input of one task: a journal with a part of its pieces."""
 
-    def __init__(
-        self,
-        journal: Journal | None,
-        reading: ReadOptions | None,
-        pieces: tuple[LogPiece, ...],
-        ids: tuple[int, int] = (0, NEVER),
-    ) -> None:
-        super().__init__(None)
-        self.journal = journal
-        self.reading = reading
-        self.pieces = pieces
-        self.ids = ids
-        """The range of messages of the partition."""
+    journal: Journal
+    reading: ReadOptions
+    pieces: tuple[LogPiece, ...]
+    ids: tuple[int, int] = (0, NEVER)
+    """The range of messages of the partition."""
+
+    def rows(self, view: str, names: tuple[str, ...]) -> Batches:
+        """These columns of the rows of *view* that are in this part."""
+        return self.journal.batches(view, self.reading, list(names), pieces=self.pieces, ids=self.ids)
 
     def __repr__(self) -> str:
         first = f"LSN {self.pieces[0].slot_lsn}" if self.pieces else "nothing"
         return f"Part({len(self.pieces)} containers from {first})"
 
 
+@dataclass(eq=False)
 class JournalReader(DataSourceReader):
     """Reads a view once.
 
     There is no `pushFilters`: Spark would apply the filter of one DataFrame to others that are made of the same one.
     """
 
-    def __init__(self, options: Options, names: tuple[str, ...], conversion: Conversion) -> None:
-        self._options = options
-        self._names = names
-        self._conversion = conversion
+    _options: Options
+    _names: tuple[str, ...]
+    _conversion: Conversion
 
     def __reduce__(self) -> Reduced:
         return guarded(self)
@@ -109,8 +106,9 @@ class JournalReader(DataSourceReader):
         if options.view in _OF_MESSAGES:
             return self._message_parts(journal, reading, pieces)
         groups = grouped(pieces, log.container_bytes, options.partition_bytes or PARTITION_BYTES)
-        light = journal.with_log(replace(journal.log, pieces=(), gaps=log.gaps if options.view == "containers" else ()))
-        return [JournalPart(light, reading, some) for some in groups] or [JournalPart(None, None, ())]
+        gaps = log.gaps if options.view == "containers" else ()
+        light = journal.altered(log=replace(journal.log, pieces=(), gaps=gaps))
+        return [JournalPart(light, reading, some) for some in groups] or [JournalPart(light, reading, ())]
 
     def _message_parts(
         self, journal: Journal, reading: ReadOptions, pieces: tuple[LogPiece, ...]
@@ -119,33 +117,13 @@ class JournalReader(DataSourceReader):
         most = self._options.partition_bytes or MESSAGE_PARTITION_BYTES
         groups = [*grouped(pieces, journal.log.container_bytes, most)]
         bounds = [0, *(some[0].slot_lsn for some in groups[1:]), NEVER]
-        light = journal.with_pieces(journal.log.pieces)
+        light = journal.altered(log=replace(journal.log, gaps=()))
         return [JournalPart(light, reading, (), ids) for ids in pairwise(bounds)]
 
     def read(self, partition: InputPartition) -> Batches:
         assert isinstance(partition, JournalPart)
-        yield from self._conversion.converted(rows_of(self._options.view, partition, self._names))
+        yield from self._conversion.converted(partition.rows(self._options.view, self._names))
         settle()
-
-
-def rows_of(view: str, part: JournalPart, names: tuple[str, ...]) -> Batches:
-    """The rows of a view that are in *part*."""
-    journal, reading, pieces, columns = part.journal, part.reading, part.pieces, list(names)
-    if journal is None or reading is None:
-        return iter(())
-    if view == "records":
-        return journal.records(reading, columns, pieces=pieces)
-    if view == "messages":
-        return iter(journal.messages(reading, columns, ids=part.ids).to_batches(1 << 16))
-    if view == "places":
-        return iter(journal.places(reading, columns, ids=part.ids).to_batches(1 << 16))
-    if view == "containers":
-        table = journal.containers(reading, pieces=pieces)
-    elif view in ("orphan_records", "live_set"):
-        table = getattr(journal, view)(reading, ids=part.ids)
-    else:
-        table = journal.wiring() if view == "wiring" else getattr(journal, view)(reading)
-    return iter(table.select(columns).to_batches(1 << 16))
 
 
 def check_loss(log: Log, start_lsn: int, end_lsn: int, options: Options, also: str = "") -> list[Gap]:

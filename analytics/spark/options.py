@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,30 +19,20 @@ from ..scan.number_sets import Flags, Longs
 from ..scan.ranges import Ranges
 from ..scan.selection import Selection, refusal, types_named
 from ..views.amqp_columns import SCHEMA as AMQP
-from ..views.journal import VIEWS, Journal, message_schema, open_journal, record_schema
-from ..views.live_set import LIVE_SET, ORPHANS
+from ..views.journal import SCHEMAS, VIEWS, Journal, open_journal, schema_of
 from ..views.records import DEFAULT, ReadOptions
-from ..views.views import CONTAINERS, MESSAGES, PLACES, QUEUES, TRANSACTIONS, WIRING
+from ..views.views import MESSAGES
 
 PARTITION_BYTES = 256 << 20
 MESSAGE_PARTITION_BYTES = 8 << 30
 """A partition of messages reads the log from its first message on to the end, so few are better."""
 SLOT_BYTES = 8 << 30
-NAMES = (
-    "path", "view", "columns", "includePayload", "includeAmqp", "startingLsn", "endingLsn", "startingTimestamp",
-    "endingTimestamp", "types", "queues", "copies", "maxPartitionBytes", "verify", "mode", "failOnDataLoss", "archive",
-    "connect", "catalog", "startingOffsets", "maxBytesPerTrigger", "slot", "slotMaxBytes", "useSidecar", "sidecarDir",
-)  # fmt: skip
 UNITED = "cairnmq.united"
 """The option that `united` passes to the source; not for users."""
 PINNED = "cairnmq.pinned"
 """That `endingLsn` is where a look of this program ended, so that several views are as of one moment; and what that
 look saw, as JSON. Not for users."""
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SCHEMAS = {
-    "places": PLACES, "orphan_records": ORPHANS, "transactions": TRANSACTIONS, "containers": CONTAINERS,
-    "live_set": LIVE_SET, "queues": QUEUES, "wiring": WIRING,
-}  # fmt: skip
 _DOCS = "see docs/reference/spark.md"
 _CRITERIA = {
     "startingLsn": "start", "startingTimestamp": "start", "endingLsn": "end", "endingTimestamp": "end",
@@ -50,6 +40,8 @@ _CRITERIA = {
 }  # fmt: skip
 """The options that select, by the criterion of `selection.refusal`."""
 _BATCH_RANGES = ("startingLsn", "endingLsn", "endingTimestamp")
+Read = Callable[[str, str], Any]
+"""Returns the value of an option from its name and its text. Raises `CairnError`."""
 
 
 @dataclass(frozen=True)
@@ -132,18 +124,16 @@ class Options:
         if self.columns:
             return self.columns
         if self.view not in ("records", "messages"):
-            return tuple(_SCHEMAS[self.view].names)
+            return tuple(SCHEMAS[self.view].names)
         own = DEFAULT if self.view == "records" else tuple(MESSAGES.names)
         return own + ("payload",) * self.include_payload + tuple(AMQP.names) * self.include_amqp
 
     def arrow_schema(self, names: tuple[str, ...] | None = None) -> Any:
         """The Arrow schema of these columns. Raises `CairnError` for one that the view does not have."""
         names = self.names() if names is None else names
-        if self.view == "records":
-            return record_schema(names)
-        if self.view == "messages":
-            return message_schema(names)
-        known = _SCHEMAS[self.view]
+        if self.view in ("records", "messages"):
+            return schema_of(self.view, names)
+        known = SCHEMAS[self.view]
         for name in names:
             if name not in known.names:
                 there = ", ".join(known.names)
@@ -156,7 +146,7 @@ class Options:
         found = open_journal(
             self.path, archive=self.archive, connect=self.connect, catalog=self.catalog, history=history
         )
-        return found if self.pinned is None else found.with_log(self.pinned.like(found.log))
+        return found if self.pinned is None else found.altered(log=self.pinned.like(found.log))
 
     @property
     def has_start(self) -> bool:
@@ -180,40 +170,24 @@ class Options:
 
 def parse(given: Mapping[str, str]) -> Options:
     """Raises `CairnError` with one clear sentence for the first option that is wrong."""
-    known = {name.lower(): name for name in (*NAMES, UNITED, PINNED)}
+    known = {name.lower(): name for name in (*_FIELDS, UNITED, PINNED)}
     found: dict[str, str] = {}
     for key, value in given.items():
         name = known.get(key.lower())
         if name is None:
             if key.startswith("__") or key.lower().startswith("spark."):
                 continue  # Spark's own
-            raise CairnError(f"option {key!r}", "unknown option", f"one of {', '.join(NAMES)}")
+            raise CairnError(f"option {key!r}", "unknown option", f"one of {', '.join(_FIELDS)}")
         found[name] = value.strip()
-    take = found.get
-    if not take("path"):
+    if not found.get("path"):
         raise CairnError("option path", "it is missing", 'name the store: spark.read.format("journal").load("DIR")')
-    view = _one_of("view", take("view", "records"), VIEWS)
-    _check_view(view, found)
-    options = Options(
-        path=_local(found["path"]), view=view, columns=_list(take("columns", "")),
-        include_payload=_bool("includePayload", take("includePayload", "false")),
-        include_amqp=_bool("includeAmqp", take("includeAmqp", "false")),
-        start_lsn=_lsn("startingLsn", take("startingLsn")), end_lsn=_lsn("endingLsn", take("endingLsn")),
-        start_us=_time("startingTimestamp", take("startingTimestamp")),
-        end_us=_time("endingTimestamp", take("endingTimestamp")), types=_list(take("types", "")),
-        queues=_list(take("queues", "")), copies=_one_of("copies", take("copies", "new"), ("new", "all", "none")),
-        partition_bytes=_size("maxPartitionBytes", take("maxPartitionBytes"), 0),
-        verify=_one_of("verify", take("verify", "none"), ("none", "full")) == "full",
-        permissive=_one_of("mode", take("mode", "FAILFAST"), ("FAILFAST", "PERMISSIVE")) == "PERMISSIVE",
-        fail_on_data_loss=_bool("failOnDataLoss", take("failOnDataLoss", "true")),
-        archive=_local(found["archive"]) if take("archive") else None, connect=take("connect") or None,
-        catalog=take("catalog") or None, starting_offsets=_offsets(take("startingOffsets")),
-        trigger_bytes=_size("maxBytesPerTrigger", take("maxBytesPerTrigger"), 0), slot=_slot(take("slot", "")),
-        slot_bytes=_size("slotMaxBytes", take("slotMaxBytes"), SLOT_BYTES),
-        use_sidecar=_one_of("useSidecar", take("useSidecar", "auto"), ("auto", "true", "false")),
-        sidecar_dir=_local(found["sidecarDir"]) if take("sidecarDir") else "", **_united(take(UNITED)),
-        pinned=_pinned(take(PINNED)),
-    )  # fmt: skip
+    _check_view(_one_of("view", found.get("view", "records"), VIEWS), found)
+    values = {field: read(name, found[name]) for name, (field, read) in _FIELDS.items() if name in found}
+    if UNITED in found:
+        values |= _ranges(UNITED, found[UNITED], "elsewhere", "seen")
+    if PINNED in found:
+        values["pinned"] = Pinned(**_ranges(PINNED, found[PINNED], "seen", "in_log"))
+    options = Options(**values)
     types_named(list(options.types))
     lsns, times = (options.start_lsn, options.end_lsn), (options.start_us, options.end_us)
     for (low, high), name in ((lsns, "Lsn"), (times, "Timestamp")):
@@ -279,34 +253,36 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:
     return by_name[value.lower()]
 
 
-def _bool(name: str, value: str) -> bool:
-    return _one_of(name, value, ("false", "true")) == "true"
+def _choice(*known: str) -> Read:
+    return lambda name, value: _one_of(name, value, known)
 
 
-def _list(value: str) -> tuple[str, ...]:
+def _flag(off: str, on: str) -> Read:
+    return lambda name, value: _one_of(name, value, (off, on)) == on
+
+
+def _text(name: str, value: str) -> str | None:
+    return value or None
+
+
+def _list(name: str, value: str) -> tuple[str, ...]:
     return tuple(one for one in (part.strip() for part in value.split(",")) if one)
 
 
-def _lsn(name: str, value: str | None) -> int | None:
-    if value is None:
-        return None
+def _lsn(name: str, value: str) -> int:
     if not value.isdecimal() or int(value) >= 1 << 63:
         raise CairnError(f"option {name}", f"{value!r} is not an LSN, which is a number of bytes", _DOCS)
     return int(value)
 
 
-def _size(name: str, value: str | None, default: int) -> int:
-    if value is None:
-        return default
+def _size(name: str, value: str) -> int:
     found = re.fullmatch(r"(\d+)\s*([kmgt]?)(?:i?b)?", value, re.IGNORECASE)
     if found is None or not int(found[1]):
         raise CairnError(f"option {name}", f"invalid size {value!r}", "write for example 256m or 1g")
     return int(found[1]) * _UNITS[found[2].lower()]
 
 
-def _time(name: str, value: str | None) -> int | None:
-    if value is None:
-        return None
+def _time(name: str, value: str) -> int:
     try:
         found = datetime.fromisoformat(value)
     except ValueError:
@@ -316,9 +292,9 @@ def _time(name: str, value: str | None) -> int | None:
     return (found - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
-def _offsets(value: str | None) -> str:
-    if value is None or value.lower() in ("earliest", "latest"):
-        return (value or "").lower()
+def _offsets(name: str, value: str) -> str:
+    if value.lower() in ("earliest", "latest"):
+        return value.lower()
     try:
         lsn = json.loads(value)["lsn"]
     except (ValueError, KeyError, TypeError):
@@ -329,32 +305,21 @@ def _offsets(value: str | None) -> str:
     return str(lsn)
 
 
-def _pinned(value: str | None) -> Pinned | None:
-    if value is None:
-        return None
+def _ranges(option: str, value: str, *names: str) -> dict[str, Ranges]:
+    """The ranges of these names in an option that this program gives itself."""
     try:
-        reported = json.loads(value)
-        return Pinned(Ranges.of(reported["seen"]), Ranges.of(reported["in_log"]))
+        return {name: Ranges.of(json.loads(value)[name]) for name in names}
     except (ValueError, KeyError, TypeError) as error:
-        raise CairnError(f"option {PINNED}", "it is not for users", "leave it out") from error
+        raise CairnError(f"option {option}", "it is not for users", "leave it out") from error
 
 
-def _united(value: str | None) -> dict[str, Ranges]:
-    if value is None:
-        return {}
-    try:
-        return {name: Ranges.of(json.loads(value)[name]) for name in ("elsewhere", "seen")}
-    except (ValueError, KeyError, TypeError) as error:
-        raise CairnError(f"option {UNITED}", "it is not for users", "leave it out") from error
-
-
-def _slot(value: str) -> str:
+def _slot(name: str, value: str) -> str:
     if value and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", value):
         raise CairnError("option slot", f"invalid name {value!r}", "use letters, digits, and _ . - within")
     return value
 
 
-def _local(path: str) -> str:
+def _local(name: str, path: str) -> str:
     """A path, also one that is written as a URL of a file."""
     if path.startswith("file:"):
         return re.sub(r"^file:/{0,2}(?=/)", "", path)
@@ -362,3 +327,20 @@ def _local(path: str) -> str:
         remedy = "mount it on all workers, or copy the archive"
         raise CairnError(path, "journals are read from file systems only", remedy)
     return path
+
+
+_BOOL = _flag("false", "true")
+_FIELDS: dict[str, tuple[str, Read]] = {
+    "path": ("path", _local), "view": ("view", _choice(*VIEWS)), "columns": ("columns", _list),
+    "includePayload": ("include_payload", _BOOL), "includeAmqp": ("include_amqp", _BOOL),
+    "startingLsn": ("start_lsn", _lsn), "endingLsn": ("end_lsn", _lsn),
+    "startingTimestamp": ("start_us", _time), "endingTimestamp": ("end_us", _time), "types": ("types", _list),
+    "queues": ("queues", _list), "copies": ("copies", _choice("new", "all", "none")),
+    "maxPartitionBytes": ("partition_bytes", _size), "verify": ("verify", _flag("none", "full")),
+    "mode": ("permissive", _flag("FAILFAST", "PERMISSIVE")), "failOnDataLoss": ("fail_on_data_loss", _BOOL),
+    "archive": ("archive", lambda name, value: _local(name, value) or None), "connect": ("connect", _text),
+    "catalog": ("catalog", _text), "startingOffsets": ("starting_offsets", _offsets),
+    "maxBytesPerTrigger": ("trigger_bytes", _size), "slot": ("slot", _slot), "slotMaxBytes": ("slot_bytes", _size),
+    "useSidecar": ("use_sidecar", _choice("auto", "true", "false")), "sidecarDir": ("sidecar_dir", _local),
+}  # fmt: skip
+"""The options of users: the field of each, and its reader."""

@@ -17,7 +17,7 @@ everything below `began` was read, which includes all copies from these containe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -27,7 +27,7 @@ from ...base.errors import CairnError
 from ..scan.files import Log, grouped
 from ..scan.ranges import Ranges
 from ..views.retention_lease import held_at, hold, release_until
-from .batch import Batches, JournalPart, check_loss, check_lost, rows_of, without
+from .batch import Batches, JournalPart, check_loss, check_lost, without
 from .guard import Reduced, guarded
 from .options import PARTITION_BYTES, Options
 from .schemas import Conversion
@@ -39,15 +39,15 @@ OLD_OFFSET = "a stream that an earlier version of CairnMQ began needs a new chec
 Offset = dict[str, Any]
 
 
+@dataclass(eq=False)
 class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A reader of records as they are written. Spark calls all methods but `read` in one process, one call at a time.
     """
 
-    def __init__(self, options: Options, names: tuple[str, ...], conversion: Conversion) -> None:
-        self._options = options
-        self._names = names
-        self._conversion = conversion
-        self._target: int | None = None
+    _options: Options
+    _names: tuple[str, ...]
+    _conversion: Conversion
+    _target: int | None = None
 
     def __reduce__(self) -> Reduced:
         return guarded(self)
@@ -131,15 +131,15 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             seen=tuple(removed.without(int(end.get("since", 0)), _ALL)),
         )
         most = options.partition_bytes or PARTITION_BYTES
-        light = journal.with_pieces(())
+        light = journal.altered(log=replace(log, pieces=(), gaps=()))
         between = log.between(start_lsn, end_lsn)
         pieces = [piece for piece in between if removed.from_on(piece.slot_lsn) == piece.slot_lsn]
         runs = grouped(pieces, log.container_bytes, most)
-        return [JournalPart(light, reading, some) for some in runs] or [JournalPart(None, None, ())]
+        return [JournalPart(light, reading, some) for some in runs] or [JournalPart(light, reading, ())]
 
     def read(self, partition: InputPartition) -> Batches:
         assert isinstance(partition, JournalPart)
-        yield from self._conversion.converted(rows_of("records", partition, self._names))
+        yield from self._conversion.converted(partition.rows("records", self._names))
         settle()
 
     def commit(self, end: Offset) -> None:

@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ...base.errors import CairnError
-from ..scan.files import store_of
+from ..scan.files import Log, store_of
 from ..scan.ranges import Ranges
 from ..scan.selection import Selection
 from ..sidecars.folder import NAME, Folder
@@ -84,7 +84,16 @@ def planned(options: Options) -> Plan | None:
         return None
     journal = options.open()
     folder = Folder(place, journal.log.uuid, passes_others=True)
-    plan = _serving(folder, journal, _with_lsns(options, journal, folder, only_there=not must), only_there=not must)
+    asked = Selection(options.start_lsn or 0, options.end_lsn, options.start_us, options.end_us)
+    how = ReadOptions(selection=asked, permissive=options.permissive, lose=not options.fail_on_data_loss)
+
+    def since(time_us: int) -> int:
+        """The first LSN of that time or later, of the log or, if they must serve, of sidecars."""
+        lsn = journal.first_lsn_since(time_us, how)
+        return _lsn_in(folder, time_us, journal.log, lsn) if must else lsn
+
+    selection = journal.resolved("records", how, since).selection
+    plan = _serving(folder, journal, selection, only_there=not must)
     if plan is None and must:
         said = f"; {folder.remarks[0]}" if folder.remarks else ""
         remedy = "name their directory (sidecarDir), or leave the option out"
@@ -102,25 +111,10 @@ def _denial_reason(options: Options) -> str:
     return "verify=full reads containers" if options.verify else ""
 
 
-def _with_lsns(options: Options, journal: Journal, folder: Folder, *, only_there: bool) -> Options:
-    """*options* with each time replaced by the first LSN of that time or later, of the log or of sidecars.
-
-    *only_there*: sidecars of what the log has not any more do not count.
-    """
-    start_lsn, end_lsn = options.start_lsn, options.end_lsn
-    if options.start_us is not None:
-        start_lsn = max(start_lsn or 0, _lsn_since(options.start_us, options, journal, folder, only_there))
-    if options.end_us is not None:
-        found = _lsn_since(options.end_us, options, journal, folder, only_there)
-        end_lsn = found if end_lsn is None else min(end_lsn, found)
-    return replace(options, start_lsn=start_lsn, end_lsn=end_lsn, start_us=None, end_us=None)
-
-
-def _lsn_since(time_us: int, options: Options, journal: Journal, folder: Folder, only_there: bool) -> int:
-    how = ReadOptions(permissive=options.permissive, lose=not options.fail_on_data_loss)
-    lsn = journal.first_lsn_since(time_us, how)
-    size, there = journal.log.container_bytes, Ranges(journal.log.runs(0))
-    for sidecar in () if only_there else folder.sidecars:
+def _lsn_in(folder: Folder, time_us: int, log: Log, lsn: int) -> int:
+    """The first LSN of that time or later in sidecars of what *log* has not any more; *lsn* if that is lower."""
+    size, there = log.container_bytes, Ranges(log.runs(0))
+    for sidecar in folder.sidecars:
         removed = [one for one in sidecar.summaries if there.without(one.container, one.container + size)]
         if not any(one.last_us >= time_us and one.container < lsn for one in removed):
             continue
@@ -133,12 +127,12 @@ def _lsn_since(time_us: int, options: Options, journal: Journal, folder: Folder,
     return lsn
 
 
-def _serving(folder: Folder, journal: Journal, options: Options, *, only_there: bool) -> Plan | None:
+def _serving(folder: Folder, journal: Journal, selection: Selection, *, only_there: bool) -> Plan | None:
     """Choose the usable files and their containers; *only_there*: only those that the log still has."""
     log = journal.log
     pieces = {piece.slot_lsn: piece for piece in log.pieces}
-    size, start_lsn = log.container_bytes, options.start_lsn or 0
-    end_lsn = log.durable_lsn if options.end_lsn is None else min(options.end_lsn, log.durable_lsn)
+    size, start_lsn = log.container_bytes, selection.start_lsn
+    end_lsn = log.durable_lsn if selection.end_lsn is None else min(selection.end_lsn, log.durable_lsn)
     files: list[str] = []
     elsewhere = Ranges()
     has_more = has_copies = False

@@ -11,9 +11,9 @@ broker is not disturbed, and nothing is consumed.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -26,24 +26,54 @@ from ..scan.log_scan import first_lsn_since, first_original
 from ..scan.number_sets import Flags, Longs, is_among
 from ..scan.selection import Selection, check_selection, queue_ids_named
 from . import amqp_columns, records, views
-from .live_set import live_set_table, orphans_table
+from .live_set import LIVE_SET, ORPHANS, live_set_table, orphans_table
 from .records import ReadOptions
 
+_BATCH_ROWS = 1 << 16
 VIEWS = (
     "records", "messages", "places", "orphan_records", "transactions", "containers", "live_set", "queues", "wiring",
 )  # fmt: skip
+SCHEMAS: dict[str, pa.Schema] = {
+    "records": pa.schema([*records.SCHEMA, *amqp_columns.SCHEMA]),
+    "messages": pa.schema([*views.MESSAGES, records.SCHEMA.field("payload"), *amqp_columns.SCHEMA]),
+    "places": views.PLACES, "orphan_records": ORPHANS, "live_set": LIVE_SET, "transactions": views.TRANSACTIONS,
+    "containers": views.CONTAINERS, "queues": views.QUEUES, "wiring": views.WIRING,
+}  # fmt: skip
+"""All columns of each view."""
 
 
 class Journal:
     """A view of a journal. Can be pickled; any thread may use it."""
 
-    def __init__(
-        self, log: Log, store: str, queue_names: Mapping[int, str], connect: str | None, catalog: str | None
-    ) -> None:
+    def __init__(self, log: Log, queue_names: Mapping[int, str], connect: str | None, catalog: str | None) -> None:
         self.log = log
         self.queue_names = dict(queue_names)
-        self._store = store
         self._connect, self._catalog = connect, catalog
+
+    def altered(self, *, log: Log | None = None, names: Mapping[int, str] | None = None) -> Journal:
+        """This journal with another view of the log, or with other names of queues."""
+        names = self.queue_names if names is None else names
+        return Journal(log or self.log, names, self._connect, self._catalog)
+
+    def batches(
+        self, view: str, reading: ReadOptions, columns: list[str], *, pieces: tuple[LogPiece, ...] | None = None,
+        ids: tuple[int, int] = (0, NEVER),
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        """These columns of the rows of *view*; *pieces* and *ids* as for the method of its name, where that has them.
+        """
+        if view == "records":
+            return self.records(reading, columns, pieces=pieces)
+        read: dict[str, Callable[[], pa.Table]] = {
+            "messages": lambda: self.messages(reading, columns, ids=ids),
+            "places": lambda: self.places(reading, columns, ids=ids),
+            "live_set": lambda: self.live_set(reading, ids=ids),
+            "orphan_records": lambda: self.orphan_records(reading, ids=ids),
+            "transactions": lambda: self.transactions(reading),
+            "queues": lambda: self.queues(reading),
+            "containers": lambda: self.containers(reading, pieces=pieces),
+            "wiring": self.wiring,
+        }
+        return iter(read[view]().select(columns).to_batches(_BATCH_ROWS))
 
     def records(
         self,
@@ -58,13 +88,10 @@ class Journal:
         """
         reading = self.resolved("records", reading)
         names = tuple(columns) if columns is not None else reading.columns
-        schema = record_schema(names)
-        selection = reading.selection
-        if pieces is None:
-            end_lsn = self.log.durable_lsn if selection.end_lsn is None else selection.end_lsn
-            pieces = self.log.between(selection.start_lsn, end_lsn)
+        schema = schema_of("records", names)
+        pieces = self._pieces(reading.selection) if pieces is None else pieces
         if reading.copies == "new" and not reading.seen:
-            reading = replace(reading, seen=self.log.runs(selection.start_lsn))
+            reading = replace(reading, seen=self.log.runs(reading.selection.start_lsn))
         own = tuple(name for name in names if name in records.SCHEMA.names)
         decoded = tuple(name for name in names if name not in own)
         needed = own + tuple(name for name in ("type", "flags", "payload") if decoded and name not in own)
@@ -81,15 +108,11 @@ class Journal:
         The range of the selection applies to the arrival of messages, and its end is also the LSN of the view; queues
         select messages that were on them. *ids*: only messages in this range.
         """
-        reading = self.resolved("messages", reading)
-        selection = reading.selection
-        first = max(ids[0], selection.start_lsn)
-        lifetimes = self.lifetimes(reading, first, ids[1])
+        reading, _, lifetimes, chosen = self._selected("messages", reading, ids)
         names = tuple(columns) if columns is not None else tuple(views.MESSAGES.names)
         own = [name for name in names if name in views.MESSAGES.names]
         extra = [name for name in names if name not in own]
         table = views.messages(lifetimes, self.queue_names, own or ["message_id"])
-        chosen = _chosen(lifetimes, selection, first, ids[1])
         if not chosen.all():
             table = table.filter(pa.array(chosen))
         if extra:
@@ -105,30 +128,22 @@ class Journal:
         self, reading: ReadOptions | None = None, columns: list[str] | None = None, *, ids: tuple[int, int] = (0, NEVER)
     ) -> pa.Table:
         """One row per stay of a message on a queue, see `views.PLACES`, of the messages that `messages` would give."""
-        reading = self.resolved("places", reading)
-        first = max(ids[0], reading.selection.start_lsn)
-        lifetimes = self.lifetimes(reading, first, ids[1])
+        reading, _, lifetimes, chosen = self._selected("places", reading, ids)
         table = views.places(lifetimes, self.queue_names, views.PLACES.names if columns is None else columns)
-        chosen = _chosen(lifetimes, reading.selection, first, ids[1])
         if not chosen.all():
             table = table.filter(pa.array(chosen[np.searchsorted(lifetimes.messages.id, lifetimes.places.message_id)]))
         return table
 
     def live_set(self, reading: ReadOptions | None = None, *, ids: tuple[int, int] = (0, NEVER)) -> pa.Table:
         """One row per container with live records, see `live_set.LIVE_SET`, of the messages as in `messages`."""
-        reading = self.resolved("live_set", reading)
-        first = max(ids[0], reading.selection.start_lsn)
-        facts, lifetimes = self._lives(reading, first, ids[1])
-        chosen = _chosen(lifetimes, reading.selection, first, ids[1])
+        reading, facts, lifetimes, chosen = self._selected("live_set", reading, ids)
         return live_set_table(facts, lifetimes, chosen, _end(reading), self.log.container_bytes)
 
     def orphan_records(self, reading: ReadOptions | None = None, *, ids: tuple[int, int] = (0, NEVER)) -> pa.Table:
         """The records of messages without a Start record, see `live_set.ORPHANS`; *ids*: of those in this range."""
-        reading = self.resolved("orphan_records", reading)
+        reading, facts, lifetimes, _ = self._selected("orphan_records", reading, ids)
         selection = reading.selection
-        first = max(ids[0], selection.start_lsn)
-        facts, lifetimes = self._lives(reading, first, ids[1])
-        chosen = (facts.message_id >= first) & (facts.message_id < ids[1])
+        chosen = (facts.message_id >= max(ids[0], selection.start_lsn)) & (facts.message_id < ids[1])
         if selection.queue_ids:
             chosen &= np.isin(facts.queue_id, selection.queue_ids)
         return orphans_table(facts, lifetimes, chosen, _end(reading), self.queue_names)
@@ -136,15 +151,15 @@ class Journal:
     def transactions(self, reading: ReadOptions | None = None) -> pa.Table:
         """Return one row per transaction, see `views.TRANSACTIONS`; the selection applies to their beginnings."""
         reading = self.resolved("transactions", reading)
-        selection = reading.selection
         facts = gather(self.log, self.log.pieces, reading)
         table = views.transactions(facts, _end(reading), self.queue_names)
-        return table.filter(pa.array(table["txn_id"].to_numpy() >= selection.start_lsn))
+        return table.filter(pa.array(table["txn_id"].to_numpy() >= reading.selection.start_lsn))
 
     def queues(self, reading: ReadOptions | None = None) -> pa.Table:
         """One row per queue, see `views.QUEUES`, as of the end of the selection."""
         reading = self.resolved("queues", reading)
-        table = views.queues(self.lifetimes(reading, 0), self.queue_names)
+        lifetimes = lifetimes_of(gather(self.log, self.log.pieces, reading), _end(reading))
+        table = views.queues(lifetimes, self.queue_names)
         chosen = reading.selection.queue_ids
         return table.filter(pa.array(np.isin(table["queue_id"].to_numpy(), chosen))) if chosen else table
 
@@ -154,44 +169,62 @@ class Journal:
         The figures are of what it holds of that range. Damage is a column, and raises nothing.
         """
         reading = self.resolved("containers", replace(reading or ReadOptions(), permissive=True))
-        selection = reading.selection
-        if pieces is None:
-            end_lsn = self.log.durable_lsn if selection.end_lsn is None else selection.end_lsn
-            pieces = self.log.between(selection.start_lsn, end_lsn)
+        pieces = self._pieces(reading.selection) if pieces is None else pieces
         return views.containers(self.log, pieces, reading)
+
+    def _pieces(self, selection: Selection) -> tuple[LogPiece, ...]:
+        """The containers that hold something of the range."""
+        end_lsn = self.log.durable_lsn if selection.end_lsn is None else selection.end_lsn
+        return self.log.between(selection.start_lsn, end_lsn)
 
     def wiring(self) -> pa.Table:
         """The wiring as SQL has it now, see `views.WIRING`."""
         from . import wiring_rows  # readers of records import no SQL
 
-        rows = wiring_rows.read_wiring(self._store, self.log.uuid, self._connect, self._catalog)
+        rows = wiring_rows.read_wiring(self.log.store, self.log.uuid, self._connect, self._catalog)
         return wiring_rows.table_of(rows)
 
-    def lifetimes(self, reading: ReadOptions, first_lsn: int, end_id: int = NEVER) -> Lifetimes:
-        """The lives of the messages with ids from *first_lsn* up to before *end_id*; of some others a part, too."""
-        return self._lives(reading, first_lsn, end_id)[1]
+    def _selected(
+        self, view: str, reading: ReadOptions | None, ids: tuple[int, int]
+    ) -> tuple[ReadOptions, RecordTables, Lifetimes, Flags]:
+        """*reading* as `resolved`, and the records and lifetimes of the messages in the range *ids* that it selects.
 
-    def _lives(self, reading: ReadOptions, first_lsn: int, end_id: int) -> tuple[RecordTables, Lifetimes]:
-        """The record tables of these messages, and the lifetimes that were derived from them."""
-        ids = (first_lsn, end_id) if first_lsn or end_id < NEVER else None
-        facts = gather(self.log, self.log.between(first_lsn, self.log.durable_lsn), reading, ids)
-        return facts, lifetimes_of(facts, _end(reading))
+        Of some others there is a part, too: the last value is the mask of the selected messages.
+        """
+        reading = self.resolved(view, reading)
+        selection = reading.selection
+        first, end = max(ids[0], selection.start_lsn), ids[1]
+        wanted = (first, end) if first or end < NEVER else None
+        facts = gather(self.log, self.log.between(first, self.log.durable_lsn), reading, wanted)
+        lifetimes = lifetimes_of(facts, _end(reading))
+        found = lifetimes.messages
+        chosen = (found.id >= first) & (found.id < end)
+        if selection.queue_ids:
+            on = lifetimes.places.message_id[np.isin(lifetimes.places.queue_id, selection.queue_ids)]
+            chosen &= np.isin(found.id, on)
+        if selection.message_ids:
+            chosen &= is_among(found.id, selection.ordered_ids)
+        return reading, facts, lifetimes, chosen
 
-    def resolved(self, view: str, reading: ReadOptions | None = None) -> ReadOptions:
+    def resolved(
+        self, view: str, reading: ReadOptions | None = None, since: Callable[[int], int] | None = None
+    ) -> ReadOptions:
         """*reading* with each time replaced by the first LSN of that time or later, as `first_lsn_since` finds it.
 
-        So a range of time means the same in all views. Raises `CairnError` for a criterion that *view* does not apply.
+        So a range of time means the same in all views. *since* finds it elsewhere, too. Raises `CairnError` for a
+        criterion that *view* does not apply.
         """
         reading = reading or ReadOptions()
         selection = reading.selection
         check_selection(view, selection)
         if selection.start_us is None and selection.end_us is None:
             return reading
+        since = since or partial(self.first_lsn_since, reading=reading)
         start_lsn, end_lsn = selection.start_lsn, selection.end_lsn
         if selection.start_us is not None:
-            start_lsn = max(start_lsn, self.first_lsn_since(selection.start_us, reading))
+            start_lsn = max(start_lsn, since(selection.start_us))
         if selection.end_us is not None:
-            found = self.first_lsn_since(selection.end_us, reading)
+            found = since(selection.end_us)
             end_lsn = found if end_lsn is None else min(end_lsn, found)
         lsns = replace(selection, start_lsn=start_lsn, end_lsn=end_lsn, start_us=None, end_us=None)
         return replace(reading, selection=lsns)
@@ -218,18 +251,6 @@ class Journal:
         if first is not None and first < lsn:
             return None
         return gap.first_lsn + 1
-
-    def with_pieces(self, pieces: tuple[LogPiece, ...]) -> Journal:
-        """This journal with only *pieces* of the log: all that a part of the work needs to travel."""
-        return self.with_log(replace(self.log, pieces=pieces, gaps=()))
-
-    def with_log(self, log: Log) -> Journal:
-        """This journal with another view of the log."""
-        return Journal(log, self._store, self.queue_names, self._connect, self._catalog)
-
-    def with_names(self, names: Mapping[int, str]) -> Journal:
-        """This journal with these names of queues."""
-        return Journal(self.log, self._store, names, self._connect, self._catalog)
 
     def queue_ids(self, names: list[str]) -> tuple[int, ...]:
         """The ids of queues by their names, or by the ids themselves. Raises `CairnError` for one that there is not."""
@@ -271,23 +292,13 @@ def open_journal(
     from . import wiring_rows
 
     log = open_log(path, archive, history=history)
-    store = os.path.dirname(os.path.abspath(log.journal)) if log.journal else path
-    return Journal(log, store, wiring_rows.find_names(store, log.uuid, connect, catalog), connect, catalog)
+    return Journal(log, wiring_rows.find_names(log.store, log.uuid, connect, catalog), connect, catalog)
 
 
-def record_schema(columns: tuple[str, ...] = records.DEFAULT) -> pa.Schema:
-    """The schema of the view `records` with these columns. Raises `CairnError` for one that there is not."""
-    return _schema(columns, pa.schema([*records.SCHEMA, *amqp_columns.SCHEMA]))
-
-
-def message_schema(columns: tuple[str, ...] = tuple(views.MESSAGES.names)) -> pa.Schema:
-    """The schema of the view `messages` with these columns. Raises `CairnError` for an unknown one."""
-    return _schema(columns, pa.schema([*views.MESSAGES, records.SCHEMA.field("payload"), *amqp_columns.SCHEMA]))
-
-
-def _schema(columns: tuple[str, ...], known: pa.Schema) -> pa.Schema:
-    records.check_columns(columns, known)
-    return pa.schema([known.field(name) for name in columns])
+def schema_of(view: str, columns: tuple[str, ...]) -> pa.Schema:
+    """The schema of a view with these columns. Raises `CairnError` for one that there is not."""
+    records.check_columns(columns, SCHEMAS[view])
+    return pa.schema([SCHEMAS[view].field(name) for name in columns])
 
 
 def _with_amqp(
@@ -297,17 +308,6 @@ def _with_amqp(
     contents = [payload if kind == "start" else None for kind, payload in rows]
     more = dict(zip(decoded, amqp_columns.decoded(contents, decoded, complete=False), strict=True))
     return pa.RecordBatch.from_arrays([more[name] if name in more else batch[name] for name in names], schema=schema)
-
-
-def _chosen(lifetimes: Lifetimes, selection: Selection, first: int, end_lsn: int) -> Flags:
-    found = lifetimes.messages
-    chosen = (found.id >= first) & (found.id < end_lsn)
-    if selection.queue_ids:
-        on = lifetimes.places.message_id[np.isin(lifetimes.places.queue_id, selection.queue_ids)]
-        chosen &= np.isin(found.id, on)
-    if selection.message_ids:
-        chosen &= is_among(found.id, selection.ordered_ids)
-    return chosen
 
 
 def _end(reading: ReadOptions) -> int:

@@ -116,6 +116,6 @@ def orphans_table(
         pa.array(some.lsn), names_of_types(some.type), pa.array(some.flags.astype(np.int32)),
         pa.array(some.has(Flag.MOVED)),
         *(nullable(values, values == 0) for values in (some.message_id, some.txn_id, some.queue_id)),
-        Names(names).of(some.queue_id.view(np.uint64)), times(some.time_us), nullable(some.extra, some.extra == 0),
+        Names(names).of(some.queue_id), times(some.time_us), nullable(some.extra, some.extra == 0),
     ]  # fmt: skip
     return pa.Table.from_arrays(arrays, schema=ORPHANS)

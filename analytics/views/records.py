@@ -41,7 +41,8 @@ from ...store.contract.dequeue_reason import DequeueReason
 from ...store.contract.layout import unnamed_queue
 from ..scan.files import Log, LogPiece
 from ..scan.log_scan import ScanOptions, scan_piece, scanner_of
-from ..scan.scanner import Damaged, Longs, Window, all_payloads, no_payloads
+from ..scan.number_sets import Longs
+from ..scan.scanner import Damaged, Window, all_payloads, no_payloads
 from ..scan.selection import Selection
 
 TIME = pa.timestamp("us", "UTC")
@@ -105,10 +106,6 @@ def check_columns(names: Sequence[str], schema: pa.Schema) -> None:
         raise CairnError("columns", "none is named", "name one at least")
 
 
-def schema_of(columns: Sequence[str]) -> pa.Schema:
-    return pa.schema([SCHEMA.field(name) for name in columns])
-
-
 def read_records(
     log: Log, pieces: Iterable[LogPiece], reading: ReadOptions, queue_names: Mapping[int, str] | None = None
 ) -> Iterator[pa.RecordBatch]:
@@ -156,7 +153,7 @@ class _Batch:
 
     def __init__(self, reading: ReadOptions, queue_names: Mapping[int, str]) -> None:
         self._reading = reading
-        self._schema = schema_of(reading.columns)
+        self._schema = pa.schema([SCHEMA.field(name) for name in reading.columns])
         of_head = {_OF_HEAD[name] for name in reading.columns if name in _OF_HEAD}
         if "dequeue_reason" in reading.columns:
             of_head.add("type")
@@ -275,7 +272,7 @@ class _Batch:
         if make is not None:
             return make(values)
         if name == "queue":
-            return self._names.of(values)
+            return self._names.of(values.view(np.int64))
         if name in _NULLABLE:
             missing = values == 0
             return pa.array(values.view(np.int64), mask=missing if missing.any() else None)
@@ -286,10 +283,10 @@ class Names:
     """Names by number."""
 
     def __init__(self, names: Mapping[int, str]) -> None:
-        self._ids = np.array(sorted(names), np.uint64)
-        self._names = pa.array([names[int(number)] for number in self._ids], pa.string())
+        self._ids = np.array(sorted(names), np.int64)
+        self._names = pa.array([names[number] for number in self._ids.tolist()], pa.string())
 
-    def of(self, ids: Array) -> pa.Array:
+    def of(self, ids: Longs) -> pa.Array:
         """The name of each; `queue-ID` for one that has none, null for no queue (0)."""
         known = np.zeros(len(ids), bool)
         at = np.zeros(len(ids), np.int64)

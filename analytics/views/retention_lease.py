@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 
 from ...base.errors import CairnError
 from ...store.journaled.retention_leases import Bookmark, read_bookmark, write_bookmark
@@ -16,7 +15,7 @@ def store_of(log: Log) -> str:
     """The directory of the store that *log* is of. Raises `CairnError` for an archive, which holds what it has."""
     if not log.journal:
         raise CairnError(log.place, "an archive can't be held by a slot", "leave that out, or name the store")
-    return os.path.dirname(os.path.abspath(log.journal))
+    return log.store
 
 
 def held_at(log: Log, name: str) -> int | None:

@@ -23,8 +23,7 @@ from pyarrow.fs import LocalFileSystem
 from ...base.errors import CairnError, CorruptJournal
 from ..scan.files import LogPiece
 from . import amqp_columns, records, views
-from .journal import Journal, message_schema, record_schema
-from .live_set import LIVE_SET, ORPHANS
+from .journal import SCHEMAS, Journal, schema_of
 from .records import ReadOptions
 
 BATCH_ROWS = 1 << 14
@@ -150,37 +149,23 @@ class JournalSql:
             if name in names:
                 if name != "wiring" and not self._reading.permissive:
                     self._journal.log.check_lost(0, self._journal.log.durable_lsn, _REMEDY)
-                read = self._records if name == "records" else partial(self._derived, name)
-                self._views[name] = _View(schema, read)
+                self._views[name] = _View(schema, partial(self._batches, name))
                 self._duck.register(name, self._views[name])
 
-    def _records(self, columns: list[str], condition: Any) -> Iterator[pa.RecordBatch]:
+    def _batches(self, name: str, columns: list[str], condition: Any) -> Iterator[pa.RecordBatch]:
         log = self._journal.log
+        if name != "records":
+            yield from self._journal.batches(name, self._reading, columns)
+            return
         for piece in log.pieces if condition is None else _possible(log.pieces, condition, log.container_bytes):
             yield from self._journal.records(self._reading, columns, pieces=(piece,))
-
-    def _derived(self, name: str, columns: list[str], condition: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a view other than `records`."""
-        read = getattr(self._journal, name)
-        if name in ("messages", "places"):
-            found = read(self._reading, columns)
-        else:
-            found = (read() if name == "wiring" else read(self._reading)).select(columns)
-        yield from found.to_batches()
 
 
 def schemas(named: frozenset[str] = _CONTENT) -> dict[str, pa.Schema]:
     """The tables, with the columns that need payloads if one of them is *named*."""
-    of_records = records.DEFAULT
-    of_messages = tuple(views.MESSAGES.names)
     if named & _CONTENT:
-        of_records = tuple(dict.fromkeys((*records.SCHEMA.names, *amqp_columns.SCHEMA.names)))
-        of_messages = tuple(dict.fromkeys((*of_messages, "payload", *amqp_columns.SCHEMA.names)))
-    return {
-        "records": record_schema(of_records), "messages": message_schema(of_messages),
-        "places": views.PLACES, "orphan_records": ORPHANS, "live_set": LIVE_SET, "transactions": views.TRANSACTIONS,
-        "containers": views.CONTAINERS, "queues": views.QUEUES, "wiring": views.WIRING,
-    }  # fmt: skip
+        return SCHEMAS
+    return SCHEMAS | {"records": schema_of("records", records.DEFAULT), "messages": views.MESSAGES}
 
 
 def _words(text: str) -> frozenset[str]:
@@ -202,5 +187,5 @@ def _possible(pieces: tuple[LogPiece, ...], condition: Any, container_bytes: int
         first, end = piece.slot_lsn, piece.slot_lsn + container_bytes
         known = (container == first) & (lsn >= first) & (lsn < end) & (block >= first) & (block < end)
         fragments.append(form.make_fragment(str(number), disk, known))  # a name is all that is used of it
-    names = ds.FileSystemDataset(fragments, record_schema(tuple(schemas()["records"].names)), form, disk)
+    names = ds.FileSystemDataset(fragments, SCHEMAS["records"], form, disk)
     return [pieces[int(fragment.path)] for fragment in names.get_fragments(filter=condition)]

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from ...journal.format.record import HEAD_BYTES, Flag, RecordType
 from ...store.contract.dequeue_reason import REASON_BITS, DequeueReason
-from ...store.contract.layout import unnamed_queue
 from ..lifetimes.lifetimes import FORGOTTEN, HOW, NEVER, REASONS, STATES, Lifetimes, Places, states_of
 from ..lifetimes.outcomes import FATES, outcomes_of
 from ..lifetimes.record_tables import RecordTables
@@ -22,7 +21,7 @@ from ..scan.files import Log, LogPiece
 from ..scan.log_scan import scan_piece, scanner_of
 from ..scan.number_sets import Longs, first_of_each, is_in, unique
 from ..scan.scanner import Damaged, Scanner, no_payloads
-from .records import TIME, ReadOptions, reasons_of
+from .records import TIME, Names, ReadOptions, reasons_of
 
 PLACE = pa.struct([
     ("queue_id", pa.int64()), ("queue", pa.string()), ("position", pa.int64()), ("time", TIME),
@@ -100,12 +99,6 @@ def _times(values: Longs, missing: Any) -> pa.Array:
     return nullable(values, missing).view(TIME)
 
 
-def _named(ids: Longs, names: Mapping[int, str]) -> pa.Array:
-    return pa.array(
-        [names.get(number) or (unnamed_queue(number) if number > 0 else None) for number in ids.tolist()], pa.string()
-    )
-
-
 def messages(
     lifetimes: Lifetimes, names: Mapping[int, str], columns: Sequence[str] = tuple(MESSAGES.names)
 ) -> pa.Table:
@@ -127,8 +120,10 @@ def messages(
         "start_lsn": lambda: pa.array(found.start_lsn),
         "txn_id": lambda: nullable(found.txn_id, found.txn_id == 0),
         "queue_id": lambda: nullable(queue_ids, ~has),
-        "queue": lambda: _names_at(np.where(has, queue_ids, -1), names),
-        "places": lambda: pa.ListArray.from_arrays(pa.array(offsets), _stays(places, names)),
+        "queue": lambda: Names(names).of(np.where(has, queue_ids, 0)),
+        "places": lambda: pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(
+            [column() for column in _stays(places, names).values()], fields=list(PLACE)
+        )),
         "recoveries": lambda: pa.array(_recoveries(lifetimes, ids, end_lsn), pa.int32()),
         "state": lambda: _STATES.take(pa.array(state)),
         "end_lsn": lambda: nullable(end_lsn, ~has_end),
@@ -142,7 +137,6 @@ def messages(
 def places(lifetimes: Lifetimes, names: Mapping[int, str], columns: Sequence[str] = tuple(PLACES.names)) -> pa.Table:
     """The view `places`; of its columns only these are made."""
     found, of, _ = lifetimes
-    unknown = (of.end_lsn == NEVER) | (of.end_lsn == FORGOTTEN)
     whose = np.searchsorted(found.id, of.message_id)
 
     def recoveries() -> Longs:
@@ -152,14 +146,7 @@ def places(lifetimes: Lifetimes, names: Mapping[int, str], columns: Sequence[str
         "message_id": lambda: pa.array(of.message_id),
         "size": lambda: pa.array(found.size[whose]),
         "txn_id": lambda: nullable(found.txn_id[whose], found.txn_id[whose] == 0),
-        "queue_id": lambda: pa.array(of.queue_id),
-        "queue": lambda: _names_at(of.queue_id, names),
-        "position": lambda: pa.array(of.position),
-        "time": lambda: pa.array(of.time_us).view(TIME),
-        "end_lsn": lambda: nullable(of.end_lsn, unknown),
-        "end_time": lambda: _times(of.end_us, unknown),
-        "end": lambda: _HOW.take(pa.array(of.how)),
-        "dequeue_reason": lambda: reasons_of(of.flags),
+        **_stays(of, names),
         "recoveries": lambda: pa.array(recoveries()[whose], pa.int32()),
     }  # fmt: skip
     return _table(make, PLACES, columns)
@@ -175,22 +162,19 @@ def _recoveries(lifetimes: Lifetimes, ids: Longs, end_lsn: Longs) -> Longs:
     return opened
 
 
-def _names_at(ids: Longs, names: Mapping[int, str]) -> pa.Array:
-    """The name of each, `queue-ID` for one that has none, null for no queue (0 or less); few different ones."""
-    if len(ids) and (ids == ids[0]).all():
-        return pa.repeat(_named(ids[:1], names)[0], len(ids))
-    different = unique(ids)
-    return _named(different, names).take(pa.array(np.searchsorted(different, ids)))
-
-
-def _stays(places: Places, names: Mapping[int, str]) -> pa.Array:
-    unknown = (places.end_lsn == NEVER) | (places.end_lsn == FORGOTTEN)
-    arrays = [
-        pa.array(places.queue_id), _names_at(places.queue_id, names), pa.array(places.position),
-        pa.array(places.time_us).view(TIME), nullable(places.end_lsn, unknown), _times(places.end_us, unknown),
-        _HOW.take(pa.array(places.how)), reasons_of(places.flags),
-    ]  # fmt: skip
-    return pa.StructArray.from_arrays(arrays, fields=list(PLACE))
+def _stays(of: Places, names: Mapping[int, str]) -> dict[str, Callable[[], pa.Array]]:
+    """The columns of `PLACE`."""
+    unknown = (of.end_lsn == NEVER) | (of.end_lsn == FORGOTTEN)
+    return {
+        "queue_id": lambda: pa.array(of.queue_id),
+        "queue": lambda: Names(names).of(of.queue_id),
+        "position": lambda: pa.array(of.position),
+        "time": lambda: pa.array(of.time_us).view(TIME),
+        "end_lsn": lambda: nullable(of.end_lsn, unknown),
+        "end_time": lambda: _times(of.end_us, unknown),
+        "end": lambda: _HOW.take(pa.array(of.how)),
+        "dequeue_reason": lambda: reasons_of(of.flags),
+    }
 
 
 def transactions(facts: RecordTables, as_of: int = NEVER, names: Mapping[int, str] | None = None) -> pa.Table:
@@ -204,7 +188,6 @@ def transactions(facts: RecordTables, as_of: int = NEVER, names: Mapping[int, st
     def first(kind: RecordType) -> tuple[Longs, Longs]:
         """The LSN and the time of the first record of that type, per transaction (0 without)."""
         some = of.of_type(kind)
-        some = some.at(first_of_each(some.txn_id, some.lsn))
         some = some.at(first_of_each(some.txn_id))
         lsns, times = np.zeros(count, np.int64), np.zeros(count, np.int64)
         at = np.searchsorted(ids, some.txn_id)
@@ -297,8 +280,9 @@ def queues(lifetimes: Lifetimes, names: Mapping[int, str]) -> pa.Table:
 
     none = oldest == NEVER
     arrays = [
-        pa.array(ids), _named(ids, names), count(live), pa.array(size), nullable(oldest, none), _times(oldest_us, none),
-        count(live | ~live), count((places.how == 1) | (places.how == 2)), count(places.how > 2),
+        pa.array(ids), Names(names).of(ids), count(live), pa.array(size), nullable(oldest, none),
+        _times(oldest_us, none), count(live | ~live), count((places.how == 1) | (places.how == 2)),
+        count(places.how > 2),
     ]  # fmt: skip
     return pa.Table.from_arrays(arrays, schema=QUEUES)
 

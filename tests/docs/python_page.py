@@ -49,8 +49,7 @@ CLASSES = {
     "cairnmq.store.Message": PublicClass(attributes=(("queue", "Queue"), ("id", "int"))),
     "cairnmq.store.UnitOfWork": PublicClass(("inner", "on_rollback")),
     "cairnmq.analytics.views.journal.Journal": PublicClass(
-        ("doubtful_lsn_since", "lifetimes", "log", "resolved", "with_log", "with_names", "with_pieces"),
-        (("queue_names", "dict[int, str]"),),
+        ("altered", "batches", "doubtful_lsn_since", "log", "resolved"), (("queue_names", "dict[int, str]"),)
     ),
     "cairnmq.analytics.scan.selection.Selection": PublicClass(("chosen", "is_range", "ordered_ids", "overlaps")),
     "cairnmq.analytics.jobs.views.ViewsRequest": PublicClass(("need",)),

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from ...analytics.scan.number_sets import Longs, is_among
+from ...analytics.scan.scanner import Window
 from ...analytics.scan.selection import Selection
 from ...base.errors import CairnError
 from ...journal.format.block import BLOCK_HEAD_BYTES, Block
 from ...journal.format.record import HEAD, HEAD_BYTES, RecordHead, RecordType, type_name
 from .lines import Cache, Row, acquired_in, label_of_kind
-
-
-class _BlockTable:
-    """The record heads of one block and their LSNs: a `HeadTable` for selections."""
-
-    def __init__(self, block: Block) -> None:
-        self.heads = block.table()
-        self.lsn = block.lsn
-        self.end_lsn = block.record_lsn(len(self.heads))
-
-    @cached_property
-    def lsns(self) -> Longs:
-        return np.arange(self.lsn + BLOCK_HEAD_BYTES, self.end_lsn, HEAD_BYTES, dtype=np.int64)
 
 
 @dataclass
@@ -60,10 +46,9 @@ class RowFilter:
         """The records of *block* that are selected."""
         count = block.head.records
         lsns = range(block.record_lsn(0), block.record_lsn(count), HEAD_BYTES)
-        table = _BlockTable(block)
-        chosen = self._head_selection.chosen(table)
+        chosen = self._head_selection.chosen(_window(block))
         if self.selection.message_ids:
-            chosen = self._about_messages(block, table.heads, chosen)
+            chosen = self._about_messages(block, chosen)
         heads: Iterable[tuple[int, ...]]
         if chosen is None:
             heads = HEAD.iter_unpack(block.body[: count * HEAD_BYTES])
@@ -75,9 +60,9 @@ class RowFilter:
             rows = [row for row in rows if self._kinds[row[1][0] | row[1][1] << 8]]
         return rows
 
-    def _about_messages(self, block: Block, table: npt.NDArray[np.void], chosen: Longs | None) -> Longs:
+    def _about_messages(self, block: Block, chosen: Longs | None) -> Longs:
         """Return those of the *chosen* records (None: of all) that concern a selected message, or list one."""
-        heads = table if chosen is None else table[chosen]
+        heads = block.table() if chosen is None else block.table()[chosen]
         is_about = is_among(heads["message_id"].view(np.int64), self.selection.ordered_ids)
         for number in np.flatnonzero((heads["type"] == RecordType.ACQUIRE) & ~is_about).tolist():
             found = acquired_in(block, RecordHead._make(heads[number].tolist()))
@@ -88,6 +73,13 @@ class RowFilter:
     def _admits_kind(self, kind: int) -> bool:
         name = label_of_kind(kind)
         return name in self.labels or not self.labels.isdisjoint(name.split("+"))
+
+
+def _window(block: Block) -> Window:
+    """The record heads of *block*, not copied."""
+    body, counts = np.frombuffer(block.body, np.uint8), np.array([block.head.records])
+    incarnations, end_lsn = np.array([block.head.incarnation]), block.record_lsn(block.head.records)
+    return Window(body, block.lsn + BLOCK_HEAD_BYTES, np.array([block.lsn]), counts, incarnations, end_lsn)
 
 
 def checked_types(names: Iterable[str]) -> frozenset[str]:
