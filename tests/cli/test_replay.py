@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from cairnmq.amqp.client.login import BrokerLogin
 from cairnmq.amqp.client.management import require_node
 from cairnmq.amqp.client.wire import LinkRefused
 from cairnmq.base.errors import BrokerError
+from cairnmq.tools.load.bulk_sender import BulkSender, OutgoingMessage
 from tests.harness.clients.peers import Peer
 from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 
@@ -228,3 +230,15 @@ def _decoded(content: bytes) -> Any:
     message = Message()
     message.decode(content)
     return message
+
+
+def test_sending_may_take_longer_than_the_timeout_of_an_answer(
+    running: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cairnmq.tools.load.bulk_sender.SILENCE_S", 2.0)
+    content, end_s = Message(body="dropped: nothing is bound").encode(), time.monotonic() + 3
+    numbers = takewhile(lambda _: time.monotonic() < end_s, count())
+    source = (OutgoingMessage(number, "amq.topic/nothing", content) for number in numbers)
+    sent = BulkSender(BrokerLogin(port=running.port), source, lambda done: None).run()
+    assert (sent.failure, sent.is_complete) == ("", True)
+    assert sent.seconds > 2

@@ -208,7 +208,7 @@ class BulkSender:
     def _send(self, link: Sender, message: OutgoingMessage) -> None:
         now_s = monotonic()
         if not self._waiting:
-            self._heard_s = now_s
+            self._received_s = now_s
         self._next = None
         number = next(self._numbers)
         self._waiting[number] = message
@@ -216,7 +216,7 @@ class BulkSender:
         link.post(message.content, partial(self._settled, number, now_s))
 
     def _settled(self, number: int, sent_s: float, state: Any) -> None:
-        self._heard_s = now_s = monotonic()
+        self._received_s = now_s = monotonic()
         message = self._waiting.pop(number)
         self._waiting_bytes -= len(message.content)
         result = self.result
