@@ -21,34 +21,12 @@ from ..scan.read_lease import held_store
 from ..views.records import DEFAULT
 from ..views.wiring_rows import find_names
 from .rows import PARTITIONS, Rows, Shape
-from .sources import ExportPart, Source, open_source, parts_of
+from .sources import ExportPart, ExportRequest, Source, open_source, parts_of
 from .target import ExportIdentity, Target, check_fits
 
 KINDS = ("parquet", "delta", "iceberg")
-COMMIT_BYTES = 256 << 20
 Progress = Callable[[str, int, int], None]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class ExportRequest:
-    """The options of an export; None takes the target's value, or else the default."""
-
-    kind: str | None = None
-    columns: tuple[str, ...] | None = None
-    partition: tuple[str, ...] | None = None
-    archive: str | None = None
-    names_of: str | None = None
-    """A store whose wiring names the queues."""
-    connect: str | None = None
-    catalog: str | None = None
-    skip_damaged: bool = False
-    sealed_only: bool = False
-    """Leave out the container that is being written."""
-    commit_bytes: int = COMMIT_BYTES
-    """The size of the log that is exported in one commit, at least one container."""
-    history: bool = False
-    """True to include data that left the log and is not overwritten yet."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +76,7 @@ def export(
     _sink_of(asked.kind or KINDS[0])
     check_fits(target, asked.kind or KINDS[0])
     with held_store(source) as check:
-        found, names = open_source(
-            source, asked.archive, asked.connect, asked.catalog, skip_damaged=asked.skip_damaged,
-            sealed_only=asked.sealed_only, history=asked.history,
-        )  # fmt: skip
+        found, names = open_source(source, asked)
         if asked.names_of is not None:
             names = {**names, **find_names(asked.names_of, found.uuid, asked.connect, asked.catalog)}
         with closing(Target(target)) as place:

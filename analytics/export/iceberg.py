@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
@@ -21,6 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ...base.disk.real import disk_error
 from ...base.errors import CairnError, DiskError
+from ..scan.files import in_runs
 from ..scan.ranges import Ranges
 from .rows import Rows, Shape
 from .sources import ExportPart
@@ -65,8 +65,8 @@ class IcebergSink:
         try:
             with self._begun() as transaction:
                 target = schema_to_pyarrow(transaction.table_metadata.schema(), include_field_ids=False)  # no int16
-                for table in _gathered(rows, target):
-                    transaction.append(table)
+                for some in in_runs(rows, lambda batch: batch.nbytes, _SNAPSHOT_BYTES):
+                    transaction.append(pa.Table.from_batches(some).cast(target))
                 transaction.set_properties({_EXPORTED: json.dumps(after.runs)})
             self._table = self._load()
         except Exception as error:
@@ -108,15 +108,3 @@ class IcebergSink:
             return DiskError(self._path, "no space left", "free some space or raise the quota")
         reason = f"Iceberg: {type(error).__name__}: {said}"
         return CairnError(self._path, reason, "nothing was added; fix the cause and try again")
-
-
-def _gathered(rows: Rows, schema: pa.Schema) -> Iterator[pa.Table]:
-    """*rows* with the columns of *schema*, a snapshot's worth at a time."""
-    some: list[pa.RecordBatch] = []
-    for batch in rows:
-        some.append(batch)
-        if sum(one.nbytes for one in some) >= _SNAPSHOT_BYTES:
-            yield pa.Table.from_batches(some).cast(schema)
-            some = []
-    if some:
-        yield pa.Table.from_batches(some).cast(schema)

@@ -16,7 +16,8 @@ from contextlib import suppress
 from ..scan.files import open_log
 from ..sidecars.side_process import is_asked_to_end, look_again_and_again, run_in_side_process
 from ..views.retention_lease import hold, release_until
-from .exporter import ExportRequest, export
+from .exporter import export
+from .sources import ExportRequest
 
 log = logging.getLogger(__name__)
 

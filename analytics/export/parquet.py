@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -39,7 +40,7 @@ class ParquetSink:
         self._path = target.path
         self._shape = shape
         self._place = os.path.join(target.own, _STATE)
-        found = read_json(self._place) or {"exported": [], "moving": [], "is_writing": False}
+        found = read_json(self._place, dict[str, Any]) or {"exported": [], "moving": [], "is_writing": False}
         try:
             self.exported = Ranges.of(found["exported"])
             moving = [str(name) for name in found["moving"]]

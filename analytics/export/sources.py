@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ...base.errors import CairnError, CorruptJournal
-from ..scan.files import Gap, LogPiece, grouped
+from ..scan.files import Gap, LogPiece, grouped, in_runs
 from ..scan.log_scan import scan_piece, scanner_of
 from ..scan.ranges import Ranges
 from ..scan.scanner import Damaged, no_payloads
@@ -32,6 +33,27 @@ from ..views.records import Names, ReadOptions
 _READ_BYTES = 16 << 20
 """The size of the log that is converted to rows at a time."""
 _REMEDY = "--skip-damaged leaves it out; `cairnmq verify` shows the losses"
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """The options of an export; None takes the target's value, or else the default."""
+
+    kind: str | None = None
+    columns: tuple[str, ...] | None = None
+    partition: tuple[str, ...] | None = None
+    archive: str | None = None
+    names_of: str | None = None
+    """A store whose wiring names the queues."""
+    connect: str | None = None
+    catalog: str | None = None
+    skip_damaged: bool = False
+    sealed_only: bool = False
+    """Leave out the container that is being written."""
+    commit_bytes: int = 256 << 20
+    """The size of the log that is exported in one commit, at least one container."""
+    history: bool = False
+    """True to include data that left the log and is not overwritten yet."""
 
 
 @dataclass(frozen=True)
@@ -76,16 +98,7 @@ class ExportPart:
 
 def parts_of(source: Source, done: Ranges, most_bytes: int) -> Iterator[ExportPart]:
     """Divides the export into parts of at most so many bytes of the log, one container at least."""
-    some: list[Unit] = []
-    size = 0
-    for unit in source.units(done):
-        size += unit.end_lsn - unit.first_lsn
-        if some and size > most_bytes:
-            yield ExportPart(tuple(some))
-            some, size = [], unit.end_lsn - unit.first_lsn
-        some.append(unit)
-    if some:
-        yield ExportPart(tuple(some))
+    return map(ExportPart, in_runs(source.units(done), lambda unit: unit.end_lsn - unit.first_lsn, most_bytes))
 
 
 class LogSource:
@@ -217,25 +230,23 @@ def _is_in(ranges: Ranges) -> pc.Expression:
 Source = LogSource | SidecarSource
 
 
-def are_sidecars(path: str) -> bool:
-    """Return whether the directory *path* holds sidecars, and no log."""
-    try:
-        return any(name.endswith(SUFFIX) for name in os.listdir(path))
-    except OSError:
-        return False
-
-
-def open_source(
-    path: str, archive: str | None, connect: str | None, catalog: str | None, *,
-    skip_damaged: bool, sealed_only: bool, history: bool = False,
-) -> tuple[Source, dict[int, str]]:  # fmt: skip
+def open_source(path: str, asked: ExportRequest) -> tuple[Source, dict[int, str]]:
     """The source at *path*, and the names of queues that are known there. Raises `CairnError`."""
-    if not are_sidecars(path):
-        journal = open_journal(path, archive=archive, connect=connect, catalog=catalog, history=history)
-        return LogSource(journal, skip_damaged=skip_damaged, sealed_only=sealed_only), journal.queue_names
-    if archive is not None:
+    if not _are_sidecars(path):
+        journal = open_journal(
+            path, archive=asked.archive, connect=asked.connect, catalog=asked.catalog, history=asked.history
+        )
+        return LogSource(journal, skip_damaged=asked.skip_damaged, sealed_only=asked.sealed_only), journal.queue_names
+    if asked.archive is not None:
         raise CairnError("--archive-dir", "sidecars are exported as they are", "leave it out, or name the store")
     folder = Folder(path, None)
     if not folder.sidecars:
         raise CairnError(path, folder.remarks[0], "export the store or the archive itself")
-    return SidecarSource(folder, skip_damaged=skip_damaged), {}
+    return SidecarSource(folder, skip_damaged=asked.skip_damaged), {}
+
+
+def _are_sidecars(path: str) -> bool:
+    """Return whether the directory *path* holds sidecars, and no log."""
+    with suppress(OSError):
+        return any(name.endswith(SUFFIX) for name in os.listdir(path))
+    return False

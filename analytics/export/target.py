@@ -9,7 +9,7 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ...base.disk.file_lock import lock_file
 from ...base.disk.real import RealDirectory, disk_error, disk_errors
@@ -18,6 +18,7 @@ from ...base.private_files import make_private_directories, open_private
 from ...base.remote_paths import is_remote
 from ...base.typed_json import JsonFormat, decode_json
 
+T = TypeVar("T")
 OWN = "_cairnmq"
 _IDENTITY = "export.json"
 _FORMAT = 1
@@ -55,7 +56,10 @@ class Target:
         place = os.path.join(self.own, _IDENTITY)
         if any(name != OWN for name in names) and not os.path.exists(place):
             raise ForeignStore(path, f"not empty ({min(names)!r} is in it), and no export", _ANOTHER)
-        make_directories(self.own)
+        with disk_errors(self.own, "create"):
+            make_private_directories(self.own)
+        for directory in (self.path, os.path.dirname(self.path)):
+            RealDirectory(directory).sync()
         fd = lock_file(os.path.join(self.own, "lock"))
         if fd is None:
             raise StoreInUse(self.path, "another export is writing there", "wait for it, or name another one")
@@ -102,16 +106,12 @@ def _reported(value: object) -> str:
 
 
 def _identity(path: str) -> ExportIdentity | None:
-    data = _content(path)
-    if data is None:
+    found = read_json(path, JsonFormat)
+    if found is None:
         return None
-    try:
-        number = decode_json(data, JsonFormat).format
-        if number > _FORMAT:
-            raise ForeignStore(path, f"an export of format {number}", "use a newer version")
-        return decode_json(data, ExportIdentity)
-    except ValueError as error:
-        raise unreadable(path, str(error)) from error
+    if found.format > _FORMAT:
+        raise ForeignStore(path, f"an export of format {found.format}", "use a newer version")
+    return read_json(path, ExportIdentity)
 
 
 def unreadable(path: str, reason: str) -> CairnError:
@@ -119,26 +119,17 @@ def unreadable(path: str, reason: str) -> CairnError:
     return CairnError(path, f"can't be read: {reason}", "restore it, or export into another directory")
 
 
-def read_json(path: str) -> dict[str, Any] | None:
-    """The object in the file; None if there is no file. Raises `CairnError`."""
-    data = _content(path)
-    if data is None:
-        return None
-    try:
-        return decode_json(data, dict[str, Any])
-    except ValueError as error:
-        raise unreadable(path, str(error)) from error
-
-
-def _content(path: str) -> bytes | None:
-    """The bytes of the file; None if there is no file. Raises `DiskError`."""
+def read_json(path: str, kind: type[T]) -> T | None:
+    """The value in the file; None if there is no file. Raises `CairnError`."""
     try:
         with open(path, "rb") as file:
-            return file.read()
+            return decode_json(file.read(), kind)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise disk_error(path, "read", error) from error
+    except ValueError as error:
+        raise unreadable(path, str(error)) from error
 
 
 def write_json(path: str, value: dict[str, Any]) -> None:
@@ -155,15 +146,3 @@ def write_json(path: str, value: dict[str, Any]) -> None:
         with suppress(OSError):
             os.unlink(half)
         raise disk_error(path, "write", error) from error
-
-
-def make_directories(path: str) -> None:
-    """Create *path* and its missing parents, for the owner only. Raises `DiskError`."""
-    with disk_errors(path, "create"):
-        make_private_directories(path)
-    while not os.path.ismount(path):
-        path = os.path.dirname(path)
-        RealDirectory(path).sync()
-        if os.path.basename(path) != OWN:  # directories above the target existed, or are synced once
-            break
-    RealDirectory(os.path.dirname(path)).sync()

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from typing import TypeVar
 from uuid import UUID
 
 from ...base.disk.real import RealDirectory, RealFile, was_missing
@@ -38,6 +39,7 @@ from ...recovery.salvageable import log_id_of
 from ...store.journaled.truncation import truncation_words
 from .journal_directory import directory_of_containers
 
+T = TypeVar("T")
 _WHAT_TO_NAME = "name a store directory, its journal directory, or an archive"
 _LOOKS = 10
 """The maximum number of attempts to read the structure of the log while containers leave it."""
@@ -94,7 +96,6 @@ class Log:
     """The missing ranges in the order of LSNs."""
     journal: str = ""
     archive: str = ""
-    remarks: tuple[str, ...] = ()
 
     @property
     def store(self) -> str:
@@ -170,8 +171,7 @@ def open_log(path: str, archive: str | None = None, *, history: bool = False) ->
         return _look_at_archive(path)
     journal, found = marked
     for _ in range(_LOOKS):
-        directory = LenientDirectory(RealDirectory(journal), Identity(found, None))
-        reader = LogReader(directory)
+        reader = LogReader(LenientDirectory(RealDirectory(journal), Identity(found, None)))
         known = _containers(journal, reader, history or archive is not None)
         if all(slot in known for slot in reader.slots):
             break  # else one of them left the log meanwhile
@@ -186,7 +186,7 @@ def open_log(path: str, archive: str | None = None, *, history: bool = False) ->
     durable_lsn = max(reader.heads.mark.durable_lsn, _claim(known, reader.container_bytes, reader.log_id))
     log = Log(
         path, reader.log_uuid, reader.container_bytes, reader.heads.base_lsn, durable_lsn, (), (), journal,
-        archive or "", (*reader.heads.remarks, *directory.remarks),
+        archive or "",
     )  # fmt: skip
     return log_of_containers(log, known, reader)
 
@@ -377,12 +377,18 @@ def _before(slots: list[int], slot: int, reader: LogReader | None) -> int:
 
 def grouped(pieces: Iterable[LogPiece], container_bytes: int, most_bytes: int) -> Iterator[tuple[LogPiece, ...]]:
     """*pieces* in runs of at most so many bytes, one at least: what one task reads."""
-    count = max(1, most_bytes // container_bytes)
-    some: list[LogPiece] = []
-    for piece in pieces:
-        some.append(piece)
-        if len(some) == count:
+    return in_runs(pieces, lambda piece: container_bytes, most_bytes)
+
+
+def in_runs(items: Iterable[T], size_of: Callable[[T], int], most: int) -> Iterator[tuple[T, ...]]:
+    """*items* in runs whose sizes add up to at most *most*, or of one item."""
+    some: list[T] = []
+    size = 0
+    for item in items:
+        size += size_of(item)
+        if some and size > most:
             yield tuple(some)
-            some = []
+            some, size = [], size_of(item)
+        some.append(item)
     if some:
         yield tuple(some)

@@ -26,7 +26,7 @@ from ...base.disk.real import RealDirectory, disk_error
 from ...base.errors import CairnError
 from ...base.private_files import make_private_directories, open_private
 from ...base.typed_json import JsonFormat, decode_json
-from ..scan.files import LogPiece
+from ..scan.files import LogPiece, in_runs
 from ..views.journal import Journal
 from ..views.records import SCHEMA as RECORDS
 from ..views.records import ReadOptions
@@ -123,7 +123,8 @@ def merge(parts: Sequence[Sidecar], directory: str) -> Sidecar:
     first = parts[0]
     path = os.path.join(directory, _name(first.first_lsn, parts[-1].end_lsn))
     summaries = tuple(summary for part in parts for summary in part.summaries)
-    return _write(path, first.log_uuid, first.container_bytes, summaries, _gathered(parts), synced=True)
+    tables = map(pa.concat_tables, in_runs(_row_groups(parts), len, _GROUP_ROWS))
+    return _write(path, first.log_uuid, first.container_bytes, summaries, tables, synced=True)
 
 
 class _Stored(Struct):
@@ -210,20 +211,11 @@ def _ends(column: pa.ChunkedArray) -> tuple[int, int]:
     return found["min"] or 0, found["max"] or 0
 
 
-def _gathered(parts: Iterable[Sidecar]) -> Iterator[pa.Table]:
-    """The rows of *parts*, a row group's worth at a time."""
-    some: list[pa.Table] = []
-    rows = 0
+def _row_groups(parts: Iterable[Sidecar]) -> Iterator[pa.Table]:
     for part in parts:
         with pq.ParquetFile(part.path) as file:
             for number in range(file.num_row_groups):
-                table = file.read_row_group(number).cast(SCHEMA)
-                if rows and rows + len(table) > _GROUP_ROWS:
-                    yield pa.concat_tables(some)
-                    some, rows = [], 0
-                some.append(table)
-                rows += len(table)
-    yield pa.concat_tables(some) if some else SCHEMA.empty_table()
+                yield file.read_row_group(number).cast(SCHEMA)
 
 
 def _write(

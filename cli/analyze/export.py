@@ -50,18 +50,19 @@ def export(
     exactly once, even if an export was interrupted. docs/reference/export.md has the details.
     """
     try:
-        from ...analytics.export import exporter as exporting
+        from ...analytics.export.exporter import export as export_records
         from ...analytics.export.rows import columns_named, partition_named
+        from ...analytics.export.sources import ExportRequest
     except ImportError as error:
         raise CairnError("cairnmq export", f"{error.name} is missing", install_hint("columns")) from error
-    asked = exporting.ExportRequest(
+    asked = ExportRequest(
         kind, columns_named(columns, payload=payload, amqp=amqp),
         None if partition_by is None else partition_named(partition_by), archive_dir, names_of, connect, catalog,
         skip_damaged, sealed, commit_size,
     )  # fmt: skip
     begun_s = time.monotonic()
     with bars() as progress:
-        done = exporting.export(source, target, asked, progress)
+        done = export_records(source, target, asked, progress)
     if truncated := done.truncation():
         remark("export", truncated)
     _tell(done, time.monotonic() - begun_s, output_format)

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from cairnmq.analytics.export.exporter import ExportRequest, export
+from cairnmq.analytics.export.exporter import export
+from cairnmq.analytics.export.sources import ExportRequest
 from cairnmq.analytics.export.target import Target
 from cairnmq.analytics.sidecars.keeper import SidecarKeeper
 from cairnmq.analytics.views.journal import open_journal

@@ -13,7 +13,8 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cairnmq.analytics.export.exporter import ExportRequest, export
+from cairnmq.analytics.export.exporter import export
+from cairnmq.analytics.export.sources import ExportRequest
 from cairnmq.analytics.scan.ranges import Ranges
 from cairnmq.analytics.sidecars.folder import Folder
 from cairnmq.analytics.sidecars.keeper import SidecarKeeper

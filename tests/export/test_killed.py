@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from cairnmq.analytics.export.exporter import ExportRequest, export
+from cairnmq.analytics.export.exporter import export
+from cairnmq.analytics.export.sources import ExportRequest
 from cairnmq.analytics.views.journal import open_journal
 from tests.harness.export.tables import KINDS, SMALL, expected, fill, rows_in
 
 _FORKING = """
 import os, signal, sys
-from cairnmq.analytics.export.exporter import ExportRequest, export
+from cairnmq.analytics.export.exporter import export
+from cairnmq.analytics.export.sources import ExportRequest
 from cairnmq.analytics.export import {kind}
 
 count = last = 0

@@ -9,7 +9,8 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from cairnmq.analytics.export.exporter import ExportRequest, export
+from cairnmq.analytics.export.exporter import export
+from cairnmq.analytics.export.sources import ExportRequest
 from cairnmq.analytics.views.journal import open_journal
 from cairnmq.store.journaled.retention_leases import read_bookmark
 from tests.harness.export.tables import KINDS, all_of, expected, rows_in

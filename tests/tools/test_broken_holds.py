@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cairnmq.analytics.export.exporter import ExportRequest, export
+from cairnmq.analytics.export.exporter import export
+from cairnmq.analytics.export.sources import ExportRequest
 from cairnmq.analytics.views.journal import open_journal
 from cairnmq.base.errors import HoldBroken
 from cairnmq.base.testing.manual_clock import ManualClock
