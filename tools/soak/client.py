@@ -1,4 +1,4 @@
-"""A client process of a soak: it sends or receives, and records all of its events. `soak_process` starts one.
+"""A client process of a soak: it sends or receives, and records all of its events. `client_processes` starts one.
 
 Roles: `sender` and `receiver` run until standard input ends; `drain` empties the queues once and ends. Commands are
 read from standard input, a line each:

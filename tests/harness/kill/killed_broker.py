@@ -19,8 +19,8 @@ from random import Random
 
 from cairnmq.base.texts import counted
 from cairnmq.tools.soak.client import RELAYED
+from cairnmq.tools.soak.client_processes import command
 from cairnmq.tools.soak.history import Died, Event, Notebook, Stopped, read
-from cairnmq.tools.soak.process import command
 from cairnmq.tools.soak.wire import Settings
 
 ROOT = Path(__file__).parents[3]
