@@ -14,19 +14,25 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
+from ...journal.format.block import ACQUISITIONS, Block
 from ...journal.format.holes import most as most_holes
+from ...journal.format.record import RecordType
 from ...store.contract.layout import HOLD_NAME, LOCK_NAME
 from ...store.directory.lock import is_locked
 from ...store.message_map.pins import Pins
 from ...store.reclaim.relocation_policy import WORTH_LEVEL, allowed_bytes, level
 from ...store.reclaim.slot_holders import MessageHolds, PurgeHolds, SlotHolders, TransactionHolds
+from ..history.heads_only import HeadsReader
 from ..history.queue_totals import head_at, record_at
 from ..inspect.format_text import size_text
-from ..inspect.journal_check import Progress
+from ..inspect.journal_check import Progress, byte_counter
+from ..inspect.lines import acquired_in
 from ..inspect.properties import amqp_id_of
-from .last_consumers import last_consumers
 from .overview import StoreOverview, overview_of
 
+_ABOUT_CONSUMERS = (RecordType.LOG_OPEN, RecordType.ACQUIRE)
 _LISTED = 20
 """The maximum number of messages that are listed individually."""
 MOST_COMMANDS = 10
@@ -105,8 +111,6 @@ def explain_tail(
 
 def _fill(found: Explanation, overview: StoreOverview, slot: int, listed: int) -> None:
     queues: Counter[str] = Counter()
-    inspections: dict[str, None] = {}
-    remedies: dict[str, None] = {}
     for holder in SlotHolders(overview.state, overview.reader.container_bytes).of(slot):
         pin = None
         if isinstance(holder, MessageHolds):
@@ -128,17 +132,42 @@ def _fill(found: Explanation, overview: StoreOverview, slot: int, listed: int) -
         found.counts[kind] += 1
         if pin is not None:
             found.pins.append(pin)
-            inspections.update(dict.fromkeys(pin.inspections))
-            remedies.update(dict.fromkeys(pin.remedies))
     found.by_queue = dict(queues.most_common())
+    inspections = dict.fromkeys(one for pin in found.pins for one in pin.inspections)
+    remedies = dict.fromkeys(one for pin in found.pins for one in pin.remedies)
     found.inspections, found.remedies = list(inspections)[:MOST_COMMANDS], list(remedies)[:MOST_COMMANDS]
 
 
 def _name_takers(found: Explanation, overview: StoreOverview, progress: Progress) -> None:
-    """Add the consumers that acquired the messages, if acquisitions are recorded."""
-    about = {pin.details["persistence_id"]: pin.details for pin in found.pins if pin.kind == "message"}
-    for message_id, taker in last_consumers(overview, [int(str(one)) for one in about], progress).items():
-        about[message_id]["acquired"] = taker._asdict()
+    """Add the consumers that acquired the messages last, if the newest block shows that acquisitions are recorded.
+
+    The log does not record that a message was requeued: its consumer may have released it. A broker that starts
+    dispatches all messages again, so earlier acquisitions do not count.
+    """
+    about = {int(str(pin.details["persistence_id"])): pin.details for pin in found.pins if pin.kind == "message"}
+    slots, size = overview.reader.slots, overview.reader.container_bytes
+    if not about or not slots or not overview.flags & ACQUISITIONS:
+        return
+    takers: dict[int, dict[str, object]] = {}
+    reader = HeadsReader(overview.reader.directory, known=overview.reader.heads, also=(RecordType.ACQUIRE,))
+    add = byte_counter("looking for consumers", len(slots) * size, progress)
+    for block in reader.scan(min(about)):
+        if not isinstance(block, Block):
+            continue
+        add(block.end_lsn - block.lsn)
+        chosen = np.flatnonzero(np.isin(block.table()["type"], _ABOUT_CONSUMERS))
+        heads = block.heads() if len(chosen) else []
+        for number in chosen.tolist():
+            head = heads[number]
+            if head.type == RecordType.LOG_OPEN:
+                takers.clear()
+                continue
+            if (taken := acquired_in(block, head)) is not None:
+                taker: dict[str, object] = {"container": taken.container, "link": taken.link}
+                taker |= {"lsn": block.record_lsn(number), "time_us": head.time_us}
+                takers |= dict.fromkeys(about.keys() & set(taken.message_ids), taker)
+    for message_id, taker in takers.items():
+        about[message_id]["acquired"] = taker
 
 
 def _message(overview: StoreOverview, holder: MessageHolds) -> Pin:

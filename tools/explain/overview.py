@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ...analytics.scan.journal_directory import journal_of
+from ...base.disk.real import RealDirectory, RealFile
 from ...base.errors import CairnError, JournalError
 from ...journal.format.block import Block
 from ...journal.read.scanner import Damage, LogReader
@@ -24,13 +25,37 @@ from ...store.contract.layout import CHECKPOINT_NAME, unnamed_queue
 from ...store.message_map.state import State
 from ...store.wiring.copy import read_queue_names
 from ..history.heads_only import HeadsReader
-from ..inspect.counting_directory import CountingDirectory
-from ..inspect.journal_check import Progress
+from ..inspect.journal_check import Progress, byte_counter
 from ..inspect.store_wiring import connected_wiring, file_of, missing_names_remark
 
-_STEP_BYTES = 16 << 20
 Visit = Callable[[int, Block], None]
 """Gets the slot, and a block in it."""
+
+
+class CountingDirectory(RealDirectory):
+    """A directory that counts the bytes that were read. One thread at a time."""
+
+    read_bytes = 0
+    """Bytes that files opened here have given, a byte that was read twice counted twice."""
+
+    def open(self, name: str, *, writable: bool = False) -> RealFile:
+        return _CountedFile(self, os.path.join(self.path, name), os.O_RDWR if writable else os.O_RDONLY)
+
+
+class _CountedFile(RealFile):
+    def __init__(self, directory: CountingDirectory, path: str, flags: int) -> None:
+        super().__init__(path, flags)
+        self._directory = directory
+
+    def read_at(self, offset: int, size_bytes: int) -> bytes:
+        found = super().read_at(offset, size_bytes)
+        self._directory.read_bytes += len(found)
+        return found
+
+    def read_into(self, offset: int, view: memoryview) -> int:
+        done = super().read_into(offset, view)
+        self._directory.read_bytes += done
+        return done
 
 
 @dataclass
@@ -117,7 +142,7 @@ def _scan(
 ) -> None:
     total = sum((slot + 1) * reader.container_bytes > reader.resumed_lsn for slot in reader.slots)
     total *= reader.container_bytes
-    done, step = 0, 0
+    add = byte_counter(what, total, progress)
     for found in reader.scan():
         if isinstance(found, Damage):
             kind = "torn" if found.torn else "can't be read"
@@ -131,10 +156,7 @@ def _scan(
         if visit is not None:
             visit(found.lsn // reader.container_bytes, found)
         overview.flags = found.head.flags
-        done += found.end_lsn - found.lsn
-        if done > step:
-            step = done + _STEP_BYTES
-            progress(what, min(done, total), total)
+        add(found.end_lsn - found.lsn)
     progress(what, total, total)
     if replay is not None:
         replay.apply()
