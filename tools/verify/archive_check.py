@@ -11,11 +11,9 @@ from ...journal.format import log_mark as mark
 from ...recovery.salvageable import Finding
 from ..inspect.dump import bad_payloads
 from ..inspect.evidence import open_evidence
-from ..inspect.journal_check import Progress
+from ..inspect.journal_check import Progress, byte_counter
 from ..inspect.row_filter import RowFilter
 from .verdicts import Verdict, VerifyReport
-
-_ALL = RowFilter()
 
 
 def verify_archive(report: VerifyReport, path: str, progress: Progress) -> None:
@@ -29,26 +27,21 @@ def verify_archive(report: VerifyReport, path: str, progress: Progress) -> None:
         return
     evidence = open_evidence([os.path.join(path, name) for name in own])
     total = sum(os.path.getsize(os.path.join(path, name)) for name in own if os.path.exists(os.path.join(path, name)))
-    done, file = 0, ""
+    add, file, all_records = byte_counter("reading the archive", total, progress), "", RowFilter()
     for found in evidence.scan():
         if isinstance(found, Finding):
-            _tell(report, found)
+            remedy = "take the file from a backup of the archive; the store itself does not need it"
+            lsns = found.first_lsn, found.end_lsn
+            report.verdicts.append(Verdict(found.kind, found.place, found.reason, "history", remedy, *lsns))
             continue
         name, block = found
-        if name != file:
-            file = name
-            report.containers += 1
-            progress("reading the archive", done, total)
-        done += block.end_lsn - block.lsn
+        report.containers += name != file
+        file = name
+        add(block.end_lsn - block.lsn)
+        report.bytes += block.end_lsn - block.lsn
         report.blocks += 1
         report.records += block.head.records
-        for lsn in bad_payloads(block, _ALL.rows(block)):
+        for lsn in bad_payloads(block, all_records.rows(block)):
             what = f"the payload of the record at LSN {lsn} does not match its checksum, though its block is whole"
             report.verdicts.append(Verdict("corrupt", name, what, "history", first_lsn=lsn, end_lsn=lsn + 64))
-    report.bytes += done
     report.verdicts += [Verdict("note", "archive", remark) for remark in evidence.remarks()]
-
-
-def _tell(report: VerifyReport, found: Finding) -> None:
-    kind, remedy = found.kind, "take the file from a backup of the archive; the store itself does not need it"
-    report.verdicts.append(Verdict(kind, found.place, found.reason, "history", remedy, found.first_lsn, found.end_lsn))

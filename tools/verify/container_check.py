@@ -40,7 +40,7 @@ def container_verdicts(
             found.append(Verdict("corrupt", name, what, "nothing", SALVAGE, slot * size, slot * size + SECTOR_BYTES))
     newest = reader.heads.mark.incarnation
     written = 0 if reader.last is None else reader.last.head.incarnation
-    if written > newest and _has_complete_mark(directory):
+    if written > newest and mark.NAME in directory.names() and all(mark.read_places(directory)):
         what = f"it knows of {newest} openings of the log, the log of {written}: an older copy was restored"
         found.append(Verdict("corrupt", mark.NAME, what, remedy="restore the newest copy; the next start writes it"))
     found += [Verdict("note", "journal", remark) for remark in dict.fromkeys([*mended.remarks, *reader.heads.remarks])]
@@ -67,10 +67,6 @@ def first_block_verdicts(reader: LogReader, first: Block) -> list[Verdict]:
     what = f"its head names the block at LSN {head.prev_lsn} as the last before it, its first block another"
     name = container.file_name(head.number)
     return [Verdict("corrupt", name, what, "nothing", SALVAGE, head.slot_lsn, first.end_lsn)]
-
-
-def _has_complete_mark(directory: ReadableDirectory) -> bool:
-    return mark.NAME in directory.names() and all(mark.read_places(directory))
 
 
 def _faults(directory: ReadableDirectory, name: str, size_bytes: int) -> list[str]:

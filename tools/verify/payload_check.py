@@ -32,10 +32,8 @@ class PayloadSums:
     def __init__(self) -> None:
         self.doubtful: list[int] = []
         """The LSNs of blocks whose payload checksums do not match; `bad_payloads` finds the records."""
-        self._lsns: list[int] = []
-        self._wanted: list[int] = []
-        self._of_heads: list[int] = []
-        self._pieces: list[Words] = []  # place, size and checksum of the heads, and of each payload
+        self._gathered: list[tuple[int, int, int, Words]] = []
+        """The LSN of each block, its checksum, that of its heads, and place, size and checksum of each payload."""
         self._waiting = 0
 
     def take(self, block: Block) -> None:
@@ -48,30 +46,29 @@ class PayloadSums:
         if payload_bytes >= MAX_BYTES or int(pieces[:, 1].sum()) != payload_bytes:
             self.doubtful.append(block.lsn)
             return
-        self._lsns.append(block.lsn)
-        self._wanted.append(block.head.crc32c)
-        self._of_heads.append(crc32c(body[:first], crc32c(HEAD.pack(*block.head)[CRC.size :])))
-        self._pieces += (_NO_HEAD, pieces)
+        of_heads = crc32c(body[:first], crc32c(HEAD.pack(*block.head)[CRC.size :]))
+        self._gathered.append((block.lsn, block.head.crc32c, of_heads, pieces))
         self._waiting += len(pieces)
         if self._waiting >= _MANY:
             self.check()
 
     def check(self) -> None:
         """Look at what was gathered."""
-        if not self._lsns:
+        if not self._gathered:
             return
-        counts = np.array([len(pieces) + 1 for pieces in self._pieces[1::2]])
+        lsns, wanted, of_heads, pieces = zip(*self._gathered, strict=True)
+        self._gathered, self._waiting = [], 0
+        counts = np.array([len(some) + 1 for some in pieces])
         begins = np.cumsum(counts) - counts
-        places, sizes, crcs = np.concatenate(self._pieces).T
+        places, sizes, crcs = np.concatenate([part for some in pieces for part in (_NO_HEAD, some)]).T
         sizes, crcs = sizes.astype(np.int64), crcs.copy()
-        crcs[begins] = self._of_heads
+        crcs[begins] = of_heads
         before = np.cumsum(sizes) - sizes
         are_apart = before - np.repeat(before[begins], counts) != places
-        differ = joined(crcs, sizes, begins) != np.array(self._wanted, np.uint32)
+        differ = joined(crcs, sizes, begins) != np.array(wanted, np.uint32)
         if are_apart.any():
             differ |= np.logical_or.reduceat(are_apart, begins)
-        self.doubtful += [self._lsns[at] for at in np.flatnonzero(differ)]
-        self._lsns, self._wanted, self._of_heads, self._pieces, self._waiting = [], [], [], [], 0
+        self.doubtful += [lsns[at] for at in np.flatnonzero(differ)]
 
 
 def payload_verdicts(sums: PayloadSums, reader: CheckedReader) -> list[Verdict]:

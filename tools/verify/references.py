@@ -78,9 +78,8 @@ class References:
         self.wrong_count = 0
         self._container_bytes = container_bytes
         self._holds = holds
-        self._tables: list[memoryview] = []
-        self._firsts: list[int] = []
-        self._counts: list[int] = []
+        self._gathered: list[tuple[bytes, int, int]] = []
+        """The record heads of each block, the LSN of the first one, and their number."""
         self._waiting = 0
         self._parts: list[_Part] = []
         self._part_firsts: list[int] = []
@@ -88,9 +87,7 @@ class References:
     def take(self, block: Block) -> None:
         """Gather the references of *block*."""
         count = block.head.records
-        self._tables.append(memoryview(bytes(block.body[: HEAD_BYTES * count])))  # without the payloads
-        self._firsts.append(block.lsn + BLOCK_HEAD_BYTES)
-        self._counts.append(count)
+        self._gathered.append((bytes(block.body[: HEAD_BYTES * count]), block.lsn + BLOCK_HEAD_BYTES, count))
         self._waiting += count
         if self._waiting >= _MANY:
             self.finish()
@@ -99,12 +96,12 @@ class References:
         """Check what was gathered."""
         if not self._waiting:
             return
-        heads = np.frombuffer(b"".join(self._tables), TABLE)
-        counts = np.array(self._counts)
+        tables, firsts, numbered = zip(*self._gathered, strict=True)
+        self._gathered, self._waiting = [], 0
+        heads, counts = np.frombuffer(b"".join(tables), TABLE), np.array(numbered)
         before = np.repeat(np.cumsum(counts) - counts, counts)
         numbers = np.arange(len(heads)) - before
-        lsns = np.repeat(np.array(self._firsts, np.uint64), counts) + (numbers * HEAD_BYTES).astype(np.uint64)
-        self._tables, self._firsts, self._counts, self._waiting = [], [], [], 0
+        lsns = np.repeat(np.array(firsts, np.uint64), counts) + (numbers * HEAD_BYTES).astype(np.uint64)
         misnumbered = heads["number"] != numbers
         if misnumbered.any():
             self._tell(lsns[misnumbered], lsns[misnumbered], "its number is not its place in the block")

@@ -24,7 +24,7 @@ from ...recovery.replay import Replay
 from ...store.checkpoint.checkpoint_file import CheckpointFile
 from ...store.message_map.state import State
 from ...store.wiring.rescue import Rescued
-from ..inspect.journal_check import Progress
+from ..inspect.journal_check import Progress, byte_counter
 from .checked_reader import CheckedReader
 from .checkpoint_check import CheckpointComparison
 from .container_check import container_verdicts, first_block_verdicts, mark_verdicts
@@ -33,8 +33,6 @@ from .payload_check import PayloadSums, payload_verdicts
 from .references import References, reference_verdicts
 from .verdicts import SALVAGE, Verdict, VerifyReport
 from .wiring_check import judge_sql
-
-_STEP_BYTES = 4 << 20
 
 
 @dataclass(eq=False)
@@ -96,7 +94,8 @@ class Verify:
         tell = report.verdicts.append
         sums = PayloadSums()
         total = len(reader.slots) * size
-        last, next_step = 0, 0
+        add = byte_counter("reading the journal", total, self.progress)
+        last = 0
         report.base_lsn = reader.heads.base_lsn
         report.checked += ["blocks", "chain", "records", "references", "containers"]
         for found in reader.scan():
@@ -123,9 +122,7 @@ class Verify:
             report.blocks += 1
             report.records += found.head.records
             report.bytes += found.end_lsn - lsn
-            if report.bytes >= next_step:
-                next_step = report.bytes + _STEP_BYTES
-                self.progress("reading the journal", min(report.bytes, total), total)
+            add(found.end_lsn - lsn)
         report.end_lsn = reader.end_lsn
         sums.check()
         report.verdicts += payload_verdicts(sums, reader)
