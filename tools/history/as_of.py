@@ -11,7 +11,7 @@ import numpy as np
 from ...analytics.lifetimes.extent import extent_as_of
 from ...analytics.lifetimes.lifetimes import DELETED, PURGED, QUEUE_DELETED, UNKNOWN, Places
 from ...analytics.lifetimes.queue_contents import QueueContents, places_between
-from ...analytics.scan.number_sets import Longs, is_in, unique
+from ...analytics.scan.number_sets import Flags, Longs, is_in, unique
 from ...base.errors import CairnError, IncompleteResult, JournalError
 from ...journal.files.record_lookup import FoundRecord
 from ...store.contract.dequeue_reason import DequeueReason, reason_of
@@ -141,8 +141,12 @@ def difference(
             continue
         before, after = (view.on.get(queue_id, np.empty(0, np.int64)) for view in (first, second))
         here = places.queue_id == queue_id
-        change = QueueChange(_arrivals(places, here, after[~is_in(after, before)]))
-        change.went = _departures(places, here, before[~is_in(before, after)])
+        ends = here & (places.how != 0) & (places.how != UNKNOWN)
+        came, went = after[~is_in(after, before)], before[~is_in(before, after)]
+        change = QueueChange(
+            _transitions(came, places, here, places.position, places.time_us, lambda how, flags: "arrived"),
+            _transitions(went, places, ends, places.end_lsn, places.end_us, _departure_reason),
+        )
         new = unique(np.sort(places.message_id[here & arrived]))
         change.passed = int(np.count_nonzero(~is_in(new, after)))
         if change.came or change.went or change.passed:
@@ -150,23 +154,18 @@ def difference(
     return changes
 
 
-def _arrivals(places: Places, here: np.ndarray[tuple[int], np.dtype[np.bool_]], came: Longs) -> dict[int, Transition]:
-    """Return the last arrival of each message of *came*, in order, on the queue whose places are *here*."""
-    found = dict.fromkeys(came.tolist(), _UNKNOWN)
-    rows = np.flatnonzero(here & is_in(places.message_id, came))
-    columns = (places.message_id, places.position, places.time_us)
-    for message_id, lsn, time_us in zip(*(column[rows].tolist() for column in columns), strict=True):
-        if lsn > found[message_id].lsn:
-            found[message_id] = Transition(lsn, time_us, "arrived")
-    return found
-
-
-def _departures(places: Places, here: np.ndarray[tuple[int], np.dtype[np.bool_]], went: Longs) -> dict[int, Transition]:
-    """Return the last departure of each message of *went* from the queue whose places are *here*."""
-    found = dict.fromkeys(went.tolist(), _UNKNOWN)
-    rows = np.flatnonzero(here & is_in(places.message_id, went) & (places.how != 0) & (places.how != UNKNOWN))
-    columns = (places.message_id, places.end_lsn, places.end_us, places.how, places.flags)
+def _transitions(
+    ids: Longs, places: Places, chosen: Flags, lsns: Longs, times: Longs, reason: Callable[[int, int], str]
+) -> dict[int, Transition]:
+    """The last transition of each message of *ids*, in order, by the LSNs and times of the *chosen* places."""
+    found = dict.fromkeys(ids.tolist(), _UNKNOWN)
+    rows = np.flatnonzero(chosen & is_in(places.message_id, ids))
+    columns = (places.message_id, lsns, times, places.how, places.flags)
     for message_id, lsn, time_us, how, flags in zip(*(column[rows].tolist() for column in columns), strict=True):
         if lsn > found[message_id].lsn:
-            found[message_id] = Transition(lsn, time_us, _WORDS.get(how) or reason_of(flags).words)
+            found[message_id] = Transition(lsn, time_us, reason(how, flags))
     return found
+
+
+def _departure_reason(how: int, flags: int) -> str:
+    return _WORDS.get(how) or reason_of(flags).words

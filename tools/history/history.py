@@ -126,12 +126,8 @@ def find_history(directories: Sequence[RealDirectory]) -> History:
 
 
 def _mark_of(directories: Sequence[RealDirectory]) -> Mark | None:
-    for directory in directories:
-        if mark.NAME in directory.names():
-            found = mark.read(directory)
-            if found is not None:
-                return found
-    return None
+    marks = (mark.read(directory) for directory in directories if mark.NAME in directory.names())
+    return next(filter(None, marks), None)
 
 
 def _containers(directory: RealDirectory, notes: list[str]) -> Iterator[LooseContainer]:

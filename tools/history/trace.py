@@ -12,6 +12,7 @@ each block records that.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -190,22 +191,16 @@ class _Reading:
         history, life = self._history, self._life
         first = life.message_ids[0]
         wanted = np.array(life.message_ids, np.uint64)
+        listed = re.compile(b"|".join(re.escape(one.to_bytes(8, "little")) for one in life.message_ids))
         size = history.container_bytes
-        begin = first // size
-        add = byte_counter("reading the log", sum(slot >= begin for slot in history.slots) * size, progress)
-        last = -1
+        add = byte_counter("reading the log", sum(slot >= first // size for slot in history.slots) * size, progress)
+        life.missing = [(gap.first_lsn, gap.end_lsn) for gap in history.log.missing(first, history.end_lsn)]
         for found in history.scan(first):
             if isinstance(found, Damage):
                 if found.torn:
                     break
                 life.damage.append(found)
                 continue
-            slot = found.lsn // size
-            if last >= 0 and slot > last + 1 and history.containers[slot].head.prev_lsn // size > last:
-                life.missing.append(((last + 1) * size, slot * size))
-            elif last < 0 and slot > begin:
-                life.missing.append((first, slot * size))
-            last = slot
             add(found.end_lsn - found.lsn)
             table = found.table()
             kinds = table["type"]
@@ -214,28 +209,14 @@ class _Reading:
                 self._txns.update(table["txn_id"][meant].tolist())
                 self._txns.discard(0)
                 meant |= (kinds > _T.DEQUEUE) & np.isin(table["txn_id"], [*self._txns])
-            if (kinds == _T.ACQUIRE).any():
-                meant |= self._hands_out(found, kinds)
+            if (kinds == _T.ACQUIRE).any() and listed.search(found.body):
+                meant |= kinds == _T.ACQUIRE  # `_take` looks for the messages that each lists
             heads = found.heads() if meant.any() else []
             for number in np.flatnonzero(meant).tolist():
                 self._take(found, found.record_lsn(number), heads[number])
             self._look_whether_written(found)
         life.on = self._stays.at(history.end_lsn)
         return life
-
-    def _hands_out(self, block: Block, kinds: Any) -> Any:
-        """Return a mask of the records of *block* that record an acquisition of one of the messages."""
-        chosen = kinds == _T.ACQUIRE
-        content = bytes(block.body)
-        if any(one.to_bytes(8, "little") in content for one in self._life.message_ids):
-            heads = block.heads()
-            ours = set(self._life.message_ids)
-            for number in np.flatnonzero(chosen).tolist():
-                found = acquired_in(block, heads[number])
-                chosen[number] = found is not None and not ours.isdisjoint(found.message_ids)
-        else:
-            chosen[:] = False
-        return chosen
 
     def _look_whether_written(self, block: Block) -> None:
         """Record that acquisitions were not recorded during *block*, if one of these messages was on a queue."""
