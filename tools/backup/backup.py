@@ -16,7 +16,6 @@ a directory with the final name is complete. A hold ends with its process. The n
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -28,7 +27,7 @@ from ...base.disk.seam import Directory
 from ...base.errors import CairnError, CorruptJournal, MissingStore
 from ...journal.files.file_copies import checksum, copy
 from ...journal.format import container
-from ...journal.format.container import ContainerHead
+from ...journal.format.log_mark import NAME as MARK_NAME
 from ...journal.format.log_mark import Mark, MarkFile
 from ...journal.read.scanner import Damage, LogReader
 from ...store.contract.layout import JOURNAL_NAME, MANIFEST_NAME
@@ -113,20 +112,13 @@ def copy_log(source: Directory, target: Directory, clock: Clock, progress: Progr
     wanted = [(slot, head) for slot, head in sorted(heads.items()) if slot * size < end_lsn]
     add = byte_counter("copying", len(wanted) * size, progress)
     for slot, head in wanted:
-        files.append(_copy_container(source, target, head, min(size, end_lsn - slot * size), add))
+        name = container.file_name(head.number)
+        with closing(source.open(name)) as old, closing(target.create(name)) as new:
+            copied = copy(old, new, add, keep_bytes=min(size, end_lsn - slot * size))
+        files.append(BackedUpFile(f"{JOURNAL_NAME}/{name}", *copied))
     mark = Mark(True, reader.heads.incarnation, reader.log_uuid, size, 1, end_lsn, base_lsn, clock.wall_us())
     MarkFile.format(target, mark).close()
-    name = MARK_FILE.rpartition("/")[2]
-    return CopiedLog([*files, BackedUpFile(MARK_FILE, *checksum(target, name))], end_lsn, size)
-
-
-def _copy_container(
-    source: Directory, target: Directory, head: ContainerHead, keep_bytes: int, tell: Callable[[int], None]
-) -> BackedUpFile:
-    name = container.file_name(head.number)
-    old, new = source.open(name), target.create(name)
-    with closing(old), closing(new):
-        return BackedUpFile(f"{JOURNAL_NAME}/{name}", *copy(old, new, tell, keep_bytes=keep_bytes))
+    return CopiedLog([*files, BackedUpFile(MARK_FILE, *checksum(target, MARK_NAME))], end_lsn, size)
 
 
 def _end_of(reader: LogReader, total_bytes: int, progress: Progress) -> int:

@@ -11,7 +11,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from heapq import merge
+from itertools import chain, pairwise
+from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from ...analytics.scan.journal_directory import WHAT_TO_NAME, containers_in, directory_of_containers
@@ -62,16 +64,10 @@ class Evidence:
 
     def scan(self, from_lsn: int = 0) -> Iterator[tuple[str, Block] | Finding]:
         """The blocks, each with the name of its file, and all damage in its place, from the slot of *from_lsn* on."""
-        waiting = sorted(self.findings, key=lambda finding: finding.first_lsn, reverse=True)
-        for source in self.sources:
-            start_lsn = _start_lsn(source, from_lsn)
-            if start_lsn is None:
-                continue
-            for lsn, found in self._scan_source(source, start_lsn):
-                while waiting and waiting[-1].first_lsn <= lsn:
-                    yield waiting.pop()
-                yield found
-        yield from reversed(waiting)
+        known = sorted(((finding.first_lsn, finding) for finding in self.findings), key=itemgetter(0))
+        starts = [(source, _start_lsn(source, from_lsn)) for source in self.sources]
+        scans = (self._scan_source(source, lsn) for source, lsn in starts if lsn is not None)
+        return (found for _, found in merge(known, chain.from_iterable(scans), key=itemgetter(0)))
 
     def begins(self) -> list[int]:
         """The first LSNs of the log's slots, as known by now, rising."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import json
 import os
 import re
@@ -28,6 +27,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
+from ...base.disk.file_lock import lock_file
 from ...base.errors import CairnError
 from .cluster_lab_conf import MAX_NODES, LabOptions, address, corosync_conf
 
@@ -365,9 +365,8 @@ class Lab:
     def _lock(self) -> Iterator[None]:
         """One command at a time makes or removes a lab."""
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with (self.directory / "lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise LabError(f"lab {self.name}", "another command is making or removing it", "wait for it") from None
+        fd = lock_file(str(self.directory / "lock"))
+        if fd is None:
+            raise LabError(f"lab {self.name}", "another command is making or removing it", "wait for it")
+        with open(fd):
             yield

@@ -13,7 +13,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -135,9 +135,9 @@ def _nameless(directory: str) -> Iterator[int]:
     It never has a name where the file system has O_TMPFILE; elsewhere a kill between its creation
     and the removal of its name leaves it, empty.
     """
-    with ExitStack() as stack:
-        with disk_errors(directory, "create a file"):
-            file = stack.enter_context(tempfile.TemporaryFile(prefix=".cairnmq-calibrate-", dir=directory, buffering=0))
+    with disk_errors(directory, "create a file"):
+        file = tempfile.TemporaryFile(prefix=".cairnmq-calibrate-", dir=directory, buffering=0)  # noqa: SIM115
+    with file:
         yield file.fileno()
 
 

@@ -88,12 +88,6 @@ class EndLine(Struct):
     """The number of record lines before it, according to the line; unset in a dump that was written by hand."""
 
 
-class IgnoredLine(NamedTuple):
-    """A line that loads nothing; `what` is its kind, for example "damage"."""
-
-    what: str
-
-
 def wrong(number: int, reason: str, remedy: str = "") -> CairnError:
     return CairnError(f"line {number}", reason, remedy or "nothing was made")
 
@@ -135,8 +129,8 @@ class _Line(Struct):
     size_bytes: int | None = None
 
 
-def parse(number: int, line: bytes) -> RecordLine | Rows | EndLine | IgnoredLine:
-    """Decodes line *number*. Raises `CairnError` with its number."""
+def parse(number: int, line: bytes) -> RecordLine | Rows | EndLine | str:
+    """Decodes line *number*; of a line that loads nothing returns its kind. Raises `CairnError` with its number."""
     try:
         found = decode_json(line, _Line)
     except NoJson as error:
@@ -153,9 +147,9 @@ def parse(number: int, line: bytes) -> RecordLine | Rows | EndLine | IgnoredLine
     if found.end is not UNSET:
         return found.end
     if found.damage is not UNSET:
-        return IgnoredLine("damage")
+        return "damage"
     if found.block is not UNSET or found.summary is not UNSET:
-        return IgnoredLine("")
+        return "summary"
     raise wrong(number, "it is neither a record nor a wiring", "lines are those of `cairnmq dump --complete`")
 
 

@@ -41,7 +41,7 @@ from ...store.wiring.wiring import FILE_NAME as WIRING_NAME
 from ...store.wiring.wiring import Wiring
 from ..inspect.journal_check import Progress, check_journal
 from ..repair.partial_directory import check_new, move_complete
-from .load_lines import MAX_LINE_BYTES, OWN, EndLine, IgnoredLine, RecordLine, parse, wrong
+from .load_lines import MAX_LINE_BYTES, OWN, EndLine, RecordLine, parse, wrong
 
 _FLUSH_BYTES = 4 << 20
 _STEP = 2
@@ -79,14 +79,14 @@ class _Lines:
     """Lines of records."""
     end: EndLine | None = None
 
-    def take(self, number: int, found: RecordLine | Rows | EndLine | IgnoredLine) -> None:
+    def take(self, number: int, found: RecordLine | Rows | EndLine | str) -> None:
         if self.end is not None:
             raise wrong(number, "it stands behind the end of the dump", "put it before that line")
         self.read += isinstance(found, RecordLine)
         if isinstance(found, EndLine):
             self.end = found
-        elif isinstance(found, IgnoredLine):
-            self.damaged += found.what == "damage"
+        elif isinstance(found, str):
+            self.damaged += found == "damage"
         elif isinstance(found, Rows):
             if self.rows is not None:
                 raise wrong(number, "there is another wiring before it")

@@ -49,11 +49,8 @@ class ReplayedMessages:
                 continue
             try:
                 content = self._records.content(arrival)
-            except JournalError as error:
-                self._lost[f"can't be read ({error.reason})"] += 1
-                continue
             except CairnError as error:
-                self._lost[f"can't be read ({error})"] += 1
+                self._lost[f"can't be read ({error.reason if isinstance(error, JournalError) else error})"] += 1
                 continue
             first_us = arrival.time_us if first_us is None else first_us
             spaced_s = max(0, arrival.time_us - first_us) / 1e6 / self._speed if self._speed else 0.0

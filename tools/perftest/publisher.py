@@ -105,14 +105,12 @@ class Publisher(LoadClient):
     def _send(self, now: int) -> int:
         wire, stream, options = self._wire, self.stream, self._options
         while True:
-            unsettled = self.sent - self.messages if self._confirms else 0
-            room = min(
-                options.count - self.sent, options.window - unsettled, stream.credit, wire.window // self._table.frames
-            )
             if self._coordinator is not None:
-                room = min(options.count - self.sent, self._room_in_transaction(), stream.credit)
-                room = min(room, wire.window // self._table.frames)
-            room = min(room, self._table.most)
+                room = self._room_in_transaction()
+            else:
+                room = options.window - (self.sent - self.messages if self._confirms else 0)
+            frames = wire.window // self._table.frames
+            room = min(room, options.count - self.sent, stream.credit, frames, self._table.most)
             if self._step_ns:
                 due = int((now - self._next_ns) / self._step_ns) + 1 if now >= self._next_ns else 0
                 room = min(room, due if self._catches_up else min(due, 1))
