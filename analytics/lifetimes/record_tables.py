@@ -102,7 +102,9 @@ def gather(log: Log, pieces: Iterable[LogPiece], how: ScanOptions, ids: tuple[in
                     parts["lsn"][-1][reported].tolist(),
                     window.payloads(reported if chosen is None else chosen[reported]), strict=True,
                 ))  # fmt: skip
-    joined = {name: _joined(parts.pop(name), np.dtype(kind)) for name, kind in _KINDS.items()}
+    joined = {
+        name: np.concatenate(some) if (some := parts.pop(name)) else np.empty(0, kind) for name, kind in _KINDS.items()
+    }  # fmt: skip
     gaps = tuple(gap.first_lsn for gap in log.gaps)
     return RecordTables(**joined, payloads=payloads, damage=tuple(damage), gaps=gaps)
 
@@ -135,7 +137,3 @@ def _about(window: Window, ids: tuple[int, int] | None) -> Longs | None:
     chosen[-1:] = True  # an opening, or nothing, may follow in the next window
     found: Longs = rows[chosen]
     return found
-
-
-def _joined(parts: list[npt.NDArray[Any]], kind: np.dtype[Any]) -> npt.NDArray[Any]:
-    return np.concatenate(parts) if parts else np.empty(0, kind)

@@ -184,7 +184,8 @@ def _summary(piece: LogPiece, table: pa.Table) -> Summary:
     kinds = {str(one["values"]): int(one["counts"]) for one in pc.value_counts(table["type"]).to_pylist()}
     lsns, times, ids = _ends(table["lsn"]), _ends(table["time"].cast(pa.int64())), _ends(table["message_id"])
     fresh = pc.invert(table["moved"])
-    puts = pc.or_(pc.equal(table["type"], "enqueue"), pc.and_(pc.equal(table["type"], "start"), _is_put(table)))
+    is_put = pc.equal(pc.bit_wise_and(table["flags"], 1), 1)
+    puts = pc.or_(pc.equal(table["type"], "enqueue"), pc.and_(pc.equal(table["type"], "start"), is_put))
     takes = pc.equal(table["type"], "dequeue")
     damaged = table["damaged_blocks"][0].as_py() if len(table) else 0
     queues: dict[str, tuple[int, int]] = {}
@@ -199,10 +200,6 @@ def _summary(piece: LogPiece, table: pa.Table) -> Summary:
         lsns[0], lsns[1] + 1 if len(table) else 0, len(table), int(pc.sum(table["moved"]).as_py() or 0),
         int(pc.sum(table["size"]).as_py() or 0), *times, *ids, damaged, kinds, queues,
     )  # fmt: skip
-
-
-def _is_put(table: pa.Table) -> pa.ChunkedArray:
-    return pc.equal(pc.bit_wise_and(table["flags"], 1), 1)
 
 
 def _ends(column: pa.ChunkedArray) -> tuple[int, int]:

@@ -103,13 +103,11 @@ def read(directory: RealDirectory) -> Manifest:
     fields = to_builtins(stored)
     checksum = fields.pop("crc32c")
     found = convert(fields, Manifest)
-    if checksum != _checksum(fields) or not _is_complete({file.name for file in found.files}):
+    names = {file.name for file in found.files}
+    is_complete = {WIRING_NAME, MARK_FILE} <= names and all(map(_FILE.fullmatch, names))
+    if checksum != _checksum(fields) or not is_complete:
         raise ForeignStore(place, "damaged: its checksum fails", "use another backup")
     return found
-
-
-def _is_complete(names: set[str]) -> bool:
-    return {WIRING_NAME, MARK_FILE} <= names and all(_FILE.fullmatch(name) for name in names)
 
 
 def _checksum(fields: dict[str, Any]) -> str:

@@ -61,7 +61,9 @@ def restore(
         raise CairnError(f"--catalog {catalog!r}", "SQLite has no catalogs", "name a server with --connect")
     address = None if connect is None else parse_address(connect, catalog)
     if address is not None:
-        _refuse_catalog(address)
+        with closing(Wiring.connect(address)) as wiring:
+            if wiring.is_identified():
+                raise ForeignStore(wiring.place, "a store's wiring already exists there", "name another --catalog")
     _check(backup, found, progress)
     if os.path.isdir(target):
         return _fill(backup, found, target, address, progress)
@@ -99,12 +101,6 @@ def _refuse_target(target: str) -> None:
         raise StoreInUse(target, "a broker runs on this store", "restore into another directory")
     if names:
         raise CairnError(target, "the directory is not empty", "name one that does not exist; nothing is ever replaced")
-
-
-def _refuse_catalog(address: DatabaseAddress) -> None:
-    with closing(Wiring.connect(address)) as wiring:
-        if wiring.is_identified():
-            raise ForeignStore(wiring.place, "a store's wiring already exists there", "name another --catalog")
 
 
 def _move_wiring(place: StoreDirectory, uuid: UUID, address: DatabaseAddress) -> None:

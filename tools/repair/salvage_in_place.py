@@ -10,7 +10,6 @@ anything, and an interrupted salvage continues where it stopped.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from datetime import UTC, datetime
 from ...base.clock import Clock
 from ...base.disk.real import RealDirectory, disk_errors
 from ...base.errors import CairnError
+from ...base.typed_json import decode_json
 from ...store.contract.layout import JOURNAL_NAME
 from ...store.directory.lock import lock_store
 from ...store.wiring.wiring import FILE_NAME as WIRING_NAME
@@ -44,7 +44,8 @@ def salvage_in_place(path: str, clock: Clock, progress: Progress) -> SalvageRepo
         time = _begun(path)
         if time:
             _swap(path, time)
-            return _read_report(os.path.join(path, _QUARANTINE + time, REPORT_NAME))
+            with open(os.path.join(path, _QUARANTINE + time, REPORT_NAME), encoding="utf-8") as file:
+                return decode_json(file.read(), dict[str, object])
         examined = examine(path, progress)  # refuses a store whose wiring is on a server
         if examined.is_sound:
             return examined.report
@@ -99,9 +100,3 @@ def _rename(path: str, old: str, name: str) -> None:
         os.rename(os.path.join(path, old), os.path.join(path, name))
     for place in {os.path.dirname(name), os.path.dirname(old)}:
         RealDirectory(os.path.join(path, place)).sync()
-
-
-def _read_report(place: str) -> dict[str, object]:
-    with open(place, encoding="utf-8") as file:
-        found: dict[str, object] = json.load(file)
-    return found
