@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ...base.errors import CairnError
-from ..spark.paths import literal
+from ..spark.united import literal
 from .views import Views, ViewsRequest
 
 _KEYS = ("message_id", "message-id", "amqp_message_id", "id")

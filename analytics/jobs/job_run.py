@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from .table import JOBS, Job
 from .views import Views, ViewsRequest
 
 _OURS = re.compile(r"^(?:cairnmq(?:\.\w+)+: |RuntimeError: (?=worker on ))(.+)$", re.MULTILINE)
-"""Errors of this package, and the error of `spark.guard` on workers without the package."""
+"""Errors of this package, and the error of `spark.workers` on workers without the package."""
 _CONNECT_S = 10.0
 _IN_JAVA = re.compile(r"^: ?(?:(?:\w+\.)+\w+: )?(.+)$", re.MULTILINE)
 """The error message of Java, for errors in which Python only names the failed call."""
@@ -80,12 +80,9 @@ def started(start: Callable[[], SparkSession], master: str) -> SparkSession:
     except (PySparkException, PySparkRuntimeError, Py4JError) as error:
         raise explained(f"Spark on {master}", error) from error
     counting: Any = spark.sparkContext
-    counting._accumulatorServer.handle_error = _no_error
+    # a thread of PySpark's prints a traceback otherwise if Java is ended by the signal that ends this
+    counting._accumulatorServer.handle_error = lambda request, address: None
     return spark
-
-
-def _no_error(request: object, address: object) -> None:
-    """A thread of PySpark's prints a traceback otherwise if Java is ended by the signal that ends this."""
 
 
 def answer(job: Job, views: Views) -> pa.Table:
@@ -94,12 +91,6 @@ def answer(job: Job, views: Views) -> pa.Table:
         return job.run(views.spark, views).toArrow()
     except (PySparkException, Py4JError) as error:
         raise explained(job.name, error) from error
-
-
-def answers(jobs: Iterable[Job], views: Views) -> Iterator[tuple[Job, pa.Table]]:
-    """Runs several jobs, one after another."""
-    for job in jobs:
-        yield job, answer(job, views)
 
 
 def explained(place: str, error: Exception) -> CairnError:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from html import escape
 from itertools import pairwise
 from math import log10
-from operator import itemgetter
 from typing import Any
 
 import plotly.graph_objects as go
@@ -23,6 +22,8 @@ from .units import Ticks, duration_text, duration_ticks, size_text, size_ticks
 
 Rows = list[dict[str, Any]]
 Plot = Callable[[Rows], Any]
+Point = tuple[datetime | None, str, float]
+"""A value at a time, under a name."""
 
 MOST_QUEUES = 8
 MOST_BARS = 16
@@ -129,51 +130,46 @@ def _bars(values: dict[str, float], title: str, text: Callable[[float], str] = "
     )  # fmt: skip
 
 
-def _stacked(rows: Rows, column: str, names: Sequence[tuple[str, Callable[[dict[str, Any]], float]]],
-             title: str, ticks: Callable[[float], Ticks] | None = None,
+def _stacked(points: Iterable[Point], names: Sequence[str], title: str, ticks: Callable[[float], Ticks] | None = None,
              text: Callable[[float], str] = "{:,.0f}".format) -> Any:  # fmt: skip
     """Return stacked bars over time, combined into few steps; a bar for each name if there are few points in time."""
-    times = _times(rows, column)
+    known = [(time, name, value) for time, name, value in points if time is not None]
+    times = sorted({time for time, _, _ in known})
     if not times:
         return None
     if len(times) < LEAST_TIMES:
-        return _summed([row for row in rows if row[column] is not None], names, title, ticks, text)
+        return _summed(known, names, title, ticks, text)
     step = min((later - earlier for earlier, later in pairwise(times)), default=_HOUR)
     step *= max(1, -(-round((times[-1] - times[0]) / step + 1) // MOST_STEPS))
-    sums: dict[str, dict[datetime, float]] = {name: defaultdict(float) for name, _ in names}
+    sums: dict[str, dict[datetime, float]] = {name: defaultdict(float) for name in names}
     totals: dict[datetime, float] = defaultdict(float)
-    for row in rows:
-        if row[column] is not None:
-            begin = times[0] + (row[column] - times[0]) // step * step
-            for name, value in names:
-                sums[name][begin] += value(row)
-                totals[begin] += value(row)
-    colors = [_GREY if name.endswith(OTHERS) else _color(number) for number, (name, _) in enumerate(names)]
-    traces = [
-        _time_bars(points, name, step, color, text)
-        for (name, values), color in zip(sums.items(), colors, strict=True)
-        if (points := {time: value for time, value in values.items() if value})
-    ]
+    for time, name, value in known:
+        begin = times[0] + (time - times[0]) // step * step
+        sums[name][begin] += value
+        totals[begin] += value
+    traces = []
+    for number, (name, bars) in enumerate(sums.items()):
+        if shown := {time: value for time, value in bars.items() if value}:
+            traces.append(go.Bar(
+                x=list(shown), y=list(shown.values()), name=name, width=step / timedelta(milliseconds=1) * 0.9,
+                offset=0, marker_color=_GREY if name.endswith(OTHERS) else _color(number),
+                customdata=[text(value) for value in shown.values()],
+                hovertemplate="%{x|%b %-d, %H:%M:%S}: %{customdata}",
+            ))  # fmt: skip
     axis = _value_axis(title, ticks(max(totals.values(), default=0)) if ticks else None)
     return _figure(traces, _time_axis(times, step), axis, barmode="stack")
 
 
-def _summed(rows: Rows, names: Sequence[tuple[str, Callable[[dict[str, Any]], float]]], title: str,
+def _summed(points: Sequence[tuple[datetime, str, float]], names: Sequence[str], title: str,
             ticks: Callable[[float], Ticks] | None, text: Callable[[float], str]) -> Any:  # fmt: skip
     """A bar for each name; None if there is nothing."""
-    values = {name: summed for name, value in names if (summed := sum(map(value, rows)))}
+    values = {name: summed for name in names if (summed := sum(value for _, one, value in points if one == name))}
     return _bars(values, title, text, ticks(max(values.values())) if ticks else None) if values else None
 
 
-def _time_bars(
-    points: dict[datetime, float], name: str, step: timedelta, color: str, text: Callable[[float], str]
-) -> Any:
-    """Bars at points in time."""
-    return go.Bar(
-        x=list(points), y=list(points.values()), name=name, width=step / timedelta(milliseconds=1) * 0.9, offset=0,
-        marker_color=color, customdata=[text(value) for value in points.values()],
-        hovertemplate="%{x|%b %-d, %H:%M:%S}: %{customdata}",
-    )  # fmt: skip
+def _of_columns(rows: Rows, names: Mapping[str, str]) -> Iterator[Point]:
+    """The values of columns per hour, by the names that these have in a plot."""
+    return ((row["hour"], name, row[column]) for row in rows for column, name in names.items())
 
 
 def depth(rows: Rows) -> Any:
@@ -238,14 +234,10 @@ def throughput(rows: Rows) -> Any:
     if len(_times(rows, "time")) < LEAST_TIMES:
         return _bars(total, "messages that arrived")
     top, rest = _ranked(rows, lambda some: sum(row["arrived"] for row in some))
-
-    def of(name: str) -> Callable[[dict[str, Any]], float]:
-        return lambda row: row["arrived"] if queue_name(row) == name else 0
-
-    names = [(name, of(name)) for name in top]
-    if rest:
-        names.append((f"{len(rest)} {OTHERS}", lambda row: row["arrived"] if queue_name(row) in rest else 0))
-    return _stacked(rows, "time", names, "messages that arrived")
+    others = [f"{len(rest)} {OTHERS}"] if rest else []
+    named = ((row, queue_name(row)) for row in rows)
+    points = ((row["time"], name if name in top else others[0], row["arrived"]) for row, name in named)
+    return _stacked(points, [*top, *others], "messages that arrived")
 
 
 def backlog(rows: Rows) -> Any:
@@ -290,9 +282,8 @@ def liveness(rows: Rows) -> Any:
 
 
 def space(rows: Rows) -> Any:
-    hours = [row for row in rows if row["hour"] is not None]
-    names = [("new records", itemgetter("new_bytes")), ("copied by relocation", itemgetter("copied_bytes"))]
-    return _stacked(hours, "hour", names, "written", size_ticks, size_text)
+    names = {"new_bytes": "new records", "copied_bytes": "copied by relocation"}
+    return _stacked(_of_columns(rows, names), list(names.values()), "written", size_ticks, size_text)
 
 
 def groups(rows: Rows) -> Any:
@@ -304,16 +295,13 @@ def groups(rows: Rows) -> Any:
 
 
 def transactions(rows: Rows) -> Any:
-    states = ("committed", "rolled_back", "prepared", "open", "forgotten")
-    return _stacked(rows, "hour", [(one.replace("_", " "), itemgetter(one)) for one in states], "transactions")
+    names = {one: one.replace("_", " ") for one in ("committed", "rolled_back", "prepared", "open", "forgotten")}
+    return _stacked(_of_columns(rows, names), list(names.values()), "transactions")
 
 
 def expiry(rows: Rows) -> Any:
-    def of(reason: str) -> Callable[[dict[str, Any]], float]:
-        return lambda row: row["messages"] if row["reason"] == reason else 0
-
-    reasons = sorted({row["reason"] for row in rows})
-    return _stacked(rows, "hour", [(escape(one), of(one)) for one in reasons], "messages")
+    points = ((row["hour"], escape(row["reason"]), row["messages"]) for row in rows)
+    return _stacked(points, [escape(one) for one in sorted({row["reason"] for row in rows})], "messages")
 
 
 def fan_out(rows: Rows) -> Any:

@@ -7,13 +7,10 @@ from pyspark.sql import functions as f
 
 from .views import Views
 
-_BUCKET = "timestamp_micros(unix_micros({0}) - pmod(unix_micros({0}), :bucket_us))"
-"""The beginning of the step that a time lies in."""
-
 
 def bucket_of(column: str) -> str:
     """Return the SQL of the start of the interval that contains a time; the parameter `bucket_us` is its length."""
-    return _BUCKET.format(column)
+    return f"timestamp_micros(unix_micros({column}) - pmod(unix_micros({column}), :bucket_us))"
 
 
 def depth(spark: SparkSession, views: Views) -> DataFrame:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from .views import HEAD_BYTES, Views
+from ...journal.format.record import HEAD_BYTES
+from .views import Views
 
 
 def backlog(spark: SparkSession, views: Views) -> DataFrame:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,8 +23,6 @@ from ..spark.session import journal
 from ..views.journal import open_journal
 
 _NEEDED = {"other": ("other store", "--with"), "producer_log": ("log of a producer", "--producer-log")}
-HEAD_BYTES = 64
-"""The size of a record head, in addition to the payload."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +80,10 @@ class Views:
         self.gaps = self.log.missing(self.log.first_lsn, self.log.durable_lsn) if self.asked.archive else []
         """The missing ranges of log and archive; jobs cover the rest."""
         self._pinned = Pinned.of(self.log).as_option
-        self._kept: list[DataFrame] = []
+        self._kept: dict[tuple[str, bool], DataFrame] = {}
 
     def close(self) -> None:
-        for frame in self._kept:
+        for frame in self._kept.values():
             frame.unpersist()
 
     def view(self, name: str, **options: object) -> DataFrame:
@@ -116,41 +113,33 @@ class Views:
 
     def messages(self, columns: str) -> DataFrame:
         """Return one row per message, with at least these columns."""
-        return self._messages if self.many else self.view("messages", columns=columns)
-
-    @cached_property
-    def _messages(self) -> DataFrame:
-        return self._keep(self.view("messages"))
+        return self._cached("messages") if self.many else self.view("messages", columns=columns)
 
     def places(self, columns: str) -> DataFrame:
         """Return one row per stay of a message on a queue, with at least these columns."""
-        return self._places if self.many else self.view("places", columns=columns)
+        return self._cached("places") if self.many else self.view("places", columns=columns)
 
-    @cached_property
-    def _places(self) -> DataFrame:
-        return self._keep(self.view("places"))
-
-    @cached_property
+    @property
     def transactions(self) -> DataFrame:
-        return self._keep(self.view("transactions"))
+        return self._cached("transactions")
 
-    @cached_property
+    @property
     def containers(self) -> DataFrame:
-        return self._keep_for_more(self.view("containers"))
+        return self._cached("containers") if self.many else self.view("containers")
 
     def records(self, columns: str, types: str | None = None) -> DataFrame:
         """Records, copies too: all, or those of these types. Spark hides the needs of a query from the source."""
         return self.view("records", columns=columns, types=types, copies="all")
 
-    @cached_property
+    @property
     def orphan_records(self) -> DataFrame:
         """The records that put messages on queues and end them, of messages without a Start record."""
-        return self._keep(self.view("orphan_records"))
+        return self._cached("orphan_records")
 
-    @cached_property
+    @property
     def live_set(self) -> DataFrame:
         """The view `live_set`: the part of each container that is on queues or in doubt."""
-        return self._keep_for_more(self.view("live_set"))
+        return self._cached("live_set") if self.many else self.view("live_set")
 
     def wiring(self) -> list[dict[str, Any]]:
         """The rows of the view `wiring`, read here and not by Spark."""
@@ -160,9 +149,9 @@ class Views:
         )
         return rows
 
-    def _keep_for_more(self, frame: DataFrame) -> DataFrame:
-        return self._keep(frame) if self.many else frame
-
-    def _keep(self, frame: DataFrame) -> DataFrame:
-        self._kept.append(frame.persist())
-        return frame
+    def _cached(self, name: str) -> DataFrame:
+        """A view with all of its columns, which Spark keeps until `close`."""
+        key = name, self.asked.skip_damaged
+        if key not in self._kept:
+            self._kept[key] = self.view(name).persist()
+        return self._kept[key]

@@ -210,7 +210,7 @@ def _places(enqueues: RecordTables, starts: RecordTables, outcomes: Outcomes, en
 class _Cut(NamedTuple):
     queue_id: int
     position: int
-    lsn: int
+    """The LSN of the original record."""
     time_us: int
     kept: Longs
     how: int
@@ -227,7 +227,7 @@ def _cuts(facts: RecordTables, as_of: int) -> list[_Cut]:
         if position < as_of:
             kept = np.array(sorted(array("Q", facts.payloads[lsn])), np.int64)
             how = QUEUE_DELETED if flags & Flag.DELETE else PURGED
-            cuts.setdefault((queue_id, position), _Cut(queue_id, position, position, time_us, kept, how))
+            cuts.setdefault((queue_id, position), _Cut(queue_id, position, time_us, kept, how))
     return list(cuts.values())
 
 
@@ -243,12 +243,12 @@ def _end(places: Places, dequeues: RecordTables, removed: _Ends, cuts: list[_Cut
     flags = np.where(earlier, message_flags, flags)
     is_copy = (flags & Flag.MOVED) != 0
     for cut in cuts:
-        taken = (places.queue_id == cut.queue_id) & (places.position < cut.position) & (end_lsn > cut.lsn)
+        taken = (places.queue_id == cut.queue_id) & (places.position < cut.position) & (end_lsn > cut.position)
         taken &= ~is_in(places.message_id, cut.kept) & ~(is_copy & (end_us < cut.time_us))
         is_copy &= ~taken
         end_lsn, end_us, how = (
             np.where(taken, new, old)
-            for new, old in ((cut.lsn, end_lsn), (cut.time_us, end_us), (np.uint8(cut.how), how))
+            for new, old in ((cut.position, end_lsn), (cut.time_us, end_us), (np.uint8(cut.how), how))
         )
     unknown = (end_lsn == NEVER) & (places.end_lsn == FORGOTTEN)
     end_lsn, how = np.where(unknown, FORGOTTEN, end_lsn), np.where(unknown, np.uint8(UNKNOWN), how)

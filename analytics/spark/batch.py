@@ -7,11 +7,12 @@ partitions, so that a worker lists no directory.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ...base.errors import CairnError
@@ -21,10 +22,9 @@ from ..scan.files import Gap, Log, LogPiece, grouped
 from ..scan.ranges import Ranges
 from ..views.journal import Journal
 from ..views.records import ReadOptions
-from .guard import Reduced, guarded
 from .options import MESSAGE_PARTITION_BYTES, PARTITION_BYTES, Options
-from .schemas import Conversion
-from .workers import settle
+from .schemas import converted
+from .workers import Reduced, guarded, settle
 
 Batches = Iterator[Any]
 """An iterator of `pyarrow.RecordBatch`, which Spark accepts."""
@@ -45,10 +45,6 @@ class JournalPart(InputPartition):
     ids: tuple[int, int] = (0, NEVER)
     """The range of messages of the partition."""
 
-    def rows(self, view: str, names: tuple[str, ...]) -> Batches:
-        """These columns of the rows of *view* that are in this part."""
-        return self.journal.batches(view, self.reading, list(names), pieces=self.pieces, ids=self.ids)
-
     def __repr__(self) -> str:
         first = f"LSN {self.pieces[0].slot_lsn}" if self.pieces else "nothing"
         return f"Part({len(self.pieces)} containers from {first})"
@@ -62,8 +58,7 @@ class JournalReader(DataSourceReader):
     """
 
     _options: Options
-    _names: tuple[str, ...]
-    _conversion: Conversion
+    _schema: pa.Schema
 
     def __reduce__(self) -> Reduced:
         return guarded(self)
@@ -105,10 +100,7 @@ class JournalReader(DataSourceReader):
         )  # fmt: skip
         if options.view in _OF_MESSAGES:
             return self._message_parts(journal, reading, pieces)
-        groups = grouped(pieces, log.container_bytes, options.partition_bytes or PARTITION_BYTES)
-        gaps = log.gaps if options.view == "containers" else ()
-        light = journal.altered(log=replace(journal.log, pieces=(), gaps=gaps))
-        return [JournalPart(light, reading, some) for some in groups] or [JournalPart(light, reading, ())]
+        return parts_of(journal, reading, pieces, options, log.gaps if options.view == "containers" else ())
 
     def _message_parts(
         self, journal: Journal, reading: ReadOptions, pieces: tuple[LogPiece, ...]
@@ -121,9 +113,24 @@ class JournalReader(DataSourceReader):
         return [JournalPart(light, reading, (), ids) for ids in pairwise(bounds)]
 
     def read(self, partition: InputPartition) -> Batches:
-        assert isinstance(partition, JournalPart)
-        yield from self._conversion.converted(partition.rows(self._options.view, self._names))
-        settle()
+        return read_part(partition, self._options.view, self._schema)
+
+
+def parts_of(
+    journal: Journal, reading: ReadOptions, pieces: Iterable[LogPiece], options: Options, gaps: tuple[Gap, ...] = ()
+) -> list[InputPartition]:
+    """Partitions of *pieces*; one without any if there are none. Their logs have only the *gaps*."""
+    light = journal.altered(log=replace(journal.log, pieces=(), gaps=gaps))
+    groups = grouped(pieces, journal.log.container_bytes, options.partition_bytes or PARTITION_BYTES)
+    return [JournalPart(light, reading, some) for some in groups] or [JournalPart(light, reading, ())]
+
+
+def read_part(part: InputPartition, view: str, schema: pa.Schema) -> Batches:
+    """The rows of *view* in *part*."""
+    assert isinstance(part, JournalPart)
+    rows = part.journal.batches(view, part.reading, schema.names, pieces=part.pieces, ids=part.ids)
+    yield from converted(rows, schema)
+    settle()
 
 
 def check_loss(log: Log, start_lsn: int, end_lsn: int, options: Options, also: str = "") -> list[Gap]:

@@ -39,7 +39,6 @@ _CRITERIA = {
     "queues": "queues",
 }  # fmt: skip
 """The options that select, by the criterion of `selection.refusal`."""
-_BATCH_RANGES = ("startingLsn", "endingLsn", "endingTimestamp")
 Read = Callable[[str, str], Any]
 """Returns the value of an option from its name and its text. Raises `CairnError`."""
 
@@ -238,8 +237,8 @@ def check_stream(options: Options) -> None:
     _check_sidecars(options)
     if options.view != "records":
         raise CairnError("option view", f"a stream has the view records, not {options.view}", "read that as a batch")
-    given = options.start_lsn, options.end_lsn, options.end_us
-    for value, name in zip(given, _BATCH_RANGES, strict=True):
+    for value, name in ((options.start_lsn, "startingLsn"), (options.end_lsn, "endingLsn"),
+                        (options.end_us, "endingTimestamp")):  # fmt: skip
         if value is not None:
             raise CairnError(f"option {name}", "it is for batches", "use startingOffsets")
     if options.start_us is not None and options.starting_offsets:

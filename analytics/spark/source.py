@@ -12,11 +12,10 @@ from pyspark.sql.types import StructType
 
 from ..scan.files import check_place
 from .batch import JournalReader
-from .guard import Reduced, guarded
-from .options import Options, check_batch, check_stream, parse
-from .schemas import Conversion, names_in, schema_of
+from .options import check_batch, check_stream, parse
+from .schemas import batch_schema, schema_of
 from .stream import JournalStreamReader
-from .workers import settle
+from .workers import Reduced, guarded, settle
 
 
 class JournalSource(DataSource):
@@ -39,16 +38,12 @@ class JournalSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse(self.options)
         check_batch(options)
-        return JournalReader(options, *_shape(schema, options))
+        return JournalReader(options, batch_schema(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = parse(self.options)
         check_stream(options)
-        return JournalStreamReader(options, *_shape(schema, options))
+        return JournalStreamReader(options, batch_schema(schema, options))
 
     def __reduce__(self) -> Reduced:
         return guarded(self)
-
-
-def _shape(schema: StructType, options: Options) -> tuple[tuple[str, ...], Conversion]:
-    return names_in(schema, options), Conversion(schema)

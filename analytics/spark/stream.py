@@ -20,18 +20,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
 from ...base.errors import CairnError
-from ..scan.files import Log, grouped
+from ..scan.files import Log
 from ..scan.ranges import Ranges
 from ..views.retention_lease import held_at, hold, release_until
-from .batch import Batches, JournalPart, check_loss, check_lost, without
-from .guard import Reduced, guarded
-from .options import PARTITION_BYTES, Options
-from .schemas import Conversion
-from .workers import settle
+from .batch import Batches, check_loss, check_lost, parts_of, read_part, without
+from .options import Options
+from .workers import Reduced, guarded
 
 _ALL = 1 << 63
 OLD_OFFSET = "a stream that an earlier version of CairnMQ began needs a new checkpointLocation"
@@ -45,8 +44,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     _options: Options
-    _names: tuple[str, ...]
-    _conversion: Conversion
+    _schema: pa.Schema
     _target: int | None = None
 
     def __reduce__(self) -> Reduced:
@@ -130,17 +128,12 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             selection=replace(reading.selection, start_lsn=start_lsn, end_lsn=end_lsn),
             seen=tuple(removed.without(int(end.get("since", 0)), _ALL)),
         )
-        most = options.partition_bytes or PARTITION_BYTES
-        light = journal.altered(log=replace(log, pieces=(), gaps=()))
         between = log.between(start_lsn, end_lsn)
         pieces = [piece for piece in between if removed.from_on(piece.slot_lsn) == piece.slot_lsn]
-        runs = grouped(pieces, log.container_bytes, most)
-        return [JournalPart(light, reading, some) for some in runs] or [JournalPart(light, reading, ())]
+        return parts_of(journal, reading, pieces, options)
 
     def read(self, partition: InputPartition) -> Batches:
-        assert isinstance(partition, JournalPart)
-        yield from self._conversion.converted(partition.rows("records", self._names))
-        settle()
+        return read_part(partition, "records", self._schema)
 
     def commit(self, end: Offset) -> None:
         """Commits *end*: nothing below it is read again."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -29,9 +30,9 @@ from ..sidecars.sidecar import COLUMNS, Sidecar, held_path, is_complete
 from ..views.journal import Journal
 from ..views.records import ENDS, ReadOptions
 from .options import Options
-from .paths import literal
 from .schemas import schema_of
 
+_GLOB = re.compile(r"([\\*?\[\]{}])")
 _SEALED: dict[tuple[str, int, int, int], bool] = {}
 """Files that were checked, by path, inode, size and time, and whether they were whole."""
 
@@ -176,6 +177,11 @@ def _lasting(path: str) -> str:
         return held if os.path.samefile(held, path) else path
     except OSError:
         return path
+
+
+def literal(path: str) -> str:
+    """The one file at *path* on a file system that all processes see, as Spark's readers take it: not as a pattern."""
+    return "file://" + _GLOB.sub(r"\\\1", os.path.abspath(path))
 
 
 def heads(spark: SparkSession, plan: Plan, options: Options) -> DataFrame:

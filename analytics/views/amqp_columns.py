@@ -79,7 +79,10 @@ def _row(content: bytes, wants: frozenset[str], complete: bool) -> dict[str, Any
             kind = found.body[0].code
             row["body_kind"] = _KINDS[kind]
             if "body" in wants:
-                row["body"] = b"".join(_body(content, section.value, section.end, kind) for section in found.body)
+                row["body"] = b"".join(
+                    data_in(content, one.value, one.end) if kind == DATA else content[one.value : one.end]
+                    for one in found.body
+                )
             if "body_text" in wants:
                 row["body_text"] = body_text(content, found)
     except (Malformed, OverflowError) as error:
@@ -102,12 +105,6 @@ _MOST_MS = 253_402_300_799_999
 """The end of the year 9999: what lies behind it no calendar takes."""
 
 
-def _body(content: bytes, value: int, end: int, kind: int) -> bytes:
-    if kind != DATA:
-        return content[value:end]
-    return data_in(content, value, end)
-
-
 def text(value: Any) -> str | None:
     """A value of an AMQP map, or an id, as text."""
     if value is None:
@@ -117,5 +114,5 @@ def text(value: Any) -> str | None:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
     if isinstance(value, list | tuple | dict):
-        return json.dumps(value, default=lambda one: text(one), ensure_ascii=False)
+        return json.dumps(value, default=text, ensure_ascii=False)
     return str(value) if isinstance(value, str | int | float | UUID) else repr(value)

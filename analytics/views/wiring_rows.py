@@ -63,13 +63,11 @@ def table_of(rows: Rows) -> pa.Table:
     """The view `wiring`."""
     names = names_of(rows)
     exchanges = {row.id: row.name for row in rows.exchanges}
-    found: list[dict[str, Any]] = []
-    for kind, some in (("queue", rows.queues), ("going-queue", rows.going)):
-        found += [{"kind": kind, "id": row.id, "name": row.name, "arguments": _json(row.arguments)} for row in some]
-    found += [
-        {"kind": "exchange", "id": row.id, "name": row.name, "type": row.type, "arguments": _json(row.arguments)}
-        for row in rows.exchanges
-    ]
+    found: list[dict[str, Any]] = [
+        {"kind": kind, **vars(row), "arguments": _json(row.arguments)}
+        for kind, some in (("queue", rows.queues), ("going-queue", rows.going), ("exchange", rows.exchanges))
+        for row in some
+    ]  # fmt: skip
     found += [
         {"kind": "binding", "exchange": exchanges.get(row.exchange_id), "queue": names.get(row.queue_id),
          "key": row.key, "arguments": _json(row.arguments)}

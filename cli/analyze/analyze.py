@@ -103,7 +103,8 @@ def analyze(
                 click.echo(f"{where} is neither in the log nor in the archive: the answers are of the rest", err=True)
             reported: list[tuple[Any, Any]] = []
             begun_s = time.monotonic()
-            for number, (one, table) in enumerate(running.answers(jobs, seen), 1):
+            for number, one in enumerate(jobs, 1):
+                table = running.answer(one, seen)
                 if many:
                     seconds, begun_s = time.monotonic() - begun_s, time.monotonic()
                     size = counted(table.num_rows, "row", spec=",")

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 
 from cairnmq.analytics.jobs.job_run import explained
 from cairnmq.analytics.scan.files import open_log
-from cairnmq.analytics.spark.guard import guarded
+from cairnmq.analytics.spark.workers import guarded
 from cairnmq.base.errors import CairnError
 
 

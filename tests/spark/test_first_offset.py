@@ -13,7 +13,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from cairnmq.analytics.scan.files import open_log
 from cairnmq.analytics.spark.options import parse
-from cairnmq.analytics.spark.schemas import Conversion, schema_of
+from cairnmq.analytics.spark.schemas import batch_schema, schema_of
 from cairnmq.analytics.spark.source import JournalSource
 from cairnmq.analytics.spark.stream import JournalStreamReader, Offset
 from cairnmq.base.errors import CairnError
@@ -30,7 +30,7 @@ def test_a_slot_says_where_the_first_batch_began(tmp_path: Path, begin: str) -> 
 
     def reader() -> JournalStreamReader:
         options = parse({"path": str(tmp_path), "slot": "s", "startingOffsets": begin})
-        return JournalStreamReader(options, options.names(), Conversion(schema_of(options)))
+        return JournalStreamReader(options, batch_schema(schema_of(options), options))
 
     first = reader().initialOffset()
     churn.pass_through(10)
@@ -97,7 +97,7 @@ def reclaimed_before(path: Path, **more: str) -> dict[int, int]:
 
 def reader_of(path: Path, **more: str) -> JournalStreamReader:
     options = parse({"path": str(path), **more})
-    return JournalStreamReader(options, ("lsn", "type", "message_id"), Conversion(SHAPE))
+    return JournalStreamReader(options, batch_schema(SHAPE, options))
 
 
 def read(reader: JournalStreamReader, start: Offset, end: Offset) -> list[dict[str, object]]:
