@@ -4,30 +4,48 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections import OrderedDict
 from errno import EADDRINUSE
 
-from ..base.clock import Clock
 from ..base.errors import CairnError
 from .admission.admission import HostPort
-from .admission.openings import ConnectionRate, network_of
+from .admission.openings import network_of
 
 log = logging.getLogger(__name__)
 
+MOST_ADDRESSES = 4096
+"""Addresses whose connections are counted at a time; above it, the address used least recently is removed."""
+BURST_S = 5
+"""Seconds of unused rate that an address may use at once."""
 
-class RateLimit:
-    """The limit of new connections per address, which logs refusals. The thread that accepts connections."""
 
-    def __init__(self, most_per_s: int, clock: Clock) -> None:
-        """*most_per_s*: the limit of new connections per second from one address, 0 for no limit."""
+class ConnectionRate:
+    """The limit of connections per second from each address. Only for the thread that accepts them."""
+
+    def __init__(self, most_per_s: int) -> None:
+        """*most_per_s*: the rate, 0 for no limit."""
         self._most_per_s = most_per_s
-        self._clock = clock
-        self._rate = ConnectionRate(most_per_s)
         self._refused_s = 0.0
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """Connections that each address may still open, and the time of that count; the latest address is last."""
 
-    def admitted(self, peer: tuple[object, ...]) -> str:
-        """Return the network of *peer*, empty if it opens too many connections."""
-        address, now_s = network_of(str(peer[0])), self._clock.monotonic_s()
-        if self._rate.allows(address, now_s):
+    def allows(self, address: str, now_s: float) -> bool:
+        """Return whether one more connection is allowed now, and count it."""
+        if not self._most_per_s:
+            return True
+        burst = float(self._most_per_s * BURST_S)
+        left, since_s = self._left.pop(address, (burst, now_s))
+        left = min(burst, left + (now_s - since_s) * self._most_per_s)
+        is_allowed = left >= 1
+        self._left[address] = (left - 1 if is_allowed else left), now_s
+        if len(self._left) > MOST_ADDRESSES:
+            self._left.popitem(last=False)
+        return is_allowed
+
+    def admitted(self, peer: tuple[object, ...], now_s: float) -> str:
+        """Return the network of *peer*; empty if it opens too many connections, which is logged."""
+        address = network_of(str(peer[0]))
+        if self.allows(address, now_s):
             return address
         if now_s - self._refused_s > 1:
             self._refused_s = now_s

@@ -14,14 +14,14 @@ from ..amqp.connector_target import Target
 from ..amqp.ports import Drivers
 from ..base.accounts.audit import IDENTITY, Audit, LoginFailure
 from ..base.clock import Clock
-from .admission.admission import Admission, HostPort
+from .admission.admission import Admission
 from .admission.login_gate import LoginGate
 from .connections.client_terminal import ClientTerminal
 from .connections.secured_terminal import SecuredTerminal
 from .connections.terminal import Terminal
 from .credentials import Credentials
 from .kernel.core import Core
-from .listener import RateLimit, bind, places_of, shown
+from .listener import ConnectionRate, bind, places_of, shown
 from .options import FEWEST_OPENING, RouterOptions
 from .outbound_connection import OutboundConnections
 from .tcp_info import seconds_idle
@@ -47,44 +47,28 @@ class Router:
         self._clock = clock
         self.admission = Admission(container_id, options.admission)
         self.credentials = Credentials(options)
-        self._listener = bind(options.host, options.port) if options.plain else None
+        plain = bind(options.host, options.port) if options.plain else None
         try:
             self._secure = bind(options.host, options.tls.port, "--tls-port") if options.tls else None
         except BaseException:
-            if self._listener is not None:
-                self._listener.close()
+            if plain is not None:
+                plain.close()
             raise
+        listeners = plain, self._secure
+        self.address, self.tls_address = ["" if one is None else shown(one.getsockname()) for one in listeners]
+        """The addresses of the listeners without TLS and with it, as host:port; empty without one."""
+        self.places = places_of(plain), places_of(self._secure)
+        """The addresses and ports of the listener without TLS, and of that with TLS."""
+        self.port, self.tls_port = [0 if one is None else int(one.getsockname()[1]) for one in listeners]
+        self._listeners = [one for one in listeners if one is not None]
         self._gate = LoginGate(self.credentials.login, options.max_connections_per_user, audit, clock)
         self.outbound_connections = OutboundConnections(self._least_loaded, self._client_terminal, self._not_connected)
         """Connections to other containers."""
         self._workers: list[Worker] = []
         self._most = self._most_wanted = self._most_opening = 0
-        self._rate = RateLimit(options.connection_rate, clock)
+        self._rate = ConnectionRate(options.connection_rate)
         self._drivers: Drivers | None = None
         self._core: Core | None = None
-
-    @property
-    def address(self) -> str:
-        """Return the address of the listener without TLS, as host:port; empty without one."""
-        return "" if self._listener is None else shown(self._listener.getsockname())
-
-    @property
-    def port(self) -> int:
-        return 0 if self._listener is None else int(self._listener.getsockname()[1])
-
-    @property
-    def tls_address(self) -> str:
-        """Return the address of the listener with TLS, as host:port; empty without one."""
-        return "" if self._secure is None else shown(self._secure.getsockname())
-
-    @property
-    def places(self) -> tuple[tuple[HostPort, ...], tuple[HostPort, ...]]:
-        """Return the addresses and ports of the listener without TLS, and of that with TLS."""
-        return places_of(self._listener), places_of(self._secure)
-
-    @property
-    def tls_port(self) -> int:
-        return 0 if self._secure is None else int(self._secure.getsockname()[1])
 
     def start(self, drivers: Drivers, core: Core) -> None:
         """Start the workers and let clients in."""
@@ -104,10 +88,9 @@ class Router:
         ]
         core.ring = self._workers[0].ring
         self._gate.start(core.submit)
-        for listener in (self._listener, self._secure):
-            if listener is not None:
-                listener.listen(512)
-                self._workers[0].listen(listener.fileno(), partial(self._accept, listener))
+        for listener in self._listeners:
+            listener.listen(512)
+            self._workers[0].listen(listener.fileno(), partial(self._accept, listener))
         self._workers[0].keep_time(drivers.scheduler)
         for worker in self._workers:
             worker.thread.start()
@@ -124,9 +107,8 @@ class Router:
         for worker in self._workers:
             worker.thread.join()
         self._gate.stop()
-        for listener in (self._listener, self._secure):
-            if listener is not None:
-                listener.close()
+        for listener in self._listeners:
+            listener.close()
 
     def _accept(self, listener: socket.socket) -> None:
         context = self.credentials.context if listener is self._secure else None
@@ -141,7 +123,7 @@ class Router:
             self._take_in(sock, peer, context)
 
     def _take_in(self, sock: socket.socket, peer: tuple[object, ...], context: ssl.SSLContext | None) -> None:
-        address = self._rate.admitted(peer)
+        address = self._rate.admitted(peer, self._clock.monotonic_s())
         if not address:
             sock.close()
             return

@@ -38,6 +38,9 @@ BUSY = object()
 class LoginGate:
     """Made by the router, asked by terminals."""
 
+    _post: Callable[..., None]
+    """Runs an action on the core; set by `start`."""
+
     def __init__(
         self, login: Login, most_per_user: int, audit: Audit | None = None, clock: Clock | None = None
     ) -> None:
@@ -53,7 +56,6 @@ class LoginGate:
         self._guesses = Guesses(clock or SystemClock())
         self._hashes = Clerk("cairnmq-login", MOST_WAITING)
         self._lookups = Clerk("cairnmq-lookup", MOST_WAITING)
-        self._post: Callable[..., None] = _nobody
 
     def start(self, post: Callable[..., None]) -> None:
         """*post* runs an action on the core. Called before the first login."""
@@ -135,6 +137,3 @@ class LoginGate:
 def _host_of(peer: str) -> str:
     return network_of(peer.rpartition(":")[0])
 
-
-def _nobody(action: Callable[..., None], *args: object) -> None:
-    raise RuntimeError("the gate is not open yet")

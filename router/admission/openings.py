@@ -1,15 +1,10 @@
-"""The limits of connections that are not authenticated yet: their number, and their rate."""
+"""The limit of connections that are not authenticated yet, and the networks that limits apply to."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
 from ipaddress import IPv6Address, IPv6Network
-
-MOST_ADDRESSES = 4096
-"""Addresses whose connections are counted at a time; above it, the address used least recently is removed."""
-BURST_S = 5
-"""Seconds of unused rate that an address may use at once."""
 
 _PREFIX_BITS = 64
 """The prefix length for IPv6: one subscriber usually has all addresses of a network of this size."""
@@ -74,26 +69,3 @@ class Openings:
             del there[one]
             if not there:
                 del self._by_address[address]
-
-
-class ConnectionRate:
-    """The limit of connections per second from each address. Only for the thread that accepts them."""
-
-    def __init__(self, most_per_s: int) -> None:
-        """*most_per_s*: the rate, 0 for no limit."""
-        self._most_per_s = most_per_s
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """Connections that each address may still open, and the time of that count; the latest address is last."""
-
-    def allows(self, address: str, now_s: float) -> bool:
-        """Return whether one more connection is allowed now, and count it."""
-        if not self._most_per_s:
-            return True
-        burst = float(self._most_per_s * BURST_S)
-        left, since_s = self._left.pop(address, (burst, now_s))
-        left = min(burst, left + (now_s - since_s) * self._most_per_s)
-        is_allowed = left >= 1
-        self._left[address] = (left - 1 if is_allowed else left), now_s
-        if len(self._left) > MOST_ADDRESSES:
-            self._left.popitem(last=False)
-        return is_allowed

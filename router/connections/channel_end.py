@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from ...amqp.codec import encode
 from ...amqp.codec.types import Symbol
+from ...amqp.engine.engine import Engine
 from ...amqp.links import settlement, transaction_state
 from ...amqp.links import terminus as termini
 from ...amqp.links.attach import said_by_peer
@@ -15,9 +16,37 @@ from ...amqp.links.link import Link
 from ...amqp.links.resume_state import KeptLink, Resumable, tag_of
 from ...amqp.links.values import Terminus
 from ...amqp.native.proton_ffi import ACCEPTED, RELEASED
-from ...amqp.ports import Answer, Attach, Delivery, DriverEnd, Error, Forward, Open, ResumingEnd, RoutedEnd
-from .dispatch import hand_over_acquiring
-from .link_host import LinkHost
+from ...amqp.ports import (
+    NOT_ACQUIRED,
+    AcquiringEnd,
+    Answer,
+    Attach,
+    Delivery,
+    DriverEnd,
+    Error,
+    Forward,
+    Open,
+    ResumingEnd,
+    RoutedEnd,
+)
+from ..kernel.core import Core
+
+
+class LinkHost(Protocol):
+    """The connection that a link belongs to (`Terminal`)."""
+
+    core: Core
+    engine: Engine
+    closed: bool
+
+    def note(self, action: Callable[..., None], *args: Any) -> None:
+        """Queue work for the worker of the connection. On the core."""
+
+    def pump(self, link: Link) -> None:
+        """Send the waiting messages of *link*."""
+
+    def request(self, link: Link) -> None:
+        """Report the client's credit to the driver."""
 
 
 class ChannelEnd:
@@ -266,3 +295,30 @@ class ChannelEnd:
         if not self._link.closed:
             self._engine.note_tags(self._link, messages)
         self._do_forward([message[:2] for message in messages])
+
+
+def hand_over_tagged(host: LinkHost, link: Link, driver: DriverEnd, fragments: Sequence[Any]) -> None:
+    """Pass arrivals of a link that resumes, or in transactions, to the driver."""
+    receive: Callable[..., None] = driver.receive
+    receive_in: Callable[..., None] = driver.receive_in
+    if link.resuming is not None:
+        reported, link.resuming.arrivals = link.resuming.arrivals, []
+        # there are fewer fragments if the last ones exceeded the limit, and were discarded
+        fragments = [(fragment, *about) for fragment, about in zip(fragments, reported, strict=False)]
+        resuming = cast(ResumingEnd, driver)
+        receive, receive_in = resuming.receive_resuming, resuming.receive_resuming_in
+    for txn_id, run in transaction_state.runs(link, fragments) if link.runs else ((b"", fragments),):
+        if txn_id:
+            host.core.post(receive_in, host, txn_id, run)
+        else:
+            host.core.post(receive, run)
+
+
+def hand_over_acquiring(host: LinkHost, link: Link, driver: DriverEnd) -> None:
+    """Pass the transactional acquisitions in flows on *link* to *driver*, each with its credit."""
+    acquiring, link.acquiring = link.acquiring, []
+    if isinstance(driver, AcquiringEnd):
+        for txn_id, limit, drain in acquiring:
+            host.core.post(driver.acquire_in, host, txn_id, limit, drain)
+    elif any(txn_id for txn_id, _, _ in acquiring):
+        host.engine.endpoints.close_link(link, *NOT_ACQUIRED)

@@ -6,26 +6,52 @@ such a connection only the broker attaches links.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ...amqp.connector_target import Target
 from ...amqp.links.attach import Attach, said_by_peer
+from ...amqp.links.credit import grant
 from ...amqp.links.events import Event, EventKind, Limits
 from ...amqp.links.link import Link
 from ...amqp.native.buffer_pool import Buckets
-from ...amqp.ports import DriverEnd, Drivers, RoutedEnd
+from ...amqp.ports import Delivery, DriverEnd, Drivers, RoutedEnd
 from ...amqp.sasl.client_handshake import ClientHandshake
 from ..admission.admission import Admission
 from ..admission.login_gate import LoginGate
 from ..kernel.core import Core
-from .attached_end import OutwardChannelEnd
-from .channel_end import ChannelEnd
+from .channel_end import ChannelEnd, LinkHost
 from .terminal import Terminal
 
-log = logging.getLogger(__name__)
-
 Answered = Callable[[Attach], None]
+_ITS_OWN_FAULT = ("amqp:decode-error", "amqp:link:message-size-exceeded")
+
+
+class OutwardChannelEnd(ChannelEnd):
+    """The worker's end of a channel that the broker has asked another container for (`channel.ports.AttachedEnd`).
+
+    `opened` answers no attach, and `reject` may redirect.
+    """
+
+    def __init__(self, host: LinkHost, link: Link) -> None:
+        super().__init__(host, link)
+        self.on_refusal: Callable[[int], None] | None = None
+
+    def reject(self, deliveries: Sequence[Delivery], credit: int, condition: str, description: str) -> None:
+        if self.on_refusal is None or condition in _ITS_OWN_FAULT:
+            super().reject(deliveries, credit, condition, description)
+        else:
+            self.hand_back(deliveries, 0)
+            self.on_refusal(credit)
+
+    def _do_opened(self, driver: DriverEnd, address: str | None, credit: int, *_: Any) -> None:
+        """Connect the open link with *driver*."""
+        if not self._take(driver):
+            return
+        if self._link.sender:
+            self._host.request(self._link)
+        else:
+            grant(self._link, credit)
 
 
 class ClientTerminal(Terminal):

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple, cast
 from ...amqp.connector_target import Target
 from ...amqp.engine.engine import ALL_CONTROLS
 from ...base.accounts.users import invalid_name_reason
-from .connection import Turn
-from .terminal import Terminal
+from .terminal import Terminal, Turn
 
 log = logging.getLogger(__name__)
 
@@ -191,10 +190,7 @@ class SecuredTerminal:
         return turn
 
     def end_input(self) -> None:
-        if self._terminal is None:
-            self._over = True
-        else:
-            self._terminal.end_input()
+        self._end(lambda terminal: terminal.end_input(), "it ended the connection before TLS was agreed on")
 
     def write(self, send: Callable[[bytes | memoryview], int], most_bytes: int, most_long_bytes: int) -> bool:
         written_bytes = 0
@@ -230,8 +226,14 @@ class SecuredTerminal:
     def _fail(self) -> None:
         """End TLS after an error: only the alert is still sent."""
         self._over = True
-        if self._terminal is not None:
-            self._terminal.give_up()
+        self._end(lambda terminal: terminal.give_up(), "TLS failed")
+
+    def _end(self, end: Callable[[Terminal], None], reason: str) -> None:
+        """End the terminal by *end*. Before the handshake is done, only TLS ends, for that *reason*."""
+        if self._terminal is None:
+            self._over = True
+        else:
+            end(self._terminal)
 
     # ---- methods of the terminal ----------------------------------------------------------------------------------
 
@@ -256,16 +258,10 @@ class SecuredTerminal:
         return 0 if self._terminal is None else self._terminal.tick(now_ms)
 
     def give_up(self) -> None:
-        if self._terminal is None:
-            self._over = True
-        else:
-            self._terminal.give_up()
+        self._end(lambda terminal: terminal.give_up(), "TLS was not agreed on")
 
     def shut_down(self) -> None:
-        if self._terminal is None:
-            self._over = True
-        else:
-            self._terminal.shut_down()
+        self._end(lambda terminal: terminal.shut_down(), "the broker shuts down")
 
     def free(self) -> None:
         if self._terminal is not None:
@@ -290,24 +286,9 @@ class SecuredClientTerminal(SecuredTerminal):
         with suppress(ssl.SSLWantReadError):
             self._tls.do_handshake()  # this side sends first
 
-    def end_input(self) -> None:
-        super().end_input()
-        self._end("it ended the connection before TLS was agreed on")
-
-    def give_up(self) -> None:
-        super().give_up()
-        self._end("TLS was not agreed on")
-
-    def shut_down(self) -> None:
-        super().shut_down()
-        self._end("the broker shuts down")
-
-    def _fail(self) -> None:
-        super()._fail()
-        self._end("TLS failed")
-
-    def _end(self, reason: str) -> None:
-        """End the terminal, which existed from the beginning, with the error of the handshake."""
+    def _end(self, end: Callable[[Terminal], None], reason: str) -> None:
+        """End the terminal, which existed from the beginning, also with the error of the handshake."""
+        super()._end(end, reason)
         if self._over and not self._inner.closed:
             self._inner.reason = self._reason or reason
             self._inner.give_up()

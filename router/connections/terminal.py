@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...amqp.engine.engine import ALL_CONTROLS, Engine
 from ...amqp.links.events import Event, EventKind, Limits
@@ -27,9 +27,7 @@ from ...base.errors import CairnError
 from ..admission.admission import Admission
 from ..admission.login_gate import BUSY, LoginGate
 from ..kernel.core import Core
-from .channel_end import ChannelEnd
-from .connection import Turn
-from .dispatch import hand_over_acquiring, hand_over_tagged
+from .channel_end import ChannelEnd, hand_over_acquiring, hand_over_tagged
 
 log = logging.getLogger(__name__)
 
@@ -51,11 +49,26 @@ UNREADABLE = 1 << 30
 Work = tuple[Callable[..., None], tuple[Any, ...]]
 
 
+class Turn(NamedTuple):
+    """The effect of what a connection digested last."""
+
+    controls_left: int
+    """Control frames that are still allowed."""
+    is_behind: bool
+    """Something that was read waits: nothing more should be read."""
+    has_messages: bool
+    """True if messages or outcomes of messages arrived."""
+    is_small: bool
+    """True if something complete arrived, and no long message is being received or sent."""
+
+
 class Terminal:
     """A connection, without its socket: bytes in, bytes out, actions to the core, work from it."""
 
     dials = False
     """The broker opens it."""
+    patience_s = OPEN_TIMEOUT_S
+    """The seconds for which the client may be `is_opening`."""
 
     def __init__(
         self,
@@ -153,8 +166,10 @@ class Terminal:
     def _go_in(self, front: Handshake, answer: bytes, rest: bytes, waiting: object) -> None:
         """Continue the front after a check; *waiting*: the check that was pending."""
         self._prelude += answer
-        check, then = front.check, partial(self.note, self._checked)
-        has_time = check is None or check is waiting or self._gate.check(check, self.name, self._is_there, then)
+        check = front.check
+        has_time = check is None or check is waiting or self._gate.check(
+            check, self.name, lambda: not self.closed, partial(self.note, self._checked)
+        )  # fmt: skip
         if not has_time:
             self._prelude += front.busy()
         if front.stage is Stage.REFUSED:
@@ -171,9 +186,6 @@ class Terminal:
                 self._mechanism = front.mechanism
             self._begin_amqp()
             self._digest(rest)
-
-    def _is_there(self) -> bool:
-        return not self.closed
 
     def _begin_amqp(self) -> None:
         """Begin AMQP proper: the client is authenticated."""
@@ -305,11 +317,6 @@ class Terminal:
             if since_ms and self.endpoints.begun - before > MOST_BEGINS_PER_S * passed_ms // 1000:
                 reason = f"more than {MOST_BEGINS_PER_S} sessions begun in a second"
                 self.endpoints.refuse("amqp:resource-limit-exceeded", reason)
-
-    @property
-    def patience_s(self) -> float:
-        """Return the seconds for which the client may be `opening`."""
-        return OPEN_TIMEOUT_S
 
     # ---- from the client to the core ------------------------------------------------------------------------------
 

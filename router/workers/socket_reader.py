@@ -14,6 +14,7 @@ from __future__ import annotations
 import select
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import perf_counter
 
 from ...amqp.native.buffer_pool import Buckets
@@ -21,7 +22,7 @@ from ...amqp.ports import Drivers
 from ...amqp.sasl.handshake import MAX_AHEAD_BYTES
 from ...base.clock import Clock
 from ..admission.user_shares import UserShares
-from ..connections.connection import Turn
+from ..connections.terminal import Turn
 from ..kernel.core import Core
 from .heartbeats import Heartbeats
 from .orderly_end import OrderlyEnd
@@ -46,34 +47,24 @@ CONTROL_S = 50e-6
 _ENDED = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
 
+@dataclass(eq=False, repr=False)
 class SocketReader:
     """Reads the sockets of one worker within their limits; the worker's thread only, unless noted."""
 
-    def __init__(
-        self,
-        sockets: SocketTable,
-        end: OrderlyEnd,
-        heartbeats: Heartbeats,
-        core: Core,
-        drivers: Drivers,
-        clock: Clock,
-        limit_bytes: int,
-        ring: Callable[[], None],
-        handle_other: Callable[[int], None],
-    ) -> None:
-        """*limit_bytes*: the limit of content that was read and that the core has not taken over.
+    _sockets: SocketTable
+    _end: OrderlyEnd
+    _heartbeats: Heartbeats
+    _core: Core
+    _drivers: Drivers
+    _clock: Clock
+    incoming: Buckets
+    """The content that was read and that the core has not taken over."""
+    _ring: Callable[[], None]
+    """Wakes the worker. Any thread."""
+    _handle_other: Callable[[int], None]
+    """Gets ready descriptors that belong to no connection."""
 
-        *ring* wakes the worker; any thread. *handle_other* gets ready descriptors that belong to no connection.
-        """
-        self.incoming = Buckets(limit_bytes)
-        self._sockets = sockets
-        self._end = end
-        self._heartbeats = heartbeats
-        self._core = core
-        self._drivers = drivers
-        self._clock = clock
-        self._ring = ring
-        self._handle_other = handle_other
+    def __post_init__(self) -> None:
         self._buffer = bytearray(READ_BYTES)
         self._view = memoryview(self._buffer)
         self.waiting: deque[WorkerSocket] = deque()
@@ -81,7 +72,7 @@ class SocketReader:
         self.behind: deque[WorkerSocket] = deque()
         """Sockets with unprocessed bytes, in the order of their turns."""
         self._passed_over: list[WorkerSocket] = []
-        self.shares = UserShares(drivers.core_share)
+        self.shares = UserShares(self._drivers.core_share)
         self._controls_left = 0
         """Control frames that may still be processed in this turn, of connections that sent many."""
         self.read_bytes = 0

@@ -92,7 +92,7 @@ class Worker:
             core,
             drivers,
             clock,
-            limit_bytes // 2,
+            Buckets(limit_bytes // 2),
             self.ring,
             self._handle_other,
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cairnmq.router.admission.openings import BURST_S, MOST_ADDRESSES, ConnectionRate, Openings
+from cairnmq.router.admission.openings import Openings
+from cairnmq.router.listener import BURST_S, MOST_ADDRESSES, ConnectionRate
 
 STEPS = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["comes", "leaves", "says"])), max_size=80)
 
