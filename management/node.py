@@ -14,20 +14,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ..amqp.codec.primitives import Malformed
 from ..amqp.ports import ABORTED, MORE, SETTLED, Delivery, Fragment, Open, TerminalEnd
-from ..base.accounts.audit import Audit
-from ..broker.kernel.connections import ClientLink, Connection, Connections
+from ..broker.kernel.connections import ClientLink, Connection
 from ..broker.kernel.context import CoreContext
 from ..broker.kernel.idle_driver import IdleDriver
 from ..broker.nodes.access_control import SEND
 from ..broker.nodes.replication_port import Members
-from ..broker.nodes.resolver import Resolver
 from ..broker.nodes.targets import keeps_messages, owner_of
-from .protocol.call import Call, CallServices, DenialReason
+from .protocol.call import Call, CallServices
 from .protocol.replies import Receiver, put
 from .protocol.request import MAX_REQUEST_BYTES, Envelope, envelope, shown
 from .protocol.turns import Turns
@@ -39,29 +38,20 @@ TOO_LONG = "amqp:link:message-size-exceeded", f"a request has up to {MAX_REQUEST
 Reply = Callable[[bytes], None]
 
 
+@dataclass(eq=False, repr=False)
 class Management:
     """The node. Core only."""
 
-    def __init__(
-        self,
-        core: CoreContext,
-        connections: Connections,
-        resolver: Resolver,
-        members: Members,
-        denial_reason: DenialReason,
-        do: Callable[[Call], None],
-        audit: Audit | None = None,
-    ) -> None:
-        """*audit*: where changes are recorded."""
-        self._services = CallServices(connections, resolver, denial_reason, audit or Audit())
-        self._core = core
-        self._connections = connections
-        self._resolver = resolver
-        self._members = members
-        self._do = do
+    _core: CoreContext
+    _services: CallServices
+    _members: Members
+    _do: Callable[[Call], None]
+
+    def __post_init__(self) -> None:
+        self._connections, self._resolver = self._services.connections, self._services.resolver
         self._receivers: dict[Connection, dict[Receiver, str]] = {}
-        self.background = core.background
-        self.turns = Turns(core.background)
+        self.background = self._core.background
+        self.turns = Turns(self.background)
 
     def open(self, attach: Open, terminal: TerminalEnd) -> None:
         """Open a link to the node, or from it."""

@@ -12,7 +12,7 @@ from .entity_types import make_types
 from .node import ADDRESS, Management
 from .operations.clusterwide import reporter
 from .operations.operations import NodeOperations
-from .protocol.call import DenialReason
+from .protocol.call import CallServices, DenialReason
 from .protocol.entity import Type
 
 
@@ -33,7 +33,8 @@ def serve(
     links = parts.links
     types = make_types(parts, reload, more, accounts)
     operations = NodeOperations(links.core.background, links.members, types)
-    node = Management(links.core, parts.connections, links.resolver, links.members, denial_reason, operations.do, audit)
+    services = CallServices(parts.connections, links.resolver, denial_reason, audit or Audit())
+    node = Management(links.core, services, links.members, operations.do)
     parts.endpoints[ADDRESS] = node
     links.members.reports_by(reporter(types))
     return node

@@ -12,7 +12,7 @@ from ...broker.outbound.auto_links import IN, OUT, AutoLink, AutoLinks
 from ...broker.outbound.connectors import Connectors
 from ...broker.outbound.link_routes import BOTH, DIRECTIONS, LinkRoute, LinkRoutes
 from ..protocol.call import Call
-from ..protocol.entity import Attribute, Named, Operation, Type, boolean, number, string, time
+from ..protocol.entity import Attribute, Listed, Named, Operation, boolean, number, string, time
 from ..protocol.request import BAD_REQUEST, CREATED, Refusal, shown, text
 
 
@@ -57,7 +57,7 @@ class ConnectorType(Named):
         self._connectors.create(name, text(call.asked(), "url"), made)
 
 
-class LinkRouteType(Type):
+class LinkRouteType(Listed):
     name = "link-route"
     is_named_by_pattern = True
     meaning = "Addresses whose links go to another AMQP container. The name is a pattern; the first match applies."
@@ -65,6 +65,7 @@ class LinkRouteType(Type):
     def __init__(self, link_routes: LinkRoutes) -> None:
         self._routes = link_routes
         super().__init__(
+            lambda: link_routes.all,
             (
                 string("connector", "The connector; it may be created later.", lambda r: r.connector),
                 string("direction", "The permitted direction for clients: `send`, `receive` or `both`.",
@@ -79,14 +80,8 @@ class LinkRouteType(Type):
             ),
         )  # fmt: skip
 
-    def all(self) -> list[Any]:
-        return list(self._routes.all)
-
     def name_of(self, entity: LinkRoute) -> str:
         return entity.pattern
-
-    def is_there(self, entity: LinkRoute) -> bool:
-        return entity in self._routes.all
 
     def _create(self, call: Call) -> None:
         name, asked = self.new_name(call, CONFIGURE), call.asked()
@@ -137,7 +132,7 @@ class AutoLinkType(Named):
         self._links.create(link, call.then_answer(lambda _: self.map_of(self.by_name[name]), CREATED))
 
 
-class RouterType(Type):
+class RouterType(Listed):
     name = "router"
     meaning = "A broker of the network that this one can reach, directly or over others."
 
@@ -145,6 +140,7 @@ class RouterType(Type):
         self._network = network
         topology = network.topology
         super().__init__(
+            lambda: topology.next_hops,
             (
                 string("next", "The next hop for messages to it.", lambda r: topology.next_hops[r][0]),
                 number("cost", "The total cost of the route.", lambda r: topology.next_hops[r][1]),
@@ -161,11 +157,5 @@ class RouterType(Type):
     def _of_neighbour(self, name: str, count: Callable[[Any], int]) -> int:
         return sum(count(one) for one in self._network.neighbours.get(name, ()))
 
-    def all(self) -> list[Any]:
-        return list(self._network.topology.next_hops)
-
     def name_of(self, entity: str) -> str:
         return entity
-
-    def is_there(self, entity: str) -> bool:
-        return entity in self._network.topology.next_hops

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...amqp.codec.types import Timestamp
 from ...base.clock import Clock
 from ...broker.federation.federated_queues import FederatedQueues
@@ -11,7 +9,7 @@ from ...broker.federation.upstream import Upstreams
 from ...broker.federation.upstream_link import DownstreamLink
 from ...broker.nodes.access_control import CONFIGURE, CONNECTOR_PREFIX, CREATE, DELETE, USE
 from ..protocol.call import Call
-from ..protocol.entity import Attribute, Named, Operation, Type, boolean, number, string, time
+from ..protocol.entity import Attribute, Listed, Named, Operation, boolean, number, string, time
 from ..protocol.request import CREATED, arguments, flag, text
 from .queues import check_owner, check_policy
 
@@ -86,13 +84,13 @@ class FederatedQueueType(Named):
         self._queues.delete(queue, call.then_answer())
 
 
-class DownstreamType(Type):
+class DownstreamType(Listed):
     name = "downstream"
     meaning = "A connected downstream site that copies a queue of this broker."
 
     def __init__(self, upstreams: Upstreams) -> None:
-        self._streams = upstreams
         super().__init__(
+            lambda: upstreams.feeders,
             (
                 string("queue", "The copied queue.", lambda f: f.queue.name),
                 number("place", "The durable position of the downstream: an LSN, or an event number of a cluster.",
@@ -104,14 +102,8 @@ class DownstreamType(Type):
             ),
         )  # fmt: skip
 
-    def all(self) -> list[Any]:
-        return list(self._streams.feeders)
-
     def name_of(self, entity: DownstreamLink) -> str:
         return entity.follower
-
-    def is_there(self, entity: DownstreamLink) -> bool:
-        return entity in self._streams.feeders
 
     def resource_of(self, entity: DownstreamLink) -> str:
         return entity.queue.name

@@ -15,7 +15,7 @@ from ...broker.nodes.resolver import Resolver
 from ...broker.queues.queue import Queue
 from ...broker.users.user_accounts import OWNER, UserAccounts
 from ..protocol.call import Call
-from ..protocol.entity import Attribute, Named, Operation, Type, boolean, number, string
+from ..protocol.entity import Attribute, Listed, Named, Operation, boolean, number, string
 from ..protocol.request import BAD_REQUEST, CONFLICT, CREATED, FORBIDDEN, OK, Refusal, arguments, flag, shown
 
 
@@ -191,7 +191,7 @@ def check_policy(call: Call, name: str, settings: dict[str, Any]) -> None:
             call.check_address(SEND, address)
 
 
-class TemplateType(Type):
+class TemplateType(Listed):
     name = "template"
     is_named_by_pattern = True
     meaning = "Arguments for queues created on first use. The name is a pattern; later templates override earlier ones."
@@ -199,6 +199,7 @@ class TemplateType(Type):
     def __init__(self, nodes: NodeRegistry) -> None:
         self._nodes = nodes
         super().__init__(
+            lambda: nodes.templates,
             (
                 Attribute("map", "arguments", "The arguments of a queue that matches.",
                           lambda pattern: self._nodes.templates.get(pattern, {})),
@@ -212,14 +213,8 @@ class TemplateType(Type):
             ),
         )  # fmt: skip
 
-    def all(self) -> list[Any]:
-        return list(self._nodes.templates)
-
     def name_of(self, entity: str) -> str:
         return entity
-
-    def is_there(self, entity: str) -> bool:
-        return entity in self._nodes.templates
 
     def _settings(self, call: Call) -> dict[str, Any]:
         settings = arguments(call.asked())

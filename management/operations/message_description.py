@@ -34,6 +34,7 @@ ATTRIBUTES = (
     ("malformed", "string", "The error in the encoding; null if none was found."),
 )  # fmt: skip
 _KINDS = {sections.DATA: "data", sections.SEQUENCE: "sequence", sections.VALUE: "value"}
+_HEADER = ("durable", "priority", "ttl", "first-acquirer", "delivery-count")
 _PROPERTIES = [name.removesuffix("_ms").replace("_", "-") for name in sections.Properties._fields]
 
 
@@ -110,18 +111,7 @@ def _message(one: PeekedMessage, body_bytes: int) -> bytes:
 
 def _sections(content: bytes, complete: bool, body_bytes: int) -> dict[str, bytes]:
     found = sections.index(content, complete=complete)
-    head = header.parse(content)
-    reported = {
-        "header": encode.value(
-            {
-                "durable": head.durable,
-                "priority": head.priority,
-                "ttl": head.ttl_ms,
-                "first-acquirer": head.first_acquirer,
-                "delivery-count": head.delivery_count,
-            }
-        )
-    }
+    reported = {"header": encode.value(dict(zip(_HEADER, header.parse(content), strict=False)))}
     if found.properties is not None:
         sections.properties(content, found.properties.value)  # raises if they are of wrong types
         reported["properties"] = _properties(decode.value(content, found.properties.value)[0])

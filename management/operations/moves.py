@@ -126,22 +126,23 @@ def _check_selection(queue: Queue) -> None:
         raise Refusal(CONFLICT, reason)
 
 
+@dataclass(eq=False, repr=False)
 class _Mover:
     """A move of messages, which uses the place of a consumer."""
 
-    def __init__(
-        self, services: MoveOperations, call: Call, queue: Queue, place: AddressTarget | None, most: int,
-        positions: deque[int] | None,
-    ) -> None:  # fmt: skip
-        """*place*: None to remove the messages. *positions*: those of the messages; None for the first *most* ones."""
+    _services: MoveOperations
+    _call: Call
+    _queue: Queue
+    _place: AddressTarget | None
+    """None to remove the messages."""
+    _left: int
+    """The number of messages that are not acquired yet."""
+    _positions: deque[int] | None
+    """The positions of the messages; None for the first ones."""
+
+    def __post_init__(self) -> None:
         self.terminal = self
-        self._services = services
-        self._core = services.core
-        self._call = call
-        self._queue = queue
-        self._place = place
-        self._left = most
-        self._positions = positions
+        self._core = self._services.core
         self._moved = 0
         self._removing = 0
         """Removed messages whose records are not durable yet."""

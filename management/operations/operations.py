@@ -7,7 +7,8 @@ caller may not read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -75,22 +76,9 @@ class NodeOperations:
             raise Refusal(NOT_FOUND, _no_type(name))
         return {name: self._types[name]}
 
-    def _get_types(self, call: Call) -> None:
-        call.answer({name: [] for name in self._asked_types(call)})
-
-    def _get_attributes(self, call: Call) -> None:
-        call.answer({name: list(kind.attributes) for name, kind in self._asked_types(call).items()})
-
-    def _get_operations(self, call: Call) -> None:
-        call.answer(
-            {
-                name: {operation.name: list(operation.arguments) for operation in kind.operations.values()}
-                for name, kind in self._asked_types(call).items()
-            }
-        )
-
-    def _get_nodes(self, call: Call) -> None:
-        call.answer([])
+    def _describe(self, call: Call, of: Callable[[Type], Any]) -> None:
+        """Answer with what *of* returns for each type of the request."""
+        call.answer({name: of(kind) for name, kind in self._asked_types(call).items()})
 
     def _query(self, call: Call) -> None:
         types = self._asked_types(call)
@@ -105,59 +93,37 @@ class NodeOperations:
         elif scope:
             raise Refusal(BAD_REQUEST, f"there is no scope {shown(scope)}: it is `cluster`, or left out")
         else:
-            _Query(self._background, call, types, _names(asked, types), offset, most, internal=internal).step()
+            rows = self._rows(call, types, _names(asked, types), offset, most, internal=internal)
+            self._step(rows, call.link.attach.user)
 
-
-class _Query:
-    """A QUERY that is being answered."""
-
-    def __init__(
-        self,
-        background: BackgroundWork,
-        call: Call,
-        types: Mapping[str, Type],
-        names: list[str],
-        offset: int,
-        most: int,
-        *,
-        internal: bool,
-    ) -> None:
-        self._background = background
-        self._call = call
-        self._names = names
+    def _rows(
+        self, call: Call, types: Mapping[str, Type], names: list[str], offset: int, most: int, *, internal: bool
+    ) -> Iterator[None]:
+        """Answer a QUERY with the rows of the entities that exist now; yield at the end of each step but the last."""
         everything = [
             (kind, [one for one in kind.all() if internal or not kind.is_internal(one)]) for kind in types.values()
         ]
-        self._total = sum(len(entities) for _, entities in everything)
+        total = sum(len(entities) for _, entities in everything)
         in_order = ((kind, entity) for kind, entities in everything for entity in entities)
-        self._left = islice(in_order, offset, min(offset + most, self._total))
-        self._next = min(offset, self._total)
-        self._rows: list[bytes] = []
-        self._size_bytes = 0
-
-    def step(self) -> None:
-        names, call = self._names, self._call
-        background = self._background
-        is_over = True
-        for looked_at, (kind, entity) in enumerate(islice(self._left, STEP_ROWS), 1):
+        following, size_bytes = min(offset, total), 0
+        rows: list[bytes] = []
+        for looked_at, (kind, entity) in enumerate(islice(in_order, offset, min(offset + most, total)), 1):
             if kind.is_there(entity) and kind.may_monitor(call, kind.resource_of(entity)):
                 row = kind.row_of(entity, names)
-                self._rows.append(row)
-                self._size_bytes += len(row)
-            self._next += 1
-            if self._size_bytes > MOST_BYTES:
+                rows.append(row)
+                size_bytes += len(row)
+            following += 1
+            if size_bytes > MOST_BYTES:
                 break
-            if looked_at == STEP_ROWS or (looked_at % ROWS_AT_ONCE == 0 and not background.has_time()):
-                is_over = False
-                break
-        if is_over:
-            self._finish()
-        else:
-            background.put_off(self.step, call.link.attach.user)
+            if looked_at % STEP_ROWS == 0 or (looked_at % ROWS_AT_ONCE == 0 and not self._background.has_time()):
+                yield
+        call.answer_rows(names, rows, following if following < total else None)
 
-    def _finish(self) -> None:
-        following = self._next if self._next < self._total else None
-        self._call.answer_rows(self._names, self._rows, following)
+    def _step(self, answer: Iterator[None], user: str) -> None:
+        """Take a step of *answer*, and have the others taken later, in turns of *user*."""
+        for _ in answer:
+            self._background.put_off(partial(self._step, answer, user), user)
+            return
 
 
 def _no_type(name: str) -> str:
@@ -184,8 +150,10 @@ def _names(asked: Mapping[str, Any], types: Mapping[str, Type]) -> list[str]:
 
 NODE_OPERATIONS: dict[str, Callable[[NodeOperations, Call], None]] = {
     "QUERY": NodeOperations._query,
-    "GET-TYPES": NodeOperations._get_types,
-    "GET-ATTRIBUTES": NodeOperations._get_attributes,
-    "GET-OPERATIONS": NodeOperations._get_operations,
-    "GET-MGMT-NODES": NodeOperations._get_nodes,
+    "GET-TYPES": lambda node, call: node._describe(call, lambda kind: []),
+    "GET-ATTRIBUTES": lambda node, call: node._describe(call, lambda kind: list(kind.attributes)),
+    "GET-OPERATIONS": lambda node, call: node._describe(
+        call, lambda kind: {operation.name: list(operation.arguments) for operation in kind.operations.values()}
+    ),
+    "GET-MGMT-NODES": lambda node, call: call.answer([]),
 }

@@ -6,6 +6,7 @@ The reader's thread reads and decodes a page; the core only selects its messages
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from ...broker.contents.paging import ContentsView, ScheduledView, merged, turn_page
@@ -44,19 +45,19 @@ def _peek(core: CoreContext, of: Type, call: Call) -> None:
     _Peek(core, call, queue, after, most, body_bytes).begin()
 
 
+@dataclass(eq=False, repr=False)
 class _Peek:
     """One request: finds the scheduled messages, then a page of the others, and merges them by position."""
 
-    def __init__(
-        self, core: CoreContext, call: Call, queue: BrowsedQueue, after: int, most: int, body_bytes: int
-    ) -> None:
-        self._core = core
-        self._call = call
-        self._queue = queue
-        self._after = after
-        self._most = most
-        self._body_bytes = body_bytes
-        self._view = ScheduledView(queue.contents, core.clock.wall_us)
+    _core: CoreContext
+    _call: Call
+    _queue: BrowsedQueue
+    _after: int
+    _most: int
+    _body_bytes: int
+
+    def __post_init__(self) -> None:
+        self._view = ScheduledView(self._queue.contents, self._core.clock.wall_us)
         self._scheduled: list[Entry] = []
 
     def begin(self) -> None:

@@ -62,20 +62,19 @@ class CallServices:
     """The audit trail, which records changes."""
 
 
+@dataclass(eq=False, repr=False)
 class Call:
     """A request that is answered once, immediately or later, by `answer` or `failed`."""
 
-    def __init__(
-        self,
-        services: CallServices,
-        link: ClientLink,
-        asked: Envelope,
-        reply: Callable[[bytes], None],
-        done: Callable[[], None],
-    ) -> None:
-        """*reply* sends the response; *done* is called afterwards: the next request may begin."""
-        self._services = services
-        self.link = link
+    _services: CallServices
+    link: ClientLink
+    _asked: Envelope
+    _reply: Callable[[bytes], None]
+    """Sends the response."""
+    _done: Callable[[], None]
+    """Called after the response: the next request may begin."""
+
+    def __post_init__(self) -> None:
         self.request = Request("", "", "", {}, None)
         self.arguments: tuple[str, ...] = ()
         """The arguments of the operation."""
@@ -87,9 +86,6 @@ class Call:
         """The number of messages that the call removed or moved, for the audit trail."""
         self.closed: int | None = None
         """The number of connections and links that the call closed."""
-        self._asked = asked
-        self._reply = reply
-        self._done = done
 
     def run(self, content: bytes, do: Callable[[Call], None]) -> None:
         """Read the request and have it done."""

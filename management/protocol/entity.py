@@ -5,7 +5,7 @@ docs/reference/management.md documents these tables; a test keeps them equal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -130,6 +130,23 @@ class Type:
         """Return the values of these attributes as an encoded list; null for those that this type does not have."""
         attributes = self.attributes
         return encode.value([attributes[name].read(entity) if name in attributes else None for name in names])
+
+
+class Listed(Type):
+    """A type whose entities are in a collection of the broker, in the order of their creation."""
+
+    def __init__(
+        self, entities: Callable[[], Collection[Any]], attributes: Iterable[Attribute],
+        operations: Iterable[Operation] = (),
+    ) -> None:  # fmt: skip
+        self._entities = entities
+        super().__init__(attributes, operations)
+
+    def all(self) -> list[Any]:
+        return list(self._entities())
+
+    def is_there(self, entity: Any) -> bool:
+        return entity in self._entities()
 
 
 class Named(Type):
