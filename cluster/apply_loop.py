@@ -19,7 +19,6 @@ from .kernel.fragmentation import MissedFragment, Reassembly
 from .kernel.inbox import ReceivedEvent
 from .kernel.local_messages import LocalEvent, abandon
 from .kernel.phases import BUFFERING, REQUESTING, SYNCHRONIZED, TRANSFERRING
-from .nodes.wiring import WiringChanges
 from .replication.message_handler import MessageHandler
 from .replication.transactions import TransactionHandler
 from .state_transfer.receiver import TransferReceiver
@@ -37,7 +36,8 @@ class ApplyLoop:
     _messages: MessageHandler
     _transactions: TransactionHandler
     _receiver: TransferReceiver
-    _wiring: WiringChanges
+    _change_wiring: Callable[[int, About, LocalEvent | None], None]
+    """Applies a change of the wiring at a position, with the event of this member that caused it."""
     _came_back: Callable[[], None]
     """A heartbeat of this member was delivered to it."""
     _at_once: Mapping[str, ControlHandler]
@@ -127,7 +127,7 @@ class ApplyLoop:
         elif isinstance(event, events.ReleaseEvent):
             messages.release(sender, event, local)
         elif isinstance(event, events.MoveEvent):
-            done = messages.move(sender, position, event, local)
+            done = self._transactions.move(sender, position, event, local)
         elif isinstance(event, events.FrontEvent):
             self._receiver.front(sender, event)
         elif isinstance(event, events.DigestsEvent):
@@ -173,7 +173,7 @@ class ApplyLoop:
                 abandon(local)
             return
         elif what == "change":
-            self._wiring.apply(position, about["change"], local)
+            self._change_wiring(position, about["change"], local)
         else:
             if (handler := self._in_order.get(what)) is not None:
                 handler(ControlMessage(sender, position, about))

@@ -40,13 +40,13 @@ from .kernel.inbox import Inbox, ReceivedEvent
 from .kernel.local_messages import LocalMessageMap
 from .kernel.member_events import MemberEvents
 from .kernel.member_state import MemberState
-from .kernel.phases import SYNCHRONIZED
+from .kernel.phases import SYNCHRONIZED, PhaseEvent
 from .kernel.progress_record import NAME, ProgressRecord
 from .kernel.service import Service
 from .nodes.cluster_nodes import ClusterNodes
 from .nodes.cluster_query import ClusterQueries
 from .nodes.failover_addresses import ClientAddresses, FailoverAddresses
-from .nodes.wiring import WiringChanges
+from .nodes.wiring import apply_change
 from .progress import MemberProgress
 from .replication.flow_control import LIMIT_BYTES, FlowControl
 from .replication.message_handler import MessageHandler
@@ -119,26 +119,25 @@ class ClusterMember:
 
     def build(self, links: LinkContext, connections: Connections, upstreams: Upstreams, renew: RenewQueue) -> None:
         """Builds the parts, each after those that it uses, and subscribes them to the events."""
-        core, nodes, options, touch = links.core, self.nodes, self._options, links.core.schedule_dispatch
+        core, nodes, options = links.core, self.nodes, self._options
         self._post = core.post
         self.returns = ReplicatedReturns(core.post, self.broadcaster)
         self.progress_record = ProgressRecord(core.store, self._clock, self.commits)
         self.context = context = MemberContext(
             self.group, self.state, self.service, self.progress_record, self._clock, core.scheduler, core.store,
             core.loader, self.broadcaster, self.locals, self.commits, self.inbox, self.events, self.fail,
-            self.returns.order,
+            core.schedule_dispatch, self.returns.order,
         )  # fmt: skip
-        self.owners = owners = QueueOwnerHandler(context, touch)
+        self.owners = owners = QueueOwnerHandler(context)
         self.feeds = ReplicatedFeeds(upstreams, context, owners)
-        self.messages = MessageHandler(context, owners, links.returns, touch)
-        self.transactions = TransactionHandler(context, owners, self.messages, touch)
+        self.messages = MessageHandler(context, owners, links.returns)
+        self.transactions = TransactionHandler(context, owners, self.messages)
         self.liveness = Liveness(context, owners.replicas, options.silence_s)
         self.self_delivery_check = SelfDeliveryCheck(context, self.liveness.may_dispatch, owners.hold)
         self.commit_delays = CommitDelays(context)
         self.clock_skew = ClockSkew(self.state.name, self._clock)
         self.queries = ClusterQueries(context)
         self.flow = FlowControl(context, links.credit.grant_withheld, options.flow_limit_bytes)
-        self.wiring_changes = WiringChanges(context, nodes, self.flow)
         self.divergent_state = DivergentState(context, options.aside)
         self.sender = TransferSender(context, owners, nodes)
         self.receiver = TransferReceiver(
@@ -148,8 +147,8 @@ class ClusterMember:
         self.not_serving_log = NotServingLog(context, self.bootstrap.remedy, self.receiver.progress)
         self.purges = Purges(context, owners, self.messages, self.receiver.purged)
         self.apply_loop = ApplyLoop(
-            context, self.messages, self.transactions, self.receiver, self.wiring_changes, self.liveness.came_back,
-            self._control_at_once(), self._control_in_order(),
+            context, self.messages, self.transactions, self.receiver, partial(apply_change, context, nodes, self.flow),
+            self.liveness.came_back, self._control_at_once(), self._control_in_order(),
         )  # fmt: skip
         self.progress = MemberProgress(context, self.apply_loop, self.flow, self.receiver)
         self.view_change = ViewChange(
@@ -195,14 +194,14 @@ class ClusterMember:
         events.remained.subscribe(self.addresses.remained)
         events.entered.subscribe(
             self.progress.begin, self.flow.begin, self.liveness.begin, self.commit_delays.begin,
-            self.view_change.entered, self.addresses.say,
+            partial(self.view_change.take, PhaseEvent.ENTERED), self.addresses.say,
         )  # fmt: skip
         events.members_changed.subscribe(
             self.sender.members_changed, self.receiver.members_changed, self.purges.members_changed
         )
         events.lost.subscribe(
             self.liveness.lost, self.commit_delays.lost, unsent.lost, reassembly.lost, self.receiver.lost,
-            self.purges.lost, self.sender.lost, self.owners.lost, self.queries.lost,
+            self.purges.lost, self.sender.stop, self.owners.lost, self.queries.lost,
         )  # fmt: skip
         events.service_ended.subscribe(self.feeds.lost)
         events.disk_full.subscribe(self.divergent_state.make_room, self.receiver.make_room)

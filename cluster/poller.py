@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
+from ..base.callbacks import ignore
 from .kernel.context import MemberContext
 
 Watch = Callable[[int, Callable[[], None]], None]
@@ -20,7 +21,10 @@ class Poller:
     """The poller of one group: created after the workers, and stopped before the group is closed."""
 
     def __init__(self, context: MemberContext, watch: Watch, post: Callable[[Callable[[], None]], None]) -> None:
-        """*post*: runs an action on the broker's core, at the end of which the step of the group follows."""
+        """*post*: runs an action on the broker's core, at the end of which the step of the group follows.
+
+        So an action that does nothing schedules a step.
+        """
         self._context = context
         self._watch = watch
         self._post = post
@@ -29,7 +33,7 @@ class Poller:
         """The time at which the next timer is due."""
         self._is_stopped = False
         context.events.idle.subscribe(self._on_step)
-        post(_step)
+        post(ignore)
 
     def stop(self) -> None:
         """Stops the poller. Called on the core, or after it ended."""
@@ -48,7 +52,7 @@ class Poller:
             return
         due_s = self._context.clock.monotonic_s() + wait_s
         if wait_s <= 0:
-            self._post(_step)
+            self._post(ignore)
         elif due_s < self._due_s:
             self._due_s = due_s
             self._context.timers.after(wait_s, self._rings, due_s)
@@ -56,12 +60,8 @@ class Poller:
     def _came(self) -> None:
         """Schedules a step. Called on the watching thread; the descriptor is not watched until the step ends."""
         self._watched = False
-        self._post(_step)
+        self._post(ignore)
 
     def _rings(self, due_s: float) -> None:
         if self._due_s == due_s:
             self._due_s = inf
-
-
-def _step() -> None:
-    """Does nothing: the end of the core's step includes the step of the group."""

@@ -1,6 +1,6 @@
 """The order of changes to the messages of a queue: decided by this broker alone, or with the members of a cluster.
 
-A queue always uses one of the two: `transactions.local_order`, or `cluster.replicated_order`.
+A queue always uses one of the two: `transactions.local_order`, or `cluster.broker_handler`.
 """
 
 from __future__ import annotations

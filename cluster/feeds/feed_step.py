@@ -6,19 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...base.errors import CairnError
+from ...broker.federation.upstream_feed import STEP_BYTES, FeedMessage
 from ...broker.federation.wire_format import END, Head, Piece, Put, PutPieces, encode, message
 from ...store.contract.interface import MessageStore
 
-STEP_BYTES = 48 << 10
-"""The size at which a message of events is complete; its last event may exceed it."""
 _MOST_BYTES = 512 << 10
 """The limit of bytes per read, so that other readers get their turn."""
-
-
-class FeedMessage(NamedTuple):
-    place: int
-    """The place of the step that ends with the message; 0 if none does."""
-    content: bytes
 
 
 class LoadedPart(NamedTuple):

@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from .group_events import Quorum
+
 
 class BusAddress(NamedTuple):
     """A process on a node. The address does not change when the process leaves and joins again."""
@@ -53,20 +55,13 @@ class BusChange:
 
 
 @dataclass(frozen=True, slots=True)
-class BusQuorum:
-    """A change of the daemon's quorum, in no defined order relative to the other events."""
-
-    quorate: bool
-
-
-@dataclass(frozen=True, slots=True)
 class BusDied:
     """The last event: the connection to the local daemon failed."""
 
     reason: str
 
 
-BusEvent = BusMessage | BusChange | BusQuorum | BusDied
+BusEvent = BusMessage | BusChange | Quorum | BusDied
 
 
 class Bus(Protocol):

@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ...base.clock import Clock, SystemClock
-from .bus import BusAddress, BusChange, BusDied, BusEvent, BusMessage, BusQuorum, RingId
+from .bus import BusAddress, BusChange, BusDied, BusEvent, BusMessage, RingId
 from .corosync_library import (
     AGREED,
     EXIST,
@@ -44,6 +44,7 @@ from .corosync_library import (
 )
 from .detached_call import DetachedCall
 from .group import GroupError
+from .group_events import Quorum
 
 log = logging.getLogger(__name__)
 
@@ -295,7 +296,7 @@ class CorosyncBus:
             self._came.append(BusChange(self._ring, self._members, frozenset(), frozenset()))
 
     def _quorum_changed(self, handle: int, quorate: int, ring_seq: int, count: int, nodes: Any) -> None:
-        self._came.append(BusQuorum(bool(quorate)))
+        self._came.append(Quorum(bool(quorate)))
 
 
 def _finalize(cpg: CorosyncConnection | None, quorum: CorosyncConnection | None = None) -> None:

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable
 
 from ...base.clock import Clock
-from .bus import Bus, BusAddress, BusChange, BusDied, BusEvent, BusMessage, BusQuorum
+from .bus import Bus, BusAddress, BusChange, BusDied, BusEvent, BusMessage
 from .config_check import REMEDY
 from .frame import (
     BadFrame,
@@ -73,13 +73,13 @@ class GroupMember:
     ) -> None:
         """*agreed*: the configuration that all members must share (`config_check`)."""
         self._bus = bus
-        self._agreed = agreed
         self._clock = clock
-        self._new_incarnation = new_incarnation
         self._quiet_s = quiet_s
         self._first_hello_s = self._hello_s = hello_s
         self._outbox = Outbox(bus, window_bytes)
-        self._membership: GroupMembership | None = None
+        self._membership = GroupMembership(BusAddress(0, 0), 0, new_incarnation, agreed)
+        """The membership, whose address and size of the cluster are known after `join`."""
+        self._has_joined = False
         self._kept: list[BusMessage] | None = None
         """The frames that were received since the hello of this member."""
         self._kept_bytes = 0
@@ -106,17 +106,18 @@ class GroupMember:
 
     @property
     def me(self) -> MemberId | None:
-        return self._membership.id if self._membership else None
+        return self._membership.id
 
     @property
     def in_flight_bytes(self) -> int:
         return self._outbox.in_flight_bytes
 
     def join(self, name: str) -> None:
-        if self._membership:
+        if self._has_joined:
             raise GroupError(f"cluster group {name}", "it was already joined", "make a new one")
         self._bus.join(name)
-        self._membership = GroupMembership(self._bus.address, self._bus.configured, self._new_incarnation, self._agreed)
+        self._has_joined = True
+        self._membership.me, self._membership.configured = self._bus.address, self._bus.configured
 
     def close(self) -> None:
         self._reported = self._reported or "closed"
@@ -147,15 +148,13 @@ class GroupMember:
         return signs
 
     def expel(self, member: MemberId) -> None:
-        membership = self._membership
-        seat = None if membership is None else membership.seats.get(BusAddress(*member[:2]))
+        seat = self._membership.seats.get(BusAddress(*member[:2]))
         if seat is None or seat.member != member or not self._outbox.incarnation or self._leaving:
             return
         self._outbox.say(ExpulsionFrame(self._outbox.incarnation, member, seat.next_seq))
 
     def force(self) -> None:
-        if self._membership:
-            self._membership.force()
+        self._membership.force()
 
     def fileno(self) -> int:
         return self._bus.fileno()
@@ -177,7 +176,7 @@ class GroupMember:
         return max(0.0, min(waits)) if waits else None
 
     def step(self) -> list[Event]:
-        if self._reported is not None or self._membership is None:
+        if self._reported is not None or not self._has_joined:
             return []
         events: list[Event] = []
         self.flush()
@@ -189,7 +188,7 @@ class GroupMember:
                 return events
         self._more = taken >= STEP_EVENTS
         if not self._more:
-            self._timers(self._membership, events)
+            self._timers(events)
         self.flush()
         if self._leaving and not self._blocked:
             self._rejoin()
@@ -198,8 +197,8 @@ class GroupMember:
     # ---- events of the bus ------------------------------------------------------------------------------------------
 
     def _take(self, event: BusEvent, events: list[Event]) -> None:
-        if isinstance(event, BusQuorum):
-            events.append(Quorum(event.quorate))
+        if isinstance(event, Quorum):
+            events.append(event)
         elif isinstance(event, BusDied):
             self._die(event.reason, events)
         elif self._leaving:
@@ -212,7 +211,7 @@ class GroupMember:
             self._received(event, events)
 
     def _changed(self, change: BusChange, events: list[Event]) -> None:
-        membership = self._there()
+        membership = self._membership
         self._kept = None
         self._hello_s = self._first_hello_s
         before = membership.id
@@ -220,7 +219,7 @@ class GroupMember:
         self._after(before)
 
     def _received(self, message: BusMessage, events: list[Event]) -> None:
-        membership = self._there()
+        membership = self._membership
         try:
             frame = decode(message.frame)
         except OtherVersion as error:
@@ -239,7 +238,7 @@ class GroupMember:
             self._received_about_group(message, frame, events)
 
     def _received_events(self, message: BusMessage, frame: EventsFrame, events: list[Event]) -> None:
-        membership = self._there()
+        membership = self._membership
         seat = membership.seats.get(message.sender)
         if seat is None or seat.member.incarnation != frame.incarnation or not seat.next_seq:
             self.dropped += 1
@@ -268,7 +267,7 @@ class GroupMember:
 
     def _received_foreign(self, sender: BusAddress, error: OtherVersion, events: list[Event]) -> None:
         """Repeats this member's state, so that the sender of an unreadable frame learns how many cannot read it."""
-        membership = self._there()
+        membership = self._membership
         reported = membership.refuse(sender, error.reason)
         events += reported
         if reason := membership.foreign(sender, error.version):
@@ -277,7 +276,7 @@ class GroupMember:
             self._quiet_at = self._clock.monotonic_s() + self._quiet_s
 
     def _received_about_group(self, message: BusMessage, frame: Frame, events: list[Event]) -> None:
-        membership = self._there()
+        membership = self._membership
         before = membership.id
         if isinstance(frame, HelloFrame):
             events += membership.received_hello(message.sender, frame)
@@ -302,7 +301,7 @@ class GroupMember:
                 self._take(each, events)
 
     def _received_lost(self, sender: BusAddress, frame: LostFrame, events: list[Event]) -> None:
-        seat = self._there().seats.get(sender)
+        seat = self._membership.seats.get(sender)
         if seat is None or seat.member.incarnation != frame.incarnation:
             self.dropped += 1
         elif seat.next_seq > frame.seq:  # this member received it: the others may continue without it
@@ -313,7 +312,7 @@ class GroupMember:
     # ---- missing numbers --------------------------------------------------------------------------------------------
 
     def _missed(self, seat: Seat, message: BusMessage, events: list[Event]) -> None:
-        if message.sender == self._there().me:
+        if message.sender == self._membership.me:
             self._leave_by_itself(events)
             self._outbox.say(LostFrame(seat.member.incarnation, seat.next_seq))
             return
@@ -329,7 +328,7 @@ class GroupMember:
         sender, missing = self._missing
         self._held.append(event)
         if isinstance(event, BusChange):
-            if sender in event.left or self._there().me in event.left:
+            if sender in event.left or self._membership.me in event.left:
                 self._leave_by_itself(events)
             return
         self._held_bytes += len(event.frame)
@@ -341,19 +340,19 @@ class GroupMember:
             frame = decode(event.frame)
         except BadFrame:
             return
-        if frame.incarnation != self._there().seats[sender].member.incarnation:
+        if frame.incarnation != self._membership.seats[sender].member.incarnation:
             return
         if isinstance(frame, EventsFrame) and frame.received >= missing:
             self._leave_by_itself(events)
         elif isinstance(frame, LostFrame):
             held, self._held, self._missing, self._held_until = self._held, None, None, None
-            self._there().seats[sender].next_seq = 0
+            self._membership.seats[sender].next_seq = 0
             for each in held:
                 self._take(each, events)
 
     def _leave_by_itself(self, events: list[Event]) -> None:
         """Leaves at once; joins the bus again as soon as the queued frames are sent."""
-        membership = self._there()
+        membership = self._membership
         self._held = self._missing = self._kept = self._held_until = None
         events += membership.leave()
         membership.wants_hello = False
@@ -365,26 +364,22 @@ class GroupMember:
         self.rejoined += 1
         self._outbox.begin(0)
         self._hello_at = self._quiet_at = self._heartbeat_at = None
-        self._there().changed(BusChange(self._there().ring, frozenset(), frozenset(), frozenset()))
+        self._membership.changed(BusChange(self._membership.ring, frozenset(), frozenset(), frozenset()))
         self._bus.rejoin()
 
     # ---- common ---------------------------------------------------------------------------------------------------
-
-    def _there(self) -> GroupMembership:
-        assert self._membership is not None
-        return self._membership
 
     def _keep(self, message: BusMessage, kept: list[BusMessage]) -> None:
         kept.append(message)
         self._kept_bytes += len(message.frame)
         if self._kept_bytes > KEPT_BYTES:  # as if the welcome had not arrived
             self._kept = None
-            self._there().waits = False
-            self._there().wants_hello = True
+            self._membership.waits = False
+            self._membership.wants_hello = True
 
     def _after(self, before: MemberId | None) -> None:
         """Updates the outbox and the timers after an event about the group."""
-        membership = self._there()
+        membership = self._membership
         me = membership.id
         if me != before:
             self._outbox.begin(me.incarnation if me else 0)
@@ -400,9 +395,9 @@ class GroupMember:
             self._outbox.say(welcome)
         membership.to_say.clear()
 
-    def _timers(self, membership: GroupMembership, events: list[Event]) -> None:
+    def _timers(self, events: list[Event]) -> None:
         """Acts on timers, only when no event waits to be received: an outdated hello would be void or harmful."""
-        now = self._clock.monotonic_s()
+        membership, now = self._membership, self._clock.monotonic_s()
         if self._held_until is not None and now >= self._held_until:
             self._leave_by_itself(events)
         if self._leaving or self._held is not None:

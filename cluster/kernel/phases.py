@@ -39,10 +39,9 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-OUTSIDE, BOOTSTRAPPING, DISCARDING, REQUESTING, BUFFERING, TRANSFERRING, SYNCHRONIZED = (
+PHASES = OUTSIDE, BOOTSTRAPPING, DISCARDING, REQUESTING, BUFFERING, TRANSFERRING, SYNCHRONIZED = (
     "outside", "bootstrapping", "discarding", "requesting", "buffering", "transferring", "synchronized",
 )  # fmt: skip
-PHASES = (OUTSIDE, BOOTSTRAPPING, DISCARDING, REQUESTING, BUFFERING, TRANSFERRING, SYNCHRONIZED)
 
 
 class PhaseEvent(Enum):

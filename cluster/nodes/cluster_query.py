@@ -7,24 +7,20 @@ during a state transfer. Core only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ...broker.nodes.replication_port import Gathered, Report
 from ..kernel.context import MemberContext
 from ..kernel.control_messages import ControlMessage
 
 
-class _Gathering:
+class _Gathering(NamedTuple):
     """A query of this member, and the answers so far."""
 
-    def __init__(self, members: Sequence[str], missing: int, done: Callable[[Gathered], None]) -> None:
-        self.members = members
-        self.missing = missing
-        self.answers: dict[str, Report] = {}
-        self.done = done
-
-    def gathered(self) -> Gathered:
-        silent = [member for member in self.members if member not in self.answers]
-        return Gathered(self.answers, silent, self.missing)
+    members: Sequence[str]
+    missing: int
+    done: Callable[[Gathered], None]
+    answers: dict[str, Report]
 
 
 class ClusterQueries:
@@ -40,14 +36,14 @@ class ClusterQueries:
         state = self._context.state
         self._number += 1
         number = self._number
-        self._gatherings[number] = _Gathering([*map(str, state.members)], state.size - len(state.members), done)
+        self._gatherings[number] = _Gathering([*map(str, state.members)], state.size - len(state.members), done, {})
         self._context.timers.after(limit_s, self._finish, number)
         self._context.broadcaster.send_control("report-wish", by=state.me or (), number=number, asked=asked)
 
     def _finish(self, number: int) -> None:
-        gathering = self._gatherings.pop(number, None)
-        if gathering is not None:
-            gathering.done(gathering.gathered())
+        if number in self._gatherings:
+            members, missing, done, answers = self._gatherings.pop(number)
+            done(Gathered(answers, [member for member in members if member not in answers], missing))
 
     def lost(self) -> None:
         for number in [*self._gatherings]:

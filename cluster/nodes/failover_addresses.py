@@ -42,7 +42,8 @@ class FailoverAddresses:
 
     @property
     def others(self) -> ClientAddresses:
-        known = [places for _, places in sorted(self._others.items(), key=self._rank)]
+        nodes = sorted(self._others, key=lambda node: (node in self._cut_off, node))
+        known = [self._others[node] for node in nodes]
         return ClientAddresses(
             tuple([place for places in known for place in places.plain]),
             tuple([place for places in known for place in places.tls]),
@@ -53,9 +54,6 @@ class FailoverAddresses:
         """The addresses of all known members, this one included."""
         me = self._state.me
         return self._others | ({me.node: self.mine} if me is not None else {})
-
-    def _rank(self, one: tuple[int, ClientAddresses]) -> tuple[bool, int]:
-        return one[0] in self._cut_off, one[0]
 
     def configured(self, config: Configuration) -> None:
         """Ranks the members on this side of a partition last, if it has no majority: they serve no clients."""

@@ -21,37 +21,32 @@ TRY_AGAIN_S = 1.0
 """The interval of retries while the disk is full."""
 
 
-class WiringChanges:
-    """The changes of the wiring, as one member applies them."""
+def apply_change(
+    context: MemberContext, nodes: ClusterNodes, flow: FlowControl, position: int, change: dict[str, Any],
+    local: LocalEvent | None,
+) -> None:  # fmt: skip
+    """Applies a change of the wiring on one member; the inbox is stalled until it is written."""
+    state = context.state
+    context.inbox.stall()
+    of = context.commits.now
 
-    def __init__(self, context: MemberContext, nodes: ClusterNodes, flow: FlowControl) -> None:
-        self._context = context
-        self._nodes = nodes
-        self._flow = flow
+    def try_it() -> None:
+        if not state.has_failed:
+            nodes.do(change, done)
 
-    def apply(self, position: int, change: dict[str, Any], local: LocalEvent | None) -> None:
-        """Applies a change; the inbox is stalled until it is written."""
-        state = self._context.state
-        self._context.inbox.stall()
-        of = self._context.commits.now
+    def done(result: Any) -> None:
+        if isinstance(result, DiskFull) and not state.is_alone:
+            flow.unwritten = f"{result.place}: {result.reason}"
+            context.timers.after(TRY_AGAIN_S, try_it)
+            return
+        flow.unwritten = ""
+        context.inbox.resume()
+        if isinstance(result, ONLY_HERE) and not (state.is_alone and isinstance(result, (DiskFull, NameConflict))):
+            reason = f"a change of the wiring failed: {result}"
+            context.fail(reason, "correct the cause, and start this broker again")
+            return
+        if local is not None and local.answered is not None:
+            answered = local.answered
+            context.commits.when_safe(position, lambda: answered(result), of=of)
 
-        def try_it() -> None:
-            if not state.has_failed:
-                self._nodes.do(change, done)
-
-        def done(result: Any) -> None:
-            if isinstance(result, DiskFull) and not state.is_alone:
-                self._flow.unwritten = f"{result.place}: {result.reason}"
-                self._context.timers.after(TRY_AGAIN_S, try_it)
-                return
-            self._flow.unwritten = ""
-            self._context.inbox.resume()
-            if isinstance(result, ONLY_HERE) and not (state.is_alone and isinstance(result, (DiskFull, NameConflict))):
-                reason = f"a change of the wiring failed: {result}"
-                self._context.fail(reason, "correct the cause, and start this broker again")
-                return
-            if local is not None and local.answered is not None:
-                answered = local.answered
-                self._context.commits.when_safe(position, lambda: answered(result), of=of)
-
-        try_it()
+    try_it()

@@ -25,21 +25,19 @@ from ...broker.transactions.dead_letters import Returns
 from ...store.contract.dequeue_reason import NOT_RECORDED, DequeueReason
 from ..group.member_id import MemberId
 from ..kernel.context import MemberContext
-from ..kernel.events import DequeueEvent, Message, MoveEvent, ReleaseEvent
+from ..kernel.events import DequeueEvent, Message, ReleaseEvent
 from ..kernel.local_messages import LocalEvent
 from .ownership_handler import QueueOwnerHandler
-from .replica import Replica, Touch
+from .replica import Replica
 
 DROP_MESSAGES = 4096
 """The maximum number of messages dropped in one step, of those that the others do not have."""
 
 
 class MessageHandler:
-    def __init__(self, context: MemberContext, owners: QueueOwnerHandler, returns: Returns, touch: Touch) -> None:
-        """*touch*: schedules the dispatch of a queue whose messages changed."""
+    def __init__(self, context: MemberContext, owners: QueueOwnerHandler, returns: Returns) -> None:
         self._context = context
         self._returns = returns
-        self._touch = touch
         self._owners = owners
 
     # ---- enqueue --------------------------------------------------------------------------------------------------
@@ -74,7 +72,7 @@ class MessageHandler:
         replica.show()
         if replica.queue.limits is not None:
             replica.queue.limits.shown()
-        self._touch(replica.queue)
+        self._context.touch(replica.queue)
         self._owners.look(replica)
 
     def _store_all(self, replicas: Sequence[Replica], contents: Sequence[bytes]) -> Sequence[int]:
@@ -169,13 +167,13 @@ class MessageHandler:
         for entry in entries:
             queue.contents.delayed.pop(entry, None)
         replica.count_dequeued(entries, reason)
-        self._touch(queue)
+        self._context.touch(queue)
 
     def begin_again(self, replica: Replica) -> list[Entry]:
         """Removes all messages that a transfer brought, since it restarts; returns them. The store keeps them."""
         entries = replica.begin_again()
         replica.count_dequeued(entries, NOT_RECORDED)
-        self._touch(replica.queue)
+        self._context.touch(replica.queue)
         return entries
 
     def drop_stored(self, replica: Replica, ids: list[int]) -> list[int]:
@@ -201,48 +199,9 @@ class MessageHandler:
                 self._returns.give_back(
                     replica.queue, entry, failed=True, back=partial(self._owners.give_back, replica)
                 )
-                self._touch(replica.queue)
+                self._context.touch(replica.queue)
             else:
                 self._owners.give_back(replica, entry)
-
-    def move(self, sender: MemberId, place: int, event: MoveEvent, local: LocalEvent | None) -> bool:
-        """Moves a message to other queues in one transaction: after a crash it is in one of the two places (rule 16).
-
-        Returns False, and requeues the message, if an operator moves it and all targets were deleted. A message that
-        must leave the queue is then lost, as on a single broker: it would have been deleted with the targets.
-        """
-        replica = self._owners.replicas.get(event.name)
-        if replica is None:
-            return True
-        targets = [name for name in event.targets if name in self._owners.replicas]
-        has = self.has(replica, sender, event.position)
-        if has and event.targets and not targets and event.reason is DequeueReason.MOVED:
-            self.release(sender, ReleaseEvent(event.name, (event.position,), bytes(1)), local)
-            return False
-        is_there = has and replica.is_to_come(event.position)
-        entries = self.valid(replica, sender, (event.position,), local)
-        if not entries and not is_there:
-            return True
-        content, lasts = event.message
-        transaction = self._context.store.transactions.begin(self._context.clock.wall_us()) if lasts else None
-        now_us = self._context.clock.wall_us()
-        ids: dict[str, int] = {}
-        if transaction is not None:
-            for entry in entries:
-                if entry.message_id:
-                    transaction.dequeue(entry.message_id, replica.queue.queue_id, now_us, event.reason)
-            for name in targets:
-                transaction.put(self._owners.replicas[name].queue.queue_id, content, now_us)
-            transaction.commit(now_us)
-            ids = dict(zip(targets, transaction.message_ids, strict=True))
-        for entry in entries:
-            replica.queue.contents.delayed.pop(entry, None)
-        replica.count_dequeued(entries, event.reason)
-        for name in targets:
-            target = self._owners.replicas[name]
-            self.add(target, place, target.queue.new_entries([event.message], [ids[name]] if name in ids else (), True))
-        self._touch(replica.queue)
-        return True
 
     def purge(self, replica: Replica, keep: Sequence[int], unheard: Iterable[Entry] = ()) -> int:
         """Removes all messages except those at *keep* and those of consumers elsewhere; returns their number (rule 16).
@@ -280,7 +239,7 @@ class MessageHandler:
         for entry in stays:
             if entry not in mine:
                 self._owners.give_back(replica, entry)
-        self._touch(queue)
+        self._context.touch(queue)
         return before - queue.messages
 
     # ---- validity -------------------------------------------------------------------------------------------------

@@ -30,16 +30,14 @@ from ..kernel.context import MemberContext
 from ..kernel.control_messages import About, ControlMessage
 from ..kernel.local_messages import LocalEvent
 from .queue_ownership import QueueOwnership
-from .replica import Replica, Touch
+from .replica import Replica
 
 
 class QueueOwnerHandler:
     """The leadership of all replicated queues."""
 
-    def __init__(self, context: MemberContext, touch: Touch) -> None:
-        """*touch*: schedules the dispatch of a queue."""
+    def __init__(self, context: MemberContext) -> None:
         self._context = context
-        self._touch = touch
         self._held = False
         self.replicas: dict[str, Replica] = {}
         self.ownership: dict[str, QueueOwnership] = {}
@@ -261,7 +259,7 @@ class QueueOwnerHandler:
             replica.front[arrival] = entry
         elif not replica.is_pending_again(entry):
             replica.queue.contents.give_back(entry)
-            self._touch(replica.queue)
+            self._context.touch(replica.queue)
 
     def lost(self) -> None:
         """Resets all leadership, because this member left the group, and requeues the messages that consumers had."""

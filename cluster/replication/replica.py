@@ -19,7 +19,7 @@ it into its position, and it keeps its delivery mark.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from itertools import count
 from typing import NamedTuple
@@ -29,9 +29,6 @@ from ...broker.queues.queue import Queue
 from ...store.contract.dequeue_reason import DequeueReason
 from ..group.member_id import MemberId
 from .change_watch import ChangeWatch
-
-Touch = Callable[[Queue], None]
-"""Schedules the dispatch of a queue."""
 
 
 class Note(NamedTuple):

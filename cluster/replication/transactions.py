@@ -1,4 +1,4 @@
-"""Applies transactions of clients: one event, and one transaction of each member's store (D53, D63).
+"""Applies transactions of clients, and moves: one event, and one transaction of each member's store (D53, D63).
 
 The decision depends only on state that all members share at that position, including members that a state transfer is
 completing: each queue exists, and the sender may dequeue each message that the transaction takes. Otherwise no member
@@ -17,11 +17,11 @@ from ...store.contract.dequeue_reason import DequeueReason
 from ...store.contract.transaction import StoreTransaction
 from ..group.member_id import MemberId
 from ..kernel.context import MemberContext
-from ..kernel.events import DequeueEvent, EnqueueEvent, Message, MoveEvent, TransactionEvent
+from ..kernel.events import DequeueEvent, EnqueueEvent, Message, MoveEvent, ReleaseEvent, TransactionEvent
 from ..kernel.local_messages import LocalEvent
 from .message_handler import MessageHandler
 from .ownership_handler import QueueOwnerHandler
-from .replica import Replica, Touch
+from .replica import Replica
 
 
 class _Put(NamedTuple):
@@ -41,12 +41,8 @@ class _Off(NamedTuple):
 
 
 class TransactionHandler:
-    def __init__(
-        self, context: MemberContext, owners: QueueOwnerHandler, messages: MessageHandler, touch: Touch
-    ) -> None:
-        """*touch* also dispatches the queues that a transaction changed."""
+    def __init__(self, context: MemberContext, owners: QueueOwnerHandler, messages: MessageHandler) -> None:
         self._context = context
-        self._touch = touch
         self._owners = owners
         self._messages = messages
 
@@ -65,19 +61,43 @@ class TransactionHandler:
             offs.append(_Off(replica, self._messages.valid(replica, sender, positions, own), part.reason))
             if isinstance(part, MoveEvent):
                 puts.append(_Put(self._replicas(part.targets), (part.message,), True))
+        self._apply(place, puts, offs)
+        return True
+
+    def move(self, sender: MemberId, place: int, event: MoveEvent, local: LocalEvent | None) -> bool:
+        """Moves a message to other queues in one transaction: after a crash it is in one of the two places (rule 16).
+
+        Returns False, and requeues the message, if an operator moves it and all targets were deleted. A message that
+        must leave the queue is then lost, as on a single broker: it would have been deleted with the targets.
+        """
+        replica = self._owners.replicas.get(event.name)
+        if replica is None:
+            return True
+        targets = self._replicas([name for name in event.targets if name in self._owners.replicas])
+        has = self._messages.has(replica, sender, event.position)
+        if has and event.targets and not targets and event.reason is DequeueReason.MOVED:
+            self._messages.release(sender, ReleaseEvent(event.name, (event.position,), bytes(1)), local)
+            return False
+        is_there = has and replica.is_to_come(event.position)
+        entries = self._messages.valid(replica, sender, (event.position,), local)
+        if entries or is_there:
+            self._apply(place, [_Put(targets, (event.message,), True)], [_Off(replica, entries, event.reason)])
+        return True
+
+    def _apply(self, place: int, puts: Sequence[_Put], offs: Sequence[_Off]) -> None:
+        """Removes and adds messages, in one transaction of the store."""
         ids = self._store_all(puts, offs)
         for replica, entries, reason in offs:
             for entry in entries:
                 replica.queue.contents.delayed.pop(entry, None)
                 replica.queue.locked.pop(entry, None)
             replica.count_dequeued(entries, reason)
-            self._touch(replica.queue)
+            self._context.touch(replica.queue)
         for targets, messages, timed in puts:
             found = [[next(ids) for _ in targets] for _, lasts in messages if lasts]
             for number, target in enumerate(targets):
                 entries = target.queue.new_entries(messages, [those[number] for those in found], timed)
                 self._messages.add(target, place, entries)
-        return True
 
     def _is_possible(self, sender: MemberId, part: EnqueueEvent | DequeueEvent | MoveEvent) -> bool:
         replicas = self._owners.replicas

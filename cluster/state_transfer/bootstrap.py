@@ -117,7 +117,7 @@ class Bootstrap:
         elif decision in (Decision.SERVE, Decision.TRANSFER):
             state.epoch = election.epoch
             state.synced = {*election.synced}
-            self._sender.begin()
+            self._sender.stop()
             cluster = best.cluster or f"{state.name}-{election.winner}"
             if decision is Decision.TRANSFER:
                 self._receiver.wipe(cluster)

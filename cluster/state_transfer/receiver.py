@@ -82,13 +82,10 @@ class TransferReceiver:
         self._unfinished: set[str] = set()
         self._is_known = False
         """True if the donor has applied all events that were ever applied here."""
-        self._keep_lsn: int | None = None
-        """The LSN whose durability allows to back up the divergent state."""
         self._left: list[tuple[Replica, list[int]]] | None = None
         """The queues and IDs of messages that the other members do not have, which are to be dropped."""
-        self._wipe_lsn: int | None = None
-        self._complete_lsn: int | None = None
-        """The LSN whose durability makes all received messages durable."""
+        self._awaited: tuple[int, Callable[[], None]] | None = None
+        """An LSN, and the step of this transfer that follows when it is durable."""
 
     @property
     def unfinished(self) -> int:
@@ -106,7 +103,7 @@ class TransferReceiver:
     def lost(self) -> None:
         self.received = self.wanted = self.queues = 0
         self._kept.clear()
-        self._donor = self._keep_lsn = self._wipe_lsn = self._complete_lsn = self._left = None
+        self._donor = self._awaited = self._left = None
         self._unfinished.clear()
         self.kept_messages.lost()
 
@@ -168,26 +165,25 @@ class TransferReceiver:
         state, record = self._context.state, self._context.record
         if state.handle(PhaseEvent.OUTRANKED) != DISCARDING:
             return
-        self._complete_lsn = None
         record.cluster = cluster
         record.write(max(record.standing._replace(synced=False), Standing(False, state.epoch, state.view, 0)))
-        self._wipe_lsn = self._context.store.next_lsn
+        self._when_durable(self._wiped)
+
+    def _when_durable(self, step: Callable[[], None]) -> None:
+        """Takes *step* when all records that exist now are durable."""
+        self._awaited = self._context.store.next_lsn, step
         self.durable()
 
     def durable(self) -> None:
-        """Continues the steps that wait for a durable LSN; called when it may have moved."""
-        durable_lsn = self._context.store.durable_lsn
-        if self._complete_lsn is not None and durable_lsn >= self._complete_lsn:
-            self._complete_lsn = None
-            self._context.broadcaster.send_control("synced")
-        if self._keep_lsn is not None and durable_lsn >= self._keep_lsn:
-            self._keep_lsn = None
-            self._divergent.keep(sum(len(ids) for _, ids in self._left or ()), partial(self._drop_left, self._left))
-        if self._wipe_lsn is not None and durable_lsn >= self._wipe_lsn:
-            self._wipe_lsn = None
-            for replica in self._owners.replicas.values():
-                replica.take_back()
-            self._ask(PhaseEvent.WIPED)
+        """Takes the step that waits for a durable LSN; called when it may have moved."""
+        if self._awaited is not None and self._context.store.durable_lsn >= self._awaited[0]:
+            (_, step), self._awaited = self._awaited, None
+            step()
+
+    def _wiped(self) -> None:
+        for replica in self._owners.replicas.values():
+            replica.take_back()
+        self._ask(PhaseEvent.WIPED)
 
     def _change_all(self, changes: list[dict[str, Any]], then: Callable[[], None]) -> None:
         """Applies *changes* in sequence, and then calls *then*. Thousands of them may be answered at once."""
@@ -368,22 +364,21 @@ class TransferReceiver:
 
     def _check_completeness(self) -> None:
         self._unfinished &= self._owners.replicas.keys()
-        if self._unfinished or self._complete_lsn is not None or self._left is not None:
+        if self._unfinished or self._left is not None:
             return
         self._donor = None
-        self._left = self.kept_messages.left()
+        self._left = left = self.kept_messages.left()
         log.info(
             "cluster %s: the transfer is complete: %d of %d messages were on its own disk; %d that the others do not "
             "have are dropped%s", self._context.state.name, self.kept_messages.kept, self.received,
-            sum(len(ids) for _, ids in self._left),
-            ": they were consumed meanwhile" if self._left and self._is_known else "",
+            sum(len(ids) for _, ids in left), ": they were consumed meanwhile" if left and self._is_known else "",
             extra={"event": "cluster.transfer-completed"},
         )  # fmt: skip
-        if self._left and not self._is_known and self._divergent.aside is not None:
-            self._keep_lsn = self._context.store.next_lsn
-            self.durable()
+        if left and not self._is_known and self._divergent.aside is not None:
+            keep, drop = self._divergent.keep, partial(self._drop_left, left)
+            self._when_durable(lambda: keep(sum(len(ids) for _, ids in left), drop))
         else:
-            self._drop_left(self._left)
+            self._drop_left(left)
 
     def _drop_left(self, left: list[tuple[Replica, list[int]]] | None) -> None:
         """Drops the former messages that the others do not have; afterwards this member is complete."""
@@ -399,8 +394,7 @@ class TransferReceiver:
                 self._context.reader.next_step(partial(self._drop_left, left))
                 return
             left.pop()
-        self._complete_lsn = self._context.store.next_lsn
-        self.durable()
+        self._when_durable(partial(self._context.broadcaster.send_control, "synced"))
 
     def make_room(self) -> None:
         """Drops the kept messages that no digest named so far, without a backup, because the disk is full."""

@@ -124,10 +124,8 @@ class TransferSender:
     def is_busy(self) -> bool:
         return bool(self._queues)
 
-    def begin(self) -> None:
-        self._queues.clear()
-
-    def lost(self) -> None:
+    def stop(self) -> None:
+        """Stops all transfers."""
         self._queues.clear()
 
     def members_changed(self, config: Configuration) -> None:

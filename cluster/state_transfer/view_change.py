@@ -106,7 +106,7 @@ class ViewChange:
             else:
                 self._context.broadcaster.send_control("nothing", LocalEvent(partial(self._counts, state.view)))
         self._context.events.members_changed(config)
-        self._take(PhaseEvent.MEMBERS_CHANGED if state.synced else PhaseEvent.NO_SOURCE)
+        self.take(PhaseEvent.MEMBERS_CHANGED if state.synced else PhaseEvent.NO_SOURCE)
 
     def _counts(self, view: int) -> None:
         """Records that a configuration has a majority.
@@ -119,11 +119,7 @@ class ViewChange:
             standing = self._context.record.standing
             self._context.record.write(standing._replace(view=max(view, standing.view), position=self._applied()))
 
-    def entered(self) -> None:
-        """Begins a bootstrap, since this member is in the group under a new ID."""
-        self._take(PhaseEvent.ENTERED)
-
-    def _take(self, event: PhaseEvent) -> None:
+    def take(self, event: PhaseEvent) -> None:
         """Begins a bootstrap, if the phase requires it after *event*."""
         if self._context.state.handle(event) == BOOTSTRAPPING:
             self._receiver.lost()

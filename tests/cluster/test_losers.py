@@ -72,7 +72,7 @@ def test_without_room_it_is_dropped_and_said(caplog: pytest.LogCaptureFixture) -
 
 
 STEPS: dict[str, Callable[[SimulatedMember], bool]] = {
-    "the mark says that it is behind": lambda member: member.core.receiver._wipe_lsn is not None,
+    "the mark says that it is behind": lambda member: member.core.receiver._awaited is not None,
     "it asks": lambda member: member.core.state.phase_name == "requesting",
     "others bring what they have": lambda member: member.core.state.phase == "transferring",
     "it reads what it has": lambda member: bool(member.readings) and member.core.state.phase == "transferring",

@@ -11,8 +11,8 @@ from cairnmq.broker.contents.arrival_order import ArrivalOrder
 from cairnmq.broker.kernel.queue_memory import QueueMemory
 from cairnmq.broker.queues.queue import Queue
 from cairnmq.broker_plugin.run import RunningBroker
-from cairnmq.cluster.replication.message_handler import MessageHandler
 from cairnmq.cluster.replication.replica import Replica
+from cairnmq.cluster.replication.transactions import TransactionHandler
 from cairnmq.management.node import Management
 from cairnmq.router.connections.terminal import Terminal
 from cairnmq.router.kernel.core import Core
@@ -74,7 +74,7 @@ def test_a_worker_off_the_core_is_caught(broker: RunningBroker, peer: Peer) -> N
     assert isinstance(on_thread("anybody", lambda: terminal.note(print)), AssertionError)
 
 
-@pytest.mark.parametrize("method", [Management.handle, MessageHandler.move, Replica.count_dequeued])
+@pytest.mark.parametrize("method", [Management.handle, TransactionHandler.move, Replica.count_dequeued])
 def test_the_check_covers_management_and_the_cluster(method: Any) -> None:
     assert isinstance(on_thread("cairnmq-worker-9", method), core_only.OffTheCore)
 

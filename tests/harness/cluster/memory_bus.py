@@ -19,8 +19,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cairnmq.base.testing.manual_clock import ManualClock
-from cairnmq.cluster.group.bus import BusAddress, BusChange, BusDied, BusEvent, BusMessage, BusQuorum, RingId
+from cairnmq.cluster.group.bus import BusAddress, BusChange, BusDied, BusEvent, BusMessage, RingId
 from cairnmq.cluster.group.group import GroupError
+from cairnmq.cluster.group.group_events import Quorum
 
 PENDING_FRAMES = 64
 """So much a daemon keeps that can't be sent now; beyond that it says try again."""
@@ -183,7 +184,7 @@ class MemoryNetwork:
         if daemon.paused or daemon.ring.broken_at is not None or bus.address in daemon.members(bus.name):
             return False
         daemon.buses.append(bus)
-        bus.inbox.append(BusQuorum(2 * len(daemon.ring.nodes) > self.configured))
+        bus.inbox.append(Quorum(2 * len(daemon.ring.nodes) > self.configured))
         self._change(daemon.ring, bus.name, joined=frozenset([bus.address]))
         return True
 
@@ -312,7 +313,7 @@ class MemoryNetwork:
             daemon.groups[name] = members - left | joined
             self._give(daemon.node, name, BusChange(ring.id, daemon.groups[name], frozenset(), joined))
         for bus in daemon.buses:
-            bus.give(BusQuorum(2 * len(ring.nodes) > self.configured))
+            bus.give(Quorum(2 * len(ring.nodes) > self.configured))
 
     def _send_again(self, ring: Ring) -> None:
         """The cut was over before anybody noticed: what only its sender heard is heard by the others."""
@@ -381,10 +382,10 @@ class MemoryBus:
     def give(self, event: BusEvent) -> None:
         if self.dead:
             return
-        if isinstance(event, BusQuorum):  # the newest one is true, whatever it overtakes
-            for older in [one for one in self.inbox if isinstance(one, BusQuorum)]:
+        if isinstance(event, Quorum):  # the newest one is true, whatever it overtakes
+            for older in [one for one in self.inbox if isinstance(one, Quorum)]:
                 self.inbox.remove(older)
-        if isinstance(event, BusQuorum) and self._network.random.random() < 0.5:
+        if isinstance(event, Quorum) and self._network.random.random() < 0.5:
             self.inbox.appendleft(event)
         else:
             self.inbox.append(event)
