@@ -14,10 +14,6 @@ from ...base.callbacks import ignore
 Job = Callable[[], None]
 
 
-def _always() -> bool:
-    return True
-
-
 @dataclass(eq=False, slots=True)
 class _Waiting:
     """A job that waits, or runs."""
@@ -64,7 +60,7 @@ class Clerk:
         delay_s: float = 0.0,
         *,
         is_trusted: bool = False,
-        is_wanted: Callable[[], bool] = _always,
+        is_wanted: Callable[[], bool] = lambda: True,
         refused: Job = ignore,
     ) -> bool:
         """Have *job* done, not before *delay_s*; False if too many are waiting. A job raises nothing.

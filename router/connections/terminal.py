@@ -111,7 +111,7 @@ class Terminal:
         """Channels whose messages wait to be routed. While there are some, `is_full` may be true."""
         self._admission = admission
         self._drivers = drivers
-        self.endpoints.resumes = self._resumes
+        self.endpoints.resumes = lambda container: drivers.resumes(self.user, container)
         self._gate = gate
         self._front: Handshake | None = gate.front(secure=secure, certified=certified)
         self.reason = ""
@@ -137,9 +137,6 @@ class Terminal:
         """The time at which begins were counted last, and their number."""
         self.leaving = False
         """True if the connection is closed once all accepted messages are answered."""
-
-    def _resumes(self, container: str) -> bool:
-        return self._drivers.resumes(self.user, container)
 
     # ---- bytes ----------------------------------------------------------------------------------------------------
 
