@@ -10,13 +10,15 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any
 
 from rich import progress
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from ...base.errors import CairnError, IncompleteResult
 from ...base.printable import printable, printable_json
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "WIDTH_IN_PIPES", "Bars", "OutputConsole", "answering", "bars", "console", "long_line_console", "output",
-    "print_fields", "print_json", "print_line", "print_rows", "printable", "remark",
+    "print_fields", "print_json", "print_line", "print_rows", "print_table", "printable", "remark",
 ]  # fmt: skip
 
 _INTERRUPTED = "cairnmq: interrupted"
@@ -139,6 +141,16 @@ def print_fields(fields: Mapping[str, Any], output_format: str, name: str = "") 
         print_line({name: fields})
         return True
     return print_rows([fields], tuple(fields), output_format, fields)
+
+
+def print_table(rows: Iterable[Iterable[tuple[str, str]]], columns: Sequence[str] = ()) -> None:
+    """Print rows of texts with their styles, below the names of the columns if there are any."""
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=bool(columns))
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(text, style) for text, style in row))
+    console().print(table)
 
 
 class OutputConsole(Console):

@@ -16,7 +16,7 @@ from ..options.common_options import ca_option, user_option
 from ..options.subjects import TARGET, option, several
 from .login_options import checked_url
 from .output import Bars, long_line_console, print_fields, printable
-from .signals import ENDING, Handler, replaced
+from .signals import ENDING, replaced
 
 target_options = several(
     option(
@@ -39,16 +39,13 @@ def send(broker: BrokerLogin, messages: Iterator[OutgoingMessage], required: str
     Ctrl-C and SIGTERM stop it in order; the second signal ends it immediately.
     """
 
-    def made_of(before: Any) -> Handler:
-        def stop(number: int, frame: FrameType | None) -> None:
-            sending.interrupt()
-            signal.signal(number, before)
-
-        return stop
+    def stop(before: Any, number: int, frame: FrameType | None) -> None:
+        sending.interrupt()
+        signal.signal(number, before)
 
     with Bars() as bars:
         sending = BulkSender(broker, messages, lambda done: bars.show(title, done, 0), required)
-        with replaced(ENDING, made_of):
+        with replaced(ENDING, stop, lambda before: True):
             return sending.run()
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
 
-Handler = Callable[[int, FrameType | None], Any]
+Handler = Callable[[Any, int, FrameType | None], None]
+"""A handler that gets the previous one, the signal and the frame."""
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -26,16 +28,18 @@ def status_of(error: KeyboardInterrupt) -> int:
 
 
 @contextmanager
-def replaced(numbers: tuple[signal.Signals, ...], made_of: Callable[[Any], Handler | None]) -> Iterator[None]:
-    """Each of these has the handler that *made_of* makes of the one before, or that one if it makes none."""
+def replaced(
+    numbers: tuple[signal.Signals, ...], handler: Handler, applies: Callable[[Any], bool] = callable
+) -> Iterator[None]:
+    """Replace the handlers of these signals for which *applies* returns true by *handler*, which gets the one before.
+    """
     before: dict[signal.Signals, Any] = {}
     if current_thread() is main_thread():
         for number in numbers:
             old = signal.getsignal(number)
-            new = made_of(old)
-            if new is not None:
+            if applies(old):
                 before[number] = old
-                signal.signal(number, new)
+                signal.signal(number, partial(handler, old))
     try:
         yield
     finally:
@@ -47,10 +51,10 @@ def replaced(numbers: tuple[signal.Signals, ...], made_of: Callable[[Any], Handl
 def terminable() -> Iterator[None]:
     """SIGTERM and SIGHUP raise `Ended`, unless they mean something else already."""
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def end(before: Any, number: int, frame: FrameType | None) -> None:
         raise Ended(number)
 
-    with replaced((signal.SIGTERM, signal.SIGHUP), lambda before: end if before == signal.SIG_DFL else None):
+    with replaced((signal.SIGTERM, signal.SIGHUP), end, lambda before: bool(before == signal.SIG_DFL)):
         yield
 
 
@@ -58,14 +62,11 @@ def terminable() -> Iterator[None]:
 def interrupting(interrupt: Callable[[], None]) -> Iterator[None]:
     """Signals that raise have *interrupt* called before: for C code that may swallow what is raised within it."""
 
-    def made_of(before: Any) -> Handler | None:
-        def received(number: int, frame: FrameType | None) -> None:
-            interrupt()
-            before(number, frame)
+    def received(before: Any, number: int, frame: FrameType | None) -> None:
+        interrupt()
+        before(number, frame)
 
-        return received if callable(before) else None
-
-    with replaced(ENDING, made_of):
+    with replaced(ENDING, received):
         yield
 
 
@@ -74,15 +75,12 @@ def remembered() -> Iterator[list[KeyboardInterrupt]]:
     """Ctrl-C and SIGTERM raise, and are remembered: out of C code they may come as any other error."""
     came: list[KeyboardInterrupt] = []
 
-    def made_of(before: Any) -> Handler | None:
-        def remember(number: int, frame: FrameType | None) -> None:
-            try:
-                before(number, frame)
-            except KeyboardInterrupt as error:
-                came.append(error)
-                raise
+    def remember(before: Any, number: int, frame: FrameType | None) -> None:
+        try:
+            before(number, frame)
+        except KeyboardInterrupt as error:
+            came.append(error)
+            raise
 
-        return remember if callable(before) else None
-
-    with terminable(), replaced(ENDING, made_of):
+    with terminable(), replaced(ENDING, remember):
         yield came

@@ -17,8 +17,7 @@ from ..common.send_options import address_of, target_options
 from ..common.units import Finite
 from ..options.common_options import SELECTION, TARGET, GroupedCommand, option, output_options
 from ..options.store_options import archives_option, connect_options
-from .as_of_output import SelectedQueues
-from .as_of_views import FoundViews
+from .as_of_output import FoundViews
 
 _SHOWN = 10
 _CHANGES_SHOWN = 20
@@ -68,10 +67,10 @@ def as_of(
     is_table = output_format == "table"
     count_shown = _count_shown(count, is_diff=diff is not None, is_copied=bool(target or resend), is_table=is_table)
     with HistoryView(paths, connect, catalog) as past:
-        selected = SelectedQueues(past, queue_ids_named(queues, past.queue_names, "--queue {}"))
+        queue_ids = queue_ids_named(queues, past.queue_names, "--queue {}")
         with Bars() as bars:
             views = [past.view(moment, bars.show, partial=partial) for moment in moments]
-        found = FoundViews(views, selected, output_format)
+        found = FoundViews(past, views, queue_ids, output_format)
         found.show(count_shown)
         if target:
             found.restore(target)

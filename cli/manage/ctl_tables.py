@@ -27,22 +27,20 @@ class Printer:
         """A table of these columns; in JSON a list of objects with all there is."""
         if self.as_json:
             self._json([plain(row) for row in rows])
-            return
-        if self._as_csv:
+        elif self._as_csv:
             print_csv(columns, rows, _value)
-            return
-        _print_table(([(_shown(column, row.get(column)), "") for column in columns] for row in rows), columns)
+        else:
+            _print_table(([(_shown(column, row.get(column)), "") for column in columns] for row in rows), columns)
 
     def one(self, found: Mapping[str, Any]) -> None:
         """All there is of one thing."""
         if self.as_json:
             self._json(plain(found))
-            return
-        if self._as_csv:
+        elif self._as_csv:
             rows = ({"attribute": name, "value": _value(name, value)} for name, value in found.items())
             print_csv(("attribute", "value"), rows)
-            return
-        _print_table([(printable(name), "bold"), (_shown(name, value), "")] for name, value in found.items())
+        else:
+            _print_table([(printable(name), "bold"), (_shown(name, value), "")] for name, value in found.items())
 
     def done(self, text: str, found: Mapping[str, Any] | None = None) -> None:
         """Something was done; in JSON an object, which may have more to it."""
@@ -56,18 +54,9 @@ class Printer:
 
 
 def _print_table(rows: Iterable[Iterable[tuple[str, str]]], columns: Sequence[str] = ()) -> None:
-    """Print rows of texts with their styles."""
-    from rich.table import Table  # help and completion do without
-    from rich.text import Text
+    from ..common.output import print_table  # with rich: help and completion do without
 
-    from ..common.output import console
-
-    table = Table(box=None, pad_edge=False, header_style="bold", show_header=bool(columns))
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(text, style) for text, style in row))
-    console().print(table)
+    print_table(rows, columns)
 
 
 def _value(name: str, value: Any) -> str:

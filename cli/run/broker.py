@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from types import FrameType
@@ -52,7 +53,7 @@ def _broker(**values: Any) -> None:
     context = click.get_current_context()
     file: ConfigFile | None = context.meta.get(FILE)
     web_console = None if given.http_port is None else ConsoleProcess(given, context)
-    _run(options, given, _Reread(context, given), "" if file is None else file.path, web_console)
+    _run(options, given, partial(_reread, context, given), "" if file is None else file.path, web_console)
 
 
 broker = ConfiguredCommand(
@@ -66,8 +67,9 @@ broker = ConfiguredCommand(
 
 
 def _run(
-    options: BrokerOptions, given: BrokerSettings, reread: _Reread, config_path: str, web_console: ConsoleProcess | None
-) -> None:
+    options: BrokerOptions, given: BrokerSettings, reread: Callable[[], RunTimeOptions], config_path: str,
+    web_console: ConsoleProcess | None,
+) -> None:  # fmt: skip
     stop = _Stop()
     manager = service_manager(os.environ, os.getpid())
     running = RunningBroker(options, RecoveryProgress(SystemClock()), manager, reread)
@@ -117,32 +119,30 @@ def _announce_start(running: RunningBroker, given: BrokerSettings) -> None:
         announce("broker.exporting", f"exporting to {given.export_to}")
 
 
-class _Reread:
-    """The options that a reload changes, read again from the same sources. Any thread."""
+def _reread(context: click.Context, begun_with: BrokerSettings) -> RunTimeOptions:
+    """Return the options that a reload changes, from the same sources. Options that need a restart are only reported.
 
-    def __init__(self, context: click.Context, given: BrokerSettings) -> None:
-        self._context = context
-        self._begun_with = given
+    Raises `CairnError`. Any thread.
+    """
+    try:
+        now = BrokerSettings(**broker.parsed_again(context).params)
+    except click.ClickException as error:
+        raise CairnError("configuration", error.format_message()) from error
+    pending = tuple(
+        option.key for option in broker.described().values()
+        if not option.can_reload and getattr(now, str(option.name)) != getattr(begun_with, str(option.name))
+    )  # fmt: skip
 
-    def __call__(self) -> RunTimeOptions:
-        """Return the present values. Options that need a restart are reported, and not changed. Raises `CairnError`."""
-        try:
-            now = BrokerSettings(**broker.parsed_again(self._context).params)
-        except click.ClickException as error:
-            raise CairnError("configuration", error.format_message()) from error
-        pending = tuple(
-            option.key for option in broker.described().values()
-            if not option.can_reload and getattr(now, str(option.name)) != getattr(self._begun_with, str(option.name))
-        )  # fmt: skip
-        return RunTimeOptions(
-            quota_of(now), now.audit_logins, auto_create_of(now), now.memory_limit, now.max_connections,
-            now.max_connections_per_user, pending, partial(self._apply, now, ", ".join(pending)),
-        )  # fmt: skip
-
-    def _apply(self, now: BrokerSettings, pending: str) -> None:
+    def apply() -> None:
         set_level("debug" if now.verbose else now.log_level)
         if pending:
-            announce("broker.restart-needed", f"changed, and used from the next start on: {pending}", logging.WARNING)
+            text = f"changed, and used from the next start on: {', '.join(pending)}"
+            announce("broker.restart-needed", text, logging.WARNING)
+
+    return RunTimeOptions(
+        quota_of(now), now.audit_logins, auto_create_of(now), now.memory_limit, now.max_connections,
+        now.max_connections_per_user, pending, apply,
+    )  # fmt: skip
 
 
 class _Stop:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from ...base.errors import InvalidOption
 from ...base.texts import counted
 from ..common.config_file import read_config
 from ..common.configured_command import DEFAULT_FILE, ConfiguredCommand, config_option, rows_of
 from ..common.described_options import options_of
-from ..common.output import console, print_fields, print_rows, printable, remark
+from ..common.output import print_fields, print_rows, print_table, printable, remark
 from ..common.statuses import invalid_options
 from ..options.common_options import CommonGroup, log_options, output_options
 from ..options.subjects import OUTPUT, SubjectOption
@@ -72,14 +70,8 @@ def _show(output_format: str, is_changed: bool, **values: Any) -> None:
     """
     rows = [row for row in rows_of(click.get_current_context()) if row["source"] != "default" or not is_changed]
     _warn(values["connect_to"])
-    if print_rows(rows, _COLUMNS, output_format):
-        return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in _COLUMNS:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_shown(row[name])) for name in _COLUMNS))
-    console().print(table)
+    if not print_rows(rows, _COLUMNS, output_format):
+        print_table([[(_shown(row[name]), "") for name in _COLUMNS] for row in rows], _COLUMNS)
 
 
 def _shown(value: Any) -> str:

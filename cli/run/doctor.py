@@ -47,6 +47,7 @@ class _Configuration:
     """The configuration that a broker started here would have, as far as it is valid."""
 
     def __init__(self, config: str | None) -> None:
+        config = config or (DEFAULT_FILE if os.path.isfile(DEFAULT_FILE) else None)
         self.finding = Finding("configuration", Severity.OK, f"valid: {config or 'defaults and environment'}")
         self.settings: BrokerSettings | None = None
         self.rows: list[dict[str, Any]] = []
@@ -98,10 +99,6 @@ def _check(store: str | None, configuration: _Configuration, seconds: float) -> 
     return sorted(found, key=lambda one: -one.severity)
 
 
-def _config_of(given: str | None) -> str | None:
-    return given or (DEFAULT_FILE if os.path.isfile(DEFAULT_FILE) else None)
-
-
 @click.command("doctor", cls=GroupedCommand, short_help="Check the host and a store", example="doctor ./data")
 @_store
 @_config
@@ -114,7 +111,7 @@ def doctor(store: str | None, config: str | None, seconds: float, output_format:
     STORE is the store directory, by default that of the configuration. Nothing of a store is changed, and a broker may
     run on it. Run it as the user of the broker. The exit status is 0 without problems, 1 with warnings, 3 with errors.
     """
-    found = _check(store, _Configuration(_config_of(config)), seconds)
+    found = _check(store, _Configuration(config), seconds)
     if not print_rows([one.fields() for one in found], Finding._fields, output_format):
         table = Table("severity", "check", "finding", "remedy", box=None, pad_edge=False)
         for one in found:
@@ -147,7 +144,7 @@ def support_bundle(
     Example:
       cairnmq support-bundle ./data --to support.tar.gz
     """
-    configuration = _Configuration(_config_of(config))
+    configuration = _Configuration(config)
     directory = store or configuration.value("store_dir")
     with SupportBundle(target, TextRedaction(configuration.secrets())) as bundle:
         bundle.add_json("doctor.json", [one.fields() for one in _check(store, configuration, seconds)])

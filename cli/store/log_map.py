@@ -44,14 +44,9 @@ def _drawn(cell: list[SlotStat], container_bytes: int, *, is_first: bool, is_las
     if not cell:
         return HOLE, "dim"
     ratio = sum(slot.live_bytes for slot in cell) / (container_bytes * len(cell))
-    level = shade_of(ratio)
+    level = 0 if ratio <= 0 else min(len(_SHADES) - 1, 1 + int(ratio * (len(_SHADES) - 1)))
     if is_last:
         return "E", "bold"
     if is_first:
         return "B", "bold"
     return _SHADES[level] if level else ("░" if any(slot.is_needed for slot in cell) else " "), _STYLES[level]
-
-
-def shade_of(ratio: float) -> int:
-    """0 for nothing, else 1 to 4."""
-    return 0 if ratio <= 0 else min(len(_SHADES) - 1, 1 + int(ratio * (len(_SHADES) - 1)))

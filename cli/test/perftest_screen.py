@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from statistics import stdev
-from types import TracebackType
 from typing import Any, Self
 
 import click
@@ -40,7 +39,7 @@ class Screen:
         self._live = sys.stderr.isatty() if live is None else live
         self._progress = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(), console=Console(stderr=True), transient=True,
+            TimeElapsedColumn(), console=Console(stderr=True), transient=True, disable=not self._live,
         )  # fmt: skip
         totals = (options.all_pubs * options.count, options.all_subs * options.quota)
         self._tasks = [
@@ -50,15 +49,11 @@ class Screen:
         self._before = [(time.monotonic(), 0, 0.0)] * 2
 
     def __enter__(self) -> Self:
-        if self._live:
-            self._progress.start()
+        self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live:
-            self._progress.stop()
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
 
     def look(self, view: View) -> None:
         if not self._live:
