@@ -196,7 +196,7 @@ class LogFeeder(DownstreamLink):
 
     def go_on(self) -> None:
         feed, durable_lsn = self._feed, self._store.durable_lsn
-        room = self._limit - self._forwarded
+        room = self.room()
         if feed is None or room <= 0 or durable_lsn < self._cut_lsn:
             return
         if durable_lsn > self._seen_lsn:

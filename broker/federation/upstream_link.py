@@ -10,7 +10,7 @@ from ...amqp.codec.types import Symbol, Ulong
 from ...amqp.native.proton_ffi import ACCEPTED
 from ...amqp.ports import Outcome, TerminalEnd
 from ..contents.ports import QueueState
-from ..kernel.idle_driver import IdleDriver
+from ..kernel.idle_driver import CreditDriver
 from ..scheduling.scheduler import Scheduler
 from .upstream_states import TABLE, UpstreamEvent, UpstreamState
 
@@ -40,7 +40,7 @@ class ReplicaPosition(NamedTuple):
         return encode.value({Symbol(key): one for key, one in said.items()})
 
 
-class DownstreamLink(IdleDriver):
+class DownstreamLink(CreditDriver):
     """The driver of a link to a downstream broker, independent of the source of its messages."""
 
     def __init__(
@@ -52,6 +52,7 @@ class DownstreamLink(IdleDriver):
         follower: str,
         place: int,
     ) -> None:
+        super().__init__()
         self.terminal = terminal
         self.queue = queue
         self.follower = follower
@@ -59,7 +60,6 @@ class DownstreamLink(IdleDriver):
         """The position up to which the downstream has the queue on disk."""
         self._scheduler = scheduler
         self._ended = ended
-        self._limit = self._forwarded = 0
         self._phase = UpstreamState.PREPARING
 
     @property
@@ -114,9 +114,7 @@ class DownstreamLink(IdleDriver):
     def request(self, limit: int, drain: bool) -> None:
         self._limit = limit
         if drain:
-            spent = max(0, limit - self._forwarded)
-            self._forwarded += spent
-            self.terminal.drained(spent)
+            self.terminal.drained(self._spend(limit))
         self.go_on()
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:
@@ -124,9 +122,7 @@ class DownstreamLink(IdleDriver):
         for outcome in outcomes:
             if outcome.state == ACCEPTED:
                 self.place = max(self.place, outcome.tag)
-        settle = [(outcome.delivery, outcome.state) for outcome in outcomes if outcome.delivery is not None]
-        if settle:
-            self.terminal.settle(settle)
+        super().outcomes(outcomes)
         self._moved()
 
     def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:

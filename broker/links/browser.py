@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from ...amqp.ports import Forward, Outcome, TerminalEnd
+from ...amqp.ports import Forward, TerminalEnd
 from ..contents.paging import turn_page
 from ..kernel.context import CoreContext
 from ..kernel.loader import Loaded
@@ -23,7 +23,7 @@ class Browser(ReceivingDriver):
     """Reads a queue's messages in order, page by page (distribution mode `copy`).
 
     A page comes from memory, or is read from the backlog. Messages that are requeued behind the browser's position are
-    not seen.
+    not seen. A message stays on its queue with any outcome.
     """
 
     def __init__(self, core: CoreContext, terminal: TerminalEnd, queue: BrowsedQueue, user: str = "") -> None:
@@ -121,20 +121,6 @@ class Browser(ReceivingDriver):
         self._seen = page.first + done - 1
         if self in self._queue.browsers:
             self.look()
-
-    def outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """Settle the deliveries; the message stays on its queue with any outcome."""
-        settle = [(outcome.delivery, outcome.state) for outcome in outcomes if outcome.delivery is not None]
-        if settle:
-            self.terminal.settle(settle)
-
-    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
-        """Settle the deliveries, with any outcome of the transaction."""
-        settle = [
-            (one.delivery, one.state, one.tag) for _, one in provisional if one.delivery is not None and one.state
-        ]
-        if settle:
-            self.terminal.settle_in(settle, lambda: None)
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         self._sent_ahead.close()

@@ -13,7 +13,7 @@ from ...amqp.ports import NOT_ACQUIRED, Delivery, Forward, Outcome, TerminalEnd
 from ...base.errors import CairnError
 from ...store.contract.dequeue_reason import DequeueReason
 from ..kernel.context import CoreContext
-from ..kernel.idle_driver import IdleDriver
+from ..kernel.idle_driver import CreditDriver
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..kernel.sent_ahead import SentAhead
 from ..messages.death_history import REJECTION, TOO_OFTEN
@@ -41,30 +41,16 @@ MOST_IDLE_DRAIN_S = 1.0
 """The time for which a drain waits for memory while its client settles nothing."""
 
 
-class ReceivingDriver(IdleDriver):
-    """The common base of consumers and browsers: keeps the client's credit. Core only."""
+class ReceivingDriver(CreditDriver):
+    """The common base of drivers of links on which clients receive. Core only."""
 
     def __init__(self, core: CoreContext, terminal: TerminalEnd, user: str) -> None:
         """*user*: the user whose turns and memory the driver uses."""
+        super().__init__()
         self.terminal = terminal
         self._user = user
         self._core = core
-        self._limit = 0
-        self._forwarded = 0
         self._sent_ahead = SentAhead(core.memory, terminal, user)
-
-    def room(self) -> int:
-        return self._limit - self._forwarded
-
-    @property
-    def credit(self) -> int:
-        return max(0, self._limit - self._forwarded)
-
-    def _spend(self, limit: int) -> int:
-        """Use up the credit up to *limit*, for which no message was found, and return it."""
-        spent = max(0, limit - self._forwarded)
-        self._forwarded += spent
-        return spent
 
 
 class Consumer(ReceivingDriver):

@@ -6,7 +6,6 @@ each way for control messages. The neighbour is up when all links are open; when
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -19,7 +18,7 @@ from ...amqp.ports import ABORTED, MORE, ConnectionEnd, Fragment, OutwardEnd, Te
 from ..kernel.context import CoreContext
 from ..kernel.idle_driver import IdleDriver
 from ..passthrough.address import PassthroughAddress
-from .next_hop import PRIORITIES, PriorityLink
+from .next_hop import PRIORITIES, LinkToNeighbour, PriorityLink
 from .topology import Said, Wrong
 from .transit_sender import CREDIT, TransitSender
 
@@ -64,7 +63,7 @@ class Neighbour:
         self.is_up = self.is_over = False
         self._network = network
         self._core = core
-        self._telling: ControlSender | None = None
+        self._telling: LinkToNeighbour | None = None
         self._hearing: ControlReceiver | None = None
         self._due = 0
         """Links that were asked for and not answered."""
@@ -113,9 +112,9 @@ class Neighbour:
         terminal.opened(driver, None, 0 if to_client else CREDIT if number >= 0 else CONTROL_CREDIT)
         self._look()
 
-    def _driver(self, number: int, *, sends: bool) -> PriorityLink | TransitSender | ControlSender | ControlReceiver:
+    def _driver(self, number: int, *, sends: bool) -> LinkToNeighbour | TransitSender | ControlReceiver:
         if number < 0 and sends:
-            self._telling = ControlSender(self.ended)
+            self._telling = LinkToNeighbour(self.ended)
             return self._telling
         if number < 0:
             self._hearing = ControlReceiver(self._received, self.ended)
@@ -140,7 +139,8 @@ class Neighbour:
 
     def tell(self, said: Said) -> None:
         assert self._telling is not None
-        self._telling.say(_SAYS + encode.value(dict(said)))
+        self._telling.pending.append((None, _SAYS + encode.value(dict(said))))
+        self._telling.flush()
 
     def _received(self, content: bytes) -> None:
         try:
@@ -160,34 +160,6 @@ class Neighbour:
             self.is_over = True
             self._network.down(self, reason)
             self.connection.expel(f"the link between the brokers is over: {reason}")
-
-
-class ControlSender(IdleDriver):
-    """The driver of the link on which a broker sends its state to a neighbour."""
-
-    terminal: TerminalEnd
-
-    def __init__(self, ended: Callable[[str], None]) -> None:
-        self._ended = ended
-        self._waiting: deque[tuple[None, bytes]] = deque()
-        self._limit = self._sent = 0
-
-    def say(self, content: bytes) -> None:
-        self._waiting.append((None, content))
-        self._send()
-
-    def _send(self) -> None:
-        count = min(self._limit - self._sent, len(self._waiting))
-        if count > 0:
-            self._sent += count
-            self.terminal.forward([self._waiting.popleft() for _ in range(count)])
-
-    def request(self, limit: int, drain: bool) -> None:
-        self._limit = limit
-        self._send()
-
-    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
-        self._ended("it detached a link")
 
 
 class ControlReceiver(IdleDriver):

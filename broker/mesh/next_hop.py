@@ -20,8 +20,8 @@ from ...amqp.codec.primitives import Malformed
 from ...amqp.links.values import DEFAULT_PRIORITY
 from ...amqp.native.proton_ffi import MODIFIED, REJECTED, RELEASED
 from ...amqp.ports import Delivery, Error, Outcome, StreamCursor, TerminalEnd
-from ..kernel.idle_driver import IdleDriver
-from ..passthrough.address import PassthroughAddress, finish
+from ..kernel.idle_driver import CreditDriver
+from ..passthrough.address import NeighbourPort, PassthroughAddress, finish
 from ..passthrough.delivery import ForwardedDelivery, TransitDelivery
 
 PRIORITIES = range(10)
@@ -30,16 +30,11 @@ Copy = bytes | AnnotatedMessage | StreamCursor
 _RELEASED = Outcome(None, None, RELEASED)
 
 
-class NeighbourLinks(Protocol):
+class NeighbourLinks(NeighbourPort, Protocol):
     """The links to a neighbour, as the ways over it see them."""
 
-    name: str
-    """The name of the neighbour."""
     priority_links: dict[int, PriorityLink]
     """The links by priority."""
-
-    def flush(self) -> None:
-        """Send the messages that next hops have queued for it."""
 
 
 class InFlight:
@@ -119,32 +114,39 @@ class NextHop:
             self._place.look_whether_over()
 
 
-class PriorityLink(IdleDriver):
-    """A link to a neighbour, for messages of one priority: the driver of its channel."""
-
-    terminal: TerminalEnd
+class LinkToNeighbour(CreditDriver):
+    """The driver of a link on which this broker sends to a neighbour."""
 
     def __init__(self, ended: Callable[[str], None]) -> None:
         """*ended* is called with the reason when the link is closed."""
-        self.pending: deque[tuple[InFlight, AnnotatedMessage | StreamCursor | bytes]] = deque()
-        """Messages that wait for credit."""
-        self.sent = 0
+        super().__init__()
+        self.pending: deque[tuple[Any, Copy]] = deque()
+        """Messages that wait for credit, with their tags."""
         self._ended = ended
-        self._limit = 0
+
+    @property
+    def sent(self) -> int:
+        """The messages that were sent, and the credit that was returned."""
+        return self._forwarded
 
     def request(self, limit: int, drain: bool) -> None:
         self._limit = limit
         self.flush()
         if drain:
-            spent = max(0, limit - self.sent)
-            self.sent += spent
-            self.terminal.drained(spent)
+            self.terminal.drained(self._spend(limit))
 
     def flush(self) -> None:
-        count = min(self._limit - self.sent, len(self.pending))
+        count = min(self._limit - self._forwarded, len(self.pending))
         if count > 0:
-            self.sent += count
+            self._forwarded += count
             self.terminal.forward([self.pending.popleft() for _ in range(count)])
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
+        self._ended("it detached a link")
+
+
+class PriorityLink(LinkToNeighbour):
+    """A link for messages of one priority; their tags are `InFlight`."""
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """Pass the neighbour's outcomes on to the senders (C12, C58)."""
@@ -167,7 +169,7 @@ class PriorityLink(IdleDriver):
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         """Close the hop: messages that were sent have an unknown outcome; messages that were not sent are released."""
-        self._ended("it detached a link")  # first, so that nothing more is sent this way
+        super().close(returned, lost, for_good)  # first, so that nothing more is sent this way
         left = Outcome(None, None, MODIFIED, True)
         finished = [leg.passage for leg in returned if self._drop(leg, left)]
         while self.pending:

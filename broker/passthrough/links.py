@@ -39,18 +39,16 @@ class PassthroughLinks:
         links = self._links
         if not attach.to_client:
             sender = PassthroughProducer(
-                links.core, self._addresses, links.transactions, terminal, place,
-                user=attach.user, credit=self._credit, vouches=links.vouches,
-            )  # fmt: skip
+                links, self._addresses, terminal, place, user=attach.user, credit=self._credit
+            )
             terminal.opened(sender, None, sender.first_credit)
         elif attach.terminus.browse or filters.parse(attach.terminus.filters).selector is not None:
             reason = f"at {place.name!r} nothing is stored, so there is nothing to browse or to select; use a queue"
             terminal.failure("amqp:not-implemented", reason)
         else:
             receiver = PassthroughReceiver(
-                links.core.memory, self._addresses, links.transactions, terminal, place,
-                presettled=attach.presettled, user=attach.user,
-            )  # fmt: skip
+                links, self._addresses, terminal, place, presettled=attach.presettled, user=attach.user
+            )
             terminal.opened(receiver, None, 0)
             receiver.join()
 

@@ -8,31 +8,28 @@ from typing import Any
 
 from ...amqp.native.proton_ffi import MODIFIED, RELEASED
 from ...amqp.ports import Delivery, Forward, Outcome, StreamCursor, TerminalEnd
-from ..kernel.idle_driver import IdleDriver
-from ..kernel.memory_budget import MemoryBudget
-from ..kernel.sent_ahead import SentAhead
-from ..transactions.registry import Transactions
+from ..links.consumer import ReceivingDriver
+from ..links.context import LinkContext
 from .address import PassthroughAddress, PassthroughCopy, PassthroughTable, finish
 from .delivery import ACCEPTANCE, NO_TRANSACTIONS, ForwardedDelivery
 
 
-class PassthroughReceiver(IdleDriver):
+class PassthroughReceiver(ReceivingDriver):
     """Receives messages from one passthrough address."""
 
     tells_of_settled = False
 
     def __init__(
         self,
-        memory: MemoryBudget,
+        links: LinkContext,
         addresses: PassthroughTable,
-        transactions: Transactions,
         terminal: TerminalEnd,
         place: PassthroughAddress,
         *,
         presettled: bool,
         user: str,
     ) -> None:
-        self.terminal = terminal
+        super().__init__(links.core, terminal, user)
         self.presettled = presettled
         """True if the receiver gives no outcomes: deliveries count as accepted."""
         self.unsettled = 0
@@ -41,11 +38,8 @@ class PassthroughReceiver(IdleDriver):
         self.pending: deque[PassthroughCopy] = deque()
         """Multicast copies for which the receiver has no credit yet (C33)."""
         self._addresses = addresses
-        self._transactions = transactions
+        self._transactions = links.transactions
         self._place = place
-        self._limit = 0
-        self._forwarded = 0
-        self._sent_ahead = SentAhead(memory, terminal, user)
         self._is_full = self._draining = False
 
     def join(self) -> None:
@@ -73,9 +67,7 @@ class PassthroughReceiver(IdleDriver):
             self._place.hand_out()
         if self._draining and not self._is_full:
             self._draining = False
-            spent = max(0, self._limit - self._forwarded)
-            self._forwarded += spent
-            self.terminal.drained(spent)
+            self.terminal.drained(self._spend(self._limit))
 
     def _go_on(self) -> None:
         """Send more, as the client has read what was sent ahead."""

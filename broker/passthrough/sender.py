@@ -16,7 +16,7 @@ from ...amqp.ports import ABORTED, MORE, SETTLED, Answer, Delivery, Error, Fragm
 from ..kernel.context import CoreContext
 from ..kernel.idle_driver import IdleDriver
 from ..kernel.memory_budget import ENTRY_BYTES, NO_MEMORY
-from ..transactions.registry import Transactions
+from ..links.context import LinkContext
 from .address import PassthroughAddress, PassthroughTable, finish
 from .delivery import ACCEPTANCE, NO_TRANSACTIONS, ForwardedDelivery, StreamingMessage
 
@@ -216,23 +216,21 @@ class PassthroughProducer(StreamingSender, IdleDriver):
 
     def __init__(
         self,
-        core: CoreContext,
+        links: LinkContext,
         addresses: PassthroughTable,
-        transactions: Transactions,
         terminal: TerminalEnd,
         place: PassthroughAddress,
         *,
         user: str,
         credit: int,
-        vouches: bool,
     ) -> None:
-        super().__init__(core)
+        super().__init__(links.core)
         self.terminal = terminal
         self._addresses = addresses
         self._place = place
         self._user = user
-        self._vouch = vouches
-        self._transactions = transactions
+        self._vouch = links.vouches
+        self._transactions = links.transactions
         self._owed = 0
         """Credit for when there is a receiver."""
         self._walk: Walk | None = None

@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...amqp.ports import Outcome, TerminalEnd
+from ...amqp.ports import TerminalEnd
 from ...base.callbacks import ignore
 from ...broker.kernel.commit_queue import CommitQueue
-from ...broker.kernel.idle_driver import IdleDriver
+from ...broker.kernel.idle_driver import CreditDriver
 from ...broker.kernel.memory_budget import ENTRY_BYTES
 from ...broker.nodes.exchanges import Exchange, queues_through
 from ...broker.nodes.replication_port import Kept, Members
@@ -19,17 +19,16 @@ from ...broker.nodes.targets import ExchangeTarget, KeepingTarget
 log = logging.getLogger(__name__)
 
 
-class Receiver(IdleDriver):
+class Receiver(CreditDriver):
     """The driver of a link whose source is `$management`."""
 
     def __init__(self, terminal: TerminalEnd, done: Callable[[Receiver], None], waiting: Callable[[int], None]) -> None:
         """*waiting* is called with the change of the number of bytes of responses that wait for credit."""
+        super().__init__()
         self.terminal = terminal
         self._note_waiting = waiting
         self._is_closed = False
         self._waiting: deque[bytes] = deque()
-        self._limit = 0
-        self._forwarded = 0
         self._done = done
 
     def reply(self, content: bytes) -> None:
@@ -45,31 +44,11 @@ class Receiver(IdleDriver):
             self._forwarded += len(contents)
             self.terminal.forward([(self, content) for content in contents])
 
-    @property
-    def credit(self) -> int:
-        return max(0, self._limit - self._forwarded)
-
     def request(self, limit: int, drain: bool) -> None:
         self._limit = limit
         self._forward()
         if drain:
-            spent = max(0, limit - self._forwarded)
-            self._forwarded += spent
-            self.terminal.drained(spent)
-
-    def outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """Settle the deliveries; a response is complete when it is delivered, with any outcome."""
-        settle = [(outcome.delivery, outcome.state) for outcome in outcomes if outcome.delivery is not None]
-        if settle:
-            self.terminal.settle(settle)
-
-    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
-        """Handle outcomes as final, whatever the outcome of the transaction."""
-        settle = [
-            (one.delivery, one.state, one.tag) for _, one in provisional if one.delivery is not None and one.state
-        ]
-        if settle:
-            self.terminal.settle_in(settle, ignore)
+            self.terminal.drained(self._spend(limit))
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         self._is_closed = True
