@@ -45,15 +45,14 @@ class RemoteParts:
         container_id: str,
     ) -> RemoteParts:
         """Build the parts of one broker with the AMQP container ID *container_id*."""
-        core, nodes, resolver, members = links.core, links.nodes, links.resolver, links.members
-        connectors = Connectors(core)
+        connectors = Connectors(links.core)
         return cls(
             connectors,
-            LinkRoutes(core, connectors, resolver, links.transactions),
-            AutoLinks(core, connectors, resolver, members, container_id, opener.open_at),
-            Network(core, connections, connectors, addresses, endpoints, container_id),
-            Upstreams(core, nodes, resolver, replicated),
-            FederatedQueues(core, nodes, connectors, members, container_id),
+            LinkRoutes(links, connectors),
+            AutoLinks(links, connectors, container_id, opener.open_at),
+            Network(links.core, connections, connectors, addresses, endpoints, container_id),
+            Upstreams(links.core, links.nodes, links.resolver, replicated),
+            FederatedQueues(links, connectors, container_id),
         )
 
     def register(self, handlers: LinkHandlers) -> None:

@@ -3,8 +3,6 @@
 The queue of the other site, the source, is followed over a connector. The replica is in the store, and is no node of
 this broker: clients can use it only after it is promoted. It is the state of the source at some earlier time, also
 after a crash. The arguments of the queue in the wiring name its source, so federation continues after a restart.
-
-A link that is closed, or can't be opened, is asked for again: when its connection is back, else after a delay.
 """
 
 from __future__ import annotations
@@ -18,18 +16,17 @@ from itertools import count
 from typing import Any
 from uuid import uuid4
 
-from ...amqp.links.attach import ABSENT, SOURCE, TARGET, UNSETTLED, Attach, End
-from ...amqp.ports import ABORTED, MORE, AttachedEnd, Delivery, Error, Fragment, OutwardEnd, TerminalEnd
+from ...amqp.links.attach import SOURCE, TARGET, UNSETTLED, Attach, End
+from ...amqp.ports import ABORTED, MORE, AttachedEnd, Delivery, Error, Fragment, OutwardEnd
 from ...base.callbacks import ignore
 from ...base.errors import CairnError, StoreError
 from ...store.contract.wiring_rows import QueueRow
 from ..contents.policy import policy_of
-from ..kernel.context import CoreContext
 from ..kernel.idle_driver import IdleDriver
-from ..nodes.registry import FOLLOWS, NOTES_OF, NodeRegistry
-from ..nodes.replication_port import Members
-from ..outbound.connectors import Connector, Connectors, Done
-from .federation_link import BROKEN, TABLE, WAITING, FederationAction, FederationEvent
+from ..links.context import LinkContext
+from ..nodes.registry import FOLLOWS, NOTES_OF
+from ..outbound.connectors import FIRST_WAIT_S, ConnectorLink, ConnectorLinks, Connectors, Done
+from .federation_link import BROKEN, TABLE, FederationAction, FederationEvent
 from .replica import DownstreamReplica, notes_name
 from .upstream import STREAM
 from .upstream_link import ReplicaPosition
@@ -37,37 +34,26 @@ from .wire_format import END, TIME, decode
 
 log = logging.getLogger(__name__)
 
-FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0
 CREDIT = 32
 """Messages of a source that may be on their way."""
 MAX_STEP_BYTES = 1 << 20
 """No message of a source is longer."""
 
 
-class FederatedQueue:
+class FederatedQueue(ConnectorLink):
     """A queue that copies a queue of another site."""
 
     def __init__(self, copy: DownstreamReplica, row: QueueRow) -> None:
         said = row.arguments[FOLLOWS]
+        super().__init__(row.name, str(said["connector"]))
         self.copy = copy
         self.row = row
-        self.connector = str(said["connector"])
-        """The name of the connector to the upstream, which may not exist yet."""
         self.source = str(said["source"])
         """The name of the upstream queue."""
         self.follower = str(said["follower"])
         """The name of this copy at the upstream."""
-        self.state = WAITING
-        self.reason = ""
-        """The reason why the link is not up, or was not up before."""
-        self.channel: AttachedEnd | None = None
-        self.wait_s = FIRST_WAIT_S
         self.as_of_us = copy.as_of_us
         """The source's clock when it last reported that it had nothing more."""
-
-    @property
-    def name(self) -> str:
-        return self.row.name
 
     def heeds(self, event: FederationEvent) -> bool:
         """Return whether *event* counts in this state."""
@@ -115,22 +101,17 @@ class UpstreamReceiver(IdleDriver):
                 self._owner.received(self._federated, self.terminal, content, delivery)
 
 
-class FederatedQueues:
-    """The federated queues of one broker (`connectors.User`)."""
+class FederatedQueues(ConnectorLinks[FederatedQueue]):
+    """The federated queues of one broker."""
 
-    def __init__(
-        self, core: CoreContext, nodes: NodeRegistry, connectors: Connectors, members: Members, container_id: str
-    ) -> None:
-        self.by_name: dict[str, FederatedQueue] = {}
-        self._by_channel: dict[TerminalEnd, FederatedQueue] = {}
-        self._core = core
-        self._nodes = nodes
-        self._connectors = connectors
-        self._members = members
+    peer = "the source"
+
+    def __init__(self, links: LinkContext, connectors: Connectors, container_id: str) -> None:
+        super().__init__(links.core, connectors)
+        self._nodes = links.nodes
+        self._members = links.members
         self._container_id = container_id
         self._numbers = count(1)
-        connectors.users.append(self)
-        core.events.link_closed.append(self._link_closed)
 
     def recover(self) -> None:
         """Find those that there were."""
@@ -158,19 +139,6 @@ class FederatedQueues:
             log.error("%s", error, extra={"event": "federation.failed", "queue": row.name})
             federated.handle(FederationEvent.DAMAGED, str(error))
 
-    # ---- connections ------------------------------------------------------------------------------------------------
-
-    def came(self, connector: Connector, connection: OutwardEnd) -> None:
-        for federated in self.by_name.values():
-            if federated.connector == connector.name and federated.heeds(FederationEvent.CONNECTED):
-                federated.wait_s = FIRST_WAIT_S
-                self._attach(federated, connection)
-
-    def went(self, connector: Connector) -> None:
-        for federated in self.by_name.values():
-            if federated.connector == connector.name:
-                self._end_link(federated, "its connection broke")
-
     # ---- links ------------------------------------------------------------------------------------------------------
 
     def _attach(self, federated: FederatedQueue, connection: OutwardEnd) -> None:
@@ -188,17 +156,14 @@ class FederatedQueues:
         )
         federated.handle(FederationEvent.CONNECTED, "")
 
-        def answered(found: Attach) -> None:
-            if federated.channel is channel and found.source.kind != ABSENT:  # else its detach follows
-                federated.handle(FederationEvent.ANSWERED)
-                about = {"event": "federation.up", "queue": federated.name}
-                text = "queue %s: it copies %s over connector %s"
-                log.info(text, federated.name, federated.source, federated.connector, extra=about)
-                channel.opened(UpstreamReceiver(self, federated, channel), None, CREDIT)
+        def opened(channel: AttachedEnd) -> None:
+            federated.handle(FederationEvent.ANSWERED)
+            about = {"event": "federation.up", "queue": federated.name}
+            text = "queue %s: it copies %s over connector %s"
+            log.info(text, federated.name, federated.source, federated.connector, extra=about)
+            channel.opened(UpstreamReceiver(self, federated, channel), None, CREDIT)
 
-        channel = connection.attach(asked, IdleDriver(), answered, sends=False)
-        federated.channel = channel
-        self._by_channel[channel] = federated
+        self._request(federated, connection, asked, opened, sends=False)
 
     def received(self, federated: FederatedQueue, channel: AttachedEnd, content: bytes, delivery: Delivery) -> None:
         """Handle messages of the source, each a step or a part of one."""
@@ -227,15 +192,6 @@ class FederatedQueues:
             self._end_link(federated, str(error))
             self._try_later(federated)
 
-    def _link_closed(self, channel: TerminalEnd) -> None:
-        """Ask again for a link that is closed, if a federated queue used it."""
-        federated = self._by_channel.get(channel)
-        if federated is not None and federated.channel is channel:
-            error = channel.error
-            reason = "the source ended it" if error is None else f"{error.condition}: {error.description}"
-            self._end_link(federated, reason)
-            self._try_later(federated)
-
     def _end_link(self, federated: FederatedQueue, reason: str) -> None:
         if self._handle(federated, FederationEvent.LINK_ENDED, reason):
             about = {"event": "federation.down", "queue": federated.name}
@@ -254,17 +210,6 @@ class FederatedQueues:
         elif action is FederationAction.RETRY:
             self._try_later(federated)
         return action is not None
-
-    def _try_later(self, federated: FederatedQueue) -> None:
-        self._core.scheduler.after(federated.wait_s, self._try, federated)
-        federated.wait_s = min(2 * federated.wait_s, LONGEST_WAIT_S)
-
-    def _try(self, federated: FederatedQueue) -> None:
-        connector = self._connectors.by_name.get(federated.connector)
-        if self.by_name.get(federated.name) is not federated or not federated.heeds(FederationEvent.CONNECTED):
-            return
-        if connector is not None and connector.connection is not None:
-            self._attach(federated, connector.connection)
 
     # ---- operations of management -----------------------------------------------------------------------------------
 
@@ -351,17 +296,11 @@ class FederatedQueues:
         row = replace(federated.row, arguments=federated.arguments)
 
         def changed(error: Exception | None) -> None:
-            if error is not None:
-                self._handle(federated, FederationEvent.NOT_ENDED)
-            else:
-                del self.by_name[federated.name]
+            if error is None:
                 self._nodes.adopt(row, array("Q", copy.ids.values()))
-                self._core.users.copy_went(row.arguments)
                 about = {"event": "federation.promoted", "queue": row.name}
                 log.warning("queue %s: promoted as of LSN %d of %s", row.name, copy.place, copy.line, extra=about)
-                if (notes := self._nodes.copies.get(notes_name(row.name))) is not None:
-                    self._drop(notes, ignore)
-            done(error)
+            self._ended(federated, FederationEvent.NOT_ENDED, done, error)
 
         def change() -> None:
             self._core.store.change_queue(row.id, row.arguments, lambda error: self._core.post(changed, error))
@@ -374,19 +313,18 @@ class FederatedQueues:
         if not self._handle(federated, FederationEvent.DELETE):
             done(StoreError(f"queue {federated.name!r}", "it is being promoted", "wait"))
             return
-        notes = self._nodes.copies.get(notes_name(federated.name))
+        self._drop(federated.row, partial(self._ended, federated, failed, done))
 
-        def removed(error: Exception | None) -> None:
-            if error is not None:
-                self._handle(federated, failed)
-            else:
-                del self.by_name[federated.name]
-                self._core.users.copy_went(federated.row.arguments)
-                if notes is not None:
-                    self._drop(notes, ignore)
-            done(error)
-
-        self._drop(federated.row, removed)
+    def _ended(self, federated: FederatedQueue, failed: FederationEvent, done: Done, error: Exception | None) -> None:
+        """Forget a copy that was promoted or deleted; after an error it remains, and *failed* is its event."""
+        if error is not None:
+            self._handle(federated, failed)
+        else:
+            del self.by_name[federated.name]
+            self._core.users.copy_went(federated.row.arguments)
+            if (notes := self._nodes.copies.get(notes_name(federated.name))) is not None:
+                self._drop(notes, ignore)
+        done(error)
 
     def _drop(self, row: QueueRow, done: Done) -> None:
         """Delete a store queue that is no node, with all its messages."""

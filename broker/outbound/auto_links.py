@@ -4,60 +4,48 @@ An *in* link receives messages from the other container's address, and puts them
 exchange; an *out* link sends the messages of a queue here to the other container. The other container sees an ordinary
 client; here the link uses the drivers, credit and limits of all queues. So a message is durable at one end before it
 leaves the other one: at least once, and outcomes are passed both ways.
-
-A link that is closed, or cannot be opened, is requested again: when its connection is back, or after a delay.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from ...amqp.links.attach import ABSENT, SOURCE, TARGET, UNSETTLED, Attach, End
-from ...amqp.ports import AttachedEnd, Error, Open, OutwardEnd, TerminalEnd, Terminus
+from ...amqp.links.attach import SOURCE, TARGET, UNSETTLED, Attach, End
+from ...amqp.ports import AttachedEnd, Open, OutwardEnd, TerminalEnd, Terminus
 from ...base.errors import CairnError, StoreError
-from ..kernel.context import CoreContext
-from ..kernel.idle_driver import IdleDriver
+from ..links.context import LinkContext
 from ..nodes.registry import behind_sql
-from ..nodes.replication_port import Members
-from ..nodes.resolver import Resolver
 from ..nodes.targets import AddressTarget, ExchangeTarget, keeps_messages, owner_of
-from .connectors import Connector, Connectors, Done, remove_config
+from .connectors import FIRST_WAIT_S, UP, WAITING, ConnectorLink, ConnectorLinks, Connectors, Done, remove_config
 
 log = logging.getLogger(__name__)
 
 AUTO_LINK = "auto-link:"
 """The names of configurations that are auto-links; the rest is theirs."""
 IN, OUT = "in", "out"
-WAITING, ATTACHING, UP = "waiting", "attaching", "up"
-FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0
+ATTACHING = "attaching"
 REFUSAL_WAIT_S = 1.0
 """Seconds until the credit of refused messages is requested again."""
 
 
-class AutoLink:
+class AutoLink(ConnectorLink):
     """A link between a queue or exchange and an address of another container."""
 
     def __init__(
         self, name: str, direction: str, address: str, connector: str, external: str = "", *, kept: bool = False
     ) -> None:
-        self.name = name
+        super().__init__(name, connector)
         self.direction = direction
         """`in` from the other container, or `out` to it."""
         self.address = address
         """The name of the queue or exchange here."""
-        self.connector = connector
-        """The name of the connector, which may not exist yet."""
         self.external = external or address
         """The address there."""
         self.kept = kept
         """True if management created the auto-link."""
-        self.state = WAITING
-        self.reason = ""
-        """The reason why the auto-link is not up, or was not up before."""
-        self.channel: AttachedEnd | None = None
-        self.wait_s = FIRST_WAIT_S
 
 
 def parse(text: str) -> AutoLink:
@@ -77,28 +65,14 @@ OpenAt = Callable[[AddressTarget, Open, TerminalEnd], None]
 """Opens a link of the broker's own."""
 
 
-class AutoLinks:
-    """The auto-links of one broker (`connectors.User`)."""
+class AutoLinks(ConnectorLinks[AutoLink]):
+    """The auto-links of one broker."""
 
-    def __init__(
-        self,
-        core: CoreContext,
-        connectors: Connectors,
-        resolver: Resolver,
-        members: Members,
-        container_id: str,
-        open_at: OpenAt,
-    ) -> None:
-        self.by_name: dict[str, AutoLink] = {}
-        self._by_channel: dict[TerminalEnd, AutoLink] = {}
-        self._core = core
-        self._connectors = connectors
-        self._resolver = resolver
-        self._members = members
+    def __init__(self, links: LinkContext, connectors: Connectors, container_id: str, open_at: OpenAt) -> None:
+        super().__init__(links.core, connectors)
+        self._links = links
         self._container_id = container_id
         self._open_at = open_at
-        connectors.users.append(self)
-        core.events.link_closed.append(self._link_closed)
 
     def start(self, given: Sequence[AutoLink]) -> None:
         """Start the auto-links of the command line and the stored ones. Call it before connections are accepted."""
@@ -111,19 +85,7 @@ class AutoLinks:
             said = [str(config.settings.get(key, "")) for key in ("direction", "address", "connector", "external")]
             self.by_name[name] = AutoLink(name, *said, kept=True)
 
-    def came(self, connector: Connector, connection: OutwardEnd) -> None:
-        for link in self.by_name.values():
-            if link.connector == connector.name:
-                link.wait_s = FIRST_WAIT_S
-                self._attach(link, connection)
-
-    def went(self, connector: Connector) -> None:
-        for link in self.by_name.values():
-            if link.connector == connector.name:
-                self._is_over(link, "its connection broke")
-
     def _attach(self, link: AutoLink, connection: OutwardEnd) -> None:
-        """Ask the other container for it."""
         sends = link.direction == OUT
         asked = Attach(
             f"{self._container_id}/{link.name}",
@@ -132,19 +94,13 @@ class AutoLinks:
             snd_settle_mode=UNSETTLED,
         )
         link.state, link.reason = ATTACHING, ""
-
-        def answered(found: Attach) -> None:
-            if link.channel is channel and (found.target if sends else found.source).kind != ABSENT:
-                self._join(link, channel, connection)  # else its detach follows
-
-        channel = connection.attach(asked, IdleDriver(), answered, sends=sends)
+        opened = partial(self._join, link, connection)
+        channel = self._request(link, connection, asked, opened, sends=sends)
         channel.on_refusal = lambda credit: self._core.scheduler.after(REFUSAL_WAIT_S, self._ask_again, channel, credit)
-        link.channel = channel
-        self._by_channel[channel] = link
 
-    def _join(self, link: AutoLink, channel: AttachedEnd, connection: OutwardEnd) -> None:
+    def _join(self, link: AutoLink, connection: OutwardEnd, channel: AttachedEnd) -> None:
         """Start dispatching, since the other container has opened the link."""
-        if reason := self._members.not_serving_reason():
+        if reason := self._links.members.not_serving_reason():
             self._fail(link, channel, reason)
             return
 
@@ -166,7 +122,7 @@ class AutoLinks:
             else:
                 self._fail(link, channel, f"{link.address!r} is not a queue")
 
-        self._resolver.find_for_itself(link.address, found)
+        self._links.resolver.find_for_itself(link.address, found)
 
     def _fail(self, link: AutoLink, channel: TerminalEnd, reason: str) -> None:
         link.reason = reason
@@ -176,16 +132,7 @@ class AutoLinks:
         if channel in self._by_channel:
             channel.grant(credit)
 
-    def _link_closed(self, channel: TerminalEnd) -> None:
-        """Ask again for a link that is closed, if it is an auto-link."""
-        link = self._by_channel.pop(channel, None)
-        if link is None or link.channel is not channel:
-            return
-        self._is_over(link, link.reason or _reason(channel.error) or "the other container ended it")
-        self._core.scheduler.after(link.wait_s, self._try, link)
-        link.wait_s = min(2 * link.wait_s, LONGEST_WAIT_S)
-
-    def _is_over(self, link: AutoLink, reason: str) -> None:
+    def _end_link(self, link: AutoLink, reason: str) -> None:
         if link.channel is None:
             return
         if link.state == UP:
@@ -193,13 +140,6 @@ class AutoLinks:
         self._by_channel.pop(link.channel, None)
         link.channel, link.state, link.reason = None, WAITING, reason
         log.warning("auto-link %s: %s", link.name, reason, extra={"event": "auto-link.down"})
-
-    def _try(self, link: AutoLink) -> None:
-        connector = self._connectors.by_name.get(link.connector)
-        if self.by_name.get(link.name) is not link or link.channel is not None:
-            return
-        if connector is not None and connector.connection is not None:
-            self._attach(link, connector.connection)
 
     def create(self, link: AutoLink, done: Done) -> None:
         """Make one, and keep it."""
@@ -230,7 +170,3 @@ class AutoLinks:
                 self._by_channel.pop(link.channel, None)
                 link.channel.failure("amqp:link:detach-forced", "the auto-link was deleted")
                 link.channel = None
-
-
-def _reason(error: Error | None) -> str:
-    return "" if error is None else f"{error.condition}: {error.description}"

@@ -1,7 +1,7 @@
-"""Connectors: connections that the broker keeps to other containers. Core only.
+"""Connectors: connections that the broker keeps to other containers, and links that it keeps over them. Core only.
 
-Those of the command line exist from the start. Those of management are stored in the wiring. Link routes and links
-between brokers are notified when the connection of their connector opens and closes.
+Those of the command line exist from the start. Those of management are stored in the wiring. Links between brokers, and
+links that the broker keeps, are notified when the connection of their connector opens and closes.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from ...amqp.connector_target import Dialler, Target, parse
-from ...amqp.ports import OutwardEnd
+from ...amqp.links.attach import ABSENT
+from ...amqp.ports import Attach, AttachedEnd, OutwardEnd, TerminalEnd
 from ...base.errors import CairnError, StoreError
 from ..kernel.context import CoreContext
+from ..kernel.idle_driver import IdleDriver
 from ..nodes.registry import behind_sql
 
 log = logging.getLogger(__name__)
@@ -22,6 +24,8 @@ log = logging.getLogger(__name__)
 CONNECTOR = "connector:"
 """The names of configurations that are connectors."""
 CONNECTING, UP, WAITING = "connecting", "up", "waiting"
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 30.0
+"""The delay until a link is requested again, which doubles with each failure."""
 Done = Callable[[Exception | None], None]
 
 
@@ -179,3 +183,86 @@ class Connectors:
     def _is_now(self, connector: Connector, state: str) -> None:
         if state != connector.state:
             connector.state, connector.since_us = state, self._core.clock.wall_us()
+
+
+class ConnectorLink:
+    """A link over a connector, which the broker keeps open."""
+
+    def __init__(self, name: str, connector: str) -> None:
+        self.name = name
+        self.connector = connector
+        """The name of the connector, which may not exist yet."""
+        self.state = WAITING
+        self.reason = ""
+        """The reason why the link is not up, or was not up before."""
+        self.channel: AttachedEnd | None = None
+        self.wait_s = FIRST_WAIT_S
+
+
+_Link = TypeVar("_Link", bound=ConnectorLink)
+
+
+class ConnectorLinks(Generic[_Link]):
+    """Links that are requested again after they were closed or refused: when their connection is back, or later."""
+
+    peer = "the other container"
+
+    def __init__(self, core: CoreContext, connectors: Connectors) -> None:
+        self.by_name: dict[str, _Link] = {}
+        self._by_channel: dict[TerminalEnd, _Link] = {}
+        self._core = core
+        self._connectors = connectors
+        connectors.users.append(self)
+        core.events.link_closed.append(self._link_closed)
+
+    def came(self, connector: Connector, connection: OutwardEnd) -> None:
+        for link in self.by_name.values():
+            if link.connector == connector.name and link.state == WAITING:
+                link.wait_s = FIRST_WAIT_S
+                self._attach(link, connection)
+
+    def went(self, connector: Connector) -> None:
+        for link in self.by_name.values():
+            if link.connector == connector.name:
+                self._end_link(link, "its connection broke")
+
+    def _attach(self, link: _Link, connection: OutwardEnd) -> None:
+        """Request *link* over *connection*, by `_request`."""
+        raise NotImplementedError
+
+    def _end_link(self, link: _Link, reason: str) -> None:
+        """Handle that *link* is closed, if it was open or requested."""
+        raise NotImplementedError
+
+    def _request(
+        self, link: _Link, connection: OutwardEnd, asked: Attach, opened: Callable[[AttachedEnd], None], *, sends: bool
+    ) -> AttachedEnd:
+        """Request a link, and return its channel, which *opened* gets when the peer has opened the link."""
+
+        def answered(found: Attach) -> None:
+            if link.channel is channel and (found.target if sends else found.source).kind != ABSENT:
+                opened(channel)  # else its detach follows
+
+        channel = connection.attach(asked, IdleDriver(), answered, sends=sends)
+        link.channel = channel
+        self._by_channel[channel] = link
+        return channel
+
+    def _link_closed(self, channel: TerminalEnd) -> None:
+        """Request a link that is closed again, if it is one of these."""
+        link = self._by_channel.get(channel)
+        if link is not None and link.channel is channel:
+            error = channel.error
+            ended = f"{self.peer} ended it" if error is None else f"{error.condition}: {error.description}"
+            self._end_link(link, link.reason or ended)
+            self._try_later(link)
+
+    def _try_later(self, link: _Link) -> None:
+        self._core.scheduler.after(link.wait_s, self._try, link)
+        link.wait_s = min(2 * link.wait_s, LONGEST_WAIT_S)
+
+    def _try(self, link: _Link) -> None:
+        connector = self._connectors.by_name.get(link.connector)
+        is_due = self.by_name.get(link.name) is link and link.state == WAITING
+        if is_due and connector is not None and connector.connection is not None:
+            self._attach(link, connector.connection)

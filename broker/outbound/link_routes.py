@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 from ...amqp.ports import Attach, Open, TerminalEnd
 from ...base.errors import CairnError, StoreError
-from ..kernel.context import CoreContext
+from ..links.context import LinkContext
 from ..nodes.access_control import BROWSE, RECEIVE
 from ..nodes.addresses import QUEUE_SCHEME, TOPIC_SCHEME
 from ..nodes.registry import behind_sql
-from ..nodes.resolver import Resolver, operation_of
+from ..nodes.resolver import operation_of
 from ..nodes.targets import keeps_messages
-from ..transactions.registry import Transactions
 from .connectors import Connectors, Done, remove_config
 from .link_pair import LinkPair
 
@@ -69,16 +68,14 @@ _REMEDY = "use PATTERN=CONNECTOR, followed by ,send or ,receive or ,strip=PREFIX
 class LinkRoutes:
     """The link routes of one broker. The first that fits is taken; those of the command line stand first."""
 
-    def __init__(
-        self, core: CoreContext, connectors: Connectors, resolver: Resolver, transactions: Transactions
-    ) -> None:
+    def __init__(self, links: LinkContext, connectors: Connectors) -> None:
         self.all: tuple[LinkRoute, ...] = ()
         """The routes in order. The tuple is only replaced, never changed: any thread may read it."""
         self.pairs: set[LinkPair] = set()
-        self._core = core
+        self._core = links.core
         self._connectors = connectors
-        self._resolver = resolver
-        self._transactions = transactions
+        self._resolver = links.resolver
+        self._transactions = links.transactions
 
     def start(self, given: tuple[LinkRoute, ...]) -> None:
         """Start the link routes of the command line and the stored ones."""

@@ -12,7 +12,7 @@ from proton.utils import BlockingConnection
 from cairnmq.amqp.ports import Open
 from cairnmq.amqp.ports import Terminus as Terms
 from cairnmq.base.errors import CairnError
-from cairnmq.broker.outbound import auto_links
+from cairnmq.broker.outbound import auto_links, connectors
 from cairnmq.broker.outbound.auto_links import AutoLink, parse
 from cairnmq.broker_plugin.run import RunningBroker
 from cairnmq.cli.run.connect_to import auto_links_of, targets_of
@@ -26,7 +26,8 @@ from tests.harness.router.joined import is_up, until
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is tried again is tried again at once."""
-    monkeypatch.setattr(auto_links, "FIRST_WAIT_S", 0.01)
+    for module in (connectors, auto_links):
+        monkeypatch.setattr(module, "FIRST_WAIT_S", 0.01)
     monkeypatch.setattr(auto_links, "REFUSAL_WAIT_S", 0.01)
 
 
