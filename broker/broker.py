@@ -27,12 +27,11 @@ from .links.handlers import LinkHandlers
 from .links.sender_credit import SenderCredit
 from .node_links import NodeLinks
 from .nodes.access_control import Access
-from .nodes.node_removal import NodeRemoval
+from .nodes.node_removal import NodeRemoval, RetiredTotals
 from .nodes.owned_nodes import OwnedNodes
 from .nodes.registry import MakeQueue, NodeDeleted, NodeRegistry, RenewQueue
 from .nodes.replication_port import Members
 from .nodes.resolver import Resolver
-from .nodes.retired_totals import RetiredTotals
 from .nodes.subscriptions import Subscriptions
 from .nodes.targets import Endpoint
 from .parts import BrokerParts, RemoteParts

@@ -12,7 +12,7 @@ from .links.attach import LinkOpener
 from .links.context import LinkContext
 from .links.handlers import LinkHandlers
 from .mesh.network import Network
-from .nodes.retired_totals import RetiredTotals
+from .nodes.node_removal import RetiredTotals
 from .nodes.targets import Endpoint
 from .outbound.auto_links import AutoLinks
 from .outbound.connectors import Connectors

@@ -6,10 +6,10 @@ exchanges have metrics of their own only if they match the patterns of `QueueCho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from .. import __version__
 from ..base.accounts.audit import Audit
@@ -20,10 +20,12 @@ from ..broker.nodes.addresses import DYNAMIC_PREFIX
 from ..broker.nodes.exchanges import Exchange
 from ..broker.outbound.connectors import Connector
 from ..broker.parts import BrokerParts
-from ..broker.queues.views import MeasuredQueue
+from ..broker.queues.queue import Queue
 from ..router.kernel.core import Core
 from .exposition import Family, Samples, counter, gauge, histogram
 from .traces import Tracing
+
+_Node = TypeVar("_Node", Queue, Exchange)
 
 
 class QueueChoice(NamedTuple):
@@ -33,11 +35,8 @@ class QueueChoice(NamedTuple):
     most: int = 100
     """The maximum number of queues, and of exchanges: the oldest ones are chosen."""
 
-    def queues(self, among: Sequence[MeasuredQueue]) -> list[MeasuredQueue]:
-        return list(islice((one for one in among if self._fits(one.name)), self.most))
-
-    def exchanges(self, among: list[Exchange]) -> list[Exchange]:
-        return list(islice((one for one in among if self._fits(one.name)), self.most))
+    def among(self, nodes: Iterable[_Node]) -> list[_Node]:
+        return list(islice((node for node in nodes if self._fits(node.name)), self.most))
 
     def _fits(self, name: str) -> bool:
         patterns = self.patterns
@@ -71,16 +70,16 @@ class Figures:
         self.audit = audit
         self.queues = list(parts.links.nodes.queues.values())
         self.exchanges = list(parts.links.nodes.exchanges.values())
-        self.shown_queues = choice.queues(self.queues)
-        self.shown_exchanges = choice.exchanges(self.exchanges)
+        self.shown_queues = choice.among(self.queues)
+        self.shown_exchanges = choice.among(self.exchanges)
 
-    def of_queues(self, read: Callable[[MeasuredQueue], float]) -> float:
+    def of_queues(self, read: Callable[[Queue], float]) -> float:
         return sum(map(read, self.queues))
 
     def of_exchanges(self, read: Callable[[Exchange], float]) -> float:
         return sum(map(read, self.exchanges))
 
-    def by_queue(self, read: Callable[[MeasuredQueue], float]) -> Samples:
+    def by_queue(self, read: Callable[[Queue], float]) -> Samples:
         return Samples(("queue",), [((queue.name,), read(queue)) for queue in self.shown_queues])
 
     def by_exchange(self, read: Callable[[Exchange], float]) -> Samples:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ...base.errors import CairnError
 from ...store.journaled import queue_changes as queue_history
-from ...store.journaled.queue_changes import QueueHistory, Unit, placed
+from ...store.journaled.queue_changes import QueueHistory, placed
 from ...store.journaled.store import JournalStore
 from .wire_format import ALL, COMPLETE, END, TIME, Head, Line, Piece, Purge, Put, PutPieces, Take, encode, message
 
@@ -207,6 +207,3 @@ def _said(event: queue_history.Change) -> Put | Take | Purge:
     if isinstance(event, queue_history.DequeueChange):
         return Take(event.reason, event.message_ids)
     return Purge(event.kept)
-
-
-__all__ = ["Fed", "Feed", "FeedMessage", "Unit"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ...base.errors import CairnError
@@ -74,7 +75,7 @@ class Loader:
 
     def load_complete(self, ids: Sequence[int], then: Callable[[list[bytes | CairnError]], None]) -> None:
         """Load complete contents of any number of pieces; *then* gets them, on the core."""
-        self._submit(self._work, lambda: [self._complete(message_id) for message_id in ids], then)
+        self._submit(self._work, lambda: [self._read(message_id) for message_id in ids], then)
 
     def load_beginnings(self, ids: Sequence[int], then: Callable[[list[bytes | CairnError]], None]) -> None:
         """Load the first `BEGINNING_BYTES` of contents; *then* gets them, on the core."""
@@ -94,27 +95,25 @@ class Loader:
         for action in put_off:
             self._submit(self._post, action)
 
-    def _beginning(self, message_id: int) -> bytes | CairnError:
-        begin = b""
+    def _read(self, message_id: int, most_bytes: float = inf) -> bytes | CairnError:
+        """Read the pieces of a message that contain its first *most_bytes*."""
+        pieces: list[bytes] = []
+        size_bytes = 0
         try:
             for number in range(self._store.piece_count(message_id)):
-                begin += self._store.load_piece(message_id, number)
-                if len(begin) >= BEGINNING_BYTES:
+                pieces.append(self._store.load_piece(message_id, number))
+                size_bytes += len(pieces[-1])
+                if size_bytes >= most_bytes:
                     break
         except CairnError as error:
             return error
         except LookupError:
             return CairnError(f"message {message_id}", "it went while it was looked at")
-        return begin[:BEGINNING_BYTES]
+        return b"".join(pieces)
 
-    def _complete(self, message_id: int) -> bytes | CairnError:
-        try:
-            pieces = range(self._store.piece_count(message_id))
-            return b"".join(self._store.load_piece(message_id, number) for number in pieces)
-        except CairnError as error:
-            return error
-        except LookupError:
-            return CairnError(f"message {message_id}", "it went while it was looked at")
+    def _beginning(self, message_id: int) -> bytes | CairnError:
+        found = self._read(message_id, BEGINNING_BYTES)
+        return found[:BEGINNING_BYTES] if isinstance(found, bytes) else found
 
     def _work(self, load: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """Run *load*, and post its result to the core. Reader's thread."""

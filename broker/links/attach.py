@@ -118,7 +118,7 @@ class LinkOpener:
         else:
             self._resolver.find(
                 address,
-                lambda found: self._answer(found, attach, terminal),
+                self._resolver.or_refuse(terminal, lambda found: handlers.open_at_target(found, attach, terminal)),
                 terminus.capabilities,
                 user=attach.user,
                 operation=operation_of(attach),
@@ -146,12 +146,3 @@ class LinkOpener:
             self._handlers.open_at_target(self._owned.make_topic(name, attach), attach, terminal)
         else:
             terminal.failure("amqp:not-implemented", "a dynamic topic is deleted with its link; use delete-on-close")
-
-    def _answer(self, found: AddressTarget | Exception, attach: Open, terminal: TerminalEnd) -> None:
-        """Open a link at the target of its address."""
-        if isinstance(found, LookupError):
-            terminal.failure("amqp:not-found", str(found.args[0]))
-        elif isinstance(found, Exception):
-            terminal.failure(*self._resolver.creation_failure(found))
-        else:
-            self._handlers.open_at_target(found, attach, terminal)

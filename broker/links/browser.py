@@ -12,7 +12,7 @@ from ..kernel.context import CoreContext
 from ..kernel.loader import Loaded
 from ..messages.backlog import Page
 from ..messages.entry import Entry, LookedAtContent
-from ..queues.views import BrowsedQueue
+from ..queues.ends import SourceQueue
 from .consumer import ReceivingDriver
 
 PAGE_MESSAGES = 512
@@ -26,7 +26,7 @@ class Browser(ReceivingDriver):
     not seen. A message stays on its queue with any outcome.
     """
 
-    def __init__(self, core: CoreContext, terminal: TerminalEnd, queue: BrowsedQueue, user: str = "") -> None:
+    def __init__(self, core: CoreContext, terminal: TerminalEnd, queue: SourceQueue, user: str = "") -> None:
         super().__init__(core, terminal, user)
         self._queue = queue
         self._seen = 0

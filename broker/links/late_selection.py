@@ -13,25 +13,22 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
 from ...base.callbacks import ignore
 from ...store.contract.dequeue_reason import DequeueReason
+from ..contents.ports import QueueConsumer
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
+from ..queues.queue import Queue
 from ..selector.compiler import selector
 from ..selector.properties import OverBudget
 from .filtered_consumer import SelectorFilter, refuse
-
-if TYPE_CHECKING:
-    from ..contents.ports import QueueConsumer
-    from ..queues.views import SubscribedQueue
 
 
 class LateSelection:
     """The late selection of a subscription with a selector."""
 
-    def __init__(self, core: CoreContext, queue: SubscribedQueue, text: str) -> None:
+    def __init__(self, core: CoreContext, queue: Queue, text: str) -> None:
         self.is_needed = False
         """True if the queue may have messages that were not judged."""
         self._core = core

@@ -16,7 +16,7 @@ from ...amqp.codec.primitives import Malformed
 from ...base.errors import StoreError
 from ..contents.ports import FilteringConsumer, LateSelector, QueueConsumer
 from ..queues.ends import TargetQueue
-from ..selector.compiler import Parts, Selector
+from ..selector.compiler import Parts, Selector, selector
 from ..selector.properties import Budget, OverBudget
 from .topic_trie import Topics
 
@@ -32,6 +32,15 @@ MOST_STEPS = 2_000_000
 """The maximum cost of the conditions of subscriptions for one message in its publisher's turn, in nanosecond steps."""
 METERED_STEPS = 20_000
 """The cost of a condition up to which it is not measured."""
+MOST_BOUND_STEPS = 64
+"""The maximum cost of the selectors of an exchange's bindings, without subscriptions, for each character of a message.
+
+It is in steps of a nanosecond: the selectors are applied in the publisher's turn. A LIKE pattern with `%` before and
+behind has 4 steps."""
+SELECTOR = "x-selector"
+"""The argument of a binding for the selector that messages must match."""
+NOT_FROM = "x-not-from"
+"""The argument of a binding for the AMQP container ID whose messages are excluded."""
 
 
 class BoundQueue(TargetQueue, Protocol):
@@ -281,20 +290,13 @@ TYPES: dict[str, type[Exchange]] = {
 }
 
 
-def queues_through(
-    exchanges: Mapping[str, Exchange], exchange: Exchange, key: str, content: bytes, container: str = ""
-) -> tuple[BoundQueue, ...]:
-    """Return the queues that get a message from *container* through *exchange* or its alternates.
-
-    *exchanges*: all exchanges by name. Queues that are being deleted are left out.
-    """
-    return way_through(exchanges, exchange, key, content, container)[1]
-
-
 def way_through(
     exchanges: Mapping[str, Exchange], exchange: Exchange, key: str, content: bytes, container: str = ""
 ) -> tuple[Exchange, tuple[BoundQueue, ...]]:
-    """Return the exchange that routes a message, or the last one tried, and the queues that get the message."""
+    """Return the exchange that routes a message from *container*, or the last one tried, and the queues that get it.
+
+    *exchanges*: all exchanges by name. Queues that are being deleted are left out.
+    """
     for _ in range(MOST_HOPS):
         queues = _queues_at(exchange, key, content, container)
         alternate = exchanges.get(exchange.alternate)
@@ -306,6 +308,16 @@ def way_through(
 
 def _queues_at(exchange: Exchange, key: str, content: bytes, container: str) -> tuple[BoundQueue, ...]:
     return tuple([queue for queue in exchange.route(key).wanted(content, container) if not queue.is_deleting])
+
+
+def condition_of(arguments: Mapping[str, Any]) -> Selector | None:
+    """Return the condition of a binding. Raise `StoreError` or `SelectorError` for an invalid selector."""
+    text = arguments.get(SELECTOR)
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise StoreError("binding", f"{SELECTOR} is {text!r}", "give a string")
+    return selector(text)
 
 
 def _route(bindings: list[Binding]) -> Route:

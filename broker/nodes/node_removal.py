@@ -3,12 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ..queues.purges import QueuePurges
 from ..queues.queue import Queue
 from .exchanges import Exchange
 from .subscriptions import subscribers
+
+
+@dataclass
+class RetiredTotals:
+    """Sums over all nodes that were deleted since the broker started, so that the totals of the broker never go down.
+
+    Written on the core, read by any thread.
+    """
+
+    enqueued: int = 0
+    taken: int = 0
+    dead_lettered: int = 0
+    expired: int = 0
+    routed: int = 0
+    unrouted: int = 0
+
+    def take_over(self, node: Queue | Exchange) -> None:
+        if isinstance(node, Exchange):
+            self.routed += node.routed
+            self.unrouted += node.unrouted
+        else:
+            self.enqueued += node.enqueued
+            self.taken += node.taken
+            self.dead_lettered += node.dead_lettered
+            self.expired += node.expired
 
 
 class NodeRemoval:

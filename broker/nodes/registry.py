@@ -21,8 +21,7 @@ from ..contents.policy import CHANGEABLE, policy_of
 from ..queues.deduplication import drop_memory, make_memory
 from ..queues.queue import Queue
 from ..queues.queue_lifetime import LifetimeEvent
-from .binding_filter import MOST_BOUND_STEPS, NOT_FROM, condition_of
-from .exchanges import TYPES, Binding, BoundQueue, Exchange
+from .exchanges import MOST_BOUND_STEPS, NOT_FROM, TYPES, Binding, BoundQueue, Exchange, condition_of
 
 PREDECLARED = {"amq.direct": "direct", "amq.fanout": "fanout", "amq.topic": "topic", "amq.match": "headers"}
 MAX_NAME_BYTES = 1024

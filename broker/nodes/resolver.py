@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from ...amqp.ports import Open
+from ...amqp.ports import Open, TerminalEnd
 from ...base.errors import CairnError, DiskFull, QuotaExceeded, SqlDenied, SqlReadOnly, SqlUnreachable
 from ..queues.queue import Queue
 from ..users.user_accounts import UserAccounts
@@ -19,6 +19,8 @@ from .addresses import DYNAMIC_PREFIX, SUBSCRIPTION_PREFIX, AddressKind
 from .exchanges import Exchange
 from .registry import MAX_NAME_BYTES, Arguments, CopyLocked, Done, NodeRegistry
 from .targets import AddressTarget, ExchangeTarget, PassthroughTarget
+
+_Found = TypeVar("_Found")
 
 
 def operation_of(attach: Open) -> str:
@@ -170,8 +172,23 @@ class Resolver:
             return f"a queue's name has 1 to {MAX_NAME_BYTES} bytes, this one has {len(address.encode())}"
         return ""
 
+    def or_refuse(
+        self, terminal: TerminalEnd, then: Callable[[_Found], None]
+    ) -> Callable[[_Found | Exception], None]:
+        """Return a callback for a node that was found or created: *then* gets it, or an error closes the link."""
+
+        def answered(found: _Found | Exception) -> None:
+            if isinstance(found, Exception):
+                terminal.failure(*self.creation_failure(found))
+            else:
+                then(found)
+
+        return answered
+
     def creation_failure(self, error: Exception) -> tuple[str, str]:
-        """Return the AMQP error for a queue that could not be created, with the reason."""
+        """Return the AMQP error for a node that was not found or could not be created, with the reason."""
+        if isinstance(error, LookupError):
+            return "amqp:not-found", str(error.args[0])
         if isinstance(error, Forbidden):
             return "amqp:unauthorized-access", str(error)
         if isinstance(error, CopyLocked):

@@ -36,8 +36,7 @@ from ..selector.compiler import selector
 from ..users.user_accounts import UserAccounts
 from .access_control import RECEIVE
 from .addresses import SUBSCRIPTION_PREFIX
-from .binding_filter import NOT_FROM, SELECTOR
-from .exchanges import BoundQueue, Exchange
+from .exchanges import NOT_FROM, SELECTOR, BoundQueue, Exchange
 from .registry import MAX_NAME_BYTES, PREDECLARED, NodeRegistry
 from .resolver import Resolver
 from .targets import ExchangeTarget
@@ -118,7 +117,8 @@ class Subscriptions:
         elif queue.consumers or queue.selecting:
             terminal.failure("amqp:resource-locked", "others share that subscription on other terms; use another name")
         else:
-            self._nodes.delete_queue(queue, lambda error: self._again(error, asked, attach, terminal))
+            again = self._resolver.or_refuse(terminal, lambda _: self._make(asked, attach, terminal))
+            self._nodes.delete_queue(queue, again)
 
     def find(self, attach: Open, terminal: TerminalEnd) -> None:
         """Answer a client that asks by its link's name for its subscription, mostly to end it: it cannot use it."""
@@ -179,31 +179,24 @@ class Subscriptions:
         for queue in [queue for queue in self._nodes.queues.values() if GOES_WITH in queue.arguments]:
             self._nodes.delete_queue(queue, _ignore, "its topic did not last")
 
-    def _again(self, error: object, asked: _Asked, attach: Open, terminal: TerminalEnd) -> None:
-        if isinstance(error, Exception):
-            terminal.failure(*self._resolver.creation_failure(error))
-        else:
-            self._make(asked, attach, terminal)
-
     def _make(self, asked: _Asked, attach: Open, terminal: TerminalEnd) -> None:
         arguments: dict[str, Any] = {SUBSCRIPTION: asked.terms}
+
+        def bind(queue: Queue) -> None:
+            self._bind(queue, asked, attach, terminal)
+
+        made = self._resolver.or_refuse(terminal, bind)
         if asked.durable:
             exchange = asked.place.exchange
             if not (exchange.exchange_id or exchange.name in PREDECLARED):
                 arguments |= {GOES_WITH: exchange.name, "replicated": False}
-            self._resolver.create_queue(
-                attach.user, asked.queue, arguments, lambda queue: self._bind(queue, asked, attach, terminal)
-            )
+            self._resolver.create_queue(attach.user, asked.queue, arguments, made)
         else:
             denial = self._users.of(attach.user).queue_denial()
             owned = self._users.owned(arguments, attach.user)
-            made = self._nodes.add_queue(asked.queue, owned) if denial is None else denial
-            self._bind(made, asked, attach, terminal)
+            made(self._nodes.add_queue(asked.queue, owned) if denial is None else denial)
 
-    def _bind(self, queue: Queue | Exception, asked: _Asked, attach: Open, terminal: TerminalEnd) -> None:
-        if isinstance(queue, Exception):
-            terminal.failure(*self._resolver.creation_failure(queue))
-            return
+    def _bind(self, queue: Queue, asked: _Asked, attach: Open, terminal: TerminalEnd) -> None:
         self._nodes.bind(
             asked.place.exchange,
             queue,

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Protocol, TypeVar
 
 from ..contents.contents import QueueContents
-from ..contents.ports import Expirable, QueueState
+from ..contents.ports import Expirable, QueueBrowser, QueueState
 from ..kernel.ports import CoreQueue
 from ..kernel.queue_memory import QueueMemory
 from ..messages.entry import Entry
@@ -31,10 +31,11 @@ class TargetQueue(CoreQueue, QueueState, Protocol):
 
 
 class SourceQueue(OwnedQueue, Expirable, Protocol):
-    """A queue from which messages are dequeued or moved, and to which they are requeued."""
+    """A queue from which messages are dequeued, moved or copied, and to which they are requeued."""
 
     is_deleting: bool
     locked: dict[Entry, None]
+    browsers: list[QueueBrowser]
     dead_lettered: int
     expired: int
 

@@ -37,9 +37,6 @@ class LimitedQueue(QueueState, Protocol):
     def with_consumers(self) -> list[Entry]:
         """Return the messages that consumers have, and those that transactions take off."""
 
-    def count_dequeued(self, entries: Sequence[Entry]) -> None:
-        """Count dequeued messages."""
-
 
 class Staged:
     """The messages that one open transaction will enqueue on a queue that has limits."""

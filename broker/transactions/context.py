@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ..kernel.context import CoreContext
 from ..messages.entry import Entry
@@ -56,14 +56,16 @@ class Claimant(Protocol):
         """Roll back a transaction that the members of a cluster are to do: the cluster is lost."""
 
 
-class Controller:
-    """The transactions of one connection, as they see it; those that no connection has are in one each."""
+_Transaction = TypeVar("_Transaction", bound=Claimant)
+
+
+class Controller(Generic[_Transaction]):
+    """The transactions of one connection; each transaction without a connection has a controller of its own."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
-
-    def forget(self, txn_id: bytes) -> None:
-        """Drop a transaction that is over."""
+        self.transactions: dict[bytes, _Transaction] = {}
+        """The transactions by ID, until they are over."""
 
 
 @dataclass(frozen=True, slots=True)

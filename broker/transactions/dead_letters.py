@@ -18,7 +18,7 @@ from ..kernel.context import CoreContext
 from ..messages import death_history
 from ..messages.death_history import EXPIRY
 from ..messages.entry import Entry
-from ..nodes.exchanges import queues_through
+from ..nodes.exchanges import way_through
 from ..nodes.resolver import Resolver
 from ..nodes.targets import AddressTarget, ExchangeTarget
 from ..queues.ends import SourceQueue, TargetQueue
@@ -198,7 +198,7 @@ class Returns:
             targets: list[TargetQueue] = [] if found.is_deleting else [found]
         elif isinstance(found, ExchangeTarget):
             exchanges = self._resolver.nodes.exchanges
-            targets = list(queues_through(exchanges, found.exchange, found.key or queue.name, content))
+            targets = [*way_through(exchanges, found.exchange, found.key or queue.name, content)[1]]
         else:
             about = {"event": "dead-letter.dropped", "queue": queue.name}
             log.warning("queue %s: a message is dropped, as it can't be moved away: %s", queue.name, found, extra=about)

@@ -22,17 +22,6 @@ from .transaction_state import TransactionState
 from .transactional_acquisition import AcquiringLink
 
 
-class ConnectionTransactions(Controller):
-    """The transactions of one connection, by id."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.transactions: dict[bytes, ClientTransaction] = {}
-
-    def forget(self, txn_id: bytes) -> None:
-        self.transactions.pop(txn_id, None)
-
-
 class Transactions:
     """The open transactions, and those whose end was not reported to their clients yet."""
 
@@ -48,13 +37,13 @@ class Transactions:
         self._context = TransactionContext(core, returns, members, limits, self.taken, self.under_way, self._ended)
         self.are_ordered = members.shares_queues
         """Members of a cluster do them, in one order."""
-        self._controllers: dict[object, ConnectionTransactions] = {}
+        self._controllers: dict[object, Controller[ClientTransaction]] = {}
         self._ids = count(1)
         self._start = os.urandom(4)  # so that an ID of an earlier run is not mistaken for another transaction
 
     def declare(self, connection: object, xid: bytes) -> ClientTransaction:
         """Declare a transaction, distributed if it has an *xid*. Raises `StoreError` if there are too many."""
-        controller = self._controllers.setdefault(connection, ConnectionTransactions())
+        controller = self._controllers.setdefault(connection, Controller())
         most = self.limits.per_connection
         if len(controller.transactions) >= most:
             raise StoreError("declare", f"a connection may have {most} transactions", "discharge one first")

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
@@ -64,7 +64,7 @@ class DeliveryTag:
 class StagingArea:
     """The messages that a transaction enqueues, stored by a transaction of the store or held here."""
 
-    def __init__(self, context: TransactionContext, controller: Controller, owner: Claimant) -> None:
+    def __init__(self, context: TransactionContext, controller: Controller[Any], owner: Claimant) -> None:
         self.controller = controller
         self.inner: StoreTransaction | None = None
         """The store's part, once there is one, until the transaction ends."""

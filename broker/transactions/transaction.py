@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from ...amqp.ports import Delivery, Outcome, TerminalEnd
 from ...base.errors import CairnError, StoreError
@@ -36,7 +36,7 @@ class RestoredQueue(SourceQueue, TargetQueue, Protocol):
 class ClientTransaction:
     """A client's transaction, created by `Transactions`."""
 
-    def __init__(self, context: TransactionContext, controller: Controller, id: bytes) -> None:
+    def __init__(self, context: TransactionContext, controller: Controller[Any], id: bytes) -> None:
         self.id = id
         self.since_us = context.core.clock.wall_us()
         self.state = TransactionState.OPEN
@@ -139,7 +139,7 @@ class ClientTransaction:
             self._forget()
 
     def _forget(self) -> None:
-        self.staging.controller.forget(self.id)
+        self.staging.controller.transactions.pop(self.id, None)
 
     def _drop(self) -> None:
         self.work.drop()

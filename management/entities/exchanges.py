@@ -8,8 +8,7 @@ from urllib.parse import quote, unquote
 from ...amqp.codec import sections
 from ...base.texts import counted
 from ...broker.nodes.access_control import CREATE, DELETE, MANAGE, MONITOR, RECEIVE, SEND
-from ...broker.nodes.binding_filter import SELECTOR
-from ...broker.nodes.exchanges import TYPES, BoundQueue, Exchange, way_through
+from ...broker.nodes.exchanges import SELECTOR, TYPES, BoundQueue, Exchange, way_through
 from ...broker.nodes.registry import PREDECLARED, NodeRegistry
 from ...broker.selector.background_compiler import Compiler
 from ...broker.selector.compiler import SelectorError

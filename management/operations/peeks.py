@@ -15,7 +15,7 @@ from ...broker.kernel.loader import Loaded
 from ...broker.messages.backlog import Page
 from ...broker.messages.entry import Entry
 from ...broker.nodes.access_control import BROWSE
-from ...broker.queues.views import BrowsedQueue
+from ...broker.queues.ends import SourceQueue
 from ..protocol.call import Call
 from ..protocol.entity import Operation, Type
 from ..protocol.request import number
@@ -41,7 +41,7 @@ def _peek(core: CoreContext, of: Type, call: Call) -> None:
     after = number(asked, "after", 0, 1 << 62)
     most = number(asked, "count", 100, MOST_MESSAGES, 1)
     body_bytes = number(asked, "body-bytes", 0, MOST_BODY_BYTES)
-    queue: BrowsedQueue = of.wanted(call, BROWSE)
+    queue: SourceQueue = of.wanted(call, BROWSE)
     _Peek(core, call, queue, after, most, body_bytes).begin()
 
 
@@ -51,7 +51,7 @@ class _Peek:
 
     _core: CoreContext
     _call: Call
-    _queue: BrowsedQueue
+    _queue: SourceQueue
     _after: int
     _most: int
     _body_bytes: int

@@ -12,7 +12,7 @@ from ...base.callbacks import ignore
 from ...broker.kernel.commit_queue import CommitQueue
 from ...broker.kernel.idle_driver import CreditDriver
 from ...broker.kernel.memory_budget import ENTRY_BYTES
-from ...broker.nodes.exchanges import Exchange, queues_through
+from ...broker.nodes.exchanges import Exchange, way_through
 from ...broker.nodes.replication_port import Kept, Members
 from ...broker.nodes.targets import ExchangeTarget, KeepingTarget
 
@@ -62,7 +62,7 @@ def put(
 ) -> None:
     """Send a response to a node, as a message that is not durable; without room for it, it is dropped."""
     queues = (
-        queues_through(exchanges, place.exchange, place.key, content) if isinstance(place, ExchangeTarget) else (place,)
+        way_through(exchanges, place.exchange, place.key, content)[1] if isinstance(place, ExchangeTarget) else (place,)
     )
     size_bytes = len(content) + ENTRY_BYTES
     for queue in queues:

@@ -135,7 +135,7 @@ def test_dynamic_nodes_have_series_only_if_a_pattern_names_them() -> None:
     queues = list(world.broker.nodes.queues.values())
 
     def shown(*patterns: str) -> list[str]:
-        return [queue.name for queue in QueueChoice(patterns).queues(queues)]
+        return [queue.name for queue in QueueChoice(patterns).among(queues)]
 
     assert shown("*") == ["orders"]
     assert shown("dynamic-*") == ["dynamic-1", "dynamic-2"]
