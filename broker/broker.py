@@ -15,7 +15,8 @@ from ..store.contract.owner import OwnedStore
 from ..store.journaled.store import JournalStore
 from .access_review import AccessReview
 from .drivers import BrokerDrivers
-from .federation.upstream import ReplicatedUpstreams, Upstreams
+from .federation.federated_queues import FederatedQueues
+from .federation.upstream import STREAM, ReplicatedUpstreams, Upstreams
 from .kernel.connections import Connections
 from .kernel.context import CoreContext, Post
 from .kernel.loader import Submit
@@ -25,6 +26,7 @@ from .links.consumer import Consumer
 from .links.context import LinkContext
 from .links.handlers import LinkHandlers
 from .links.sender_credit import SenderCredit
+from .mesh.network import Network
 from .node_links import NodeLinks
 from .nodes.access_control import Access
 from .nodes.node_removal import NodeRemoval, RetiredTotals
@@ -34,6 +36,9 @@ from .nodes.replication_port import Members
 from .nodes.resolver import Resolver
 from .nodes.subscriptions import Subscriptions
 from .nodes.targets import Endpoint
+from .outbound.auto_links import AutoLinks
+from .outbound.connectors import Connectors
+from .outbound.link_routes import LinkRoutes
 from .parts import BrokerParts, RemoteParts
 from .passthrough.address import PassthroughTable
 from .passthrough.links import PassthroughLinks
@@ -138,10 +143,17 @@ class Broker:
         removal.exchange_removed += (owned.node_deleted, self.totals.take_over, self.subscriptions.exchange_deleted)
 
         handlers = self._open_links(owned, credit)
-        self.remote = RemoteParts.build(
-            self.links, members, self.connections, self.link_opener, self.addresses, self.endpoints, container_id
+        connectors = Connectors(core)
+        self.remote = RemoteParts(
+            connectors,
+            LinkRoutes(self.links, connectors),
+            AutoLinks(self.links, connectors, container_id, self.link_opener.open_at),
+            Network(core, self.connections, connectors, self.addresses, self.endpoints, container_id),
+            Upstreams(core, nodes, self.resolver, members),
+            FederatedQueues(self.links, connectors, container_id),
         )
-        self.remote.register(handlers)
+        handlers.claims.append(self.remote.link_routes.take)
+        handlers.prefixes[STREAM] = self.remote.upstreams.open
         self.review = AccessReview(self.links, self.connections, self.endpoints, self.remote.link_routes)
         core.events.connection_opened.append(self.review.connection_opened)
         self.drivers = BrokerDrivers(self.links, self.connections, self.link_opener, self.link_endpoints, self.remote)

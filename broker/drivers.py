@@ -40,9 +40,7 @@ class BrokerDrivers:
         self.resumes, self.open = endpoints.resumes, opener.open
 
     def is_routed(self, address: str | None) -> bool:
-        if address is not None and address.startswith(STREAM):
-            return True
-        return bool(self._link_routes.all) and self._link_routes.may_fit(address)
+        return address is not None and (address.startswith(STREAM) or self._link_routes.may_fit(address))
 
     def core_share(self, user: str) -> int:
         return self._users.quotas.of(user).core_share

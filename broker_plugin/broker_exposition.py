@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from .. import __version__
 from ..base.accounts.audit import Audit
@@ -80,10 +80,10 @@ class Figures:
         return sum(map(read, self.exchanges))
 
     def by_queue(self, read: Callable[[Queue], float]) -> Samples:
-        return Samples(("queue",), [((queue.name,), read(queue)) for queue in self.shown_queues])
+        return _by_name("queue", self.shown_queues, read)
 
     def by_exchange(self, read: Callable[[Exchange], float]) -> Samples:
-        return Samples(("exchange",), [((exchange.name,), read(exchange)) for exchange in self.shown_exchanges])
+        return _by_name("exchange", self.shown_exchanges, read)
 
     def by_login_failure(self) -> Samples:
         """Return the number of failed logins, by mechanism and reason."""
@@ -91,16 +91,18 @@ class Figures:
         return Samples(("mechanism", "reason"), [(labels, float(count)) for labels, count in sorted(found.items())])
 
     def by_connector(self, read: Callable[[Connector], float]) -> Samples:
-        found = list(self.remote.connectors.by_name.values())
-        return Samples(("connector",), [((one.name,), float(read(one))) for one in found])
+        return _by_name("connector", self.remote.connectors.by_name.values(), read)
 
     def by_copy(self, read: Callable[[FederatedQueue], float]) -> Samples:
-        found = list(self.remote.federated_queues.by_name.values())
-        return Samples(("queue",), [((one.name,), float(read(one))) for one in found])
+        return _by_name("queue", self.remote.federated_queues.by_name.values(), read)
 
     def by_downstream(self, read: Callable[[DownstreamLink], float]) -> Samples:
         found = list(self.remote.upstreams.feeders)
         return Samples(("queue", "downstream"), [((one.queue.name, one.follower), float(read(one))) for one in found])
+
+
+def _by_name(label: str, named: Iterable[Any], read: Callable[[Any], float]) -> Samples:
+    return Samples((label,), [((one.name,), float(read(one))) for one in list(named)])
 
 
 _BUILD = Samples(("version",), [((__version__,), 1.0)])

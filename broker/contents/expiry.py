@@ -55,9 +55,14 @@ class Expiry:
     def hold_up(self, early: Iterable[Entry]) -> None:
         """Delay messages, which return to the queue when they are due."""
         now_us = self._core.clock.wall_us()
+        queue = self._queue
         for entry in early:
             assert isinstance(entry, TimedEntry)
-            self._hold_up(entry, now_us)
+            queue.contents.delayed[entry] = None
+            if entry.message_id:  # it can be read back, and may have a long time to wait
+                entry.content, entry.held_bytes = None, ENTRY_BYTES
+            queue.memory.hold(entry.held_bytes)
+            self._core.scheduler.after((entry.due_us - now_us) / 1_000_000, self._due, entry)
 
     def is_timely(self, entry: Entry) -> bool:
         """Return whether a message is due and has not expired."""
@@ -78,14 +83,6 @@ class Expiry:
         ends = [entry.expires_us for entry in entries if isinstance(entry, TimedEntry) and entry.expires_us]
         if ends:
             self._set_alarm(min(ends))
-
-    def _hold_up(self, entry: TimedEntry, now_us: int) -> None:
-        queue = self._queue
-        queue.contents.delayed[entry] = None
-        if entry.message_id:  # it can be read back, and may have a long time to wait
-            entry.content, entry.held_bytes = None, ENTRY_BYTES
-        queue.memory.hold(entry.held_bytes)
-        self._core.scheduler.after((entry.due_us - now_us) / 1_000_000, self._due, entry)
 
     def _due(self, entry: TimedEntry) -> None:
         queue = self._queue

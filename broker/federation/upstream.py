@@ -190,10 +190,6 @@ class LogFeeder(DownstreamLink):
     def behind_bytes(self) -> int:
         return max(0, self._store.durable_lsn - self.place)
 
-    @property
-    def behind_messages(self) -> int:
-        return 0
-
     def go_on(self) -> None:
         feed, durable_lsn = self._feed, self._store.durable_lsn
         room = self.room()

@@ -326,6 +326,12 @@ class Enqueuer:
             return True
         return account.quota.max_durable_bytes > 0
 
+    def throttle_owners(self, queues: Sequence[TargetQueue]) -> None:
+        """Hold the link if an owner of *queues* is blocked."""
+        for queue in queues:
+            if queue.account is not None:
+                self.throttle(queue.account)
+
     def credit(self, queues: Sequence[TargetQueue], wanted: int, *, replicated: bool = False) -> int:
         """Return the initial credit of a sender, at most *wanted*; *queues* is empty if each message names its own."""
         if not queues:

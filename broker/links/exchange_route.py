@@ -174,17 +174,13 @@ class RoutedMessages:
     def _put_unwanted(self, exchange: Exchange, fragments: Sequence[Fragment]) -> None:
         """Handle messages that no queue gets, neither through an alternate exchange."""
         exchange.unrouted += len(fragments)
+        deliveries = [delivery for delivery, _, _ in fragments]
         if exchange.unroutable == "accepted":
             self._enqueuer.accept_unrouted(fragments)
-        else:
-            deliveries = [delivery for delivery, _, _ in fragments]
-            self._hand_back(deliveries, exchange.name)
-
-    def _hand_back(self, deliveries: Sequence[Delivery], exchange: str) -> None:
-        if self._enqueuer.transaction is None:
+        elif self._enqueuer.transaction is None:
             self._terminal.hand_back(deliveries, len(deliveries))
         else:  # in a transaction almost no client checks for that, and a commit would lose them
-            reason = f"the exchange {exchange!r} has no queue for it"
+            reason = f"the exchange {exchange.name!r} has no queue for it"
             self._enqueuer.reject(deliveries, len(deliveries), "amqp:not-found", reason)
 
     def _queues_through(self, exchange: Exchange, key: str, start: bytes) -> Queues:

@@ -33,7 +33,6 @@ class PartialMessage:
         """The AMQP error it is refused with at its end; nothing of it is kept."""
         self.full = ""
         """The reason why the message is refused at its end, and its content ignored."""
-        self.malformed = ""
         self.held_bytes = 0
         """Bytes that arrived since the last piece."""
         self.queues: Sequence[TargetQueue] | None = None
@@ -82,9 +81,11 @@ class PartialMessage:
         try:
             walk.feed(data, last=last)
         except (NotTheSender, Malformed) as error:
-            self.drop()
-            self.walk, self.wrong = None, condition_of(error)
-            self._held, self.held_bytes = [], 0
+            self._fail(condition_of(error))
+
+    def _fail(self, wrong: tuple[str, str]) -> None:
+        self.drop()
+        self.walk, self.wrong = None, wrong
 
     def complete(self) -> bytes:
         """Return the content that is held, before the message has target queues."""
@@ -105,7 +106,7 @@ class PartialMessage:
                 self.beginning = envelope(piece)
             self._stores = head.durable and any(queue.queue_id for queue in queues)
         except Malformed as error:
-            self.malformed = str(error)
+            self._fail(("amqp:decode-error", str(error)))
             return
         self.is_in_memory = any(self._is_held_for(queue) for queue in queues)
 
@@ -116,7 +117,7 @@ class PartialMessage:
         self._take(piece, last=last)
 
     def finish(self, enqueue: Callable[[int, int, int], int], now_us: int) -> tuple[int, Shown]:
-        """Enqueue the complete message, unless `full` or `malformed`; return the LSN to wait for, and its entries.
+        """Enqueue the complete message, unless it is `full`; return the LSN to wait for, and its entries.
 
         *enqueue* belongs to the store, or does it later and returns any LSN except 0.
         """
@@ -179,7 +180,7 @@ class PartialMessage:
         return not (self._stores and queue.queue_id)
 
     def _take(self, piece: bytes, *, last: bool) -> None:
-        if self.full or self.malformed:
+        if self.full or self.wrong is not None:
             return
         store, now_us = self._core.store, self._core.clock.wall_us()
         if self._stores:

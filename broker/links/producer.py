@@ -154,9 +154,7 @@ class Producer(IdleDriver):
 
     def _end_piece(self, partial: PartialMessage) -> None:
         """Store the piece that has arrived, if the target queues are known and admit the message."""
-        for queue in partial.queues or ():
-            if queue.account is not None:
-                self.enqueuer.throttle(queue.account)
+        self.enqueuer.throttle_owners(partial.queues or ())
         if partial.queues is None:
             queues = self._route.queues_of(partial.complete())
             if queues is None or shared(queues):  # these get it when it is complete
@@ -183,8 +181,6 @@ class Producer(IdleDriver):
             content = partial.complete()
             partial.drop()
             self._route.send([(delivery, content, flags)])
-        elif partial.malformed:
-            enqueuer.reject((delivery,), 1, "amqp:decode-error", partial.malformed)
         elif not partial.queues:
             partial.drop()
             self._route.finish_unrouted(delivery, flags)
@@ -218,9 +214,7 @@ class Producer(IdleDriver):
             else:
                 enqueuer.answer_in(enqueuer.transaction, queues, ((delivery, b"", flags),))
             return
-        for queue in queues:
-            if queue.account is not None:
-                enqueuer.throttle(queue.account)
+        enqueuer.throttle_owners(queues)
         enqueuer.is_transient = partial.is_in_memory
         lsn, shown = enqueuer.finish(partial, now_us)
         if enqueuer.is_transient and shown:  # not earlier, or its content would never leave the memory

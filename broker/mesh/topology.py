@@ -42,10 +42,6 @@ class RouterState:
         self.addresses: dict[str, bool] = {}
         """Addresses with a receiver at that broker, and whether each is multicast."""
 
-    def is_followed_by(self, epoch: int, number: int) -> bool:
-        """Return whether the change of that number is the next one."""
-        return self.epoch == epoch and self.number + 1 == number
-
 
 class Topology:
     """The network as the broker *me* sees it."""
@@ -113,7 +109,7 @@ class Topology:
             self._received_own(epoch, number)
         elif known is not None and (epoch, number) <= (known.epoch, known.number):
             return
-        elif said.get("whole") is True or (known is not None and known.is_followed_by(epoch, number)):
+        elif said.get("whole") is True or (known is not None and (known.epoch, known.number + 1) == (epoch, number)):
             self._apply_news(neighbour, name, said)
         else:
             self._answer(neighbour, {"want": name})
@@ -157,7 +153,9 @@ class Topology:
         while queue:
             cost, name, first = heappop(queue)
             state = self.routers.get(name)
-            if name in next_hops or name == self.me or state is None or not self._is_joined(name, first):
+            if name in next_hops or name == self.me or state is None:
+                continue
+            if name == first and self.me not in state.links:
                 continue
             next_hops[name] = first, cost
             for further, more in state.links.items():
@@ -169,9 +167,6 @@ class Topology:
         for name in removed[:-MOST_REMOVED]:
             del self.routers[name]
         self._changed(None)
-
-    def _is_joined(self, name: str, first: str) -> bool:
-        return name != first or self.me in self.routers[name].links
 
     def receivers_of(self, address: str, *, multicast: bool) -> dict[str, tuple[int, tuple[str, ...]]]:
         """Return by neighbour the cost of the cheapest path, and the brokers with receivers that it leads to."""

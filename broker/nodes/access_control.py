@@ -162,18 +162,12 @@ def parse(data: bytes, path: str) -> Access:
             place = f"{path}, group {name!r}"
             groups[name] = _strings(members)
         rules = []
-        listed = top.get("rules", [])
-        if not isinstance(listed, list):
-            raise ValueError("rules are a list: begin each with [[rules]]")
-        for number, rule in enumerate(listed, 1):
+        for number, rule in enumerate(_list(top, "rules"), 1):
             place = f"{path}, rule {number}"
             rules.append(_rule(_table(rule), groups))
         quotas = []
         place = path
-        listed = top.get("quotas", [])
-        if not isinstance(listed, list):
-            raise ValueError("quotas are a list: begin each with [[quotas]]")
-        for number, quota in enumerate(listed, 1):
+        for number, quota in enumerate(_list(top, "quotas"), 1):
             place = f"{path}, quota {number}"
             table = _table(quota)
             quotas.append((_users(table, groups), limits_of(table)))
@@ -218,6 +212,13 @@ def _only(table: dict[str, Any], *known: str) -> None:
     for key in table:
         if key not in known:
             raise ValueError(f"unknown key {key!r} (allowed: {', '.join(known)})")
+
+
+def _list(top: dict[str, Any], name: str) -> list[Any]:
+    listed = top.get(name, [])
+    if not isinstance(listed, list):
+        raise ValueError(f"{name} are a list: begin each with [[{name}]]")
+    return listed
 
 
 def _table(value: Any) -> dict[str, Any]:

@@ -33,17 +33,16 @@ from ...amqp.ports import (
     TerminalEnd,
 )
 from ..kernel.context import CoreContext
-from ..passthrough.delivery import NO_TRANSACTIONS
+from ..passthrough.delivery import UnstoredDriver
 from ..transactions.registry import Transactions
 
 AHEAD_BYTES = 1 << 20
 MARK_BYTES = 64 << 10
 
 
-class LinkHalf:
+class LinkHalf(UnstoredDriver):
     """One half of a pair of links (`channel.ports.RoutedEnd`)."""
 
-    terminal: TerminalEnd
     other: LinkHalf
 
     def __init__(self, joint: LinkPair, core: CoreContext, transactions: Transactions) -> None:
@@ -129,14 +128,6 @@ class LinkHalf:
         cursor.abort()
         self.other.terminal.more()
 
-    def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
-        transaction = self._transactions.find(connection, txn_id)
-        for delivery, _, flags in fragments:
-            if flags & ABORTED:
-                self.terminal.release((delivery,), 1)
-            elif not flags & MORE:
-                transaction.refuse(self.terminal, (delivery,), 1, "amqp:not-implemented", NO_TRANSACTIONS)
-
     def drained(self, given_back: int) -> None:
         self.other.terminal.drained(given_back)
 
@@ -192,12 +183,6 @@ class LinkHalf:
             self.other.terminal.tell(answers, 0)
         if settle:
             self.terminal.settle(settle)
-
-    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
-        for txn_id, outcome in provisional:
-            self._transactions.find(connection, txn_id).fail(NO_TRANSACTIONS)
-            if outcome.delivery is None:
-                self.outcomes([outcome._replace(state=MODIFIED, failed=True)])
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         """Close the pair: return messages to the sender on the other link, and close that link, too."""

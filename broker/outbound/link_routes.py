@@ -92,9 +92,9 @@ class LinkRoutes:
         ]
         self.all = (*given, *kept)
 
-    def may_fit(self, address: str | None) -> bool:
+    def may_fit(self, address: str) -> bool:
         """Return whether a link to that address may match a route. Any thread."""
-        return address is not None and any(fnmatchcase(address, route.pattern) for route in self.all)
+        return any(fnmatchcase(address, route.pattern) for route in self.all)
 
     def find(self, address: str, *, to_client: bool) -> LinkRoute | None:
         return next((route for route in self.all if route.fits(address, to_client=to_client)), None)

@@ -11,7 +11,9 @@ from typing import Protocol
 
 from ...amqp.codec.hop_annotations import Hop
 from ...amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED, RELEASED
-from ...amqp.ports import Answer, Delivery, Outcome, StreamCursor, TerminalEnd
+from ...amqp.ports import ABORTED, MORE, Answer, Delivery, Fragment, Outcome, StreamCursor, TerminalEnd
+from ..kernel.idle_driver import IdleDriver
+from ..transactions.registry import Transactions
 
 _WEIGHTS = {RELEASED: 0, MODIFIED: 1, ACCEPTED: 2, REJECTED: 3}
 """The order of outcomes: of several, the sender gets the one with the greatest weight."""
@@ -29,6 +31,32 @@ class SenderPort(Protocol):
 
     def routable_again(self) -> None:
         """Grant the credit that was withheld while the address had no receiver."""
+
+
+class UnstoredDriver(IdleDriver):
+    """The driver of a link whose messages pass through, and can't be part of a transaction."""
+
+    terminal: TerminalEnd
+    _transactions: Transactions
+
+    def _credit(self, wanted: int) -> int:
+        """Return the credit that the client gets back for *wanted* messages."""
+        return wanted
+
+    def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+        transaction = self._transactions.find(connection, txn_id)
+        for delivery, _, flags in fragments:
+            if flags & ABORTED:
+                self.terminal.release((delivery,), self._credit(1))
+            elif not flags & MORE:
+                credit = self._credit(1)
+                transaction.refuse(self.terminal, (delivery,), credit, "amqp:not-implemented", NO_TRANSACTIONS)
+
+    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
+        for txn_id, outcome in provisional:
+            self._transactions.find(connection, txn_id).fail(NO_TRANSACTIONS)
+            if outcome.delivery is None:
+                self.outcomes([outcome._replace(state=MODIFIED, failed=True)])
 
 
 class ForwardedDelivery:

@@ -11,10 +11,10 @@ from ...amqp.ports import Delivery, Forward, Outcome, StreamCursor, TerminalEnd
 from ..links.consumer import ReceivingDriver
 from ..links.context import LinkContext
 from .address import PassthroughAddress, PassthroughCopy, PassthroughTable, finish
-from .delivery import ACCEPTANCE, NO_TRANSACTIONS, ForwardedDelivery
+from .delivery import ACCEPTANCE, ForwardedDelivery, UnstoredDriver
 
 
-class PassthroughReceiver(ReceivingDriver):
+class PassthroughReceiver(UnstoredDriver, ReceivingDriver):
     """Receives messages from one passthrough address."""
 
     tells_of_settled = False
@@ -123,13 +123,6 @@ class PassthroughReceiver(ReceivingDriver):
         finish(finished)
         if settle:
             self.terminal.settle(settle)
-
-    def outcomes_in(self, connection: object, provisional: Sequence[tuple[bytes, Outcome]]) -> None:
-        """Treat outcomes that depend on a transaction as failed: they cannot be passed on."""
-        for txn_id, outcome in provisional:
-            self._transactions.find(connection, txn_id).fail(NO_TRANSACTIONS)
-            if outcome.delivery is None:
-                self.outcomes([outcome._replace(state=MODIFIED, failed=True)])
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         """Close the receiver: its unsettled messages are modified, or released if it detached properly."""

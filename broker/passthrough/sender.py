@@ -14,11 +14,10 @@ from ...amqp.codec.primitives import Malformed
 from ...amqp.codec.user_id_check import NotTheSender, Walk, condition_of, vouch
 from ...amqp.ports import ABORTED, MORE, SETTLED, Answer, Delivery, Error, Fragment, TerminalEnd
 from ..kernel.context import CoreContext
-from ..kernel.idle_driver import IdleDriver
 from ..kernel.memory_budget import ENTRY_BYTES, NO_MEMORY
 from ..links.context import LinkContext
 from .address import PassthroughAddress, PassthroughTable, finish
-from .delivery import ACCEPTANCE, NO_TRANSACTIONS, ForwardedDelivery, StreamingMessage
+from .delivery import ACCEPTANCE, ForwardedDelivery, StreamingMessage, UnstoredDriver
 
 AHEAD_BYTES = 1 << 20
 """Bytes that a sender may be ahead of the slowest receiver of its messages."""
@@ -211,7 +210,7 @@ class StreamingSender(PassthroughSender):
         return ahead_bytes
 
 
-class PassthroughProducer(StreamingSender, IdleDriver):
+class PassthroughProducer(StreamingSender, UnstoredDriver):
     """The driver of a link on which a client sends to one address."""
 
     def __init__(
@@ -252,15 +251,6 @@ class PassthroughProducer(StreamingSender, IdleDriver):
             self._put_complete(complete)
         if self._streams or self._held:
             self._look()
-
-    def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
-        transaction = self._transactions.find(connection, txn_id)
-        for delivery, _, flags in fragments:
-            if flags & ABORTED:
-                self.terminal.release((delivery,), self._credit(1))
-            elif not flags & MORE:
-                credit = self._credit(1)
-                transaction.refuse(self.terminal, (delivery,), credit, "amqp:not-implemented", NO_TRANSACTIONS)
 
     def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         """Close the sender: forward complete messages without their outcomes, and withdraw a partial one."""

@@ -54,3 +54,14 @@ def test_nothing_stays_charged_when_the_queue_goes_meanwhile(
     world.do(sender.driver.close, (), False, True)
     world.read_all()
     assert (anna.staged_bytes, ben.staged_bytes) == (0, 0)
+
+
+def test_malformed_long_message_leaves_no_memory_in_use() -> None:
+    world = World(64 << 20, auto_create=("*",))
+    sender = opened(world, "mine")
+    before = world.broker.core.memory.used_bytes
+    content = message(1, 2 * PIECE_BYTES, True)[:7] + b"\x00\x53\x72\xc1\x02" + bytes(2 * PIECE_BYTES)
+    world.send(sender, (7, content[:PIECE_BYTES], MORE), (7, content[PIECE_BYTES:-9], MORE), (7, content[-9:], 0))
+    world.read_all()
+    assert sender.rejected == {7: "amqp:decode-error"}
+    assert world.broker.core.memory.used_bytes == before
