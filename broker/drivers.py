@@ -50,7 +50,7 @@ class BrokerDrivers:
 
     def connection_opened(self, connection: ConnectionEnd) -> None:
         self._connections.came(connection)
-        self._users.connection_opened(connection.user)
+        self._users.of(connection.user).connections += 1
         for opened in self._events.connection_opened:
             opened(connection)
         if denial_reason := self._members.not_serving_reason():

@@ -6,7 +6,7 @@ message, a tenth of a second for a million. Core only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from heapq import nsmallest
 
 from ..messages.entry import Entry
@@ -53,52 +53,36 @@ def turn_page(background: BackgroundWork, contents: ContentsView, after: int, mo
     """Pass the result of `contents.in_memory` to *then*: at once, or in later turns of *user* if that takes long."""
     if contents.unordered_count <= LOOK_AT_ONCE:
         then(contents.in_memory(after, most))
-    else:
-        _Page(background, contents, after, most, user, then).look()
+        return
+    search = _search(contents, after, most)
 
-
-class _Page:
-    """A page that is being searched for."""
-
-    def __init__(
-        self, background: BackgroundWork, contents: ContentsView, after: int, most: int, user: str, then: Then
-    ) -> None:
-        self._background = background
-        self._contents = contents
-        self._after = after
-        self._most = most
-        self._user = user
-        self._then = then
-        self._all: Sequence[Entry] = contents.unordered()
-        self._looked = 0
-        self._found: list[Entry] = []
-        self._limit = _NO_POSITION
-        """The position before which the page ends."""
-
-    def look(self) -> None:
-        while self._looked < len(self._all):
-            self._look_at_some()
-            if not self._background.has_time():
-                self._background.put_off(self.look, self._user)
+    def look() -> None:
+        for page in search:
+            if page is not None:
+                then(page)
+            elif not background.has_time():
+                background.put_off(look, user)
                 return
-        self._cut()
-        found = [entry for entry in self._found if not self._contents.is_away(entry)]
-        self._then(self._contents.with_ready(found, self._after, self._most))
 
-    def _look_at_some(self) -> None:
-        some = self._all[self._looked : self._looked + LOOK_AT_ONCE]
-        self._looked += len(some)
-        after, limit, is_away = self._after, self._limit, self._contents.is_away
-        near = [entry for entry in some if after < entry.position < limit]
-        self._found += [entry for entry in near if not is_away(entry)]
-        if len(self._found) > self._most + LOOK_AT_ONCE:
-            self._cut()
+    look()
 
-    def _cut(self) -> None:
-        self._found.sort(key=_position)
-        if len(self._found) > self._most:
-            self._limit = self._found[self._most].position
-            del self._found[self._most :]
+
+def _search(contents: ContentsView, after: int, most: int) -> Iterator[list[Entry] | None]:
+    """Yield None after each part of the search for a page, and then the page."""
+    found: list[Entry] = []
+    limit = _NO_POSITION
+    """The position before which the page ends."""
+    entries = contents.unordered()
+    for start in range(0, len(entries), LOOK_AT_ONCE):
+        near = [entry for entry in entries[start : start + LOOK_AT_ONCE] if after < entry.position < limit]
+        found += [entry for entry in near if not contents.is_away(entry)]
+        if len(found) > most + LOOK_AT_ONCE:
+            found.sort(key=_position)
+            limit = found[most].position
+            del found[most:]
+        yield None
+    found.sort(key=_position)
+    yield contents.with_ready([entry for entry in found[:most] if not contents.is_away(entry)], after, most)
 
 
 def merged(page: list[Entry], other: list[Entry], end: int | None, most: int) -> list[Entry]:

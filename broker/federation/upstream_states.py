@@ -54,16 +54,13 @@ class UpstreamEvent(Enum):
     """The link was closed, or the feed has failed."""
 
 
-TABLE = {
+TABLE: dict[tuple[UpstreamState, UpstreamEvent], UpstreamState] = {
     (UpstreamState.PREPARING, UpstreamEvent.PREPARED): UpstreamState.READY,
     (UpstreamState.READY, UpstreamEvent.READ): UpstreamState.READING,
     (UpstreamState.READY, UpstreamEvent.CUT_AGAIN): UpstreamState.PREPARING,
     (UpstreamState.READING, UpstreamEvent.PART_READ): UpstreamState.READY,
     (UpstreamState.READING, UpstreamEvent.ALL_READ): UpstreamState.IDLE,
     (UpstreamState.IDLE, UpstreamEvent.MORE_DURABLE): UpstreamState.READY,
-    (UpstreamState.PREPARING, UpstreamEvent.ENDED): UpstreamState.OVER,
-    (UpstreamState.READY, UpstreamEvent.ENDED): UpstreamState.OVER,
-    (UpstreamState.READING, UpstreamEvent.ENDED): UpstreamState.OVER,
-    (UpstreamState.IDLE, UpstreamEvent.ENDED): UpstreamState.OVER,
+    **{(state, UpstreamEvent.ENDED): UpstreamState.OVER for state in UpstreamState if state is not UpstreamState.OVER},
 }
 """The state of the link behind an event, by state and event; other pairs change nothing."""

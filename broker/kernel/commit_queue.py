@@ -94,7 +94,7 @@ class CommitQueue:
 
     def held_up(self, then: Callable[[], None]) -> bool:
         """Return whether small messages would wait long for the disk; if so, *then* is called when that ends."""
-        if self._store.next_lsn - self._store.durable_lsn <= LEAST_BYTES or not self._is_long():
+        if not self._is_long():
             return False
         self._held_up.append(then)
         return True

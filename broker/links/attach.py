@@ -49,10 +49,10 @@ class LinkOpener:
 
     def open(self, attach: Open, terminal: TerminalEnd) -> None:
         """Open a link, perhaps later: answer *terminal* with a driver, or with the reason why it has none."""
-        users = self._core.users
-        denial = users.of(attach.user).link_denial()
+        account = self._core.users.of(attach.user)
+        denial = account.link_denial()
         if self._connections.link_came(attach, terminal):
-            users.link_opened(attach.user)
+            account.links += 1
         if denial is not None:
             terminal.failure("amqp:resource-limit-exceeded", str(denial))
             return

@@ -1,4 +1,4 @@
-"""Messages that come from a neighbour: to receivers here, and on to other brokers (router guide C29, C48).
+"""Messages that come from a neighbour: to receivers here, and on to other brokers, or about the network (C29, C48).
 
 A message names its address, and the brokers that it has passed: it is never sent to one of those, so none circulates
 while brokers do not agree on the paths yet. A multicast message names the brokers that this copy is for, so no broker
@@ -14,7 +14,7 @@ from ...amqp.codec import hop_annotations as hop
 from ...amqp.codec.annotated_message import AnnotatedMessage
 from ...amqp.codec.hop_annotations import MOST_HEAD_BYTES, Hop
 from ...amqp.codec.primitives import Cut, Malformed
-from ...amqp.ports import ABORTED, MORE, SETTLED, Delivery, Error, Fragment
+from ...amqp.ports import ABORTED, MORE, SETTLED, Delivery, Error, Fragment, TerminalEnd
 from ..kernel.context import CoreContext
 from ..kernel.idle_driver import IdleDriver
 from ..kernel.memory_budget import ENTRY_BYTES, NO_MEMORY
@@ -26,10 +26,12 @@ CREDIT = 100_000
 """The number of messages of one priority that a neighbour may have sent without an outcome. The actual limit is the
 credit of their senders, so an address with slow receivers leaves room for the others.
 """
+MOST_SAID_BYTES = 32 << 20
+"""The longest control message."""
 _TOO_LONG = Error("amqp:decode-error", f"its annotations don't end within {MOST_HEAD_BYTES} bytes")
 
 
-class TransitSender(StreamingSender, IdleDriver):
+class TransitSender(StreamingSender):
     """The driver of a link on which a neighbour sends."""
 
     def __init__(
@@ -136,4 +138,37 @@ class TransitSender(StreamingSender, IdleDriver):
         """Close the sender: complete messages are forwarded, and their outcomes are discarded."""
         self.closed = True
         self._end_current()
+        self._ended("it detached a link")
+
+
+class ControlReceiver(IdleDriver):
+    """The driver of the link on which a broker receives the state of a neighbour."""
+
+    terminal: TerminalEnd
+
+    def __init__(self, received: Callable[[bytes], None], ended: Callable[[str], None]) -> None:
+        self._received = received
+        self._ended = ended
+        self._pieces: list[bytes] = []
+        self._size_bytes = 0
+
+    def receive(self, fragments: Sequence[Fragment]) -> None:
+        for delivery, data, flags in fragments:
+            self._pieces.append(data)
+            self._size_bytes += len(data)
+            if self._size_bytes > MOST_SAID_BYTES:
+                self._ended(f"it sent a message of more than {MOST_SAID_BYTES} bytes")
+                return
+            if flags & MORE:
+                continue
+            content = b"".join(self._pieces)
+            self._pieces, self._size_bytes = [], 0
+            self.terminal.release((delivery,), 1)
+            if not flags & ABORTED:
+                self._received(content)
+
+    def receive_in(self, connection: object, txn_id: bytes, fragments: Sequence[Fragment]) -> None:
+        self._ended("brokers have no transactions with each other")
+
+    def close(self, returned: Sequence[Any], lost: bool, for_good: bool) -> None:
         self._ended("it detached a link")

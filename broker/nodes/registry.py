@@ -70,9 +70,8 @@ class NodeRegistry:
         self._post = post
         self._make_queue = make_queue
         self._removed = removed
-        self._creating: dict[str, list[Done[Queue]]] = {}
-        self._creating_exchanges: dict[str, tuple[str, list[Done[Exchange]]]] = {}
-        """The exchanges that are being created, with their types."""
+        self._creating: dict[str, tuple[str, list[Done[Any]]]] = {}
+        """The nodes that are being created: the type of an exchange, empty for a queue, and the requests for it."""
         self._changing: set[Queue] = set()
 
     def recover(self) -> None:
@@ -140,13 +139,11 @@ class NodeRegistry:
         try:
             policy_of(name, arguments)
             self.check_free(name)
-            if name in self._creating_exchanges:
-                raise _being_made(name)
+            is_first = self._is_first(name, "", done)
         except StoreError as error:
             done(error)
             return
-        self._creating.setdefault(name, []).append(done)
-        if len(self._creating[name]) > 1:
+        if not is_first:
             return
         write = partial(self._write_queue, name, arguments)
         make_memory(self, name, write) if policy_of(name, arguments).duplicate_window else write(None)
@@ -164,7 +161,7 @@ class NodeRegistry:
             drop_memory(self, name)
         else:
             made = self.queues[name] = self._make_queue(name, row.id, row.arguments)
-        for done in self._creating.pop(name):
+        for done in self._creating.pop(name)[1]:
             done(made)
 
     def adopt(self, row: QueueRow, ids: Sequence[int]) -> Queue:
@@ -285,8 +282,7 @@ class NodeRegistry:
             if there is None:
                 self.check_free(name)
                 _exchange(ExchangeRow(0, name, kind, arguments))
-                if name in self._creating or self._creating_exchanges.get(name, (kind,))[0] != kind:
-                    raise _being_made(name)
+                self._write_exchange(name, kind, arguments, done)
             elif there.type != kind:
                 raise StoreError(f"exchange {name!r}", f"it already exists with type {there.type}", "delete it first")
         except StoreError as error:
@@ -294,13 +290,9 @@ class NodeRegistry:
             return
         if there is not None:
             done(there)
-            return
-        self._write_exchange(name, kind, arguments, done)
 
     def _write_exchange(self, name: str, kind: str, arguments: Arguments, done: Done[Exchange]) -> None:
-        _, waiting = self._creating_exchanges.setdefault(name, (kind, []))
-        waiting.append(done)
-        if len(waiting) == 1:
+        if self._is_first(name, kind, done):
             self._store.create_exchange(
                 name, kind, lambda row: self._post(self._exchange_made, name, row), dict(arguments)
             )
@@ -313,7 +305,7 @@ class NodeRegistry:
             there = self.exchanges.get(name)
             made = self.exchanges[name] = _exchange(row) if there is None else there
             made.exchange_id = row.id
-        for done in self._creating_exchanges.pop(name)[1]:
+        for done in self._creating.pop(name)[1]:
             done(made)
 
     def delete_exchange(self, exchange: Exchange, done: Done[None], reason: str = "it was deleted") -> None:
@@ -391,8 +383,16 @@ class NodeRegistry:
     def _check_free_for_good(self, name: str) -> None:
         """Raises `StoreError` if the name is taken, or if a node of that name is being created."""
         self.check_free(name)
-        if name in self._creating or name in self._creating_exchanges:
+        if name in self._creating:
             raise _being_made(name)
+
+    def _is_first(self, name: str, kind: str, done: Done[Any]) -> bool:
+        """Add a request for a new node; return whether no other one waits. Raises `StoreError` for another type."""
+        there, requests = self._creating.setdefault(name, (kind, []))
+        if there != kind:
+            raise _being_made(name)
+        requests.append(done)
+        return len(requests) == 1
 
 
 def behind_sql(post: Callable[..., None], done: Done[None], change: Callable[[], object]) -> Done[None]:

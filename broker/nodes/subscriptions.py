@@ -29,6 +29,7 @@ from ...amqp.codec import filters
 from ...amqp.codec.primitives import Malformed
 from ...amqp.links.values import Terminus
 from ...amqp.ports import DriverEnd, Open, TerminalEnd
+from ...base.callbacks import ignore
 from ...base.errors import CairnError, StoreError
 from ..contents.ports import FilteringConsumer, QueueConsumer
 from ..queues.queue import Queue
@@ -166,18 +167,18 @@ class Subscriptions:
             and not queue.is_deleting
             and (for_good or not queue.queue_id)
         ):
-            self._nodes.delete_queue(queue, _ignore, "it was unsubscribed")
+            self._nodes.delete_queue(queue, ignore, "it was unsubscribed")
 
     def exchange_deleted(self, exchange: Exchange) -> None:
         """Delete the subscriptions that depend on the deleted *exchange*."""
         for queue in {binding.queue: None for binding in exchange.bindings()}:
             if queue.arguments.get(GOES_WITH) == exchange.name:
-                self._nodes.drop_queue(queue.name, _ignore, "it went with its topic")
+                self._nodes.drop_queue(queue.name, ignore, "it went with its topic")
 
     def forget_orphans(self) -> None:
         """Delete subscriptions to exchanges that did not survive a restart."""
         for queue in [queue for queue in self._nodes.queues.values() if GOES_WITH in queue.arguments]:
-            self._nodes.delete_queue(queue, _ignore, "its topic did not last")
+            self._nodes.delete_queue(queue, ignore, "its topic did not last")
 
     def _make(self, asked: _Asked, attach: Open, terminal: TerminalEnd) -> None:
         arguments: dict[str, Any] = {SUBSCRIPTION: asked.terms}
@@ -209,7 +210,7 @@ class Subscriptions:
         exchange = asked.place.exchange
         if isinstance(error, CairnError) or exchange.is_deleted:
             if not queue.messages:
-                self._nodes.delete_queue(queue, _ignore)
+                self._nodes.delete_queue(queue, ignore)
             if isinstance(error, CairnError):
                 terminal.failure(*self._resolver.creation_failure(error))
             else:
@@ -299,7 +300,3 @@ def _durable_name(attach: Open, *, shared: bool) -> str:
 def _name(container: str, attach: Open, *, shared: bool) -> str:
     name = quote(attach.link_name.partition("|")[0], safe="")
     return f"{SUBSCRIPTION_PREFIX}{container}:{'shared:' if shared else ''}{name}"
-
-
-def _ignore(result: object) -> None:
-    """Ignore the result: the log contains errors."""

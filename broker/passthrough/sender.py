@@ -27,10 +27,8 @@ SESSION_WINDOW_BYTES = 4 << 20
 """The session window if there are such addresses: the bytes that a client may send beyond that before it waits."""
 
 
-class PassthroughSender:
+class PassthroughSender(UnstoredDriver):
     """A producer that forwards complete messages and reports their outcomes to the client."""
-
-    terminal: TerminalEnd
 
     def __init__(self, core: CoreContext) -> None:
         """`terminal` is set after the construction."""
@@ -88,10 +86,6 @@ class PassthroughSender:
             self.terminal.release(unwanted, self._credit(len(unwanted)))
         if reported:
             self.terminal.tell(reported, self._credit(len(reported)))
-
-    def _credit(self, wanted: int) -> int:
-        """Return the credit that the client gets back for *wanted* messages."""
-        return wanted
 
 
 class StreamingSender(PassthroughSender):
@@ -210,7 +204,7 @@ class StreamingSender(PassthroughSender):
         return ahead_bytes
 
 
-class PassthroughProducer(StreamingSender, UnstoredDriver):
+class PassthroughProducer(StreamingSender):
     """The driver of a link on which a client sends to one address."""
 
     def __init__(

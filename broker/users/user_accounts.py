@@ -183,16 +183,10 @@ class UserAccounts:
             account.set_quota(self._quota_of(name), self._clock.monotonic_s())
             self._look_at(account)
 
-    def connection_opened(self, user: str) -> None:
-        self.of(user).connections += 1
-
     def connection_closed(self, user: str) -> None:
         account = self.of(user)
         account.connections -= 1
         self._forget_idle(account)
-
-    def link_opened(self, user: str) -> None:
-        self.of(user).links += 1
 
     def link_closed(self, user: str, terminal: TerminalEnd) -> None:
         self.throttles.link_closed(terminal)

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from cairnmq.amqp.connector_target import INTER_ROUTER
-from cairnmq.broker.mesh.neighbour import ADDRESSES, CONTROL
+from cairnmq.broker.mesh.network import ADDRESSES, CONTROL
 from cairnmq.broker_plugin.run import RunningBroker
 from tests.harness.security.connectors import ANNA, connector_of, until, users_of
 from tests.harness.security.wire import BEGIN, DETACH, NULL, TRANSFER, Wire, attach, flow, performative, uint, wired
