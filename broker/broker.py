@@ -23,9 +23,8 @@ from .kernel.loader import Submit
 from .kernel.memory_budget import DEFAULT_LIMIT_BYTES
 from .links.attach import LinkOpener
 from .links.consumer import Consumer
-from .links.context import LinkContext
+from .links.context import LinkContext, SenderCredit
 from .links.handlers import LinkHandlers
-from .links.sender_credit import SenderCredit
 from .mesh.network import Network
 from .node_links import NodeLinks
 from .nodes.access_control import Access

@@ -74,12 +74,9 @@ class _Searched:
 
     def __init__(self, content: Content) -> None:
         self._content = content
+        self.pieces = content.pieces
         self.found: bytes | None = None
         """The bytes of the context, empty without one; None until they were searched. The core reads it later."""
-
-    @property
-    def pieces(self) -> int:
-        return self._content.pieces
 
     def piece(self, number: int) -> bytes:
         piece = self._content.piece(number)

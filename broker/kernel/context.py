@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ...amqp.ports import ConnectionEnd, TerminalEnd
 from ...base.clock import Clock
+from ...base.histogram import Histogram
 from ...store.contract.interface import MessageStore
 from ...store.journaled.store import JournalStore
 from ..scheduling.background import BackgroundWork
@@ -17,11 +19,48 @@ from ..users.user_accounts import UserAccounts
 from .acquisition_log import AcquisitionLog
 from .commit_queue import CommitQueue
 from .dispatch_turns import DispatchTurns
-from .events import BrokerEvents
-from .latencies import Latencies
 from .loader import CompleteLoads, Loader, Submit
 from .memory_budget import MemoryBudget
 from .ports import Dispatchable
+
+BOUNDS_S = (
+    0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
+"""The bounds of latencies, from a flush of a fast disk to a consumer that works for a minute."""
+
+
+class Latencies:
+    """Latencies of messages as histograms, sampled per batch: no message costs a measurement of its own.
+
+    | histogram | from | to | sample |
+    |---|---|---|---|
+    | `settle_s` | a record waits for the disk | durable, and its client has the answer | one for each flush or batch |
+    | `dispatch_s` | records are durable | their messages are handed to connections | one for each flush |
+    | `delivery_s` | a message is handed to a connection | its consumer settles it | one at a time for each consumer |
+
+    The core counts, any thread reads.
+    """
+
+    def __init__(self) -> None:
+        self.settle_s = Histogram(BOUNDS_S)
+        self.dispatch_s = Histogram(BOUNDS_S)
+        self.delivery_s = Histogram(BOUNDS_S)
+
+
+class BrokerEvents:
+    """Callbacks of a broker's parts for connections, links, and the log. Core only.
+
+    A part appends a callback to the list of an event. Callbacks run in the order in which they were added.
+    """
+
+    def __init__(self) -> None:
+        self.connection_opened: list[Callable[[ConnectionEnd], None]] = []
+        self.connection_closed: list[Callable[[object], None]] = []
+        self.link_closed: list[Callable[[TerminalEnd], None]] = []
+        self.durable: list[Callable[[], None]] = []
+        """The durable LSN of the store has moved."""
+        self.burials: list[Callable[[Any, Any, str, Callable[[int], None]], Callable[[int], None]]] = []
+        """A message is moved off its queue: gets queue, entry, reason and continuation; returns the continuation."""
 
 
 class Post(Protocol):

@@ -66,7 +66,7 @@ class LateSelection:
         behind, behind_returned = contents.ready, contents.returned
         contents.ready, contents.returned = front, back  # the entries are in order, so the list is a heap
         if drop:
-            self._drop(drop)
+            queue.order.drop(drop, DequeueReason.NOT_RECORDED, ignore)
         return behind, behind_returned, waits
 
     def put_back(self, behind: deque[Entry], behind_returned: list[Entry]) -> None:
@@ -105,9 +105,6 @@ class LateSelection:
                     self._refused[taker] = None
                     refuse(taker.terminal, queue.name, entry, error)
             return None
-
-    def _drop(self, entries: list[Entry]) -> None:
-        self._queue.order.drop(entries, DequeueReason.NOT_RECORDED, ignore)
 
     def _go_on(self) -> None:
         self._is_put_off = False

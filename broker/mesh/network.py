@@ -155,7 +155,7 @@ class Neighbour:
 
 
 class Network:
-    """The joined brokers, as this one sees them (`connectors.User`)."""
+    """The joined brokers, as this one sees them."""
 
     def __init__(
         self,
@@ -180,11 +180,11 @@ class Network:
         """Addresses that are none of this broker's own, while messages pass on."""
         self._telling = False
         direct.watch(self.fill, self._receivers_changed)
-        connectors.users.append(self)
+        connectors.opened.append(self._connector_opened)
         for address, number in ADDRESSES.items():
             endpoints[address] = _Port(partial(self._attached, number))
 
-    def came(self, connector: Connector, connection: OutwardEnd) -> None:
+    def _connector_opened(self, connector: Connector, connection: OutwardEnd) -> None:
         """Begin a neighbour on the connection that a connector has opened."""
         if connector.target.role != INTER_ROUTER:
             return
@@ -194,9 +194,6 @@ class Network:
             return
         neighbour = Neighbour(self, self._core, connection.container, connection, connector.target.cost)
         neighbour.attach_all(connection)
-
-    def went(self, connector: Connector) -> None:
-        """Handle that a connection is closed; its links are ended separately."""
 
     def _denial_reason(self, name: str) -> str:
         if name == self.me or not name:

@@ -100,14 +100,11 @@ class StoredContent:
 class HeldContent:
     """Long content in memory, as the fragments that arrived, for messages that are not stored."""
 
-    __slots__ = ("_fragments",)
+    __slots__ = ("_fragments", "pieces")
 
     def __init__(self, fragments: list[bytes]) -> None:
         self._fragments = fragments
-
-    @property
-    def pieces(self) -> int:
-        return len(self._fragments)
+        self.pieces = len(fragments)
 
     def piece(self, number: int) -> bytes:
         return self._fragments[number]
@@ -125,15 +122,12 @@ class HeldContent:
 class RedeliveredContent:
     """Long content whose header, at the start of its first piece, is rewritten."""
 
-    __slots__ = ("_content", "_failures")
+    __slots__ = ("_content", "_failures", "pieces")
 
     def __init__(self, content: Content, failures: int) -> None:
         self._content = content
         self._failures = failures
-
-    @property
-    def pieces(self) -> int:
-        return self._content.pieces
+        self.pieces = content.pieces
 
     def piece(self, number: int) -> bytes:
         piece = self._content.piece(number)
@@ -143,16 +137,13 @@ class RedeliveredContent:
 class LookedAtContent:
     """Long content for a browser: the message may leave the queue, and the store, while the copy is sent."""
 
-    __slots__ = ("_content", "_message_id", "_store")
+    __slots__ = ("_content", "_message_id", "_store", "pieces")
 
     def __init__(self, store: MessageStore, message_id: int, content: Content) -> None:
         self._store = store
         self._message_id = message_id
         self._content = content
-
-    @property
-    def pieces(self) -> int:
-        return self._content.pieces
+        self.pieces = content.pieces
 
     def piece(self, number: int) -> bytes:
         try:

@@ -72,11 +72,6 @@ class Route(NamedTuple):
     conditional: tuple[Binding, ...]
     """Bindings of other queues, with conditions beyond the key."""
 
-    @property
-    def width(self) -> int:
-        """Return the number of queues that a message may be routed to."""
-        return len(self.queues) + len(self.conditional)
-
     def wanted(self, content: bytes, container: str) -> tuple[BoundQueue, ...]:
         """Return the queues that get a message from the client with AMQP container ID *container*."""
         if not self.conditional:
@@ -205,7 +200,7 @@ class Exchange:
             if len(self._routes) >= REMEMBERED_KEYS or self._remembered > REMEMBERED_QUEUES:
                 self._forget_routes()
             route = self._routes[key] = _route(self._match(key))
-            self._remembered += route.width
+            self._remembered += len(route.queues) + len(route.conditional)
         return route
 
     def remembers(self, key: str) -> bool:

@@ -51,7 +51,13 @@ class NodeRemoval:
         """Handle a deleted node: purge its messages, and close its links with the reason."""
         if isinstance(node, Queue):
             drivers = self._end_order(node)
-            self._purges.purge_deleted(node)
+            node.end()
+            if node.limits is not None:
+                node.limits.end()
+            if node.delivery_counts is not None:
+                node.delivery_counts.end()
+            if node.queue_id:
+                self._purges.purge_deleted(node.queue_id)
             text = f"the queue {node.name!r} was deleted: {reason}"
         else:
             drivers = [*node.producers, *subscribers(node)]

@@ -49,7 +49,7 @@ class Topics(Generic[T]):
             self._insert(words, node.found)
 
     def _insert(self, words: tuple[str, ...], found: list[T]) -> None:
-        if not self._last.has_room(words):
+        if self._last.states + len(words) + 1 > BLOCK_STATES:
             self._last = _Block()
         self._last.add(words, found)
         self._blocks[words] = self._last
@@ -65,7 +65,7 @@ class Topics(Generic[T]):
             return
         block = self._blocks.pop(words)
         block.remove(words)
-        if block is not self._last and block.is_sparse:  # sparsely filled blocks would add up
+        if block is not self._last and block.states < BLOCK_STATES // 4:  # sparsely filled blocks would add up
             for its_words, found in block.patterns.items():
                 self._insert(its_words, found)
         for parent, word in zip(reversed(path[:-1]), reversed(words), strict=True):
@@ -99,7 +99,7 @@ class _Block(Generic[T]):
 
     def __init__(self) -> None:
         self.patterns: dict[tuple[str, ...], list[T]] = {}
-        self._states = 0
+        self.states = 0
         self._is_compiled = False
         self._start = self._runs = self._any = self._ends = 0
         self._moves: dict[str, int] = {}
@@ -107,22 +107,15 @@ class _Block(Generic[T]):
         self._found: dict[int, list[T]] = {}
         """The values by final state."""
 
-    @property
-    def is_sparse(self) -> bool:
-        return self._states < BLOCK_STATES // 4
-
-    def has_room(self, words: tuple[str, ...]) -> bool:
-        return self._states + len(words) + 1 <= BLOCK_STATES
-
     def add(self, words: tuple[str, ...], found: list[T]) -> None:
         """Add a pattern; *found*: its values, at any time."""
         self.patterns[words] = found
-        self._states += len(words) + 1
+        self.states += len(words) + 1
         self._is_compiled = False
 
     def remove(self, words: tuple[str, ...]) -> None:
         del self.patterns[words]
-        self._states -= len(words) + 1
+        self.states -= len(words) + 1
         self._is_compiled = False
 
     def match(self, words: list[str]) -> list[T]:

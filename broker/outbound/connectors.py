@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ...amqp.connector_target import Dialler, Target, parse
 from ...amqp.links.attach import ABSENT
@@ -36,14 +36,6 @@ def remove_config(core: CoreContext, name: str, is_kept: bool, done: Done, chang
     else:
         change()
         done(None)
-
-
-class ConnectorUser(Protocol):
-    """A part that uses the connections of connectors."""
-
-    def came(self, connector: Connector, connection: OutwardEnd) -> None: ...
-
-    def went(self, connector: Connector) -> None: ...
 
 
 class Connector:
@@ -74,7 +66,10 @@ class Connectors:
 
     def __init__(self, core: CoreContext) -> None:
         self.by_name: dict[str, Connector] = {}
-        self.users: list[ConnectorUser] = []
+        self.opened: list[Callable[[Connector, OutwardEnd], None]] = []
+        """Callbacks for opened connections."""
+        self.closed: list[Callable[[Connector], None]] = []
+        """Callbacks for closed connections."""
         self._core = core
         self._dialler: Dialler | None = None
         self._secrets_dir = ""
@@ -148,8 +143,8 @@ class Connectors:
         self._is_now(connector, UP)
         text = "connector %s: connected to container %r at %s"
         log.info(text, name, connection.container, connection.name, extra={"event": "connector.up"})
-        for user in self.users:
-            user.came(connector, connection)
+        for opened in self.opened:
+            opened(connector, connection)
 
     def disconnected(self, name: str, connection: object, reason: str) -> None:
         """Handle that a connector has lost its connection, or failed to open one."""
@@ -177,8 +172,8 @@ class Connectors:
 
     def _lose(self, connector: Connector) -> None:
         connector.connection = None
-        for user in self.users:
-            user.went(connector)
+        for closed in self.closed:
+            closed(connector)
 
     def _is_now(self, connector: Connector, state: str) -> None:
         if state != connector.state:
@@ -212,7 +207,8 @@ class ConnectorLinks(Generic[_Link]):
         self._by_channel: dict[TerminalEnd, _Link] = {}
         self._core = core
         self._connectors = connectors
-        connectors.users.append(self)
+        connectors.opened.append(self.came)
+        connectors.closed.append(self.went)
         core.events.link_closed.append(self._link_closed)
 
     def came(self, connector: Connector, connection: OutwardEnd) -> None:

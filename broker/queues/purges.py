@@ -4,26 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
 
 from ...base.callbacks import ignore
 from ...base.errors import CairnError
 from ...store.contract.interface import PurgesInSlices
 from ..kernel.context import CoreContext
-from .delivery_counts import DeliveryCounts
 from .ends import SourceQueue
-from .limits import QueueLimits
-
-
-class DeletedQueue(Protocol):
-    """A queue that is deleted."""
-
-    queue_id: int
-    limits: QueueLimits | None
-    delivery_counts: DeliveryCounts | None
-
-    def end(self) -> None:
-        """Release all messages and memory."""
 
 
 class QueuePurges:
@@ -53,20 +39,14 @@ class QueuePurges:
 
         self._go_on(purging, user, purged)
 
-    def purge_deleted(self, queue: DeletedQueue) -> None:
-        """Purge a deleted queue by one record; the wiring forgets the queue when the record is durable."""
-        queue.end()
-        if queue.limits is not None:
-            queue.limits.end()
-        if queue.delivery_counts is not None:
-            queue.delivery_counts.end()
-        if queue.queue_id:
-            forget = self._core.store.finish_destroy_queue
+    def purge_deleted(self, queue_id: int) -> None:
+        """Purge a deleted durable queue by one record; the wiring forgets the queue when the record is durable."""
+        forget = self._core.store.finish_destroy_queue
 
-            def purged(lsn: int) -> None:
-                self._core.commits.when_durable(lsn, forget, queue.queue_id, ignore)
+        def purged(lsn: int) -> None:
+            self._core.commits.when_durable(lsn, forget, queue_id, ignore)
 
-            self._go_on(self._cut(queue.queue_id, is_final=True), "", purged)
+        self._go_on(self._cut(queue_id, is_final=True), "", purged)
 
     def _cut(self, queue_id: int, *, keep: Sequence[int] = (), is_final: bool = False) -> Iterator[int]:
         """Begin the purge; go through the returned LSNs to complete it, and wait for the last one."""

@@ -104,11 +104,6 @@ class UserAccount:
         """Queues, those that are being made included."""
         return len(self.queues) + self.queues_being_made
 
-    @property
-    def is_idle(self) -> bool:
-        """Return whether the user has no connections, links or queues."""
-        return not (self.connections or self.links or self.queue_count)
-
     def counted_until_made(self, done: Callable[[Any], None]) -> Callable[[Any], None]:
         """Count a queue that is being made until the callback that this returns gets the result, for *done*."""
         self.queues_being_made += 1
@@ -195,7 +190,7 @@ class UserAccounts:
         self._forget_idle(account)
 
     def _forget_idle(self, account: UserAccount) -> None:
-        if account.is_idle and not account.is_pacing:
+        if not (account.connections or account.links or account.queue_count or account.is_pacing):
             self.by_name.pop(account.name, None)
 
     # ---- queues ---------------------------------------------------------------------------------------------------
