@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
+from ..amqp.ports import TerminalEnd
 from ..base.clock import Clock
 from ..store.contract.owner import OwnedStore
 from ..store.journaled.store import JournalStore
 from .access_review import AccessReview
+from .contents.ports import QueueState
 from .drivers import BrokerDrivers
 from .federation.federated_queues import FederatedQueues
-from .federation.upstream import STREAM, ReplicatedUpstreams, Upstreams
+from .federation.upstream import STREAM, Upstreams
+from .federation.upstream_link import ReplicaPosition
 from .kernel.connections import Connections
 from .kernel.context import CoreContext, Post
 from .kernel.loader import Submit
@@ -60,8 +63,11 @@ from .users.quotas import Quotas
 DEFAULT_TRANSACTION_LIMITS = TransactionLimits()
 
 
-class BrokerMembers(Members, ReplicatedUpstreams, Protocol):
+class BrokerMembers(Members, Protocol):
     """The other members, and the parts of a broker that differ between a member of a cluster and a standalone one."""
+
+    def follow(self, queue: QueueState, said: ReplicaPosition, terminal: TerminalEnd) -> None:
+        """Open the link of a downstream broker to a replicated queue, or refuse it."""
 
     def nodes(self, core: CoreContext, make_queue: MakeQueue, removed: NodeDeleted) -> NodeRegistry:
         """Build the nodes of the broker: changes of replicated ones are ordered (D58)."""
@@ -148,7 +154,7 @@ class Broker:
             LinkRoutes(self.links, connectors),
             AutoLinks(self.links, connectors, container_id, self.link_opener.open_at),
             Network(core, self.connections, connectors, self.addresses, self.endpoints, container_id),
-            Upstreams(core, nodes, self.resolver, members),
+            Upstreams(self.links, members.follow),
             FederatedQueues(self.links, connectors, container_id),
         )
         handlers.claims.append(self.remote.link_routes.take)

@@ -14,7 +14,7 @@ from .links.enqueue import Enqueuer
 from .links.exchange_route import ExchangeRoute
 from .links.filtered_consumer import FilteredBrowser, FilteredConsumer, asked_for
 from .links.handlers import LinkHandlers
-from .links.producer import Producer, QueueRoute, Route
+from .links.producer import Producer, QueueRoute
 from .nodes import lifetimes
 from .nodes.targets import ExchangeTarget
 from .queues.queue import Queue
@@ -54,12 +54,12 @@ class NodeLinks:
         driver: DriverEnd
         applied, credit = b"", 0
         if not attach.to_client:
-            enqueuer = Enqueuer(self._links, terminal, attach.user)
-            make_route = partial(QueueRoute, self._links, enqueuer, queue)
+            enqueuer = Enqueuer(self._links, terminal, attach)
+            make_route = partial(QueueRoute, enqueuer, queue)
             if resumes:
-                self._endpoints.open_from(attach, enqueuer, make_route, (queue,), self._credit)
+                self._endpoints.open_from(enqueuer, make_route, (queue,), self._credit)
                 return
-            driver = self._producer(enqueuer, make_route(), attach)
+            driver = Producer(enqueuer, make_route())
             credit = enqueuer.credit((queue,), self._credit)
         elif resumes:
             selector, applied = asked_for(attach.terminus.filters)
@@ -79,20 +79,16 @@ class NodeLinks:
         if attach.to_client:
             links.subscriptions.open(place, attach, terminal)
             return
-        enqueuer = Enqueuer(links, terminal, attach.user)
-        make_route = partial(ExchangeRoute, links, enqueuer, place, attach.container, attach.user)
+        enqueuer = Enqueuer(links, terminal, attach)
+        make_route = partial(ExchangeRoute, enqueuer, place)
         if attach.claims is not None and not links.members.shares_queues and not is_made:
-            self._endpoints.open_from(attach, enqueuer, make_route, (), min(self._credit, MOST_RESUMING_CREDIT))
+            self._endpoints.open_from(enqueuer, make_route, (), min(self._credit, MOST_RESUMING_CREDIT))
             return
-        driver = self._producer(enqueuer, make_route(), attach)
+        driver = Producer(enqueuer, make_route())
         if is_made:
             place.exchange.maker = driver
         credit = enqueuer.credit((), self._credit, replicated=True)
         terminal.opened(driver, place.exchange.name if is_made else None, credit)
-
-    def _producer(self, enqueuer: Enqueuer, route: Route, attach: Open) -> Producer:
-        vouches = self._links.vouches and not attach.relayed
-        return Producer(self._links, enqueuer, route, attach.user, vouches=vouches)
 
     def _refusal(self, queue: Queue, attach: Open) -> tuple[str, str] | None:
         """Return the error for a receiver that the queue can't have; None if it can."""

@@ -1,6 +1,6 @@
 """The upstream side of federation: `$stream/NAME` is an address that a downstream broker receives from. Core only.
 
-Queues of a cluster are followed by the events of the cluster (`ReplicatedUpstreams.follow`). Other queues are read from
+Queues of a cluster are followed by the events of the cluster (`Follow`). Other queues are read from
 the log (`upstream_feed`), so that their clients neither wait nor pay: downstreams are fed after a flush. The log behind
 the position of a downstream is kept by a bookmark (`store/journaled/retention_leases.py`), up to `MOST_BYTES`. Then it
 is dropped, and a warning is logged. A downstream that returns later has to resynchronize.
@@ -12,7 +12,6 @@ import hashlib
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from ...amqp.codec import decode
 from ...amqp.codec.primitives import Malformed
@@ -22,10 +21,8 @@ from ...store.journaled.queue_changes import HistoryReclaimed, QueueDeleted
 from ...store.journaled.retention_leases import Bookmark
 from ...store.journaled.store import JournalStore
 from ..contents.ports import QueueState
-from ..kernel.context import CoreContext
+from ..links.context import LinkContext
 from ..nodes.access_control import BROWSE
-from ..nodes.registry import NodeRegistry
-from ..nodes.resolver import Resolver
 from .upstream_feed import Fed, Feed
 from .upstream_link import AFTER, FOLLOWER, LINE, PLACE, DownstreamLink, ReplicaPosition
 from .upstream_states import UpstreamEvent, UpstreamState
@@ -42,49 +39,37 @@ MARK_BYTES = 256 << 10
 _MOST_NAME = 48
 
 
-class ReplicatedUpstreams(Protocol):
-    """A cluster whose replicated queues are federated to other sites."""
-
-    @property
-    def is_alone(self) -> bool:
-        """The cluster has one member: its queues are followed by the log."""
-
-    def follow(self, queue: QueueState, said: ReplicaPosition, terminal: TerminalEnd) -> None:
-        """Open the link of a downstream to a replicated queue, or refuse it."""
+Follow = Callable[[QueueState, ReplicaPosition, TerminalEnd], None]
+"""Opens the link of a downstream to a replicated queue, or refuses it."""
 
 
 class Upstreams:
     """The links of downstream brokers to this broker's queues."""
 
-    def __init__(
-        self, core: CoreContext, nodes: NodeRegistry, resolver: Resolver, members: ReplicatedUpstreams
-    ) -> None:
+    def __init__(self, links: LinkContext, follow: Follow) -> None:
         self.feeders: dict[DownstreamLink, None] = {}
-        self._core = core
-        self._nodes = nodes
-        self._resolver = resolver
-        self._members = members
+        self._links = links
+        self._core = links.core
+        self._follow = follow
 
     def add(self, feeder: DownstreamLink) -> None:
         """Feed another downstream."""
-        if not self.feeders:
-            self._core.events.durable.append(self._look)
         self.feeders[feeder] = None
+        self._core.events.durable.append(feeder.go_on)
 
     def remove(self, feeder: DownstreamLink) -> None:
         """Stop feeding a downstream, if it is still fed."""
         if feeder in self.feeders:
             del self.feeders[feeder]
-            if not self.feeders:
-                self._core.events.durable.remove(self._look)
+            self._core.events.durable.remove(feeder.go_on)
 
     def open(self, attach: Open, terminal: TerminalEnd) -> None:
         """Open the link of a downstream."""
         store = self._core.store
         name = (attach.terminus.address or "").removeprefix(STREAM)
-        queue = self._nodes.queues.get(name)
-        is_shared = queue is not None and queue.replicated and not self._members.is_alone
-        if reason := self._resolver.denial_reason(attach.user, BROWSE, name):
+        queue = self._links.nodes.queues.get(name)
+        is_shared = queue is not None and queue.replicated and not self._links.members.is_alone
+        if reason := self._links.resolver.denial_reason(attach.user, BROWSE, name):
             terminal.failure("amqp:unauthorized-access", reason)
         elif not attach.to_client or attach.attach is None:
             terminal.failure("amqp:not-allowed", f"{STREAM}{name} is for brokers that replicate the queue")
@@ -97,7 +82,7 @@ class Upstreams:
             try:
                 said = _said(attach.attach.properties, attach.user)
                 if is_shared:
-                    self._members.follow(queue, said, terminal)
+                    self._follow(queue, said, terminal)
                 elif isinstance(store, JournalStore):
                     self._begin(store, queue, said, terminal)
             except HistoryReclaimed as error:
@@ -114,14 +99,9 @@ class Upstreams:
         place, after = (place, after) if line else (cut_lsn, 0)
         mark = Bookmark(f"follow-{queue.queue_id}-{follower}", place, MOST_BYTES)
         make = partial(Feed, store, queue.queue_id, "" if line else ours, place, after, self._core.clock.wall_us)
-        feeder = LogFeeder(self._core, self.remove, store, terminal, queue, mark)
+        feeder = LogFeeder(self._links, self.remove, store, terminal, queue, mark)
         self.add(feeder)
         self._core.loader.ask(partial(_prepared, store, mark, make), feeder.prepared)
-
-    def _look(self) -> None:
-        """Feed all downstreams: more of the log is durable."""
-        for feeder in [*self.feeders]:
-            feeder.go_on()
 
 
 def _said(properties: bytes, user: str) -> ReplicaPosition:
@@ -157,15 +137,15 @@ class LogFeeder(DownstreamLink):
 
     def __init__(
         self,
-        core: CoreContext,
+        links: LinkContext,
         ended: Callable[[DownstreamLink], None],
         store: JournalStore,
         terminal: TerminalEnd,
         queue: QueueState,
         mark: Bookmark,
     ) -> None:
-        super().__init__(core.scheduler, ended, terminal, queue, mark.name, mark.lsn)
-        self._loader = core.loader
+        super().__init__(links.core.scheduler, ended, terminal, queue, mark.name, mark.lsn)
+        self._loader = links.core.loader
         self._mark = mark
         self._store = store
         self._feed: Feed | None = None

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...amqp.native.proton_ffi import ACCEPTED, MODIFIED, REJECTED
 from ...amqp.ports import NOT_ACQUIRED, Delivery, Forward, Outcome, TerminalEnd
+from ...base.callbacks import ignore
 from ...base.errors import CairnError
 from ...store.contract.dequeue_reason import DequeueReason
 from ..kernel.context import CoreContext
@@ -361,14 +362,11 @@ class Consumer(ReceivingDriver):
                 self._dead_letter(entry, TOO_OFTEN, delivery, state)
             else:
                 ended = () if delivery is None else ((delivery, state),)
-                if queue.order.requeue(entry, has_failed, partial(self._settle_requeued, ended)):
+                settle_ended = partial(self.terminal.settle, ended) if ended else ignore
+                if queue.order.requeue(entry, has_failed, settle_ended):
                     settle += ended
         self._core.schedule_dispatch(queue)
         return settle
-
-    def _settle_requeued(self, deliveries: Sequence[tuple[Delivery, int]]) -> None:
-        if deliveries:
-            self.terminal.settle(deliveries)
 
     def over(self, entry: Entry) -> None:
         """Handle that the outcome of *entry*, which was settled in a transaction, has been applied."""

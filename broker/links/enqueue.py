@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
-from ...amqp.ports import SETTLED, Delivery, Fragment, TerminalEnd
+from ...amqp.ports import SETTLED, Delivery, Fragment, Open, TerminalEnd
 from ...base.callbacks import ignore
 from ..kernel.commit_queue import Shown
 from ..kernel.memory_budget import ENTRY_BYTES, NO_MEMORY
@@ -92,9 +92,10 @@ class _Room:
 class Enqueuer:
     """Puts messages of one link on queues, and answers its sender."""
 
-    def __init__(self, links: LinkContext, terminal: TerminalEnd, user: str) -> None:
+    def __init__(self, links: LinkContext, terminal: TerminalEnd, attach: Open) -> None:
         self.terminal = terminal
-        self._links = links
+        self.links = links
+        self.attach = attach
         self._core = links.core
         self._store = links.core.store
         self._store_credit = links.credit
@@ -104,7 +105,7 @@ class Enqueuer:
         """A full disk here rejects no message to a replicated queue: the cluster keeps it waiting."""
         self.transaction: ClientTransaction | None = None
         """The transaction of the messages that are being enqueued."""
-        self.account = links.core.users.of(user)
+        self.account = links.core.users.of(attach.user)
         self.is_closed = False
         """True if the link is closed: it gets no credit, and can't be held."""
         self.is_transient = True

@@ -12,7 +12,6 @@ from ..kernel.dispatch_turns import AT_ONCE, owner_of
 from ..nodes.exchanges import MAX_KEY_CHARACTERS, MOST_HOPS, Exchange, way_through
 from ..nodes.targets import ExchangeTarget
 from ..transactions.transaction import ClientTransaction
-from .context import LinkContext
 from .enqueue import Enqueuer, Queues
 
 FREE_UNITS = 1024
@@ -24,13 +23,13 @@ PORTION_UNITS = 64
 class RoutedMessages:
     """The messages of one link on their way through exchanges; a route decides through which."""
 
-    def __init__(self, links: LinkContext, enqueuer: Enqueuer, container: str, user: str = "") -> None:
-        self._links = links
-        self._core = links.core
+    def __init__(self, enqueuer: Enqueuer) -> None:
+        self._links = enqueuer.links
+        self._core = enqueuer.links.core
         self._enqueuer = enqueuer
         self._terminal = enqueuer.terminal
-        self._container = container
-        self._user = user
+        self._container = enqueuer.attach.container
+        self._user = enqueuer.attach.user
         self._driver: DriverEnd
         """The driver of the link, once that is closed."""
         self._long_exchange: Exchange
@@ -194,10 +193,8 @@ class RoutedMessages:
 class ExchangeRoute(RoutedMessages):
     """The route through one exchange: with the key of its address, or each message's subject if that has none."""
 
-    def __init__(
-        self, links: LinkContext, enqueuer: Enqueuer, place: ExchangeTarget, container: str, user: str = ""
-    ) -> None:
-        super().__init__(links, enqueuer, container, user)
+    def __init__(self, enqueuer: Enqueuer, place: ExchangeTarget) -> None:
+        super().__init__(enqueuer)
         self._exchange = place.exchange
         self._key = place.key
         place.exchange.producers[enqueuer] = None

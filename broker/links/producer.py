@@ -15,7 +15,6 @@ from ..kernel.idle_driver import IdleDriver
 from ..kernel.memory_budget import ENTRY_BYTES
 from ..queues.ends import shared
 from ..queues.queue import Queue
-from .context import LinkContext
 from .enqueue import Enqueuer, Queues
 from .partial_message import PartialMessage
 
@@ -42,8 +41,7 @@ class Route(Protocol):
 class QueueRoute:
     """The route to one queue."""
 
-    def __init__(self, links: LinkContext, enqueuer: Enqueuer, queue: Queue) -> None:
-        self._links = links
+    def __init__(self, enqueuer: Enqueuer, queue: Queue) -> None:
         self._enqueuer = enqueuer
         self._queue = queue
         self._queues = (queue,)
@@ -66,21 +64,22 @@ class QueueRoute:
 
     def close(self, driver: DriverEnd) -> None:
         self._queue.producers.pop(self._enqueuer, None)
-        self._links.sender_closed(driver, self._queue)
+        self._enqueuer.links.sender_closed(driver, self._queue)
 
 
 class Producer(IdleDriver):
     """The driver of a link on which a client sends."""
 
-    def __init__(self, links: LinkContext, enqueuer: Enqueuer, route: Route, user: str, *, vouches: bool) -> None:
-        """*vouches*: messages must not claim to be from another user."""
+    def __init__(self, enqueuer: Enqueuer, route: Route) -> None:
+        links, attach = enqueuer.links, enqueuer.attach
         self.terminal = enqueuer.terminal
         self.enqueuer = enqueuer
         self._route = route
         self._transactions = links.transactions
         self._core = links.core
-        self._user = user
-        self._vouches = vouches
+        self._user = attach.user
+        self._vouches = links.vouches and not attach.relayed
+        """Messages must not claim to be from another user."""
         self._partial: PartialMessage | None = None
 
     def receive(self, fragments: Sequence[Fragment]) -> None:

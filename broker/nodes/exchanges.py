@@ -251,16 +251,14 @@ class TopicExchange(Exchange):
         return self._topics.match(key)
 
 
-class HeadersExchange(Exchange):
-    """An exchange that compares a binding's arguments with a message's application properties.
+class HeadersExchange(FanoutExchange):
+    """A fanout exchange that compares a binding's arguments with a message's application properties.
 
     `x-match` selects whether `all` of them (the default) or `any` must exist with the same value; an argument without a
     value (None) matches any. Other arguments that begin with `x-` do not count.
     """
 
     type = "headers"
-    needs_key = False
-    unroutable = "accepted"
 
     def check_arguments(self, arguments: Mapping[str, Any]) -> None:
         mode = arguments.get("x-match", "all")
@@ -275,9 +273,6 @@ class HeadersExchange(Exchange):
             assert not isinstance(condition, HeadersCondition)
             condition = HeadersCondition(wanted, mode == "all", condition)
         super().bind(binding._replace(condition=condition))
-
-    def _match(self, key: str) -> list[Binding]:
-        return list(self._bindings.values())
 
 
 TYPES: dict[str, type[Exchange]] = {

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from ...amqp.codec import header
 from ...amqp.codec.primitives import Malformed
 from ...amqp.ports import SETTLED, DriverEnd, Fragment
-from ..links.context import LinkContext
 from ..links.enqueue import Enqueuer, Queues
 from ..links.exchange_route import FREE_UNITS, RoutedMessages
 from ..nodes.access_control import SEND
@@ -24,17 +23,9 @@ class AnonymousRoute(RoutedMessages):
     Messages keep their order: while a queue is being made for one, those behind it wait.
     """
 
-    def __init__(
-        self,
-        links: LinkContext,
-        direct: PassthroughTable,
-        endpoints: Mapping[str, Endpoint],
-        enqueuer: Enqueuer,
-        container: str,
-        user: str = "",
-    ) -> None:
-        super().__init__(links, enqueuer, container, user)
-        self._addresses = direct
+    def __init__(self, enqueuer: Enqueuer, addresses: PassthroughTable, endpoints: Mapping[str, Endpoint]) -> None:
+        super().__init__(enqueuer)
+        self._addresses = addresses
         self._endpoints = endpoints
         self._is_resolving = False
         """True while the target of the first held message is being found or created."""

@@ -54,8 +54,6 @@ class PassthroughLinks:
 
     def open_relay(self, attach: Open, terminal: TerminalEnd) -> None:
         """Open a link whose messages name their targets."""
-        links = self._links
-        enqueuer = Enqueuer(links, terminal, attach.user)
-        route = AnonymousRoute(links, self._addresses, self._endpoints, enqueuer, attach.container, attach.user)
-        producer = Producer(links, enqueuer, route, attach.user, vouches=links.vouches)
+        enqueuer = Enqueuer(self._links, terminal, attach)
+        producer = Producer(enqueuer, AnonymousRoute(enqueuer, self._addresses, self._endpoints))
         terminal.opened(producer, None, enqueuer.credit((), self._credit, replicated=True))

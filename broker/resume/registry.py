@@ -74,20 +74,18 @@ class LinkEndpoints:
         """Return whether *user* has a resumable link of that AMQP container ID. Any thread."""
         return (user, container) in self._of_containers
 
-    def open_from(
-        self, attach: Open, enqueuer: Enqueuer, make_route: Callable[[], Route], queues: Queues, credit: int
-    ) -> None:
+    def open_from(self, enqueuer: Enqueuer, make_route: Callable[[], Route], queues: Queues, credit: int) -> None:
         """Open a link on which a client sends, and may resume; its sender gets *credit* for *queues* to begin."""
         terminal = enqueuer.terminal
 
         def made(end: LinkEndpoint) -> ResumableProducer:
             assert isinstance(end, SenderEndpoint)
-            return ResumableProducer(self._links, enqueuer, make_route(), attach.user, end)
+            return ResumableProducer(enqueuer, make_route(), end)
 
         def ready(driver: ResumableDriver, kept: KeptLink) -> None:
             terminal.opened(driver, None, enqueuer.credit(queues, credit), kept=kept)
 
-        self._find(attach, None, lambda end: self._attach(end, attach, terminal, made, ready))
+        self._open(enqueuer.attach, terminal, None, made, ready)
 
     def open_to(
         self, attach: Open, terminal: TerminalEnd, queue: Queue, filters: bytes, selector: Selector | None = None
@@ -111,28 +109,28 @@ class LinkEndpoints:
             assert isinstance(driver, ResumableConsumer)
             driver.begin()
 
-        self._find(attach, queue, lambda end: self._attach(end, attach, terminal, made, ready))
+        self._open(attach, terminal, queue, made, ready)
 
-    def _attach(
+    def _open(
         self,
-        end: LinkEndpoint | Exception,
         attach: Open,
         terminal: TerminalEnd,
+        source: Queue | None,
         make: Callable[[LinkEndpoint], ResumableDriver],
         then: Callable[[ResumableDriver, KeptLink], None],
     ) -> None:
-        if isinstance(end, Exception):
-            terminal.failure(*self._links.resolver.creation_failure(end))
-            return
-        driver = make(end)
+        def found(end: LinkEndpoint) -> None:
+            driver = make(end)
 
-        def ready(kept: KeptLink | None) -> None:
-            if kept is None:
-                driver.close((), True, False)
-            else:
-                then(driver, kept)
+            def ready(kept: KeptLink | None) -> None:
+                if kept is None:
+                    driver.close((), True, False)
+                else:
+                    then(driver, kept)
 
-        end.attach(driver, attach.claims or UNKNOWN, ready)
+            end.attach(driver, attach.claims or UNKNOWN, ready)
+
+        self._find(attach, source, self._links.resolver.or_refuse(terminal, found))
 
     def _find(self, attach: Open, source: Queue | None, then: _Found) -> None:
         """Find or create the endpoint of the link that a client opens, for *then*; *source*: the queue it reads."""

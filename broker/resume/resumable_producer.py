@@ -18,7 +18,6 @@ from ...base.errors import CairnError
 from ...store.contract.transaction import Put, StoreTransaction
 from ..kernel.commit_queue import Shown
 from ..kernel.context import CoreContext
-from ..links.context import LinkContext
 from ..links.enqueue import Enqueuer, Queues
 from ..links.partial_message import PartialMessage
 from ..links.producer import Producer, Route
@@ -139,8 +138,8 @@ class ResumableProducer(Producer):
     is_stolen = False
     """True after the client has attached elsewhere: messages that still arrive here are ignored without an outcome."""
 
-    def __init__(self, links: LinkContext, enqueuer: Enqueuer, route: Route, user: str, end: SenderEndpoint) -> None:
-        super().__init__(links, enqueuer, route, user, vouches=links.vouches)
+    def __init__(self, enqueuer: Enqueuer, route: Route, end: SenderEndpoint) -> None:
+        super().__init__(enqueuer, route)
         self.end = end
         self._held: deque[tuple[ClientTransaction | None, Arrival]] = deque()
         """Arrivals, and their transactions, that wait here while the route is behind: it would lose their tags."""

@@ -285,12 +285,8 @@ class ClientTransaction:
         lsn, inner = 0, self.staging.inner
         if inner is not None and inner.state in (TxState.OPEN, TxState.PREPARED):
             lsn = inner.rollback(self._core.clock.wall_us())
-        self.rolled_back(condition, reason)
-        return lsn
-
-    def rolled_back(self, condition: str, reason: str) -> None:
-        """Do the rest of a rollback, whose part in the store is done."""
         self.handle(TransactionEvent.FAILED, (condition, reason))
+        return lsn
 
     def restored(self, inner: StoreTransaction, queues: Mapping[int, RestoredQueue]) -> None:
         """Restore a transaction that was prepared before the broker started."""

@@ -92,7 +92,7 @@ class InDoubt:
         if commit:
             transaction.committed(lsn, then)
         else:
-            transaction.rolled_back(ROLLBACK, "it was decided on without its coordinator")
+            transaction.handle(TransactionEvent.FAILED, (ROLLBACK, "it was decided on without its coordinator"))
             self._core.commits.when_durable(lsn, then)
 
     def forget(self, xid: bytes, then: Then) -> None:
