@@ -7,7 +7,7 @@ from typing import Any
 
 from .contents.policy import Policy
 from .kernel.context import CoreContext
-from .nodes.registry import MakeQueue, NodeDeleted, NodeRegistry, RenewQueue
+from .nodes.registry import MakeQueue, NodeDeleted, NodeRegistry
 
 
 class Standalone:
@@ -23,6 +23,11 @@ class Standalone:
 
     enqueue = made = transact = move = follow = gather = _needs_members
 
+    def _do_nothing(self, *_: Any) -> None:
+        """Do nothing: no other member waits for this one or requests reports, and no parts of a member are built."""
+
+    durable = reports_by = build = attach = _do_nothing
+
     def replicates(self, name: str, policy: Policy) -> bool:
         return False
 
@@ -35,20 +40,8 @@ class Standalone:
     def held_up(self, then: Callable[[], None]) -> bool:
         return False
 
-    def durable(self) -> None:
-        """Do nothing: no other member waits for this broker's disk."""
-
     def step(self) -> bool:
         return False
 
-    def reports_by(self, reporter: object) -> None:
-        """Do nothing: there is no other broker that requests reports."""
-
     def nodes(self, core: CoreContext, make_queue: MakeQueue, removed: NodeDeleted) -> NodeRegistry:
         return NodeRegistry(core.store, core.post, make_queue, removed)
-
-    def build(self, links: object, connections: object, upstreams: object, renew: RenewQueue) -> None:
-        """Do nothing: a standalone broker has no parts of a member to build."""
-
-    def attach(self, in_doubt: object) -> None:
-        """Do nothing: a standalone broker joins no cluster."""

@@ -32,9 +32,8 @@ from ...amqp.ports import (
     StreamCursor,
     TerminalEnd,
 )
-from ..kernel.context import CoreContext
+from ..links.context import LinkContext
 from ..passthrough.delivery import UnstoredDriver
-from ..transactions.registry import Transactions
 
 AHEAD_BYTES = 1 << 20
 MARK_BYTES = 64 << 10
@@ -45,11 +44,11 @@ class LinkHalf(UnstoredDriver):
 
     other: LinkHalf
 
-    def __init__(self, joint: LinkPair, core: CoreContext, transactions: Transactions) -> None:
+    def __init__(self, joint: LinkPair, links: LinkContext) -> None:
         self.is_closed = False
         self._joint = joint
-        self._core = core
-        self._transactions = transactions
+        self._core = links.core
+        self._transactions = links.transactions
         self._limit = 0
         """Messages that the peer of this link has requested from the other link since the beginning."""
         self._drain = False
@@ -205,8 +204,7 @@ class LinkPair:
 
     def __init__(
         self,
-        core: CoreContext,
-        transactions: Transactions,
+        links: LinkContext,
         connector: str,
         prefix: str,
         attach: Open,
@@ -221,7 +219,7 @@ class LinkPair:
         """The name of the link at the other container."""
         self.settles_second = False
         self._over = over
-        self._near, self._far = LinkHalf(self, core, transactions), LinkHalf(self, core, transactions)
+        self._near, self._far = LinkHalf(self, links), LinkHalf(self, links)
         self._near.other, self._far.other = self._far, self._near
         self._near.terminal = terminal
         self._answered = False

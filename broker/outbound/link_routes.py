@@ -72,10 +72,10 @@ class LinkRoutes:
         self.all: tuple[LinkRoute, ...] = ()
         """The routes in order. The tuple is only replaced, never changed: any thread may read it."""
         self.pairs: set[LinkPair] = set()
+        self._links = links
         self._core = links.core
         self._connectors = connectors
         self._resolver = links.resolver
-        self._transactions = links.transactions
 
     def start(self, given: tuple[LinkRoute, ...]) -> None:
         """Start the link routes of the command line and the stored ones."""
@@ -123,9 +123,7 @@ class LinkRoutes:
             where = "which does not exist; create it" if connector is None else "which has no connection now; try again"
             terminal.failure("amqp:not-found", f"that leads over the connector {route.connector!r}, {where}")
             return
-        pair = LinkPair(
-            self._core, self._transactions, connector.name, route.prefix, attach, terminal, self.pairs.discard
-        )
+        pair = LinkPair(self._links, connector.name, route.prefix, attach, terminal, self.pairs.discard)
         asked = _asked(route, attach)
         pair.begin(connection, asked._replace(name=self._free_name(asked.name, connector.name)))
         self.pairs.add(pair)

@@ -74,14 +74,10 @@ class LocalOrder:
     def release(self, entry: Entry, failed: bool) -> None:
         self._queue.contents.give_back(entry)
 
-    def release_all(self) -> None:
-        """Do nothing: all messages are back already."""
+    def _do_nothing(self) -> None:
+        """Do nothing: no other member counts consumers or keeps state, and released messages are back already."""
 
-    def consuming(self) -> None:
-        """Do nothing: without a cluster, no member counts consumers."""
-
-    def not_consuming(self) -> None:
-        """Do nothing: without a cluster, no member counts closed consumers."""
+    release_all = consuming = not_consuming = deleted = _do_nothing
 
     def has_other_consumers(self) -> bool:
         return False
@@ -91,6 +87,3 @@ class LocalOrder:
 
     def purge(self, done: Callable[[int | Exception], None], user: str) -> None:
         self._purges.purge(self._queue, done, user)
-
-    def deleted(self) -> None:
-        """Do nothing: without a cluster, no member keeps state of a deleted queue."""

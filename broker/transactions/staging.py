@@ -140,16 +140,13 @@ class StagingArea:
                 continue
             self._store(durable, run)
             run = []
-            self._stage_one(queues, durable if head.durable else [], content)
+            lasting = durable if head.durable else []
+            self._store(lasting, [content], timed=True)
+            for queue in queues:
+                if queue not in lasting:
+                    self.hold(queue, content, len(content), times_of(content, queue.policy.message_ttl_ms))
         self._store(durable, run)
         self.count()
-
-    def _stage_one(self, queues: Sequence[TargetQueue], lasting: Sequence[TargetQueue], content: bytes) -> None:
-        """Stage a message that is stored for some of its queues, or has times."""
-        self._store(lasting, [content], timed=True)
-        for queue in queues:
-            if queue not in lasting:
-                self.hold(queue, content, len(content), times_of(content, queue.policy.message_ttl_ms))
 
     def hold(
         self, queue: TargetQueue, content: bytes | Content, size_bytes: int, times: Times | None, beginning: bytes = b""

@@ -236,7 +236,8 @@ class ClientTransaction:
         *refused* is called if the members of the cluster refuse the commit later, and it has been rolled back.
         """
         self.complete()
-        if not self.work.submit(self._submitted, partial(self._is_safe, then), partial(self._is_refused, refused)):
+        began = partial(self.handle, TransactionEvent.SUBMITTED, (UNKNOWN_ID, "the transaction was discharged"))
+        if not self.work.submit(began, partial(self._is_safe, then), partial(self._is_refused, refused)):
             inner = self.staging.inner
             lsn = inner.commit(self._core.clock.wall_us()) if inner is not None else 0
             self.committed(lsn, then)
@@ -252,9 +253,6 @@ class ClientTransaction:
     def _durable(self, then: Callable[[], None]) -> None:
         self.taken.settle()
         then()
-
-    def _submitted(self) -> None:
-        self.handle(TransactionEvent.SUBMITTED, (UNKNOWN_ID, "the transaction was discharged"))
 
     def _is_safe(self, then: Callable[[], None]) -> None:
         """Finish the commit: all members apply it, and a majority has it."""

@@ -82,17 +82,15 @@ class TransactionAction(Enum):
 
 _S, _E, _A = TransactionState, TransactionEvent, TransactionAction
 TABLE: dict[tuple[TransactionState, TransactionEvent], tuple[TransactionState, TransactionAction]] = {
+    **{(state, _E.SUBMITTED): (_S.SUBMITTED, _A.AWAIT) for state in (_S.OPEN, _S.DISCHARGED)},
+    **{
+        (state, _E.COMMITTED): (_S.COMMITTED, _A.APPLY)
+        for state in (_S.OPEN, _S.DISCHARGED, _S.PREPARED, _S.SUBMITTED)
+    },
+    **{(state, _E.FAILED): (_S.ROLLED_BACK, _A.UNDO) for state in (_S.DISCHARGED, _S.PREPARED)},
     (_S.OPEN, _E.DISCHARGED): (_S.DISCHARGED, _A.STOP_ACQUIRING),
-    (_S.OPEN, _E.SUBMITTED): (_S.SUBMITTED, _A.AWAIT),
-    (_S.OPEN, _E.COMMITTED): (_S.COMMITTED, _A.APPLY),
     (_S.OPEN, _E.FAILED): (_S.FAILED, _A.UNDO),
     (_S.DISCHARGED, _E.PREPARED): (_S.PREPARED, _A.DETACH),
-    (_S.DISCHARGED, _E.SUBMITTED): (_S.SUBMITTED, _A.AWAIT),
-    (_S.DISCHARGED, _E.COMMITTED): (_S.COMMITTED, _A.APPLY),
-    (_S.DISCHARGED, _E.FAILED): (_S.ROLLED_BACK, _A.UNDO),
-    (_S.PREPARED, _E.COMMITTED): (_S.COMMITTED, _A.APPLY),
-    (_S.PREPARED, _E.FAILED): (_S.ROLLED_BACK, _A.UNDO),
-    (_S.SUBMITTED, _E.COMMITTED): (_S.COMMITTED, _A.APPLY),
     (_S.SUBMITTED, _E.REFUSED): (_S.ROLLED_BACK, _A.UNDO),
     (_S.SUBMITTED, _E.LOST): (_S.LOST, _A.GIVE_BACK),
     (_S.FAILED, _E.DISCHARGED): (_S.ROLLED_BACK, _A.STOP_ACQUIRING),

@@ -20,7 +20,6 @@ from ...base.accounts.users import ANONYMOUS
 from ...base.clock import Clock
 from ...base.errors import QuotaExceeded
 from ...store.contract.interface import MessageStore
-from ..scheduling.pace import Pace
 from ..scheduling.scheduler import Scheduler
 from ..scheduling.throttle import Throttle, Throttles
 from .quotas import Quota, Quotas
@@ -47,6 +46,34 @@ links are held. So no sender to one queue that keeps to its credit meets the lim
 REMEDY = "in [[quotas]] of the file of --acl-file"
 
 
+class Pace:
+    """The pace of a user, in messages a second: a token bucket with the messages of at most one second.
+
+    Its tokens become credit, which no sender can exceed.
+    """
+
+    def __init__(self, per_second: int, now_s: float) -> None:
+        self.per_second = per_second
+        self._tokens = float(per_second)
+        self._now_s = now_s
+
+    def take(self, wanted: int, now_s: float) -> int:
+        """Take up to *wanted* messages from the bucket; return how many may be sent now."""
+        self._fill(now_s)
+        given = min(wanted, int(self._tokens))
+        self._tokens -= given
+        return given
+
+    def wait_s(self) -> float:
+        """Return the seconds from the last `take` until another message may be sent."""
+        return max(0.0, (1 - self._tokens) / self.per_second)
+
+    def _fill(self, now_s: float) -> None:
+        gained = max(0.0, now_s - self._now_s) * self.per_second
+        self._now_s = max(now_s, self._now_s)
+        self._tokens = min(float(self.per_second), self._tokens + gained)
+
+
 class OwnedQueue(Protocol):
     """A queue, as the account of its owner sees it."""
 
@@ -66,7 +93,6 @@ class UserAccount:
     def __init__(self, name: str, quota: Quota, throttles: Throttles, now_s: float) -> None:
         self.name = name
         """The name of the user in the access rules."""
-        self.quota = quota
         self.connections = self.links = 0
         self.queues: dict[OwnedQueue, None] = {}
         self.queues_being_made = 0

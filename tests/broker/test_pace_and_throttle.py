@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cairnmq.broker.scheduling.pace import Pace
 from cairnmq.broker.scheduling.throttle import Throttle, Throttles
+from cairnmq.broker.users.user_accounts import Pace
 
 
 @given(
