@@ -69,7 +69,6 @@ class Neighbour:
 
     def _attach(self, connection: OutwardEnd, address: str, number: int, *, sends: bool) -> None:
         priority = HIGHEST if number < 0 else number
-        said = {Symbol(PRIORITY): priority}
         end = End(TARGET if sends else SOURCE, address, properties=encode.value({Symbol(COST): self.cost}))
         own = End(SOURCE if sends else TARGET, address)
         asked = Attach(
@@ -77,7 +76,7 @@ class Neighbour:
             own if sends else end,
             end if sends else own,
             **({"snd_settle_mode": SETTLED} if number < 0 else {}),
-            properties=encode.value(said),
+            properties=encode.value({Symbol(PRIORITY): priority}),
         )
 
         def answered(found: Attach) -> None:
