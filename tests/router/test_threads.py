@@ -31,7 +31,7 @@ def test_a_connection_is_one_workers_at_a_time(
 
         return call
 
-    for name in ("receive", "do_work", "output"):
+    for name in ("receive", "do_work", "write"):
         monkeypatch.setattr(Terminal, name, watched(getattr(Terminal, name)))
     broker = start_broker(worker_threads=4)
     peers = [peer_at(broker.port) for _ in range(8)]
