@@ -349,9 +349,6 @@ class Drivers(Protocol):
     def most_connections(self, user: str) -> int:
         """Return the number of connections in the quota of *user*; 0 for the general limit. Any thread."""
 
-    def resumes(self, user: str, container: str) -> bool:
-        """Return whether state is kept for links of that AMQP container ID. Any thread."""
-
     def is_routed(self, address: str | None) -> bool:
         """Return whether a link to that address may lead to another container. Any thread."""
 

@@ -161,7 +161,7 @@ class Broker:
         handlers.prefixes[STREAM] = self.remote.upstreams.open
         self.review = AccessReview(self.links, self.connections, self.endpoints, self.remote.link_routes)
         core.events.connection_opened.append(self.review.connection_opened)
-        self.drivers = BrokerDrivers(self.links, self.connections, self.link_opener, self.link_endpoints, self.remote)
+        self.drivers = BrokerDrivers(self.links, self.connections, self.link_opener, self.remote)
         self.steps = CoreSteps(core, members, store.became_durable)
 
         renew = partial(nodes.renew_queue, renewed=removal.replaced)

@@ -11,7 +11,6 @@ from .kernel.connections import Connections
 from .links.attach import LinkOpener
 from .links.context import LinkContext
 from .parts import RemoteParts
-from .resume.registry import LinkEndpoints
 
 
 class BrokerDrivers:
@@ -22,7 +21,6 @@ class BrokerDrivers:
         links: LinkContext,
         connections: Connections,
         opener: LinkOpener,
-        endpoints: LinkEndpoints,
         remote: RemoteParts,
     ) -> None:
         self._events = links.core.events
@@ -37,7 +35,7 @@ class BrokerDrivers:
         self.is_manager, self.denial_reason_in = links.resolver.is_manager, links.resolver.denial_reason_in
         self.connected, self.disconnected = remote.connectors.connected, remote.connectors.disconnected
         self.session_begun, self.session_ended = connections.session_came, connections.session_went
-        self.resumes, self.open = endpoints.resumes, opener.open
+        self.open = opener.open
 
     def is_routed(self, address: str | None) -> bool:
         return address is not None and (address.startswith(STREAM) or self._link_routes.may_fit(address))

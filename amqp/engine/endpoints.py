@@ -14,7 +14,7 @@ from ..links.attach import SECOND, SETTLED, Attach, asked_priority, asks_to_last
 from ..links.events import Event, EventKind, Limits
 from ..links.link import Link
 from ..links.link_state import LinkAction, LinkEvent, LinkState
-from ..links.resume_state import Claims, KeptLink, ResumeState, encoded_state
+from ..links.resume_state import KeptLink, ResumeState, claims_in, encoded_state
 from ..links.send_queue import SendQueue
 from ..links.values import DEFAULT_PRIORITY, Error, Terminus
 from ..native import proton_ffi as proton
@@ -35,13 +35,7 @@ class Deliveries(Protocol):
         """Process the input that arrived while *link* was held, and resume processing."""
 
     def begin_resuming(self) -> None:
-        """Read and write the fields that proton omits: there are links that resume."""
-
-    def rule_out_resuming(self) -> None:
-        """Stop reading the fields that proton omits: the peer has no state here."""
-
-    def claims_of(self, name: str, *, receives: bool) -> Claims:
-        """Return the claims of an attach that was read before proton."""
+        """Write the fields that proton omits: there are links that resume."""
 
 
 class Endpoints:
@@ -71,8 +65,6 @@ class Endpoints:
         """The channels in `routing` whose links are closed."""
         self.events: list[Event] = []
         """The rare events in order; the terminal empties it."""
-        self.resumes: Callable[[str], bool] = _nobody
-        """Returns whether a container has resumable links here; called when the connection is opened."""
         self.container = ""
         """The peer's container id, once it has opened the connection."""
         self.desired: tuple[str, ...] = ()
@@ -124,10 +116,6 @@ class Endpoints:
         self._open_seen = True
         self.container = text(lib.pn_connection_remote_container(self.connection)) or ""
         self.desired = proton.symbols(lib.pn_connection_remote_desired_capabilities(self.connection))
-        if self.resumes(self.container):
-            self._deliveries.begin_resuming()
-        else:
-            self._deliveries.rule_out_resuming()
         self.events.append(Event(EventKind.OPENED))
 
     def _on_close(self, event: Pointer) -> None:
@@ -182,6 +170,7 @@ class Endpoints:
     def _on_attach(self, event: Pointer) -> None:
         pn = lib.pn_event_link(event)
         half = self._check.attached.popleft()
+        unsettled, half.unsettled = half.unsettled, b""
         if pn in self.links:
             half.link = self.links[pn]
             half.link.move(LinkEvent.PEER_ATTACH)
@@ -199,10 +188,9 @@ class Endpoints:
             self._outgoing.ranked = True
         link.presettled = int(lib.pn_link_remote_snd_settle_mode(pn)) == int(lib.PN_SND_SETTLED)
         link.settles_second = not sender and lib.pn_link_remote_rcv_settle_mode(pn) == lib.PN_RCV_SECOND
-        claims = self._deliveries.claims_of(name, receives=sender)
         if termini.may_resume(link, lib.pn_link_remote_source(pn) if sender else lib.pn_link_remote_target(pn)):
             self._deliveries.begin_resuming()
-            link.resuming = ResumeState(claims)
+            link.resuming = ResumeState(claims_in(unsettled, is_incomplete=half.is_incomplete))
         lib.pn_link_set_snd_settle_mode(pn, lib.pn_link_remote_snd_settle_mode(pn))
         lib.pn_link_set_rcv_settle_mode(pn, lib.pn_link_remote_rcv_settle_mode(pn))
         half.link = link
@@ -503,7 +491,3 @@ class Endpoints:
         self.links.clear()
         lib.pn_connection_release(self.connection)
         lib.pn_decref(self.connection)
-
-
-def _nobody(container: str) -> bool:
-    return False

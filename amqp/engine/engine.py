@@ -14,13 +14,12 @@ from itertools import islice, repeat
 
 from ..codec.transaction_types import TRANSACTIONAL
 from ..frames.frame_check import FrameCheck, Half
-from ..frames.resume_transport import ReadAlong, TakenOutput
-from ..frames.txn_flow_transport import NamingFlows
+from ..frames.resume_transport import TakenOutput
 from ..links import credit as crediting
 from ..links import settlement, transaction_state
 from ..links.events import Event, EventKind, Limits
 from ..links.link import Link
-from ..links.resume_state import UNKNOWN, Claims, Resumable, tag_of
+from ..links.resume_state import Resumable, tag_of
 from ..links.send_queue import SendQueue
 from ..links.values import ABORTED, MORE, SETTLED, Outcome
 from ..native.buffer_pool import Buckets
@@ -101,17 +100,8 @@ class Engine:
         """The handler of transfers on links that don't resume."""
         self._buffer = self._scratch.incoming
         self._buffer_bytes = self._scratch.incoming_bytes
-        self._naming: NamingFlows | None = None
-        """On a connection that has had a link to the coordinator."""
         self._named: bytes | None = None
         """The transaction that the flow being digested names, if any."""
-        self._read_along: ReadAlong | None = None
-        """Until a client has opened the connection, and on one with links that resume."""
-        if not client:
-            self._read_along = ReadAlong(self._transport, limits.max_frame_bytes, is_new=True)
-        self.pass_on: Callable[[bytes | memoryview], None] = self._push
-        """Gives checked bytes to proton, past what reads them, too."""
-        self._follow()
 
     # ---- bytes ----------------------------------------------------------------------------------------------------
 
@@ -123,29 +113,16 @@ class Engine:
             lib.pn_transport_set_idle_timeout(self._transport, self._limits.idle_timeout_ms)
         self._check.push(data)
 
-    def _follow(self) -> None:
-        """Have frames read beside proton, as far as the connection needs it now."""
-        if self._naming is not None:
-            self.pass_on = self._push_naming
-        else:
-            self.pass_on = self._push if self._read_along is None else self._push_read
-
-    def _push_naming(self, data: bytes | memoryview) -> None:
-        assert self._naming is not None
-        self._naming.push(data, self._push if self._read_along is None else self._push_read, self._said)
-
-    def _push_read(self, data: bytes | memoryview) -> None:
-        if self._read_along is None:
-            self._push(data)
-        else:
-            self._read_along.push(data, self._push)
-
-    def _said(self, txn_id: bytes | None) -> None:
+    def pass_flow(self, frame: bytes, txn_id: bytes) -> None:
+        """Push a flow that names the transaction *txn_id*: the change of credit that proton then reports is its own."""
+        self.digest_answer()
+        self.pass_on(frame)
         self._named = txn_id
-        self.digest_answer()  # all of it belongs to what the flow names
+        self.digest_answer()
         self._named = None
 
-    def _push(self, data: bytes | memoryview) -> None:
+    def pass_on(self, data: bytes | memoryview) -> None:
+        """Push checked bytes into proton; digest meanwhile if proton has no room, or many messages are unfinished."""
         size = len(data)
         pointer = ffi.from_buffer("char[]", data)
         done = 0
@@ -206,7 +183,7 @@ class Engine:
         """Push *before*, and digest it; return whether the next events will be only those of what is pushed next."""
         self.pass_on(before)
         self.digest()
-        return self.pass_on == self._push and not self.is_behind
+        return not self.is_behind
 
     def push_end(self) -> None:
         """End the input: the peer sends nothing more."""
@@ -245,23 +222,11 @@ class Engine:
         return False
 
     def begin_resuming(self) -> None:
-        """Read and write the fields that proton omits, from now on: there are links that resume on this connection."""
-        if self._read_along is None:
-            self._read_along = ReadAlong(self._transport, self._limits.max_frame_bytes, is_new=False)
-            self._follow()
+        """Write the fields that proton omits, from now on: there are links that resume on this connection."""
         if self._taken.frames is None:
             most_bytes = int(lib.pn_transport_get_remote_max_frame(self._transport)) or self._limits.max_frame_bytes
             self._taken.begin_changes(most_bytes)
             self._plain_take, self._take = self._take, self._transfer_resuming
-
-    def rule_out_resuming(self) -> None:
-        """Stop reading the fields that proton omits, until a link requests to resume."""
-        self._read_along = None
-        self._follow()
-
-    def claims_of(self, name: str, *, receives: bool) -> Claims:
-        """Return the deliveries that the attach of a link lists as unsettled."""
-        return UNKNOWN if self._read_along is None else self._read_along.frames.claims(name, receives=receives)
 
     def output_ended(self) -> bool:
         """Return whether all output is taken and proton produces no more."""
@@ -464,17 +429,17 @@ class Engine:
             return
         tag, number = tag_of(delivery), len(link.inbox)
         self._plain_take(link, delivery)
-        if number == len(link.inbox) or self._read_along is None or self._taken.frames is None:
+        if number == len(link.inbox) or self._taken.frames is None:
             return
         flags = link.inbox[-1][2]
-        resumed = self._read_along.frames.is_resumed(link.name, tag)
+        resumed = tag in resuming.resumed
         if not resumed and (link.name, True) in self._taken.frames.incomplete:
             link.inbox.pop()
             reason = "the unsettled map is incomplete: new deliveries are not allowed yet"
             self.endpoints.close_link(link, "amqp:not-allowed", reason)
             return
         if not flags & MORE:
-            self._read_along.frames.is_complete(link.name, tag)
+            resuming.resumed.discard(tag)
             if not flags & SETTLED:
                 resuming.tags[delivery] = tag
         resuming.arrivals.append((tag, resumed))
@@ -508,9 +473,7 @@ class Engine:
     def control(self, link: Link) -> None:
         """*link* controls transactions. Held links are resumed: a discharge must not overtake what waits on them."""
         link.coordinator = True
-        if self._naming is None:
-            self._naming = NamingFlows(self._transport, self._limits.max_frame_bytes)
-            self._follow()
+        self._check.names_transactions = True
         self._mind_transactions()
         for held in list(self.endpoints.holding):
             self.go_on(held)

@@ -12,13 +12,12 @@ of a long message that repeats the performative of the frame before it is compar
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from struct import Struct
 from typing import Protocol
 
-from ..codec import decode
+from ..codec import decode, encode
 from ..codec.primitives import Malformed, descriptor
 from ..links.link import Link
 from ..native.proton_ffi import Pointer
@@ -55,12 +54,12 @@ _MOST_TAG_BYTES = 32
 _MOST_PERFORMATIVE_BYTES = 512
 """The largest performative of a transfer that is processed before its payload; larger ones wait for the frame."""
 
-_ROLE, _RCV_MODE, _SOURCE, _TARGET, _INITIAL_COUNT = 2, 4, 5, 6, 9
+_ROLE, _RCV_MODE, _SOURCE, _TARGET, _UNSETTLED, _INCOMPLETE, _INITIAL_COUNT = 2, 4, 5, 6, 7, 8, 9
 """Places of these fields in an attach."""
 _TAG, _FORMAT, _SETTLED, _MORE, _MODE, _RESUME, _ABORTED = 2, 3, 4, 5, 6, 8, 9
 """Places of these fields in a transfer."""
-_FLOW_HANDLE, _COUNT, _CREDIT, _DRAIN, _ECHO = 4, 5, 6, 8, 9
-"""Positions of the fields handle, delivery-count, link-credit, drain and echo in a flow."""
+_FLOW_HANDLE, _COUNT, _CREDIT, _DRAIN, _ECHO, _FLOW_PROPERTIES = 4, 5, 6, 8, 9, 10
+"""Positions of the fields handle, delivery-count, link-credit, drain, echo and properties in a flow."""
 _SCOPED = slice(0, 3)
 """The fields of an attach without which there is no link that an error could be reported on."""
 _EMPTY_OPEN = b"\0\0\0\x10\2\0\0\0\0\x53\x10\xc0\x03\x01\xa1\0"
@@ -101,8 +100,8 @@ class Half:
     """The half of a link of the peer: the fields of its attach, and the delivery that is arriving."""
 
     __slots__ = (
-        "format", "has_source", "in_delivery", "is_second", "limit", "link", "name", "performative", "refusal", "sends",
-        "tag",
+        "format", "has_source", "in_delivery", "is_incomplete", "is_second", "limit", "link", "name", "performative",
+        "refusal", "sends", "tag", "unsettled",
     )  # fmt: skip
 
     def __init__(self, fields: Performative) -> None:
@@ -110,6 +109,10 @@ class Half:
         self.has_source = len(fields.raw) > _SOURCE and fields.raw[_SOURCE][0] != NULL
         self.sends = not fields.number(_ROLE)
         self.is_second = fields.number(_RCV_MODE) == _SECOND
+        self.unsettled = fields.raw[_UNSETTLED] if len(fields.raw) > _UNSETTLED else b""
+        """The encoded map of its unsettled deliveries; the engine removes it when it processes the attach."""
+        self.is_incomplete = fields.is_set(_INCOMPLETE)
+        """That map does not list all of them."""
         self.link: Link | None = None
         """The link of the engine; None until the engine has processed the attach."""
         self.refusal: Violation | None = None
@@ -145,9 +148,11 @@ class Handler(Protocol):
     All frames before the one in question have been processed.
     """
 
-    @property
-    def pass_on(self) -> Callable[[bytes | memoryview], None]:
-        """Gives checked bytes to proton."""
+    def pass_on(self, data: bytes | memoryview) -> None:
+        """Give checked bytes to proton."""
+
+    def pass_flow(self, frame: bytes, txn_id: bytes) -> None:
+        """Process a flow of a link that names a transaction, or with an empty *txn_id* that it names none any more."""
 
     def digest(self) -> None:
         """Digest the pushed bytes."""
@@ -182,6 +187,8 @@ class FrameCheck:
         """Attaches that the engine has not seen yet, in order."""
         self.echoes: dict[Half | Channel, Channel] = {}
         """Links and sessions whose state the peer wants to receive, by their session; the engine removes them."""
+        self.names_transactions = False
+        """True if flows that name a transaction are processed apart: deliveries for their credit are acquired in it."""
         self.repeats = 0
         """Requests for states that were requested already. The engine counts them as control frames, and resets it."""
         self._handler = handler
@@ -198,6 +205,8 @@ class FrameCheck:
         """That rest is not for proton."""
         self._held = b""
         """The beginning of a frame that can't be checked yet; proton does not have it."""
+        self._named: bytes | None = None
+        """The transaction that the flow being checked names."""
         self._layouts: dict[bytes, Layout] = {}
         self._incomplete: dict[bytes, Half] = {}
         """Halves in the middle of a delivery, by the `_KEY` of their transfers; others may be left in it."""
@@ -265,7 +274,10 @@ class FrameCheck:
             self._handler.pass_on(data[given:at])
         if violation is not None:
             self._report(number, violation)
-        if replacement:
+        named, self._named = self._named, None
+        if named is not None:
+            self._handler.pass_flow(replacement, named)
+        elif replacement:
             self._handler.pass_on(replacement)
         if violation is None and self.begun and self.begun[-1].is_answer:
             self._handler.digest_answer()
@@ -416,7 +428,7 @@ class FrameCheck:
         elif code == TRANSFER:
             return self._transfer(frame, fields, channel)
         elif code == FLOW:
-            self._flow(fields, channel)
+            return self._flow(frame, fields, channel)
         elif code == DETACH:
             self._detach(fields, channel)
         elif code == DISPOSITION:
@@ -496,7 +508,8 @@ class FrameCheck:
         self._handles -= 1
         self._forget_links()
 
-    def _flow(self, fields: Performative, channel: Channel) -> None:
+    def _flow(self, frame: bytes, fields: Performative, channel: Channel) -> bytes | None:
+        """Check a flow. One that names a transaction is passed on apart: proton does not show its properties."""
         check(FLOW, fields.raw)
         handle = fields.number(_FLOW_HANDLE)
         half = None if handle is None else self._half(channel, handle, "flow")
@@ -508,6 +521,9 @@ class FrameCheck:
         if is_echo:
             self.repeats += (half or channel) in self.echoes
             self.echoes[half or channel] = channel
+        if half is not None and self.names_transactions:
+            self._named = _transaction_in(fields)
+        return None if self._named is None else frame
 
     def _half(self, channel: Channel, handle: int, what: str) -> Half:
         half = channel.handles.get(handle)
@@ -538,7 +554,10 @@ class FrameCheck:
             half.refusal = Violation(Scope.LINK, _INVALID, str(error), half=half)
             half.refusal.replacement = _bare_transfer(frame, fields, is_first=is_first)
             raise half.refusal from error
-        if half.in_delivery:
+        if fields.is_set(_RESUME):
+            if half.link is not None and half.link.resuming is not None and not half.link.closed:
+                half.link.resuming.resumed.add(half.tag)
+        elif half.in_delivery:
             if len(self._incomplete) >= _MOST_LAYOUTS:
                 self._incomplete.clear()
             half.performative = frame[4 : fields.end]
@@ -592,6 +611,22 @@ def _check_disposition(fields: Performative) -> None:
     first, last = fields.number(1) or 0, fields.number(2)
     if last is not None and (last - first) & 0xFFFFFFFF >= 1 << 31:
         raise Invalid(f"disposition of a range that runs backwards, from {first} to {last} (2.7.6)")
+
+
+def _transaction_in(fields: Performative) -> bytes | None:
+    """Return the transaction that a flow names: empty for none, `malformed` for an invalid ID; None without properties.
+    """
+    try:
+        raw = fields.raw[_FLOW_PROPERTIES] if len(fields.raw) > _FLOW_PROPERTIES else encode.NULL
+        properties = decode.value(raw, plain=True)[0]
+    except Malformed:
+        return None  # proton reports it
+    if not isinstance(properties, dict):
+        return None
+    name = properties.get("txn-id")
+    if name is None:
+        return b""
+    return name if isinstance(name, bytes) and name else b"malformed"
 
 
 def _bare_attach(frame: bytes, fields: Performative) -> bytes:

@@ -1,55 +1,97 @@
-"""Bytes beside proton: read on their way to it, and taken from it before they are sent.
+"""Output of proton, taken before it is sent, because frames of it are read, changed or added.
 
-On a connection with links that resume, `frames` reads and changes the frames themselves.
+Proton does not send the `unsettled` and `incomplete-unsettled` fields of an attach, or the `resume` flag of a transfer
+(part 2, 2.6.13). `Outgoing` writes them in the output of connections with links that resume. `FrameCheck` reads them in
+the input.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 
+from ..codec import decode, encode
 from ..native.proton_ffi import LOCAL_UNINIT, Pointer, lib
 from ..native.scratch_buffer import ScratchBuffer
-from .frame_reader import Incoming, Outgoing
+from .frame_fields import ATTACH, HEADER_BYTES, TRANSFER, frame_like, read
 
-Push = Callable[[bytes | memoryview], None]
-_AMQP_HEADER_BYTES = 8
-
-
-class Aligning:
-    """Finds where frames begin in what comes in the middle of a connection."""
-
-    def __init__(self, transport: Pointer, *, is_new: bool = False) -> None:
-        self._transport = transport
-        self._aligned = is_new
-        """A frame begins where the next bytes do, or was found to have begun before."""
-
-    def push(self, data: bytes | memoryview, push: Push) -> int:
-        """Pass the part of *data* before the first frame that begins in it to proton; return its size."""
-        at = 0
-        if not self._aligned:  # byte by byte to the end of a frame, which proton counts
-            count = lib.pn_transport_get_frames_input(self._transport)
-            while at < len(data) and not self._aligned:
-                push(bytes(data[at : at + 1]))
-                at += 1
-                self._aligned = lib.pn_transport_get_frames_input(self._transport) != count
-        return at
+_AMQP = b"AMQP"
+"""The first bytes of a protocol header. No frame is as long as they would state."""
+_UNSETTLED, _INCOMPLETE, _STATE, _RESUME = 7, 8, 7, 8
+"""Places of these fields in an attach, and in a transfer."""
+_FROM_THE_START = b"\x00\x53\x23\xc0\x03\x02\x43\x44"
+"""The state `received` at the beginning of the first section, from which a resumed delivery continues."""
 
 
-class ReadAlong:
-    """A reader of input on its way to proton, from the beginning of a connection, or from the next frame on."""
+class Outgoing:
+    """A writer of outgoing frames: proton's bytes go in by `feed`, and come out as `ready`."""
 
-    def __init__(self, transport: Pointer, most_bytes: int, *, is_new: bool) -> None:
-        """*most_bytes*: the maximum size of an incoming frame."""
-        self.frames = Incoming(most_bytes, skip_bytes=_AMQP_HEADER_BYTES if is_new else 0)
-        self._align = Aligning(transport, is_new=is_new)
+    def __init__(self, most_bytes: int) -> None:
+        """Frames begin with the next byte. *most_bytes*: of a frame the peer takes."""
+        self.ready: list[bytes] = []
+        self.unsettled: dict[tuple[str, bool], dict[bytes, bytes]] = {}
+        """By link name, and whether this side receives on it: tags and states for the next attach of this side."""
+        self.incomplete: set[tuple[str, bool]] = set()
+        """Links whose attach had no room for all of their unsettled deliveries."""
+        self.resumed: set[bytes] = set()
+        """Tags of deliveries whose next transfer gets the flag `resume`; no two links of this side share a tag."""
+        self._most_bytes = most_bytes
+        self._held = b""
 
-    def push(self, data: bytes | memoryview, push: Push) -> None:
-        """Read *data*, then pass it to proton by *push*."""
-        at = self._align.push(data, push)
-        if at < len(data):
-            self.frames.feed(data[at:])
-            push(data[at:])
+    def feed(self, data: bytes) -> None:
+        held = self._held + data
+        at, begin, end = 0, 0, len(held)
+        while at + 4 <= end:
+            is_header = held.startswith(_AMQP, at)
+            size = HEADER_BYTES if is_header else int.from_bytes(held[at : at + 4])
+            if at + size > end:
+                break
+            change = None
+            if is_header:
+                pass
+            elif self.unsettled and held[at + 8 : at + 11] == b"\x00\x53\x12":
+                change = self._attach
+            elif self.resumed and held[at + 8 : at + 11] == b"\x00\x53\x14":
+                change = self._transfer
+            if change is not None:
+                if begin < at:
+                    self.ready.append(held[begin:at])
+                self.ready.append(change(held[at : at + size]))
+                begin = at + size
+            at += size
+        if begin < at:
+            self.ready.append(held[begin:at])
+        self._held = held[at:]
+
+    def _attach(self, frame: bytes) -> bytes:
+        raw = read(frame, 11).raw
+        key = decode.complete(raw[0]), raw[2] == b"\x41"
+        states = self.unsettled.pop(key, None)
+        if not states:
+            return frame
+        raw += [encode.NULL] * (_INCOMPLETE + 1 - len(raw))
+        room = self._most_bytes - len(frame) - 64
+        entries: list[bytes] = []
+        for tag, state in states.items():
+            entry = encode.binary(tag) + state
+            room -= len(entry)
+            if room < 0:
+                raw[_INCOMPLETE] = encode.boolean(True)
+                self.incomplete.add(key)
+                break
+            entries.append(entry)
+        raw[_UNSETTLED] = encode.mapped_entries(entries)
+        return frame_like(frame, ATTACH, raw)
+
+    def _transfer(self, frame: bytes) -> bytes:
+        """Add the flag, and the position where the message restarts, to the first transfer of a resumed delivery."""
+        raw, end = read(frame, 11)
+        tag = decode.complete(raw[2]) if len(raw) > 2 else None
+        if tag not in self.resumed:
+            return frame
+        self.resumed.remove(tag)
+        raw += [encode.NULL] * (_RESUME + 1 - len(raw))
+        raw[_STATE], raw[_RESUME] = _FROM_THE_START, encode.boolean(True)
+        return frame_like(frame, TRANSFER, raw, frame[end:])
 
 
 class TakenOutput:

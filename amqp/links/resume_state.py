@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..codec import encode
-from ..codec.primitives import NAMES
+from ..codec import decode, encode
+from ..codec.primitives import NAMES, Malformed
 from ..codec.types import Described
-from ..native.proton_ffi import Pointer, ffi, lib
+from ..native.proton_ffi import MODIFIED, Pointer, ffi, lib
 from .values import Content, Fragment
 
-ROLE_RECEIVER = True
+_MOST_MAP_ENTRIES = 1 << 16
 
 Arrival = tuple[Fragment, bytes, bool]
 """A fragment, the tag of its delivery, and whether the client resumes the delivery."""
@@ -63,6 +63,8 @@ class ResumeState:
     """The state of one link that may resume."""
 
     claims: Claims
+    resumed: set[bytes] = field(default_factory=set)
+    """The tags of incoming deliveries with the flag `resume`, until they are complete."""
     arrivals: list[tuple[bytes, bool]] = field(default_factory=list)
     """Tag, and whether it was resumed, of each fragment in the link's inbox."""
     departures: deque[tuple[bytes, bool]] = field(default_factory=deque)
@@ -84,6 +86,25 @@ class ResumeState:
 def tag_of(delivery: Pointer) -> bytes:
     tag = lib.pn_delivery_tag(delivery)
     return bytes(ffi.unpack(tag.start, tag.size)) if tag.size else b""
+
+
+def claims_in(unsettled: bytes, *, is_incomplete: bool) -> Claims:
+    """Return the claims of an attach with this encoded map, which may be empty; `UNKNOWN` if it is malformed."""
+    try:
+        found = decode.value(unsettled, plain=True)[0] if unsettled else None
+    except Malformed:
+        return UNKNOWN
+    states: dict[bytes, int] = {}
+    failures: dict[bytes, tuple[bool, bool]] = {}
+    for tag, state in (found or {}).items():
+        if len(states) == _MOST_MAP_ENTRIES or not isinstance(tag, bytes):
+            is_incomplete = True
+            break
+        states[tag] = state_code(state)
+        if states[tag] == MODIFIED and isinstance(state.value, list):
+            failed, undeliverable = [*state.value, None, None][:2]
+            failures[tag] = failed is True, undeliverable is True
+    return Claims(states, not is_incomplete, failures)
 
 
 def state_code(state: Any) -> int:

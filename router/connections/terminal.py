@@ -111,7 +111,6 @@ class Terminal:
         """Channels whose messages wait to be routed. While there are some, `is_full` may be true."""
         self._admission = admission
         self._drivers = drivers
-        self.endpoints.resumes = lambda container: drivers.resumes(self.user, container)
         self._gate = gate
         self._front: Handshake | None = gate.front(secure=secure, certified=certified)
         self.reason = ""
