@@ -11,27 +11,8 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from .primitives import Cut, Malformed, extent
-from .types import (
-    MAX_DEPTH,
-    WIDEST,
-    Array,
-    Byte,
-    Char,
-    Decimal32,
-    Decimal64,
-    Decimal128,
-    Described,
-    Float,
-    Int,
-    Short,
-    Symbol,
-    Timestamp,
-    Ubyte,
-    Uint,
-    Ulong,
-    Ushort,
-)
+from .primitives import FIXED_BYTES, Cut, Malformed, extent
+from .types import DECIMALS, MAX_DEPTH, NUMBERS, WIDEST, Array, Char, Described, Symbol, Uint, Ulong
 
 Leaf = Callable[[bytes], Any]
 """Makes a value of its bytes."""
@@ -47,18 +28,14 @@ _REST = "bytes behind the last value of a compound one"
 _MOST_WIDTHLESS = 16
 """The maximum length of an array of values without content (such as nulls), which has no other bound (A1)."""
 _MOST_ODD_KEYS = 64
-_WIDTHS = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}
 
 
-def _number(layout: str, kind: Callable[[Any], Any] | None) -> Leaf:
+def _number(layout: str, kind: type) -> Leaf:
+    """Return the decoder of a number."""
     unpack = struct.Struct(layout).unpack
-    if kind is None:
-        return lambda raw: unpack(raw)[0]
-    return lambda raw: kind(unpack(raw)[0])
-
-
-def _unsigned(raw: bytes) -> int:
-    return int.from_bytes(raw)
+    if kind in (int, float):
+        return int.from_bytes if layout.isupper() else lambda raw: unpack(raw)[0]
+    return (lambda raw: kind(raw[0])) if layout == ">B" else lambda raw: kind(unpack(raw)[0])
 
 
 def _boolean(raw: bytes) -> bool:
@@ -82,26 +59,10 @@ def _uuid(raw: bytes) -> UUID:
 _TYPED: dict[int, Leaf] = {
     0x43: lambda raw: Uint(0),
     0x44: lambda raw: Ulong(0),
-    0x50: lambda raw: Ubyte(raw[0]),
-    0x51: _number("b", Byte),
-    0x52: lambda raw: Uint(raw[0]),
-    0x53: lambda raw: Ulong(raw[0]),
-    0x54: _number("b", Int),
-    0x55: _number("b", None),
+    **{code: _number(layout, kind) for code, (layout, kind) in NUMBERS.items()},
+    **DECIMALS,
     0x56: _boolean,
-    0x60: _number(">H", Ushort),
-    0x61: _number(">h", Short),
-    0x70: _number(">I", Uint),
-    0x71: _number(">i", Int),
-    0x72: _number(">f", Float),
     0x73: _char,
-    0x74: Decimal32,
-    0x80: _number(">Q", Ulong),
-    0x81: _number(">q", None),
-    0x82: _number(">d", None),
-    0x83: _number(">q", Timestamp),
-    0x84: Decimal64,
-    0x94: Decimal128,
     0x98: _uuid,
     0xA0: bytes,
     0xA1: bytes.decode,
@@ -111,29 +72,17 @@ _TYPED: dict[int, Leaf] = {
     0xB3: _symbol,
 }
 _PLAIN: dict[int, Leaf] = _TYPED | {
-    0x43: _unsigned,
-    0x44: _unsigned,
-    0x50: _unsigned,
-    0x51: _number("b", None),
-    0x52: _unsigned,
-    0x53: _unsigned,
-    0x54: _number("b", None),
-    0x60: _unsigned,
-    0x61: _number(">h", None),
-    0x70: _unsigned,
-    0x71: _number(">i", None),
-    0x72: _number(">f", None),
+    0x43: int.from_bytes,
+    0x44: int.from_bytes,
+    **{code: _number(layout, float if issubclass(kind, float) else int) for code, (layout, kind) in NUMBERS.items()},
     0x73: lambda raw: raw.decode("utf-32-be"),
-    0x80: _unsigned,
-    0x83: _number(">q", None),
     0xA3: lambda raw: raw.decode("ascii"),
     0xB3: lambda raw: raw.decode("ascii"),
 }
 
 
 _KEYS: frozenset[type] = frozenset((
-    type(None), bool, int, float, str, bytes, Symbol, Char, Ubyte, Ushort, Uint, Ulong, Byte, Short, Int, Timestamp,
-    Float, Decimal32, Decimal64, Decimal128,
+    type(None), bool, str, bytes, Symbol, Char, *DECIMALS.values(), *(kind for _, kind in NUMBERS.values()),
 ))  # fmt: skip
 """Types of keys of which a sender can't make up many with the same hash, so that maps of any size take linear time."""
 
@@ -297,7 +246,7 @@ def _values(data: bytes, at: int, end: int, count: int, leaves: dict[int, Leaf],
             elif code in leaves:
                 if code < 0xA0:
                     begin = at + 1
-                    at = begin + _WIDTHS[code >> 4]
+                    at = begin + FIXED_BYTES[code >> 4]
                 elif code < 0xB0:
                     begin = at + 2
                     at = begin + data[at + 1]
@@ -343,7 +292,7 @@ def _array(count: int, data: bytes, at: int, end: int, leaves: dict[int, Leaf], 
             raise Malformed(f"no type has the code 0x{code:02x}")
         items = [_value(data, at - 1, at, leaves, depth - 1)[0] for _ in range(count)]
     elif code in leaves and code < 0xA0:
-        width = _WIDTHS[code >> 4]
+        width = FIXED_BYTES[code >> 4]
         if count * width != end - at:
             raise Malformed(f"{count} values of {width} bytes each don't fill {end - at} bytes")
         items = [_leaf(leaves[code], data[begin : begin + width]) for begin in range(at, end, width)]

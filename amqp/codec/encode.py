@@ -7,25 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
-from .types import (
-    MAX_DEPTH,
-    Array,
-    Byte,
-    Char,
-    Decimal32,
-    Decimal64,
-    Decimal128,
-    Described,
-    Float,
-    Int,
-    Short,
-    Symbol,
-    Timestamp,
-    Ubyte,
-    Uint,
-    Ulong,
-    Ushort,
-)
+from .primitives import FIXED_BYTES
+from .types import DECIMALS, MAX_DEPTH, NUMBERS, WIDEST, Array, Char, Described, Int, Symbol, Uint, Ulong
 
 NULL = b"\x40"
 
@@ -145,24 +128,21 @@ def _raw(code: int, width: int) -> Callable[[bytes], bytes]:
     return encode
 
 
+_WIDE: dict[int, Callable[[Any], bytes]] = {
+    **{code: _fixed(f">B{layout[1:]}", code) for code, (layout, _) in NUMBERS.items() if code not in WIDEST},
+    **{code: _raw(code, FIXED_BYTES[code >> 4]) for code in DECIMALS},
+}
+"""By the code of the widest encoding of a number or decimal."""
 _LEAVES: dict[type, Callable[[Any], bytes]] = {
+    **{kind: _WIDE[code] for code, (_, kind) in NUMBERS.items() if code in _WIDE},
+    **{kind: _WIDE[code] for code, kind in DECIMALS.items()},
     type(None): lambda of: NULL,
     bool: boolean,
-    Ubyte: _fixed(">BB", 0x50),
-    Ushort: _fixed(">BH", 0x60),
     Uint: uint,
     Ulong: ulong,
-    Byte: _fixed(">Bb", 0x51),
-    Short: _fixed(">Bh", 0x61),
     Int: _int,
     int: _long,
-    Float: _fixed(">Bf", 0x72),
-    float: _fixed(">Bd", 0x82),
-    Decimal32: _raw(0x74, 4),
-    Decimal64: _raw(0x84, 8),
-    Decimal128: _raw(0x94, 16),
     Char: _char,
-    Timestamp: timestamp,
     UUID: lambda of: b"\x98" + of.bytes,
     bytes: binary,
     bytearray: binary,
@@ -221,15 +201,10 @@ def _long_sized(code: int) -> Callable[[bytes], bytes]:
 
 
 _NESTED = frozenset((0xD0, 0xD1, 0xF0))
-_LAYOUTS = {
-    0x50: "B", 0x51: "b", 0x56: "?", 0x60: "H", 0x61: "h", 0x70: "I", 0x71: "i", 0x72: "f", 0x80: "Q", 0x81: "q",
-    0x82: "d", 0x83: "q",
-}  # fmt: skip
-"""The layouts of numbers and booleans, for `struct`."""
 _BARE: dict[int, Callable[[Any], bytes]] = {
+    **_WIDE,
     0x40: lambda of: NULL,
-    **{code: _fixed(f">B{layout}", code) for code, layout in _LAYOUTS.items()},
-    **{code: _raw(code, width) for code, width in ((0x74, 4), (0x84, 8), (0x94, 16))},
+    0x56: _fixed(">B?", 0x56),
     0x73: _char,
     0x98: _LEAVES[UUID],
     0xB0: _long_sized(0xB0),

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import struct
 
+from .types import NUMBERS
+
 Primitive = None | bool | int | float | str | bytes
 
 
@@ -29,11 +31,8 @@ class Opaque:
 OPAQUE = Opaque()
 Value = Primitive | Opaque
 
-_FIXED_BYTES = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}
-_NUMBERS = {
-    0x50: "B", 0x60: ">H", 0x70: ">I", 0x80: ">Q", 0x51: "b", 0x61: ">h", 0x71: ">i", 0x81: ">q",
-    0x52: "B", 0x53: "B", 0x54: "b", 0x55: "b", 0x72: ">f", 0x82: ">d", 0x83: ">q",
-}  # fmt: skip
+FIXED_BYTES = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}
+"""By the category of a type, the upper half of its code: the size of values of fixed width."""
 NAMES = {
     "amqp:error:list": 0x1D,
     "amqp:received:list": 0x23,
@@ -79,8 +78,8 @@ def head(data: bytes | memoryview, at: int) -> tuple[int, int, int]:
     code = data[at]
     category = code >> 4
     at += 1
-    if category in _FIXED_BYTES:
-        end = at + _FIXED_BYTES[category]
+    if category in FIXED_BYTES:
+        end = at + FIXED_BYTES[category]
     elif category in (0xA, 0xC, 0xE):
         if at >= len(data):
             raise Cut("a size is cut off")
@@ -101,8 +100,8 @@ def read(data: bytes | memoryview, at: int) -> tuple[Value, int]:
     code, start, end = extent(data, at)
     if code in _CONSTANTS:
         return _CONSTANTS[code], end
-    if code in _NUMBERS:
-        number: int | float = struct.unpack_from(_NUMBERS[code], data, start)[0]
+    if code in NUMBERS:
+        number: int | float = struct.unpack_from(NUMBERS[code][0], data, start)[0]
         return number, end
     if code == 0x56:
         return bool(data[start]), end

@@ -92,6 +92,16 @@ class Decimal128(bytes):
     __slots__ = ()
 
 
+NUMBERS: dict[int, tuple[str, type]] = {
+    0x50: (">B", Ubyte), 0x51: (">b", Byte), 0x52: (">B", Uint), 0x53: (">B", Ulong), 0x54: (">b", Int),
+    0x55: (">b", int), 0x60: (">H", Ushort), 0x61: (">h", Short), 0x70: (">I", Uint), 0x71: (">i", Int),
+    0x72: (">f", Float), 0x80: (">Q", Ulong), 0x81: (">q", int), 0x82: (">d", float), 0x83: (">q", Timestamp),
+}  # fmt: skip
+"""By the code of a number: its layout for `struct`, and its type."""
+DECIMALS: dict[int, type[bytes]] = {0x74: Decimal32, 0x84: Decimal64, 0x94: Decimal128}
+"""By the code of a decimal: its type."""
+
+
 class Described(NamedTuple):
     """A value with a descriptor that defines its meaning."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from ..frames.frame_check import Channel, FrameCheck, Half, Scope, Violation
 from ..frames.resume_transport import TakenOutput
@@ -28,21 +27,8 @@ _CONFIGURATION = 1
 """The durability of a terminus whose unsettled state does not last."""
 
 
-class Deliveries(Protocol):
-    """The deliveries of the connection (`Engine`), where endpoints change."""
-
-    def go_on(self, link: Link) -> None:
-        """Process the input that arrived while *link* was held, and resume processing."""
-
-    def begin_resuming(self) -> None:
-        """Write the fields that proton omits: there are links that resume."""
-
-
 class Endpoints:
-    """Proton's connection, its sessions and its links.
-
-    *deliveries* is called where a link changes; *check* has read the frames before proton has.
-    """
+    """Proton's connection, its sessions and its links."""
 
     def __init__(
         self,
@@ -52,8 +38,14 @@ class Endpoints:
         check: FrameCheck,
         taken: TakenOutput,
         outgoing: SendQueue,
-        deliveries: Deliveries,
+        go_on: Callable[[Link], None],
+        begin_resuming: Callable[[], None],
     ) -> None:
+        """*check* has read the frames before proton has.
+
+        *go_on* processes the input that arrived while a link was held, and resumes processing. *begin_resuming* begins
+        to write the fields that proton omits, for links that resume.
+        """
         self.links: dict[Pointer, Link] = {}
         self.holding: dict[Link, None] = {}
         """Links that are held: their input stays in proton."""
@@ -83,7 +75,7 @@ class Endpoints:
         self._check = check
         self._taken = taken
         self._outgoing = outgoing
-        self._deliveries = deliveries
+        self._go_on, self._begin_resuming = go_on, begin_resuming
         self._open_seen = False
         self._closed_seen = False
         self._sessions = 0
@@ -120,7 +112,7 @@ class Endpoints:
 
     def _on_close(self, event: Pointer) -> None:
         for link in list(self.links.values()):
-            self._deliveries.go_on(link)
+            self._go_on(link)
         self._lose_links()
         lib.pn_connection_close(self.connection)
         error = proton.condition_text(lib.pn_connection_remote_condition(self.connection))
@@ -157,7 +149,7 @@ class Endpoints:
         condition = lib.pn_session_remote_condition(session)
         error = Error(*proton.condition_parts(condition)) if lib.pn_condition_is_set(condition) else None
         for link in [link for link in self.links.values() if link.session == session]:
-            self._deliveries.go_on(link)
+            self._go_on(link)
             link.error = error
             self._move(link, LinkEvent.LOST, for_good=link.routed is not None and not asks_to_last(link))
         if self._own_sessions.pop(session, None) is None:
@@ -189,7 +181,7 @@ class Endpoints:
         link.presettled = int(lib.pn_link_remote_snd_settle_mode(pn)) == int(lib.PN_SND_SETTLED)
         link.settles_second = not sender and lib.pn_link_remote_rcv_settle_mode(pn) == lib.PN_RCV_SECOND
         if termini.may_resume(link, lib.pn_link_remote_source(pn) if sender else lib.pn_link_remote_target(pn)):
-            self._deliveries.begin_resuming()
+            self._begin_resuming()
             link.resuming = ResumeState(claims_in(unsettled, is_incomplete=half.is_incomplete))
         lib.pn_link_set_snd_settle_mode(pn, lib.pn_link_remote_snd_settle_mode(pn))
         lib.pn_link_set_rcv_settle_mode(pn, lib.pn_link_remote_rcv_settle_mode(pn))
@@ -218,7 +210,7 @@ class Endpoints:
         closed = int(lib.pn_event_type(event)) == int(lib.PN_LINK_REMOTE_CLOSE)
         if lib.pn_condition_is_set(lib.pn_link_remote_condition(pn)):
             link.error = Error(*proton.condition_parts(lib.pn_link_remote_condition(pn)))
-        self._deliveries.go_on(link)
+        self._go_on(link)
         self._move(link, LinkEvent.PEER_CLOSE if closed else LinkEvent.PEER_DETACH, for_good=closed)
 
     def violated(self, channel: Channel | None, violation: Violation) -> None:
@@ -226,7 +218,7 @@ class Endpoints:
         half = violation.half
         if violation.scope is Scope.LINK:
             if half is not None and half.link is not None:
-                self._deliveries.go_on(half.link)
+                self._go_on(half.link)
                 self.close_link(half.link, violation.condition, violation.description)
         elif violation.scope is Scope.SESSION and channel is not None and channel.session is not None:
             self._end_session(channel.session, violation.condition, violation.description)
@@ -244,7 +236,7 @@ class Endpoints:
     def _end_session(self, session: Pointer, condition: str, description: str) -> None:
         """End a session because of a violation by the peer. Earlier input is kept."""
         for link in [link for link in self.links.values() if link.session == session]:
-            self._deliveries.go_on(link)
+            self._go_on(link)
             link.error = Error(condition, description)
             self._move(link, LinkEvent.LOST, for_good=link.routed is not None and not asks_to_last(link))
         proton.set_condition(lib.pn_session_condition(session), condition, description)

@@ -74,7 +74,10 @@ class Engine:
         self._check = FrameCheck(self, limits.max_frame_bytes)
         self._taken = TakenOutput(self._transport, self._scratch)
         self.outgoing = SendQueue(self._transport, buckets)
-        self.endpoints = Endpoints(container_id, limits, self._transport, self._check, self._taken, self.outgoing, self)
+        self.endpoints = Endpoints(
+            container_id, limits, self._transport, self._check, self._taken, self.outgoing, self.go_on,
+            self.begin_resuming,
+        )  # fmt: skip
         lib.pn_connection_collect(self.endpoints.connection, self._collector)
         lib.pn_transport_bind(self._transport, self.endpoints.connection)
         # the queries of the frame check to the endpoints

@@ -614,8 +614,7 @@ def _check_disposition(fields: Performative) -> None:
 
 
 def _transaction_in(fields: Performative) -> bytes | None:
-    """Return the transaction that a flow names: empty for none, `malformed` for an invalid ID; None without properties.
-    """
+    """Return the transaction that a flow names: empty for none, `malformed` for an invalid ID; None without a map."""
     try:
         raw = fields.raw[_FLOW_PROPERTIES] if len(fields.raw) > _FLOW_PROPERTIES else encode.NULL
         properties = decode.value(raw, plain=True)[0]

@@ -74,17 +74,8 @@ def reject(
     link: Link, deliveries: Iterable[Pointer], credit: int, condition: str, description: str, info: bytes = b""
 ) -> None:
     """Reject incoming deliveries with an error; *info* is an encoded map."""
-    if link.closed:
-        return
-    for delivery in deliveries:
-        local = lib.pn_delivery_local(delivery)
-        set_condition(lib.pn_disposition_condition(local), condition, description, info)
-        lib.pn_delivery_update(delivery, REJECTED)
-        if link.settles_second:
-            wait_for_peer(link, delivery)
-        else:
-            lib.pn_delivery_settle(delivery)
-    grant(link, credit)
+    error = Error(condition, description, info)
+    tell(link, [Answer(delivery, REJECTED, error=error) for delivery in deliveries], credit)
 
 
 def tell(link: Link, answers: Iterable[Answer], credit: int) -> None:
