@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 from crc32c import crc32c
 
 from ..base.disk.seam import SECTOR_BYTES
-from ..journal.format.block import BLOCK_HEAD_BYTES, CRC, MAX_RECORDS, BadBlock, BlockHead, padded, peek
+from ..journal.format.block import BLOCK_HEAD_BYTES, CRC, MAX_RECORDS, BadBlock, BlockHead, padded, peek, places_in
 from ..journal.format.record import HEAD_BYTES, MAX_PAYLOAD_BYTES, Flag, RecordHead, RecordType, heads_of
 from ..store.contract.dequeue_reason import REASON_BITS
-from .salvageable import block_places
 
 _TYPES = frozenset(map(int, RecordType))
 
@@ -55,7 +54,7 @@ def broken_blocks(data: bytes, lsn: int, log_id: int) -> Iterator[BrokenBlock]:
     """Yield the broken blocks in *data*, which is stored at *lsn*, where a block should begin."""
     view = memoryview(data)
     end = 0
-    for at in sorted({0, *block_places(data, 0)}):
+    for at in sorted({0, *places_in(data, 0)}):
         if at < end or at % SECTOR_BYTES:
             continue
         found = _by_its_head(view[at:], lsn + at, log_id) or (_by_its_rows(view[at:], lsn + at) if at == 0 else None)

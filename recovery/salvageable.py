@@ -6,7 +6,6 @@ each holds its LSN and its log, and only the newest use of the file can hold the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 from uuid import UUID
@@ -15,11 +14,8 @@ from ..base.disk.seam import SECTOR_BYTES, ReadableFile
 from ..base.errors import CairnError
 from ..base.texts import counted
 from ..journal.format import block, container
-from ..journal.format.block import BLOCK_HEAD_BYTES, BadBlock, BlockHead
+from ..journal.format.block import BadBlock, BlockHead
 from ..journal.format.container import DATA_OFFSET, BadContainer
-
-_MAGIC = block.MAGIC.to_bytes(4, "little")
-_MAGIC_OFFSET = 4
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,7 @@ def position_by_blocks(file: ReadableFile, container_bytes: int, log_id: int | N
     """Return the slot that the newest complete blocks in *file* name; None without any. *log_id* None: of any log."""
     data = file.read_at(0, container_bytes)
     found: ContainerPosition | None = None
-    for at in block_places(data):
+    for at in block.places_in(data, DATA_OFFSET):
         head = BlockHead._make(block.HEAD.unpack_from(data, at))
         if head.lsn % container_bytes != at or log_id not in (None, head.log_id):
             continue
@@ -73,15 +69,6 @@ def position_by_blocks(file: ReadableFile, container_bytes: int, log_id: int | N
         elif slot == found.slot:
             found = found._replace(durable_lsn=max(found.durable_lsn, head.durable_lsn))
     return found
-
-
-def block_places(data: bytes, first: int = DATA_OFFSET) -> Iterator[int]:
-    """Yield the offsets of sectors that may begin a block. Fast, as a large container may hold no block."""
-    place = data.find(_MAGIC, first)
-    while 0 <= place <= len(data) - BLOCK_HEAD_BYTES:
-        if place % SECTOR_BYTES == _MAGIC_OFFSET:
-            yield place - _MAGIC_OFFSET
-        place = data.find(_MAGIC, place + 1)
 
 
 def try_head(file: ReadableFile, place: str) -> tuple[bytes, str]:

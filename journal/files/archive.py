@@ -26,12 +26,11 @@ from ...base.errors import CairnError, CannotLink, DiskError, DiskFull, InvalidO
 from ..format import container
 from ..format import log_mark as mark
 from ..format.container import BadContainer
+from .file_copies import NEW, copy, new_file
 from .recycled_content import content_of, is_complete
 
 log = logging.getLogger(__name__)
 
-_COPY_BYTES = 1 << 20
-_NEW = ".new"
 ROOM_BYTES = 64 << 20
 """Free disk space above which a container moves to the archive: each one costs the log a new file."""
 
@@ -91,7 +90,7 @@ class Archive:
         own = f"-{log_uuid.hex[:8]}{container.SUFFIX}"
         names = directory.names()
         for name in names:
-            if name.endswith(own + _NEW):
+            if name.endswith(own + NEW):
                 directory.unlink(name)
         self._lsns = [lsn for name in names if name.endswith(own) and (lsn := archived_lsn(name)) is not None]
         self._can_link = self._is_on_one_disk()
@@ -143,7 +142,7 @@ class Archive:
 
     def _is_on_one_disk(self) -> bool:
         """Return whether files of the log can be hard-linked into the archive; tested with the mark."""
-        name = archive_name(0, self._log_uuid) + _NEW
+        name = archive_name(0, self._log_uuid) + NEW
         try:
             self._journal.link(mark.NAME, self.directory, name)
         except (CannotLink, DiskFull):
@@ -158,26 +157,8 @@ class Archive:
         self.directory.sync()
 
     def _copy(self, source: str, name: str) -> None:
-        with closing(self._journal.open(source)) as file:
-            copy = self.directory.create(name + _NEW)
-            try:
-                for offset in range(0, self.container_bytes, _COPY_BYTES):
-                    size = min(_COPY_BYTES, self.container_bytes - offset)
-                    copy.write_at(offset, file.read_at(offset, size))
-                copy.sync()
-                self.directory.rename(name + _NEW, name)
-                self.directory.sync()
-            except DiskError:
-                self._discard(name + _NEW)
-                self._discard(name)
-                raise
-            finally:
-                copy.close()
-
-    def _discard(self, name: str) -> None:
-        with suppress(DiskError):  # the error that led here is the one to report
-            if _is_there(self.directory, name):
-                self.directory.unlink(name)
+        with closing(self._journal.open(source)) as file, new_file(self.directory, name) as target:
+            copy(file, target)
 
     def keep_limits(self, more_bytes: int = 0) -> None:
         """Remove the oldest containers until *more_bytes* fit into the limits. Raises `DiskError`."""

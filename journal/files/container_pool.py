@@ -32,6 +32,7 @@ from ..format import container
 from ..format.container import ContainerHead
 from . import space_reserve as room
 from .archiver import Archiver, Left
+from .file_copies import new_file
 from .held_containers import NO_SLOT_HELD, HeldContainers, Holds, Keeper
 from .open_files import OpenFiles
 
@@ -457,26 +458,9 @@ class ContainerPool:
         with self._lock:
             number = self._vacant.popleft() if self._vacant else self._next_number
             self._next_number = max(self._next_number, number + 1)
-        name = container.file_name(number)
-        temporary = name + ".new"
-        file = self.directory.create(temporary)
-        try:
+        with new_file(self.directory, container.file_name(number)) as file:
             self.blank(file, 0)
             file.sync()
-            self.directory.rename(temporary, name)
-            self.directory.sync()
-        except DiskError:
-            self._discard(temporary)
-            self._discard(name)
-            raise
-        finally:
-            file.close()
         with self._lock:
             self.made += 1
         return number
-
-    def _discard(self, name: str) -> None:
-        """Remove the file of a container that could not be made, or the disk would stay full."""
-        with suppress(DiskError):  # the error that led here is the one to report
-            if name in self.directory.names():
-                self.directory.unlink(name)

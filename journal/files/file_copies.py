@@ -1,15 +1,35 @@
-"""Files copied with their checksum, durably."""
+"""Files created and copied durably."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 
 from crc32c import crc32c
 
-from ...base.disk.seam import File, ReadableDirectory, ReadableFile
+from ...base.disk.seam import Directory, File, ReadableDirectory, ReadableFile
+from ...base.errors import DiskError
 
+NEW = ".new"
+"""The suffix of the name of an incomplete file."""
 _PIECE_BYTES = 1 << 20
+
+
+@contextmanager
+def new_file(directory: Directory, name: str) -> Iterator[File]:
+    """Yield a new file, which the caller syncs and which then gets *name*, durably. An error of the disk removes it."""
+    file = directory.create(name + NEW)
+    try:
+        yield file
+        directory.rename(name + NEW, name)
+        directory.sync()
+    except DiskError:
+        for left in (name + NEW, name):
+            with suppress(DiskError):  # the error that led here is the one to report
+                directory.unlink(left)
+        raise
+    finally:
+        file.close()
 
 
 def checksum(

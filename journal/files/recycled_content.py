@@ -6,19 +6,15 @@ new slot, while the head still names the old slot if the write of that sector wa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from ...base.disk.seam import SECTOR_BYTES, File
+from ...base.disk.seam import File
 from ..format import block
-from ..format.block import BLOCK_HEAD_BYTES, BadBlock, BlockHead
+from ..format.block import BadBlock, BlockHead
 from ..format.container import DATA_OFFSET
 from ..format.record import HEAD, HEAD_BYTES, RecordHead
 from .read_window import ReadWindow
-
-_MAGIC = block.MAGIC.to_bytes(4, "little")
-_MAGIC_OFFSET = 4
 
 
 class Content(NamedTuple):
@@ -57,16 +53,9 @@ def is_complete(file: File, slot: int, container_bytes: int, log_id: int, next_p
     if next_prev_lsn // container_bytes <= slot:
         return content.last_lsn == next_prev_lsn  # in an older slot: the log went on without this one
     begin = slot * container_bytes
-    for at, head in _block_heads(file.read_at(0, container_bytes)):
+    data = file.read_at(0, container_bytes)
+    for at in block.places_in(data, DATA_OFFSET):
+        head = BlockHead._make(block.HEAD.unpack_from(data, at))
         if head.log_id == log_id and (head.lsn // container_bytes > slot or head.lsn == begin + at >= content.end_lsn):
             return False
     return True
-
-
-def _block_heads(data: bytes) -> Iterator[tuple[int, BlockHead]]:
-    """Yield the offset and the unchecked block head at each place in *data* where a block may begin."""
-    at = data.find(_MAGIC, DATA_OFFSET)
-    while 0 <= at <= len(data) - BLOCK_HEAD_BYTES:
-        if at % SECTOR_BYTES == _MAGIC_OFFSET:
-            yield at - _MAGIC_OFFSET, BlockHead._make(block.HEAD.unpack_from(data, at - _MAGIC_OFFSET))
-        at = data.find(_MAGIC, at + 1)

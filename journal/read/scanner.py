@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...base.disk.seam import SECTOR_BYTES, ReadableDirectory, ReadableFile
+from ...base.disk.seam import SECTOR_BYTES, ReadableDirectory
 from ...base.errors import DiskError
 from ..files.read_window import ReadWindow
 from ..format import block, holes
@@ -29,8 +29,6 @@ from ..format.container import DATA_OFFSET
 from ..format.holes import Hole, hole_with
 from ..format.record import HEAD, RecordType
 from .container_heads import ContainerHeads
-
-_MAGIC = block.MAGIC.to_bytes(4, "little")
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ class LogReader:
                     continue
                 if (behind := self._behind_hole()) > lsn:  # a missing range, if any, begins there
                     lsn = behind
-                    self.end_lsn = self._slot_start(lsn)
+                    self.end_lsn = lsn - lsn % self.container_bytes
                     found = self._block_at(lsn)
                 moved = self._live and self._moved_on(lsn)
                 damage = None if moved else self._damage(lsn, found)
@@ -244,16 +242,13 @@ class LogReader:
     def _first_block(self, slot: int) -> int:
         return slot * self.container_bytes + DATA_OFFSET
 
-    def _open_slot(self, slot: int) -> ReadableFile:
-        return self.directory.open(self.heads.file_name(slot))
-
     def _window(self, slot: int) -> ReadWindow | None:
         if self._open is not None and self._open[0] == slot:
             return self._open[1]
         self._close()
         if slot not in self.heads.by_slot:
             return None
-        window = ReadWindow(self._open_slot(slot), self.container_bytes)
+        window = ReadWindow(self.directory.open(self.heads.file_name(slot)), self.container_bytes)
         self._open = (slot, window)
         return window
 
@@ -296,9 +291,6 @@ class LogReader:
         if at < len(self.slots) and hole.holds(self.heads.by_slot[self.slots[at]].prev_lsn // self.container_bytes):
             return self._first_block(self.slots[at])  # slots between them were never started
         return self._first_block(hole.end)
-
-    def _slot_start(self, lsn: int) -> int:
-        return lsn - lsn % self.container_bytes
 
     def _hole_behind(self, lsn: int) -> Hole | None:
         return next((hole for hole in self.holes if hole.prev_lsn == lsn), None)
@@ -397,7 +389,7 @@ class LogReader:
                 lsn += SECTOR_BYTES
                 continue
             for at in range(0, len(sectors), SECTOR_BYTES):
-                if sectors[at + 4 : at + 8] == _MAGIC:
+                if sectors[at + 4 : at + 8] == block.MAGIC_BYTES:
                     return lsn + at
             lsn += max(len(sectors), SECTOR_BYTES)
         return None

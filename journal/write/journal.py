@@ -300,7 +300,7 @@ class Journal:
         """
         passed, punched = self.extent.retire(slots, are_openings=are_openings)
         if punched:
-            self.extent.note_record(self._append_holes(), punched)
+            self.extent.punched.append((self._append_holes(), punched))
         return passed + punched
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ class LogSlots:
     def retire(self, slots: Iterable[int], *, are_openings: bool = False) -> tuple[list[int], list[int]]:
         """Retire *slots*; return those that the base has passed now, and those that became holes.
 
-        The holes must be recorded (`note_record`). The last slot and unknown slots are skipped. With the most
+        The holes must be recorded, and added to `punched`. The last slot and unknown slots are skipped. With the most
         holes, slots that join no other hole stay; a later call retires them. *are_openings*: the slots hold only
         openings, and some more holes are allowed.
         """
@@ -119,10 +119,6 @@ class LogSlots:
         self._dead.discard(slot)
         self.filled.pop(slot, None)
         del self.slots[slot]
-
-    def note_record(self, lsn: int, punched: list[int]) -> None:
-        """Note that the record at *lsn* lists *punched* as holes."""
-        self.punched.append((lsn, punched))
 
     def last_block_of(self, slot: int) -> int:
         """Return the LSN of the last block in *slot*, which is no longer written to."""
