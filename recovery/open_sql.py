@@ -22,10 +22,9 @@ from sqlalchemy import Connection, Select, func, insert, select, update
 from ..base.clock import Clock
 from ..base.errors import ForeignStore
 from ..store.contract.options import Progress, StoreOptions, refuse_archive
-from ..store.contract.transaction import Dequeue, Enqueue, TxState
+from ..store.contract.transaction import Dequeue, Enqueue, FoundTransaction, TxState
 from ..store.directory.kind import SQL
 from ..store.mapped.memory_tables import MappedMessage, MemoryTables
-from ..store.mapped.transactions import Found
 from ..store.sql.databases import Databases, open_databases
 from ..store.sql.directory import SqlDirectory
 from ..store.sql.store import SqlStore
@@ -111,7 +110,7 @@ def _begin_life(databases: Databases) -> tuple[int, int]:
         return 1, 1
 
 
-def _read(databases: Databases) -> tuple[MemoryTables, list[Found]]:
+def _read(databases: Databases) -> tuple[MemoryTables, list[FoundTransaction]]:
     """Return all tables without the contents, read in one transaction."""
     m, p, q = schema.message.c, schema.piece.c, schema.placement.c
     maps = MemoryTables()
@@ -132,17 +131,17 @@ def _rows(sql: Connection, statement: Select[Any]) -> Iterator[Any]:
     return iter(sql.execute(statement, execution_options={"yield_per": _AT_ONCE}))
 
 
-def _prepared(sql: Connection) -> Iterator[Found]:
+def _prepared(sql: Connection) -> Iterator[FoundTransaction]:
     i = schema.intention.c
     operations: dict[int, list[Enqueue | Dequeue]] = defaultdict(list)
     for row in sql.execute(select(schema.intention).order_by(i.prepared_id, i.number)):
         kind = Dequeue if row.is_dequeue else Enqueue
         operations[row.prepared_id].append(kind(row.message_id, row.queue_id))
     for row in sql.execute(select(schema.prepared).order_by(schema.prepared.c.id)):
-        yield Found(row.id, bytes(row.xid), TxState.PREPARED, operations[row.id])
+        yield bytes(row.xid), row.id, TxState.PREPARED, operations[row.id]
 
 
-def _decided(sql: Connection) -> Iterator[Found]:
+def _decided(sql: Connection) -> Iterator[FoundTransaction]:
     for row in sql.execute(select(schema.decision).order_by(schema.decision.c.id)):
         state = TxState.DECIDED_COMMIT if row.committed else TxState.DECIDED_ROLLBACK
-        yield Found(row.id, bytes(row.xid), state, [])
+        yield bytes(row.xid), row.id, state, ()

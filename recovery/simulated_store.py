@@ -9,16 +9,13 @@ from __future__ import annotations
 import sqlite3
 from typing import cast
 
-from sqlalchemy import create_engine
-from sqlalchemy.pool import StaticPool
-
 from ..base.testing.faulty_disk import FaultyDirectory, Plan
 from ..base.testing.manual_clock import ManualClock
 from ..base.testing.memory_disk import MemoryDirectory, Survivors
 from ..journal.write.open import MIN_CONTAINER_BYTES
 from ..store.contract.options import StoreOptions
 from ..store.journaled.store import JournalStore
-from ..store.wiring.database import Database, explicit_transactions
+from ..store.wiring.database import open_memory
 from ..store.wiring.wiring import Wiring
 from .recover import recover
 from .report import RecoveryReport
@@ -28,9 +25,8 @@ class MemoryWiring(Wiring):
     """A wiring in an SQLite database in memory, which outlives `close`. Its commits survive each simulated crash."""
 
     def __init__(self) -> None:
-        engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
-        super().__init__(Database(explicit_transactions(engine), "memory"))
-        self.sqlite = cast(sqlite3.Connection, engine.raw_connection().driver_connection)
+        super().__init__(open_memory())
+        self.sqlite = cast(sqlite3.Connection, self.database.engine.raw_connection().driver_connection)
         """The connection to the database, the only one."""
 
     def close(self) -> None:

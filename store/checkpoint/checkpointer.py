@@ -70,7 +70,7 @@ class Checkpointer:
         """Go on with the checkpoint that is being taken, or begin one if it is time."""
         if self._commit is not None:
             if self._commit.done():
-                self._committed(self._commit)
+                self._committed(self._commit.result)
             return
         if self._meta is None:
             if self._journal.writer.durable_lsn >= self.due_lsn:
@@ -84,8 +84,7 @@ class Checkpointer:
     def close(self) -> None:
         """Take a last checkpoint, of everything: the journal is flushed. The next start then replays nothing."""
         if self._commit is not None:
-            self._commit.exception()
-            self._committed(self._commit)
+            self._committed(self._commit.result)
         if self._meta is not None:  # half taken: what it looked at is looked at again
             self._is_good = False
             self._meta = self._portions = None
@@ -150,19 +149,15 @@ class Checkpointer:
         if self._executor is not None:
             self._commit = self._executor.submit(work)
             self._commit.add_done_callback(lambda _: self._wake())
-            return
-        done: Future[int] = Future()
-        try:
-            done.set_result(work())
-        except BadCheckpoint as error:
-            done.set_exception(error)
-        self._committed(done)
+        else:
+            self._committed(work)
 
-    def _committed(self, commit: Future[int]) -> None:
+    def _committed(self, result: Callable[[], int]) -> None:
+        """Take in the outcome of a commit: *result* returns the bytes that were written, or raises `BadCheckpoint`."""
         meta, self._meta, self._commit = self._meta, None, None
         assert meta is not None
         try:
-            self.written_bytes = commit.result()
+            self.written_bytes = result()
         except BadCheckpoint as error:
             if not self.failure:
                 text = "no checkpoint could be taken: %s; a start now would read the whole log"

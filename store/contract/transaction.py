@@ -63,6 +63,8 @@ class Dequeue(NamedTuple):
 
 
 Operation = Put | Enqueue | Dequeue
+FoundTransaction = tuple[bytes, int, TxState, Iterable[Enqueue | Dequeue]]
+"""A transaction that recovery found prepared, or decided on and not forgotten: the arguments of `restore`."""
 
 
 class TransactionalStore(Protocol):

@@ -89,6 +89,8 @@ def measure(store: JournalStore) -> JournalMetrics:
     user_bytes = written.record_bytes - written.moved_bytes - written.own_bytes
     durable_lsn, base_lsn = journal.writer.durable_lsn, journal.extent.base_lsn
     bookmarks = () if store.bookmarks is None else store.bookmarks.known()
+    base_slot = base_lsn // journal.container_bytes
+    held_by, holder_kind = store.held_by(base_slot)
     live_bytes = store.state.pins.live_bytes
     used_bytes = len(journal.extent.slots) * journal.container_bytes
     checkpoint_lsn = 0 if checkpointing is None else checkpointing.end_lsn
@@ -99,8 +101,7 @@ def measure(store: JournalStore) -> JournalMetrics:
         log_bytes=written.own_bytes, block_bytes=written.block_bytes, base_lsn=base_lsn, durable_lsn=durable_lsn,
         end_lsn=max(journal.next_lsn, durable_lsn), slots=used_bytes // journal.container_bytes, used_bytes=used_bytes,
         live_bytes=live_bytes, live_ratio=min(1.0, live_bytes / used_bytes), holes=len(journal.extent.holes),
-        base_slot=base_lsn // journal.container_bytes, base_held_by=store.held_by(base_lsn // journal.container_bytes),
-        base_holder_kind=store.holder_kind(base_lsn // journal.container_bytes), free_containers=pool.free_count,
+        base_slot=base_slot, base_held_by=held_by, base_holder_kind=holder_kind, free_containers=pool.free_count,
         made_containers=pool.made, archived_containers=0 if archiver is None else archiver.archive.archived,
         dropped_containers=pool.released if archiver is None else archiver.dropped, kept_containers=pool.limbo_count,
         bookmarks=tuple([(bookmark.name, max(0, durable_lsn - bookmark.lsn)) for bookmark in bookmarks]),

@@ -28,16 +28,12 @@ from ...journal.read.follower import Follower
 from ...journal.read.follower import HistoryReclaimed as HistoryReclaimed
 from ..contract.dequeue_reason import DequeueReason, reason_of
 from ..message_map.message_entry import SIZE_BITS
+from ..message_map.state import CHUNK, DEQUEUE, ENQUEUE, FLAG_DELETE, FLAG_ENQUEUE, FLAG_MORE, QUEUE_DELETE, START
+from ..message_map.transaction_log import TX_COMMIT
 from .store import JournalStore
 
-_START, _CHUNK, _ENQUEUE, _DEQUEUE = (
-    int(RecordType.START), int(RecordType.CHUNK), int(RecordType.ENQUEUE), int(RecordType.DEQUEUE)
-)  # fmt: skip
-_COMMIT, _LOG_OPEN, _QUEUE_DELETE = (
-    int(RecordType.TX_COMMIT), int(RecordType.LOG_OPEN), int(RecordType.QUEUE_DELETE)
-)  # fmt: skip
-_OF_QUEUE = (_START, _ENQUEUE, _DEQUEUE, _QUEUE_DELETE)
-_FLAG_ENQUEUE, _FLAG_DELETE, _FLAG_MORE = int(Flag.ENQUEUE), int(Flag.DELETE), int(Flag.MORE)
+_LOG_OPEN = int(RecordType.LOG_OPEN)
+_OF_QUEUE = (START, ENQUEUE, DEQUEUE, QUEUE_DELETE)
 _NOT_DONE = int(Flag.MOVED) | int(Flag.PREPARED)
 """The flags of records that repeat another record, or have no effect yet. Of a dequeue the flags above are its reason,
 which does not overlap them."""
@@ -126,7 +122,7 @@ class QueueHistory:
         table = block.table()
         kinds, flags = table["type"], table["flags"]
         ours = (table["queue_id"] == self._queue_id) & np.isin(kinds, _OF_QUEUE) & ((flags & _NOT_DONE) == 0)
-        ours |= (kinds == _COMMIT) & ((flags & _NOT_DONE) == 0)
+        ours |= (kinds == TX_COMMIT) & ((flags & _NOT_DONE) == 0)
         ours |= kinds == _LOG_OPEN
         for number in np.flatnonzero(ours).tolist():
             lsn = block.record_lsn(number)
@@ -135,7 +131,7 @@ class QueueHistory:
             head = RecordHead._make(HEAD.unpack_from(block.body, HEAD_BYTES * number))
             if head.type == _LOG_OPEN:
                 self._open.clear()  # records that a crash cut off never existed
-            elif head.type == _COMMIT:
+            elif head.type == TX_COMMIT:
                 records = self._open.pop(head.txn_id, None)
                 if records is not None:
                     yield from self._unit(block, lsn, head.time_us, records)
@@ -151,14 +147,14 @@ class QueueHistory:
         events = self._joined
         for head, payload in records:
             kind, message_id = head.type, head.message_id
-            if kind == _START:
-                if head.flags & _FLAG_ENQUEUE:
+            if kind == START:
+                if head.flags & FLAG_ENQUEUE:
                     events.append(EnqueueChange(message_id, payload))
-            elif kind == _ENQUEUE:
+            elif kind == ENQUEUE:
                 self._put(events, block, message_id)
-            elif kind == _DEQUEUE:
+            elif kind == DEQUEUE:
                 self._take(events, reason_of(head.flags), message_id)
-            elif head.flags & _FLAG_DELETE:
+            elif head.flags & FLAG_DELETE:
                 raise QueueDeleted(f"queue {self._queue_id}", "it was deleted", "promote the copy, or delete it")
             else:
                 kept = [*array("Q", payload)]
@@ -173,7 +169,7 @@ class QueueHistory:
         number = (message_id - block.record_lsn(0)) // HEAD_BYTES
         if 0 <= number < block.head.records:  # on several queues: the Start record stands right there
             head = RecordHead._make(HEAD.unpack_from(block.body, HEAD_BYTES * number))
-            if head.type == _START and not head.flags & _FLAG_MORE:
+            if head.type == START and not head.flags & FLAG_MORE:
                 events.append(EnqueueChange(message_id, bytes(block.payload(head))))
                 return
         try:
@@ -202,14 +198,14 @@ class QueueHistory:
 
     def _in_log(self, message_id: int) -> list[int]:
         """Return the original LSNs of the pieces of a deleted message. Raises `StoreError` if one is missing."""
-        if not self._tail.read_record(message_id).head.flags & _FLAG_MORE:
+        if not self._tail.read_record(message_id).head.flags & FLAG_MORE:
             return [message_id]
         found = [message_id]
         for block in Follower(self._directory, message_id).blocks(self._store.journal.writer.durable_lsn):
             for number, head in enumerate(block.heads()):
-                if head.type == _CHUNK and head.message_id == message_id and not head.flags & _NOT_DONE:
+                if head.type == CHUNK and head.message_id == message_id and not head.flags & _NOT_DONE:
                     found.append(block.record_lsn(number))
-                    if not head.flags & _FLAG_MORE:
+                    if not head.flags & FLAG_MORE:
                         return found
         raise StoreError(f"message {message_id}", "its content was reclaimed")
 

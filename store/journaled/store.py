@@ -317,23 +317,16 @@ class JournalStore(WiringCalls):
     def room_bytes(self) -> int | None:
         return self.journal.pool.room_bytes()
 
-    def held_by(self, slot: int) -> str:
-        """Return the first holder of *slot* in the log as readable text. Any thread."""
+    def held_by(self, slot: int) -> tuple[str, str]:
+        """Return the first holder of *slot* in the log as readable text, and its kind, from a fixed set. Any thread."""
         holder = self._holders.first(slot)
         if holder is not None:
-            return holder.description(self._names)
+            return holder.description(self._names), holder.kind
         if slot >= self.journal.writer.durable_lsn // self.journal.container_bytes:
-            return "the end of the log"
+            return "the end of the log", "log-end"
         if self.journal.extent.waits(slot):
-            return "nothing: it is released with a neighbor, as the log has the maximum of reclaimed ranges"
-        return "the next flush, which releases it"
-
-    def holder_kind(self, slot: int) -> str:
-        """Return the kind of the holder of *slot*, from a fixed set. Any thread."""
-        holder = self._holders.first(slot)
-        if holder is not None:
-            return holder.kind
-        return "log-end" if slot >= self.journal.writer.durable_lsn // self.journal.container_bytes else "none"
+            return "nothing: it is released with a neighbor, as the log has the maximum of reclaimed ranges", "none"
+        return "the next flush, which releases it", "none"
 
     def end_reads(self) -> None:
         """No read waits for anything but the disk."""

@@ -12,16 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from uuid import uuid4
 
-from sqlalchemy import StaticPool, create_engine
-
 from ...base.errors import JournalError, StoreError
-from ..wiring.database import Database, explicit_transactions
+from ..wiring.database import open_memory
 from ..wiring.wiring import Wiring
 from .memory_tables import MemoryTables
 from .store import MappedStore
 from .write_log import WriteLog
-
-PLACE = "memory"
 
 
 class _Contents(WriteLog):
@@ -49,8 +45,7 @@ class MemoryStore(MappedStore):
     """A new and empty one each time."""
 
     def __init__(self) -> None:
-        engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
-        wiring = Wiring(Database(explicit_transactions(engine), PLACE))
+        wiring = Wiring(open_memory())
         wiring.identify(uuid4())
         self._contents = _Contents()
         super().__init__(wiring, MemoryTables(), self._contents, 1)

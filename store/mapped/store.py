@@ -28,6 +28,11 @@ PURGED_AT_ONCE = 256
 class MappedStore(WiringCalls):
     """Everything but durability and reading."""
 
+    load_piece: Callable[[int, int], bytes]
+    """Returns a piece of a message's content by its number. Any thread."""
+    load_first: Callable[[Sequence[int]], dict[int, bytes]]
+    """Returns the first pieces of the messages, as far as they still exist. Any thread."""
+
     def __init__(self, wiring: Wiring, maps: MemoryTables, ledger: WriteLog, next_lsn: int) -> None:
         super().__init__(wiring)
         self.maps = maps
@@ -167,9 +172,6 @@ class MappedStore(WiringCalls):
     def piece_count(self, message_id: int) -> int:
         return len(self._message(message_id).sizes)
 
-    def load_piece(self, message_id: int, number: int) -> bytes:
-        raise NotImplementedError
-
     def load_many(self, message_ids: Sequence[int], most_bytes: int) -> list[bytes | CairnError | None]:
         wanted: list[int] = []
         size_bytes = count = 0
@@ -183,10 +185,6 @@ class MappedStore(WiringCalls):
                 break
         contents = self.load_first(wanted) if wanted else {}
         return [contents[one] if one in contents else self._no_content(one) for one in message_ids[:count]]
-
-    def load_first(self, message_ids: Sequence[int]) -> dict[int, bytes]:
-        """Return the first pieces of the messages, as far as they still exist. Any thread."""
-        raise NotImplementedError
 
     def load_content(self, message_id: int, offset: int, length: int) -> bytes:
         return part_of(message_id, offset, length, lambda: self._message(message_id).sizes, self.load_piece)

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Container
 from functools import partial
-from typing import NamedTuple
 
 from ...base.errors import StoreError
-from ..contract.transaction import Dequeue, Enqueue, Put, StoreTransaction, TxState
+from ..contract.transaction import Enqueue, Put, StoreTransaction, TxState
 from .changes import MessageChanges
-
-
-class Found(NamedTuple):
-    """A transaction that an opening found: prepared, or decided on and not forgotten."""
-
-    id: int
-    xid: bytes
-    state: TxState
-    operations: list[Enqueue | Dequeue]
 
 
 class MappedTransactions:

@@ -26,7 +26,7 @@ from ...journal.format.record import HEAD_BYTES, Flag, RecordHead, RecordType
 from .message_entry import SIZE_BITS, SIZE_MASK, DetailedMessage, Plain, plain
 from .pins import Pins
 from .purges import PurgeMark, PurgeMarks
-from .transaction_log import Step, TransactionLog
+from .transaction_log import TransactionLog
 
 START, CHUNK, DELETE = int(RecordType.START), int(RecordType.CHUNK), int(RecordType.DELETE)
 ENQUEUE, DEQUEUE = int(RecordType.ENQUEUE), int(RecordType.DEQUEUE)
@@ -243,8 +243,7 @@ class State:
             else:
                 self.started(lsn, flags, head.queue_id, head.size)
         elif kind in (DELETE, DEQUEUE):
-            is_last = kind == DELETE or flags & FLAG_DELETE > 0
-            self.taken(lsn, head.message_id, head.queue_id, head.extra, is_last=is_last)
+            self._end(lsn, head)
         elif kind == CHUNK:
             self.continued(lsn, flags, head.message_id, head.extra, head.size)
         elif kind == ENQUEUE:
@@ -254,17 +253,20 @@ class State:
             kept = frozenset(array("Q", bytes(payload())))
             self.cut(PurgeMark(head.queue_id, head.extra or lsn, kept, lsn), head.undo_prev)
 
-    def _do(self, step: Step, is_placed: bool) -> None:
+    def _do(self, lsn: int, head: RecordHead, is_placed: bool) -> None:
         """Apply an operation of a transaction whose commit was read; *is_placed*: a Start record enqueues it."""
-        lsn, kind, flags, message_id = step.lsn, step.type, step.flags, step.message_id
-        if kind == START:
-            self.started(lsn, flags if is_placed else flags & ~FLAG_ENQUEUE, step.queue_id, step.size_bytes)
+        if head.type == START:
+            self.started(lsn, head.flags if is_placed else head.flags & ~FLAG_ENQUEUE, head.queue_id, head.size)
             self.out_of_order.add(lsn // self._container_bytes)
-        elif kind == ENQUEUE:
-            self.enqueued(lsn, message_id, step.queue_id, step.extra or lsn)
+        elif head.type == ENQUEUE:
+            self.enqueued(lsn, head.message_id, head.queue_id, head.extra or lsn)
         else:
-            is_last = kind == DELETE or flags & FLAG_DELETE > 0
-            self.taken(lsn, message_id, step.queue_id, step.extra, is_last=is_last)
+            self._end(lsn, head)
+
+    def _end(self, lsn: int, head: RecordHead) -> None:
+        """Apply a Delete or Dequeue record."""
+        is_last = head.type == DELETE or head.flags & FLAG_DELETE > 0
+        self.taken(lsn, head.message_id, head.queue_id, head.extra, is_last=is_last)
 
     def forget_plain(self, message_id: int) -> bool:
         """Drop *message_id* without a word if it is plain; whether it was."""

@@ -49,22 +49,6 @@ UNPLACED = 1
 """The offset of an LSN in a copied tx-commit whose message is no longer on that queue."""
 
 
-class Step(NamedTuple):
-    """An operation of a transaction as the log has it."""
-
-    lsn: int
-    type: int
-    flags: int
-    message_id: int
-    queue_id: int
-    size_bytes: int
-    extra: int
-
-    @classmethod
-    def of(cls, lsn: int, head: RecordHead) -> Step:
-        return cls(lsn, head.type, head.flags, head.message_id, head.queue_id, head.size, head.extra)
-
-
 @dataclass(eq=False, slots=True)
 class Prepared:
     """A transaction that is prepared."""
@@ -120,7 +104,7 @@ class TransactionLog:
         """True if outcomes changed since the last checkpoint."""
         self.pins = pins
         self._container_bytes = container_bytes
-        self._steps: dict[int, list[Step]] = {}  # in recovery: operations whose commit was not read yet
+        self._steps: dict[int, list[tuple[int, RecordHead]]] = {}  # in recovery: LSNs and heads without a commit yet
 
     # ---- as records are appended ----------------------------------------------------------------------------------
 
@@ -235,14 +219,14 @@ class TransactionLog:
         if head.flags & FLAG_PREPARED:
             self._set(lsn, head)
         else:
-            self._steps.setdefault(head.txn_id, []).append(Step.of(lsn, head))
+            self._steps.setdefault(head.txn_id, []).append((lsn, head))
 
     def apply(
-        self, lsn: int, head: RecordHead, payload: Callable[[], memoryview], do: Callable[[Step, bool], None]
+        self, lsn: int, head: RecordHead, payload: Callable[[], memoryview], do: Callable[[int, RecordHead, bool], None]
     ) -> None:
         """A record of the transaction itself was read.
 
-        A commit has its operations done by *do*, which also receives whether a Start record still puts its message on a
+        A commit has its operations done by *do*: LSN and head, and whether a Start record still puts its message on a
         queue.
         """
         kind, txn_id = head.type, head.txn_id
@@ -255,17 +239,17 @@ class TransactionLog:
         elif kind in (TX_COMMIT, TX_ROLLBACK):
             steps = self._steps.pop(txn_id, [])
             unplaced: set[int] = set()
-            places = {step.lsn for step in steps}
+            places = {at for at, _ in steps}
             if head.flags & FLAG_MOVED:
                 listed = array("Q", bytes(payload()))
                 unplaced = {at & ~UNPLACED for at in listed if at & UNPLACED}
                 places = {at & ~UNPLACED for at in listed}  # also those that a checkpoint knows were done
-                if rest := [step for step in steps if step.lsn not in places]:
+                if rest := [step for step in steps if step[0] not in places]:
                     self._steps[txn_id] = rest  # another copy may list some of them
             if kind == TX_COMMIT:
-                for step in steps:
-                    if step.lsn in places:
-                        do(step, step.lsn not in unplaced)
+                for at, step in steps:
+                    if at in places:
+                        do(at, step, at not in unplaced)
             self.prepared.pop(txn_id, None)
             self.need(lsn, txn_id, head.extra, places)
         elif kind == TX_END:

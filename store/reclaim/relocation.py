@@ -239,11 +239,7 @@ class Relocation:
         return at is None or at[1] > head.extra
 
     def _copy_of_transaction(self, block: Block, lsn: int, head: RecordHead) -> None:
-        copy = self._journal.append(
-            head.type, bytes(block.payload(head)), time_us=head.time_us, flags=head.flags | FLAG_MOVED, undo_prev=lsn,
-            message_id=head.message_id, queue_id=head.queue_id, txn_id=head.txn_id, extra=head.extra,
-        )  # fmt: skip
-        self._count_copied(HEAD_BYTES + head.size)
+        copy = self._write(head._replace(undo_prev=lsn), bytes(block.payload(head)))
         self._state.outcomes.moved(copy, head, lsn)
 
     def _copy_cut(self, block: Block, lsn: int, head: RecordHead) -> None:
@@ -254,11 +250,7 @@ class Relocation:
         if not ended and not is_kept:
             return
         payload, position = bytes(block.payload(head)), head.extra or lsn
-        copy = journal.append(
-            QUEUE_DELETE, payload, time_us=head.time_us, flags=head.flags | FLAG_MOVED, undo_prev=lsn,
-            queue_id=head.queue_id, extra=position,
-        )  # fmt: skip
-        self._count_copied(HEAD_BYTES + head.size)
+        copy = self._write(head._replace(undo_prev=lsn, extra=position), payload)
         for slot in ended:  # those that other records of the slot end are among them, which does no harm
             state.pins.end_once(copy, state.start_of(slot))
         if is_kept:
@@ -282,11 +274,7 @@ class Relocation:
         most = journal.most_payload_bytes // 8
         for at in range(0, max(1, len(listed)), most):
             some = listed[at : at + most]
-            copy = journal.append(
-                head.type, array("Q", some).tobytes(), time_us=head.time_us, flags=FLAG_MOVED | head.flags,
-                undo_prev=head.undo_prev, txn_id=head.txn_id, extra=prepare_lsn,
-            )  # fmt: skip
-            self._count_copied(HEAD_BYTES + 8 * len(some))
+            copy = self._write(head._replace(extra=prepare_lsn), array("Q", some).tobytes())
             outcomes.need(copy, head.txn_id, prepare_lsn, [step & ~UNPLACED for step in some])
 
     def _mark_of(self, lsn: int) -> int | None:
@@ -306,19 +294,24 @@ class Relocation:
             return 0 if detailed is not None and detailed.queues.get(head.queue_id, (0, 0))[1] == lsn else None
         return 0 if head.extra // self._journal.container_bytes in self._journal.extent.slots else None
 
-    def _count_copied(self, size_bytes: int) -> None:
-        self.copied_bytes += size_bytes
-        self._journal.count_moved(size_bytes)
+    def _write(self, head: RecordHead, payload: bytes) -> int:
+        """Append the copy of a record, with the fields of *head*; return its LSN."""
+        copy = self._journal.append_record(
+            head.type, payload, head.time_us, head.flags | FLAG_MOVED, head.undo_prev, head.message_id, head.queue_id,
+            head.txn_id, head.extra,
+        )  # fmt: skip
+        self.copied_bytes += HEAD_BYTES + len(payload)
+        self._journal.count_moved(HEAD_BYTES + len(payload))
+        return copy
 
     def _append(self, block: Block, lsn: int, head: RecordHead, flags: int, queue_id: int, extra: int) -> None:
         kind, message_id, state = head.type, head.message_id, self._state
         ends = kind in (DEQUEUE, DELETE, TX_DELETE)
-        copy = self._journal.append(
-            kind, bytes(block.payload(head)), time_us=head.time_us, flags=flags | FLAG_MOVED,
-            undo_prev=head.undo_prev if ends else lsn, message_id=message_id, queue_id=queue_id,
+        changed = head._replace(
+            flags=flags, undo_prev=head.undo_prev if ends else lsn, queue_id=queue_id,
             txn_id=head.txn_id if kind == TX_DELETE else 0, extra=extra,
         )  # fmt: skip
-        self._count_copied(HEAD_BYTES + head.size)
+        copy = self._write(changed, bytes(block.payload(head)))
         if ends:
             state.pins.end(copy, extra)
             return

@@ -11,12 +11,12 @@ writes in the thread of the caller, and raises the error of SQL on failure; the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from ...base.errors import JournalError
+from ..contract.transaction import FoundTransaction
 from ..mapped.memory_tables import MemoryTables
 from ..mapped.store import MappedStore
-from ..mapped.transactions import Found
 from ..wiring.wiring import Wiring
 from .batch import Batch
 from .databases import Databases
@@ -32,7 +32,7 @@ class SqlStore(MappedStore):
         wiring: Wiring,
         databases: Databases,
         maps: MemoryTables,
-        found: Iterable[Found],
+        found: Iterable[FoundTransaction],
         next_lsn: int,
         life: int,
         release: Callable[[], None],
@@ -41,11 +41,11 @@ class SqlStore(MappedStore):
         self._batch = Batch(next_lsn)
         super().__init__(wiring, maps, self._batch, next_lsn)
         for one in found:
-            self.transactions.restore(one.xid, one.id, one.state, one.operations)
+            self.transactions.restore(*one)
         self._unwritten: Batch | None = None
         """Handed over in the caller's thread, and refused."""
-        self._reader = SqlReader(databases.reading)
-        self.end_reads = self._reader.end
+        self._reader = reader = SqlReader(databases.reading)
+        self.load_piece, self.load_first, self.end_reads = reader.piece, reader.first_pieces, reader.end
         self._writer = SqlWriter(databases.writing, life)
         self._is_started = False
         self._release = release
@@ -113,9 +113,3 @@ class SqlStore(MappedStore):
         self._reader.close()
         self._wiring.close()
         self._release()
-
-    def load_piece(self, message_id: int, number: int) -> bytes:
-        return self._reader.piece(message_id, number)
-
-    def load_first(self, message_ids: Sequence[int]) -> dict[int, bytes]:
-        return self._reader.first_pieces(message_ids)

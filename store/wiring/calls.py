@@ -98,13 +98,8 @@ class WiringCalls:
         self._create(creations)
 
     def _create(self, creations: Sequence[_Creation]) -> None:
-        rows: list[QueueRow] = []
         try:
-            if len(creations) == 1:
-                name, arguments, _ = creations[0]
-                rows.append(self._wiring.create_queue(name, arguments))
-            else:
-                rows = self._wiring.create_queues([(name, arguments) for name, arguments, _ in creations])
+            rows = self._wiring.create_queues([(name, arguments) for name, arguments, _ in creations])
         except Exception as error:
             if len(creations) > 1 and not isinstance(error, SqlUnreachable):
                 for creation in creations:  # one of them is at fault, perhaps

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, StaticPool, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -85,6 +85,12 @@ def open_sqlite(path: str) -> Database:
     """The SQLite file at *path*, made if it does not exist. Raises `ForeignStore` or `DiskError`."""
     check_sqlite(path)
     return Database(explicit_transactions(create_engine(URL.create("sqlite", database=path))), path)
+
+
+def open_memory() -> Database:
+    """An SQLite database in memory, with one connection."""
+    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+    return Database(explicit_transactions(engine), "memory")
 
 
 def check_sqlite(path: str) -> None:

@@ -200,14 +200,12 @@ class Wiring:
         Raises `StoreError` if SQL refuses, `DiskError` if the names can't be synced: a commit ends with the rollback
         journal's name taken away, and SQLite calls it done also if it can't open the directory to sync that.
         """
-        return self._create_queues(((name, arguments),), f"queue {name!r}")[0]
+        return self.create_queues(((name, arguments),))[0]
 
     def create_queues(self, asked: Sequence[tuple[str, Arguments | None]]) -> list[QueueRow]:
-        """Create several queues with their arguments in one transaction: all of them, or none."""
-        return self._create_queues(asked, f"{len(asked)} queues")
-
-    def _create_queues(self, asked: Sequence[tuple[str, Arguments | None]], what: str) -> list[QueueRow]:
+        """Create queues with their arguments in one transaction: all of them, or none. Raises as `create_queue`."""
         q = schema.queue.c
+        what = f"queue {asked[0][0]!r}" if len(asked) == 1 else f"{len(asked)} queues"
         for name, _ in asked:
             _check_name("queue", name)
         names = [name for name, _ in asked]

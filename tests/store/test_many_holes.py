@@ -110,7 +110,7 @@ def test_what_waits_for_a_hole_is_told() -> None:
         traffic.round(1, 1)
         come_to_rest(traffic.store)
     pins, slots = traffic.store.state.pins, traffic.store.journal.extent.slots
-    told = {slot: traffic.store.held_by(slot) for slot in slots if not pins.is_needed(slot)}
+    told = {slot: traffic.store.held_by(slot)[0] for slot in slots if not pins.is_needed(slot)}
     waiting = [slot for slot, text in told.items() if "the maximum of reclaimed ranges" in text]
     assert len(waiting) > 5
     assert set(told) - set(waiting) <= {traffic.store.journal.extent.current_slot}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -274,8 +273,8 @@ def a_checkpoint_goes_on_behind_where_it_was_written(patch: pytest.MonkeyPatch) 
 def pages_that_change_while_a_checkpoint_is_taken_count_as_taken(patch: pytest.MonkeyPatch) -> None:
     real = Checkpointer._committed
 
-    def committed(self: Checkpointer, commit: Future[int]) -> None:
-        real(self, commit)
+    def committed(self: Checkpointer, result: Callable[[], int]) -> None:
+        real(self, result)
         self._state.changed_pages = set()
 
     patch.setattr(Checkpointer, "_committed", committed)

@@ -10,7 +10,7 @@ import pytest
 from cairnmq.journal.format.record import RecordHead
 from cairnmq.store.message_map.reconciliation import reconcile
 from cairnmq.store.message_map.state import State
-from cairnmq.store.message_map.transaction_log import Prepared, Step, TransactionLog
+from cairnmq.store.message_map.transaction_log import Prepared, TransactionLog
 from cairnmq.store.reclaim.relocation import Relocation
 from tests.harness.recovery.defects import defect
 
@@ -20,7 +20,7 @@ def operations_are_done_without_their_commit(patch: pytest.MonkeyPatch) -> None:
     def commit_and_reconcile(state: State, slots: Mapping[int, int]) -> None:
         for steps in state.outcomes._steps.values():
             for step in steps:
-                state._do(step, True)
+                state._do(*step, True)
         reconcile(state, slots)
 
     patch.setattr("cairnmq.recovery.replay.reconcile", commit_and_reconcile)
@@ -103,7 +103,7 @@ def a_step_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     real = TransactionLog.apply
 
     def apply(self: TransactionLog, lsn: int, head: RecordHead, payload: Any, do: Any) -> None:
-        steps: list[Step] = self._steps.get(head.txn_id, [])
+        steps: list[tuple[int, RecordHead]] = self._steps.get(head.txn_id, [])
         del steps[len(steps) - 1 :]
         real(self, lsn, head, payload, do)
 

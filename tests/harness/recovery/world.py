@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Literal, NamedTuple, cast
@@ -130,7 +130,10 @@ class WiringAnswers(Wiring):
     def rows(self) -> Rows:
         return Rows([*self._known[2]], last_id=len(self._known[2]))
 
-    def create_queue(self, name: str, arguments: Arguments | None = None) -> QueueRow:
+    def create_queues(self, asked: Sequence[tuple[str, Arguments | None]]) -> list[QueueRow]:
+        return [self._row(name) for name, _ in asked]
+
+    def _row(self, name: str) -> QueueRow:
         rows = self._known[2]
         for row in rows:
             if row.name == name:
