@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...base.clock import Clock
 from ...broker.kernel.loader import Loader
-from ...broker.queues.queue import Queue
+from ...broker.kernel.ports import Dispatchable
 from ...broker.scheduling.scheduler import Scheduler
 from ...store.contract.interface import MessageStore
 from ..group.group import Group
@@ -41,7 +41,7 @@ class MemberContext:
     events: MemberEvents
     fail: Callable[[str, str], None]
     """Ends this membership, with the reason and the remedy."""
-    touch: Callable[[Queue], None]
+    touch: Callable[[Dispatchable], None]
     """Schedules the dispatch of a queue whose messages changed."""
     release_all: Callable[[], None]
     """Multicasts the releases of this step."""

@@ -10,10 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cairnmq.amqp.frames.frame_check import Half
+from tests.harness.amqp.side import SENDERS, Side
 from tests.harness.security import wire
 from tests.harness.security.wire import FALSE, NULL, TRUE, attach, binary, frame, performative, uint
-
-from .test_runs import SENDERS, Side
 
 LONG_ZERO = b"\x70\0\0\0\0"
 """The handle 0 in another encoding than that of `uint`."""

@@ -9,84 +9,15 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cairnmq.amqp.engine.engine import Engine
 from cairnmq.amqp.frames import performatives
-from cairnmq.amqp.links import terminus, transaction_state
-from cairnmq.amqp.links.credit import grant
-from cairnmq.amqp.links.events import EventKind, Limits
-from cairnmq.amqp.links.link import Link
-from cairnmq.amqp.links.values import MORE as MORE_FLAG
-from cairnmq.amqp.native.buffer_pool import Buckets
-from cairnmq.amqp.native.proton_ffi import lib
+from tests.harness.amqp.side import FORWARDED, Side
 from tests.harness.security import wire
-from tests.harness.security.wire import AMQP, FALSE, NULL, TRUE, attach, binary, frame, performative, string, uint
+from tests.harness.security.wire import FALSE, NULL, TRUE, binary, frame, performative, uint
 
-MANY = uint(1 << 30)
-SENDERS, RECEIVERS = ("a", "b"), ("x", "y")
 STATES = {"accepted": b"\x00\x53\x24\x45", "released": b"\x00\x53\x26\x45", "rejected": b"\x00\x53\x25\x45"}
 ABORTED, MORE, EMPTY, SKIPPED, IN_A_TRANSACTION = "aborted", "more", "empty", "skipped", "in a transaction"
 ODD = [ABORTED, MORE, EMPTY, SKIPPED, IN_A_TRANSACTION]
-FORWARDED = 60
 Action = tuple[str, Any]
-
-
-class Side:
-    """An engine, and all that it has reported of its links."""
-
-    def __init__(self) -> None:
-        self.engine = Engine("broker", Limits(max_message_bytes=1 << 20), Buckets(1 << 24))
-        self.links: dict[str, Link] = {}
-        self.seen: dict[str, list[Any]] = {}
-        self.ends: list[tuple[EventKind, str]] = []
-        begin = performative(wire.BEGIN, NULL, uint(0), MANY, MANY)
-        self.say(AMQP, frame(performative(wire.OPEN, string("client"), NULL, uint(1 << 16))), frame(begin))
-        for number, name in enumerate((*SENDERS, *RECEIVERS)):
-            self.say(frame(attach(name, number, "q", sends=name in SENDERS)))
-        for name in SENDERS:
-            grant(self.links[name], 1000)
-        for number, name in enumerate(RECEIVERS, len(SENDERS)):
-            self.say(frame(performative(wire.FLOW, uint(0), MANY, uint(0), MANY, uint(number), uint(0), MANY)))
-            self.links[name].outbox.extend((f"{name}{count}", b"\x00\x53\x75\xa0\x01x") for count in range(FORWARDED))
-            self.engine.outgoing.pump(self.links[name])
-        self.write()
-
-    def say(self, *said: bytes) -> None:
-        """Push bytes, and take all that the engine reports of them."""
-        for data in said:
-            self.engine.push(data)
-        self.engine.digest()
-        events, self.engine.endpoints.events = self.engine.endpoints.events, []
-        for event in events:
-            if event.kind is EventKind.OPENED:
-                self.engine.endpoints.open()
-            elif event.kind is EventKind.ATTACHED:
-                assert event.link is not None
-                self.links[event.link.name], self.seen[event.link.name] = event.link, []
-                self.engine.endpoints.open_link(event.link, terminus.asked_for(event.link).address)
-            elif event.kind is not EventKind.BEGUN:
-                self.ends.append((event.kind, event.text))
-        for link in self.engine.touched:
-            link.touched = False
-            seen = self.seen[link.name]
-            for txn_id, run in transaction_state.runs(link, link.inbox) if link.runs else [(b"", link.inbox)]:
-                for _, data, flags in run:  # parts of a message may come together, or apart
-                    begun = seen.pop()[0] if seen and seen[-1][-1] == MORE_FLAG else b""
-                    seen.append((begun + data, txn_id, flags))
-            seen += [outcome[1:] for outcome in link.outcomes]
-            seen += [outcome[1:] for _, outcome in link.provisional]
-            for of in (link.inbox, link.outcomes, link.provisional):
-                of.clear()
-        self.engine.touched.clear()
-        self.write()
-
-    def write(self) -> None:
-        while output := self.engine.output():
-            self.engine.consumed(len(output))
-
-    def state(self) -> Any:
-        """Return all that the two sides of a comparison have in common."""
-        credit = {name: link.closed or lib.pn_link_credit(link.pn) for name, link in self.links.items()}
-        return self.seen, self.ends, credit, {name: link.unsent() for name, link in self.links.items()}
 
 
 @st.composite
