@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from random import SystemRandom
 
@@ -96,14 +96,14 @@ def test_a_store_that_confirms_too_early_is_found(monkeypatch: pytest.MonkeyPatc
 
 
 def test_queues_that_are_not_synced_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Wiring.create_queue
+    real = Wiring.create_queues
 
-    def careless(self: Wiring, name: str, arguments: Arguments | None = None) -> object:
+    def careless(self: Wiring, asked: Sequence[tuple[str, Arguments | None]]) -> object:
         with closing(self.database.engine.raw_connection()) as sql:  # outside of a transaction
             sql.cursor().execute("PRAGMA synchronous=OFF")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(self, "_sync_names", lambda: None)
-            return real(self, name, arguments)
+            return real(self, asked)
 
-    monkeypatch.setattr(Wiring, "create_queue", careless)
+    monkeypatch.setattr(Wiring, "create_queues", careless)
     assert found_by("ext4") == {"queue"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
 import pytest
@@ -297,15 +297,15 @@ def test_a_queue_is_made_on_another_thread(disk: Disk) -> None:
     assert first == second
     assert first[0] != threading.current_thread().name
     assert isinstance(first[1], QueueRow)
-    disk.wiring.create_queue = _refuse  # type: ignore[method-assign]
+    disk.wiring.create_queues = _refuse  # type: ignore[method-assign]
     store.create_queue("r", lambda row: made.put(("", row)))
     assert isinstance(made.get(timeout=180)[1], StoreError)
     store.close()
     assert list(disk.open()[0].queues()) == [first[1]]
 
 
-def _refuse(name: str, arguments: Arguments | None = None) -> QueueRow:
-    raise StoreError("memory", f"queue {name!r} can't be created")
+def _refuse(asked: Sequence[tuple[str, Arguments | None]]) -> list[QueueRow]:
+    raise StoreError("memory", f"queue {asked[0][0]!r} can't be created")
 
 
 def test_closing_makes_everything_durable(disk: Disk) -> None:
