@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from contextlib import closing
 from typing import Any
 
@@ -14,7 +13,7 @@ from ...base.errors import CairnError
 from ...base.extras import install_hint
 from ..common.output import answering, console, print_rows, remark
 from ..common.row_writers import ArrowWriter, CsvWriter, JsonWriter, RowWriter, TableWriter
-from ..common.signals import interrupting
+from ..common.signals import interrupting, temporary_directory
 from ..common.units import SIZE
 from ..options.common_options import output_options
 from ..options.store_options import archive_option, connect_options, skip_damaged_option, store_argument
@@ -65,7 +64,7 @@ def sql(
     journal = open_journal(store, archive=archive_dir, connect=connect, catalog=catalog)
     if truncated := journal.log.truncation():
         remark("sql", truncated)
-    with tempfile.TemporaryDirectory(prefix="cairnmq-sql-") as spill:
+    with temporary_directory("cairnmq-sql-") as spill:
         asked = engine.JournalSql(journal, skip_damaged=skip_damaged, memory_limit_bytes=memory_limit, spill=spill)
         with closing(asked), interrupting(asked.interrupt):
             _answer(asked, text, _writer(output_format, csv_raw, arrow))

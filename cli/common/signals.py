@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from tempfile import TemporaryDirectory
 from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
@@ -56,6 +57,18 @@ def terminable() -> Iterator[None]:
 
     with replaced((signal.SIGTERM, signal.SIGHUP), end, lambda before: bool(before == signal.SIG_DFL)):
         yield
+
+
+@contextmanager
+def temporary_directory(prefix: str) -> Iterator[str]:
+    """Create a temporary directory that no signal leaves behind: `ENDING` wait until its removal is certain."""
+    with ExitStack() as cleanup:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        try:
+            place = cleanup.enter_context(TemporaryDirectory(prefix=prefix))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        yield place
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -233,3 +234,30 @@ def test_a_signal_leaves_no_temporary_files(
     out, err = running.communicate(timeout=DEADLINE_S)
     assert (running.returncode, out, "Traceback" in err) == (128 + number, "", False), err
     assert not any(spill.iterdir())
+
+
+SIGNALED = """
+import os, signal, sys, tempfile
+from cairnmq.cli.common.signals import Ended, temporary_directory, terminable
+
+create = tempfile.mkdtemp
+
+def create_and_end(*args):
+    place = create(*args)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return place
+
+tempfile.mkdtemp = create_and_end
+try:
+    with terminable(), temporary_directory("cairnmq-"):
+        sys.exit("not ended")
+except Ended:
+    pass
+"""
+
+
+def test_a_signal_leaves_no_directory_that_is_being_created(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    ended = subprocess.run([sys.executable, "-c", SIGNALED], env=environment, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert not any(tmp_path.iterdir())
