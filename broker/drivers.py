@@ -14,7 +14,7 @@ from .parts import RemoteParts
 
 
 class BrokerDrivers:
-    """Fulfills `channel.ports.Drivers`. Core only, but for the methods that the port allows to any thread."""
+    """Fulfills `amqp.ports.Drivers`. Core only, but for the methods that the port allows to any thread."""
 
     def __init__(
         self,

@@ -23,8 +23,8 @@ class Standalone:
 
     enqueue = made = transact = move = follow = gather = _needs_members
 
-    def _do_nothing(self, *_: Any) -> None:
-        """Do nothing: no other member waits for this one or requests reports, and no parts of a member are built."""
+    def _do_nothing(self, *_: Any, **__: Any) -> None:
+        """Do nothing: a standalone broker is no member of a cluster."""
 
     durable = reports_by = build = attach = _do_nothing
 

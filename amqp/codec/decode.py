@@ -31,7 +31,7 @@ _MOST_ODD_KEYS = 64
 
 
 def _number(layout: str, kind: type) -> Leaf:
-    """Return the decoder of a number."""
+    """Return the decoder of a number, whose *layout* is one of `struct`: upper-case letters are unsigned integers."""
     unpack = struct.Struct(layout).unpack
     if kind in (int, float):
         return int.from_bytes if layout.isupper() else lambda raw: unpack(raw)[0]

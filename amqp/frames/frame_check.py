@@ -52,7 +52,9 @@ _TRANSFER_CODE = b"\x00\x53\x14"
 _INVALID = "amqp:invalid-field"
 _MOST_TAG_BYTES = 32
 _MOST_PERFORMATIVE_BYTES = 512
-"""The largest performative of a transfer that is processed before its payload; larger ones wait for the frame."""
+"""The largest performative of a transfer that is processed before its payload, and with which others are compared."""
+_LONG = b"\0"
+"""Stands for larger performatives: no frame has the data offset 0."""
 
 _ROLE, _RCV_MODE, _SOURCE, _TARGET, _UNSETTLED, _INCOMPLETE, _INITIAL_COUNT = 2, 4, 5, 6, 7, 8, 9
 """Places of these fields in an attach."""
@@ -318,8 +320,8 @@ class FrameCheck:
     def _begins_as_before(self, data: memoryview, at: int, size: int, end: int) -> bool:
         """Return True if the frame at *at* is a transfer that repeats one before it.
 
-        It has the performative of another frame of the same message, or its rest has not arrived, and it has a known
-        layout.
+        Either it has the performative of another frame of the same message. Or it has a known layout, and its rest has
+        not arrived.
         """
         is_complete = at + size <= end
         if is_complete and not self._incomplete:
@@ -554,15 +556,15 @@ class FrameCheck:
             half.refusal = Violation(Scope.LINK, _INVALID, str(error), half=half)
             half.refusal.replacement = _bare_transfer(frame, fields, is_first=is_first)
             raise half.refusal from error
-        if fields.is_set(_RESUME):
-            if half.link is not None and half.link.resuming is not None and not half.link.closed:
-                half.link.resuming.resumed.add(half.tag)
-        elif half.in_delivery:
+        resuming = None if half.link is None or half.link.closed else half.link.resuming
+        if resuming is not None and fields.is_set(_RESUME):
+            resuming.resumed.add(half.tag)
+        if half.in_delivery:
             if len(self._incomplete) >= _MOST_LAYOUTS:
                 self._incomplete.clear()
-            half.performative = frame[4 : fields.end]
+            half.performative = frame[4 : fields.end] if fields.end <= _MOST_PERFORMATIVE_BYTES else _LONG
             self._incomplete[frame[_KEY]] = half
-        elif is_first and not is_aborted:
+        elif is_first and not is_aborted and not fields.is_set(_RESUME):
             self._note_layout(frame, fields, half)
         return None
 

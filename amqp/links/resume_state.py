@@ -56,6 +56,7 @@ class Resumable(NamedTuple):
 
 
 UNKNOWN = Claims({}, False)
+"""The claims of an attach whose unsettled map is malformed."""
 
 
 @dataclass(eq=False, slots=True)

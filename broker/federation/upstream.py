@@ -1,9 +1,9 @@
 """The upstream side of federation: `$stream/NAME` is an address that a downstream broker receives from. Core only.
 
-Queues of a cluster are followed by the events of the cluster (`Follow`). Other queues are read from
-the log (`upstream_feed`), so that their clients neither wait nor pay: downstreams are fed after a flush. The log behind
-the position of a downstream is kept by a bookmark (`store/journaled/retention_leases.py`), up to `MOST_BYTES`. Then it
-is dropped, and a warning is logged. A downstream that returns later has to resynchronize.
+Queues of a cluster are followed by the events of the cluster. Other queues are read from the log (`upstream_feed`), so
+that their clients neither wait nor pay: downstreams are fed after a flush. The log behind the position of a downstream
+is kept by a bookmark (`store/journaled/retention_leases.py`), up to `MOST_BYTES`. Then it is dropped, and a warning is
+logged. A downstream that returns later has to resynchronize.
 """
 
 from __future__ import annotations

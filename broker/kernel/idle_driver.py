@@ -10,7 +10,7 @@ from ...base.callbacks import ignore
 
 
 class IdleDriver:
-    """A driver whose subclasses override only the actions that its peer may take (`channel.ports.DriverEnd`)."""
+    """A driver whose subclasses override only the actions that its peer may take (`amqp.ports.DriverEnd`)."""
 
     def receive(self, fragments: Sequence[Fragment]) -> None:
         """Ignore messages of a peer that receives."""

@@ -110,7 +110,7 @@ class Consumer(ReceivingDriver):
             self.terminal.drained(self._spend(self._limit))
 
     def acquire_in(self, connection: object, txn_id: bytes, limit: int, drain: bool) -> None:
-        """Handle a flow that names a transaction: see `channel.ports.AcquiringEnd`."""
+        """Handle a flow that names a transaction: see `amqp.ports.AcquiringEnd`."""
         if self._state in ENDED:
             return
         if self.acquires is not None:

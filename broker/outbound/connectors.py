@@ -245,7 +245,7 @@ class ConnectorLinks(Generic[_Link]):
         return channel
 
     def _link_closed(self, channel: TerminalEnd) -> None:
-        """Request a link that is closed again, if it is one of these."""
+        """Request a closed link again, if this part owns it."""
         link = self._by_channel.get(channel)
         if link is not None and link.channel is channel:
             error = channel.error

@@ -40,7 +40,7 @@ MARK_BYTES = 64 << 10
 
 
 class LinkHalf(UnstoredDriver):
-    """One half of a pair of links (`channel.ports.RoutedEnd`)."""
+    """One half of a pair of links (`amqp.ports.RoutedEnd`)."""
 
     other: LinkHalf
 

@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
-from typing import TypeVar
 
 from ...amqp.links.resume_state import UNKNOWN
 from ...amqp.ports import KeptLink, Open, TerminalEnd
@@ -30,8 +29,6 @@ DEFAULT_S = 300
 MOST_PER_USER = 1000
 """Endpoints that one user may have."""
 
-
-_Key = TypeVar("_Key")
 _Found = Callable[[LinkEndpoint | Exception], None]
 FROM = "from"
 """The field of `LINK` with the wiring's ID of the queue that the client receives from."""
@@ -45,7 +42,6 @@ class LinkEndpoints:
         self._core = links.core
         self._nodes = links.nodes
         self._by_name: dict[str, LinkEndpoint] = {}
-        self._of_containers: Counter[tuple[str, str]] = Counter()
         self._of_users: Counter[str] = Counter()
 
     def recover(self) -> None:
@@ -69,10 +65,6 @@ class LinkEndpoints:
                 ends.pop(entry.message_id).has(entry)
             for message_id, end in ends.items():  # the outcome was stored, but this record was not removed yet
                 self._core.post(end.dequeue, message_id)
-
-    def resumes(self, user: str, container: str) -> bool:
-        """Return whether *user* has a resumable link of that AMQP container ID. Any thread."""
-        return (user, container) in self._of_containers
 
     def open_from(self, enqueuer: Enqueuer, make_route: Callable[[], Route], queues: Queues, credit: int) -> None:
         """Open a link on which a client sends, and may resume; its sender gets *credit* for *queues* to begin."""
@@ -169,7 +161,7 @@ class LinkEndpoints:
 
     def give_up(self, attach: Open) -> None:
         """Delete the kept state of a link name, since a client attaches such a link without resuming it."""
-        found = self._by_name.get(PREFIX + _digest(attach)) if self.resumes(attach.user, attach.container) else None
+        found = self._by_name.get(PREFIX + _digest(attach)) if self._by_name else None
         if found is not None:
             found.give_up()
 
@@ -180,9 +172,7 @@ class LinkEndpoints:
             else ReceiverEndpoint(self._links, self.drop, queue, source)
         )
         self._by_name[queue.name] = end
-        about = end.about
-        self._of_containers[about["user"], about["container"]] += 1
-        self._of_users[about["user"]] += 1
+        self._of_users[end.about["user"]] += 1
         return end
 
     def drop(self, end: LinkEndpoint) -> None:
@@ -195,15 +185,10 @@ class LinkEndpoints:
 
     def _remove(self, end: LinkEndpoint) -> None:
         del self._by_name[end.queue.name]
-        about = end.about
-        _count_down(self._of_containers, (about["user"], about["container"]))
-        _count_down(self._of_users, about["user"])
-
-
-def _count_down(counter: Counter[_Key], key: _Key) -> None:
-    counter[key] -= 1
-    if not counter[key]:
-        del counter[key]
+        user = end.about["user"]
+        self._of_users[user] -= 1
+        if not self._of_users[user]:
+            del self._of_users[user]
 
 
 def _digest(attach: Open) -> str:

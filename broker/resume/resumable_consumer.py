@@ -114,8 +114,7 @@ class ReceiverEndpoint(LinkEndpoint):
             self.unsettled.pop(entry, None)
             self.release(entry)
         if claims is UNKNOWN and self.tags:
-            reason = "the unsettled map was sent before it could be read: attach again"
-            driver.terminal.failure("amqp:link:detach-forced", reason)
+            driver.terminal.failure("amqp:invalid-field", "the unsettled map of the attach is malformed")
             ready(None)
             return
         outcomes: list[Outcome] = []

@@ -32,8 +32,7 @@ def status_of(error: KeyboardInterrupt) -> int:
 def replaced(
     numbers: tuple[signal.Signals, ...], handler: Handler, applies: Callable[[Any], bool] = callable
 ) -> Iterator[None]:
-    """Replace the handlers of these signals for which *applies* returns true by *handler*, which gets the one before.
-    """
+    """Install *handler* for those signals whose previous handler satisfies *applies*; it receives that handler, too."""
     before: dict[signal.Signals, Any] = {}
     if current_thread() is main_thread():
         for number in numbers:

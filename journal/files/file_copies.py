@@ -17,7 +17,7 @@ _PIECE_BYTES = 1 << 20
 
 @contextmanager
 def new_file(directory: Directory, name: str) -> Iterator[File]:
-    """Yield a new file, which the caller syncs and which then gets *name*, durably. An error of the disk removes it."""
+    """Create a file durably: the caller writes and syncs it, then it gets *name*. After a disk error it is removed."""
     file = directory.create(name + NEW)
     try:
         yield file

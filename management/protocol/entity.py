@@ -133,7 +133,7 @@ class Type:
 
 
 class Listed(Type):
-    """A type whose entities are in a collection of the broker, in the order of their creation."""
+    """A type whose entities are in a collection of the broker."""
 
     def __init__(
         self, entities: Callable[[], Collection[Any]], attributes: Iterable[Attribute],

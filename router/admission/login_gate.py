@@ -36,7 +36,7 @@ BUSY = object()
 
 
 class LoginGate:
-    """Made by the router, asked by terminals."""
+    """Made by the router, used by terminals after `start`."""
 
     _post: Callable[..., None]
     """Runs an action on the core; set by `start`."""
@@ -136,4 +136,3 @@ class LoginGate:
 
 def _host_of(peer: str) -> str:
     return network_of(peer.rpartition(":")[0])
-

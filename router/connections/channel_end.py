@@ -50,7 +50,7 @@ class LinkHost(Protocol):
 
 
 class ChannelEnd:
-    """The worker's end of one channel (`channel.ports.TerminalEnd`). The core queues work, the worker does it."""
+    """The worker's end of one channel (`amqp.ports.TerminalEnd`). The core queues work, the worker does it."""
 
     def __init__(self, host: LinkHost, link: Link) -> None:
         self.driver: DriverEnd | None = None

@@ -28,7 +28,7 @@ _ITS_OWN_FAULT = ("amqp:decode-error", "amqp:link:message-size-exceeded")
 
 
 class OutwardChannelEnd(ChannelEnd):
-    """The worker's end of a channel that the broker has asked another container for (`channel.ports.AttachedEnd`).
+    """The worker's end of a channel that the broker has asked another container for (`amqp.ports.AttachedEnd`).
 
     `opened` answers no attach, and `reject` may redirect.
     """

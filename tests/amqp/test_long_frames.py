@@ -18,7 +18,7 @@ LONG_ZERO = b"\x70\0\0\0\0"
 """The handle 0 in another encoding than that of `uint`."""
 KINDS = (
     "begin", "continue", "bare", "end", "abort", "other tag", "other format", "settled", "malformed", "long handle",
-    "reattach", "end of session", "short",
+    "reattach", "end of session", "short", "resume", "first tag",
 )  # fmt: skip
 SHORT_BYTES = 20
 """The size that a frame has by its header, although its performative is longer."""
@@ -38,13 +38,15 @@ def frames_of(steps: list[Step]) -> list[bytes]:
         if kind == "end of session":
             said.append(frame(performative(wire.END)))
             continue
-        number += kind == "begin"
+        number += kind in ("begin", "resume")
         tag = binary(b"wrong" if kind == "other tag" else number.to_bytes(4))
         fields = [uint(handle), uint(number), tag, uint(kind == "other format"), NULL, TRUE]
         if kind == "long handle":
             fields[0] = LONG_ZERO
         elif kind == "bare":
             fields[1:4] = NULL, NULL, NULL
+        elif kind == "first tag":
+            fields[1:3] = NULL, binary((1).to_bytes(4))
         elif kind == "end":
             fields[5] = FALSE
         elif kind == "settled":
@@ -53,6 +55,8 @@ def frames_of(steps: list[Step]) -> list[bytes]:
             fields[5] = binary(b"x")
         elif kind == "abort":
             fields += [NULL, NULL, NULL, TRUE]
+        elif kind == "resume":
+            fields += [NULL, NULL, TRUE]
         encoded = frame(performative(wire.TRANSFER, *fields) + bytes([number]) * size)
         said.append(SHORT_BYTES.to_bytes(4) + encoded[4:] if kind == "short" else encoded)
     return said
@@ -74,6 +78,7 @@ STEPS = st.tuples(
 
 @example([("begin", 0, 9), ("continue", 0, 9), ("long handle", 0, 9), ("end", 0, 9), ("continue", 0, 9)], [7])
 @example([("begin", 0, 9), ("end", 0, 9), ("continue", 0, 9), ("bare", 0, 9)], [])
+@example([(kind, 0, 9) for kind in ("begin", "first tag", "end", "resume", "first tag", "end")], [])
 @example([("begin", 0, 9), ("short", 0, 9), ("end", 0, 9)], [])
 @example([("begin", 0, 9), ("reattach", 0, 0), ("continue", 0, 9), ("end", 0, 9)], [])
 @example([("begin", 0, 9), ("continue", 0, 9), ("end of session", 0, 0), ("continue", 0, 9)], [])

@@ -139,12 +139,12 @@ def test_a_client_whose_map_is_incomplete_gets_nothing_new(receiver: Receiver) -
     assert [one.is_resumed for one in receiver.terminal.resumable] == [True, False, False]
 
 
-def test_a_map_that_was_not_read_is_asked_for_again(receiver: Receiver) -> None:
+def test_a_malformed_map_ends_the_link_and_drops_nothing(receiver: Receiver) -> None:
     receiver.receive()
     receiver.leave()
     receiver.attach(UNKNOWN)
     assert receiver.terminal is not None
-    assert receiver.terminal.failures == ["amqp:link:detach-forced"]
+    assert receiver.terminal.failures == ["amqp:invalid-field"]
     receiver.attach()
     assert receiver.terminal.resumable[0].is_resumed
 
