@@ -621,7 +621,7 @@ def _transaction_in(fields: Performative) -> bytes | None:
         raw = fields.raw[_FLOW_PROPERTIES] if len(fields.raw) > _FLOW_PROPERTIES else encode.NULL
         properties = decode.value(raw, plain=True)[0]
     except Malformed:
-        return None  # proton reports it
+        return None
     if not isinstance(properties, dict):
         return None
     name = properties.get("txn-id")

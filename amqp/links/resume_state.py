@@ -27,8 +27,8 @@ Arrival = tuple[Fragment, bytes, bool]
 class Claims(NamedTuple):
     """The deliveries that a client reports as unsettled at its end of a link."""
 
-    states: Mapping[bytes, int]
-    """Tags to the codes of states, 0 for none."""
+    states: dict[bytes, int]
+    """Tags to the codes of states, 0 for none; empty once they were compared."""
     complete: bool
     """The client has settled, or never received, all deliveries that are not in `states`."""
     failures: Mapping[bytes, tuple[bool, bool]] = {}

@@ -139,7 +139,8 @@ def queue_ids_named(wanted: Iterable[str], names: Mapping[int, str], place: str)
     for queue in wanted:
         number = ids.get(queue, id_in(queue))
         if number is None:
-            listed = ", ".join(sorted(ids)[:_MOST_LISTED]) + (", ..." if len(ids) > _MOST_LISTED else "")
+            own_last = sorted(ids, key=lambda name: (name.startswith("$"), name))
+            listed = ", ".join(own_last[:_MOST_LISTED]) + (", ..." if len(ids) > _MOST_LISTED else "")
             remedy = f"known are {listed}; or give its number" if ids else "no names are known here; give its number"
             raise CairnError(place.format(queue), "no queue has this name", remedy)
         found.add(number)

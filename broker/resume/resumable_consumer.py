@@ -131,6 +131,7 @@ class ReceiverEndpoint(LinkEndpoint):
         driver.outcomes(outcomes)
         driver.to_resume = there
         driver.waits = not claims.complete and claims is not UNKNOWN
+        claims.states.clear()
         self._core.schedule_dispatch(self.source)
         self._core.commits.when_durable(0, self._answer, driver, ready)
 

@@ -87,6 +87,7 @@ class SenderEndpoint(LinkEndpoint):
         if claims.complete:  # it has settled those that it does not name
             for tag in [tag for tag in self.tags if tag not in claims.states]:
                 self.forget(tag)
+        claims.states.clear()
         ready(KeptLink(dict.fromkeys(self.tags, ACCEPTED), self.expires_s))
 
 

@@ -149,6 +149,16 @@ def test_a_malformed_map_ends_the_link_and_drops_nothing(receiver: Receiver) -> 
     assert receiver.terminal.resumable[0].is_resumed
 
 
+def test_claims_of_a_receiver_are_dropped_once_they_are_compared(receiver: Receiver) -> None:
+    receiver.receive()
+    receiver.leave()
+    claims = Claims(dict(receiver.states), True)
+    receiver.attach(claims)
+    assert receiver.terminal is not None
+    assert receiver.terminal.resumable[0].is_resumed
+    assert claims.states == {}
+
+
 @pytest.mark.parametrize("how", ["closed", "expired", "another queue"])
 def test_what_an_end_has_goes_back_when_it_is_given_up(receiver: Receiver, how: str) -> None:
     receiver.receive()

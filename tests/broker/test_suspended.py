@@ -344,3 +344,12 @@ def test_what_was_stored_is_not_stored_again_whatever_the_link_leads_to_now(targ
     sender.send()
     assert on(world, "q0") == ({1: 1} if target == "another" else {2: 1})
     assert on(world, "q1") == ({2: 1} if target == "another" else {})
+
+
+def test_claims_are_dropped_once_they_are_compared(sender: Sender) -> None:
+    sender.send()
+    sender.leave()
+    claims = Claims({b"": 0, b"other": 0}, True)
+    sender.attach(claims)
+    assert kept(sender) == {b""}
+    assert claims.states == {}
