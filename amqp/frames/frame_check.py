@@ -17,7 +17,7 @@ from enum import Enum, auto
 from struct import Struct
 from typing import Protocol
 
-from ..codec import decode, encode
+from ..codec import decode
 from ..codec.primitives import Malformed, descriptor
 from ..links.link import Link
 from ..native.proton_ffi import Pointer
@@ -35,24 +35,23 @@ from .frame_fields import (
     TRANSFER,
     Invalid,
     Performative,
+    bare_attach,
+    bare_transfer,
     check,
     check_terminus,
     content_of,
-    frame_like,
     read,
+    transaction_in,
 )
-from .repeated_transfers import RUN_FRAMES, Layout, layout_of, repeats, run
+from .repeated_transfers import MOST_PERFORMATIVE_BYTES, RUN_FRAMES, Layout, layout_of, payload_at, repeats, run
 from .usual_frames import NO_HANDLE, accepted_by, flow_of
 
 _size_at = Struct(">I").unpack_from
 _AMQP_HEADER_BYTES = 8
 _CODE_AT = 10
 """Offset of a performative's code in a frame without extended header."""
-_TRANSFER_CODE = b"\x00\x53\x14"
 _INVALID = "amqp:invalid-field"
 _MOST_TAG_BYTES = 32
-_MOST_PERFORMATIVE_BYTES = 512
-"""The largest performative of a transfer that is processed before its payload, and with which others are compared."""
 _LONG = b"\0"
 """Stands for larger performatives: no frame has the data offset 0."""
 
@@ -60,8 +59,8 @@ _ROLE, _RCV_MODE, _SOURCE, _TARGET, _UNSETTLED, _INCOMPLETE, _INITIAL_COUNT = 2,
 """Places of these fields in an attach."""
 _TAG, _FORMAT, _SETTLED, _MORE, _MODE, _RESUME, _ABORTED = 2, 3, 4, 5, 6, 8, 9
 """Places of these fields in a transfer."""
-_FLOW_HANDLE, _COUNT, _CREDIT, _DRAIN, _ECHO, _FLOW_PROPERTIES = 4, 5, 6, 8, 9, 10
-"""Positions of the fields handle, delivery-count, link-credit, drain, echo and properties in a flow."""
+_FLOW_HANDLE, _COUNT, _CREDIT, _DRAIN, _ECHO = 4, 5, 6, 8, 9
+"""Positions of the fields handle, delivery-count, link-credit, drain and echo in a flow."""
 _SCOPED = slice(0, 3)
 """The fields of an attach without which there is no link that an error could be reported on."""
 _EMPTY_OPEN = b"\0\0\0\x10\2\0\0\0\0\x53\x10\xc0\x03\x01\xa1\0"
@@ -240,7 +239,7 @@ class FrameCheck:
                 self._skip_bytes, self._drops_rest, at = max(0, stop - end), False, min(stop, end)
                 continue
             if stop > end:
-                if not _payload_at(data, at, end):
+                if not payload_at(data, at, end):
                     break
                 self._skip_bytes, self._drops_rest, stop = stop - end, False, end
             elif (passed := self._usual(data, at, stop, given)) is not None:
@@ -264,7 +263,7 @@ class FrameCheck:
         number = int.from_bytes(data[at + 6 : at + 8])
         violation: Violation | None = None
         try:
-            frame = bytes(data[at : _payload_at(data, at, stop) or stop])
+            frame = bytes(data[at : payload_at(data, at, stop) or stop])
             replacement = self._check(frame, number, data[at + 4] * 4)
         except Violation as error:
             violation, replacement = error, error.replacement
@@ -485,7 +484,7 @@ class FrameCheck:
             self._check_attach(fields, half)
         except Invalid as error:
             half.refusal = Violation(Scope.LINK, _INVALID, str(error))
-            replacement = _bare_attach(frame, fields)
+            replacement = bare_attach(frame, fields)
         channel.handles[handle] = half
         channel.names.add(key)
         self._handles += 1
@@ -524,7 +523,7 @@ class FrameCheck:
             self.repeats += (half or channel) in self.echoes
             self.echoes[half or channel] = channel
         if half is not None and self.names_transactions:
-            self._named = _transaction_in(fields)
+            self._named = transaction_in(fields)
         return None if self._named is None else frame
 
     def _half(self, channel: Channel, handle: int, what: str) -> Half:
@@ -549,12 +548,12 @@ class FrameCheck:
         if not is_first or half.in_delivery:
             self._forget_layouts()
         if half.refusal is not None:
-            return _bare_transfer(frame, fields, is_first=is_first)
+            return bare_transfer(frame, fields, is_first=is_first)
         try:
             self._check_transfer(fields, half, is_first=is_first)
         except Invalid as error:
             half.refusal = Violation(Scope.LINK, _INVALID, str(error), half=half)
-            half.refusal.replacement = _bare_transfer(frame, fields, is_first=is_first)
+            half.refusal.replacement = bare_transfer(frame, fields, is_first=is_first)
             raise half.refusal from error
         resuming = None if half.link is None or half.link.closed else half.link.resuming
         if resuming is not None and fields.is_set(_RESUME):
@@ -562,7 +561,7 @@ class FrameCheck:
         if half.in_delivery:
             if len(self._incomplete) >= _MOST_LAYOUTS:
                 self._incomplete.clear()
-            half.performative = frame[4 : fields.end] if fields.end <= _MOST_PERFORMATIVE_BYTES else _LONG
+            half.performative = frame[4 : fields.end] if fields.end <= MOST_PERFORMATIVE_BYTES else _LONG
             self._incomplete[frame[_KEY]] = half
         elif is_first and not is_aborted and not fields.is_set(_RESUME):
             self._note_layout(frame, fields, half)
@@ -598,49 +597,8 @@ class FrameCheck:
         self._layouts[frame[_KEY]] = layout
 
 
-def _payload_at(data: memoryview, at: int, end: int) -> int:
-    """Return the end of the performative, of a transfer at *at* that is complete before *end*; else 0."""
-    if at + 20 > end or data[at + 4] != 2 or data[at + 8 : at + 11] != _TRANSFER_CODE:
-        return 0
-    code = data[at + 11]
-    size = data[at + 12] + 2 if code == 0xC0 else int.from_bytes(data[at + 12 : at + 16]) + 5
-    is_complete = code in (0xC0, 0xD0) and size <= _MOST_PERFORMATIVE_BYTES and at + 11 + size <= end
-    return at + 11 + size if is_complete else 0
-
-
 def _check_disposition(fields: Performative) -> None:
     check(DISPOSITION, fields.raw)
     first, last = fields.number(1) or 0, fields.number(2)
     if last is not None and (last - first) & 0xFFFFFFFF >= 1 << 31:
         raise Invalid(f"disposition of a range that runs backwards, from {first} to {last} (2.7.6)")
-
-
-def _transaction_in(fields: Performative) -> bytes | None:
-    """Return the transaction that a flow names: empty for none, `malformed` for an invalid ID; None without a map."""
-    try:
-        raw = fields.raw[_FLOW_PROPERTIES] if len(fields.raw) > _FLOW_PROPERTIES else encode.NULL
-        properties = decode.value(raw, plain=True)[0]
-    except Malformed:
-        return None
-    if not isinstance(properties, dict):
-        return None
-    name = properties.get("txn-id")
-    if name is None:
-        return b""
-    return name if isinstance(name, bytes) and name else b"malformed"
-
-
-def _bare_attach(frame: bytes, fields: Performative) -> bytes:
-    """An attach with the name, handle and role of another, without a terminus: what the engine refuses."""
-    return frame_like(frame, ATTACH, [*fields.raw[:3], *[b"\x40"] * 6, b"\x43"])
-
-
-def _bare_transfer(frame: bytes, fields: Performative, *, is_first: bool) -> bytes:
-    """A transfer without payload in place of another on a link that was closed: proton counts it (2.5.6)."""
-    items = [*fields.raw[:2], *[b"\x40"] * 8]
-    if is_first:
-        items[_TAG], items[_FORMAT] = b"\xa0\x00", b"\x43"
-    for place in (_MORE, _ABORTED):
-        if fields.is_set(place):
-            items[place] = b"\x41"
-    return frame_like(frame, TRANSFER, items[:10])

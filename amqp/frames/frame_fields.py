@@ -226,6 +226,36 @@ def frame_like(frame: bytes, code: int, fields: list[bytes], payload: bytes = b"
     return (len(body) + HEADER_BYTES).to_bytes(4) + b"\x02\x00" + frame[6:8] + body
 
 
+def bare_attach(frame: bytes, fields: Performative) -> bytes:
+    """An attach with the name, handle and role of another, without a terminus: what the engine refuses."""
+    return frame_like(frame, ATTACH, [*fields.raw[:3], *[b"\x40"] * 6, b"\x43"])
+
+
+def bare_transfer(frame: bytes, fields: Performative, *, is_first: bool) -> bytes:
+    """A transfer without payload in place of another on a link that was closed: proton counts it (2.5.6)."""
+    items = [*fields.raw[:2], *[b"\x40"] * 8]
+    if is_first:
+        items[2:4] = b"\xa0\x00", b"\x43"  # delivery-tag and message-format
+    for place in filter(fields.is_set, (5, 9)):  # more, aborted
+        items[place] = b"\x41"
+    return frame_like(frame, TRANSFER, items[:10])
+
+
+def transaction_in(fields: Performative) -> bytes | None:
+    """Return the transaction that a flow names: empty for none, `malformed` for an invalid ID; None without a map."""
+    try:
+        raw = fields.raw[10] if len(fields.raw) > 10 else encode.NULL  # the properties
+        properties = decode.value(raw, plain=True)[0]
+    except Malformed:
+        return None
+    if not isinstance(properties, dict):
+        return None
+    name = properties.get("txn-id")
+    if name is None:
+        return b""
+    return name if isinstance(name, bytes) and name else b"malformed"
+
+
 def check(code: int, raw: list[bytes], among: slice = slice(None)) -> None:
     """Check the fields of a performative, or those *among* a range of places. Raises `Invalid`, `Malformed`."""
     _check_fields(*FIELDS[code], raw, among)

@@ -12,6 +12,8 @@ from .frame_fields import NULL, Performative
 
 RUN_FRAMES = 40
 """Frames that a read must have room for before a run is compared at once: below that numpy takes longer."""
+MOST_PERFORMATIVE_BYTES = 512
+"""The largest performative of a transfer that is processed before its payload, and with which others are compared."""
 _FIELDS = 4
 """Fields of a transfer that has a message-format."""
 _SETTLED = 4
@@ -79,3 +81,13 @@ def run(data: memoryview, at: int, most: int, size: int, layout: Layout) -> int:
     other = differs.any(axis=1)
     first = int(other.argmax())
     return first if other[first] else most
+
+
+def payload_at(data: memoryview, at: int, end: int) -> int:
+    """Return the end of the performative, of a transfer at *at* that is complete before *end*; else 0."""
+    if at + 20 > end or data[at + 4] != 2 or data[at + 8 : at + 11] != b"\x00\x53\x14":
+        return 0
+    code = data[at + 11]
+    size = data[at + 12] + 2 if code == 0xC0 else int.from_bytes(data[at + 12 : at + 16]) + 5
+    is_complete = code in (0xC0, 0xD0) and size <= MOST_PERFORMATIVE_BYTES and at + 11 + size <= end
+    return at + 11 + size if is_complete else 0
