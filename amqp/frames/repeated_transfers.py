@@ -85,7 +85,7 @@ def run(data: memoryview, at: int, most: int, size: int, layout: Layout) -> int:
 
 def payload_at(data: memoryview, at: int, end: int) -> int:
     """Return the end of the performative, of a transfer at *at* that is complete before *end*; else 0."""
-    if at + 20 > end or data[at + 4] != 2 or data[at + 8 : at + 11] != b"\x00\x53\x14":
+    if at + 20 > end or data[at + 4] != 2 or data[at + 8 : at + 11].tobytes() != b"\x00\x53\x14":
         return 0
     code = data[at + 11]
     size = data[at + 12] + 2 if code == 0xC0 else int.from_bytes(data[at + 12 : at + 16]) + 5
