@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 import duckdb
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings
@@ -62,6 +63,22 @@ def test_ranges(runs: list[int], holes: int) -> None:
     missing = {lsn for first, end in ranges.without(holes, 61) for lsn in range(first, end)}
     assert missing == set(range(holes, 61)) - set(runs)
     assert ranges.from_on(holes) == next(lsn for lsn in range(holes, 99) if lsn not in runs)
+
+
+def test_parquet_export_gives_arrow_no_function_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of Arrow's pool would release it after the call: fatal for Python 3.11 if the process ends meanwhile."""
+    arguments: list[object] = []
+    write = ds.write_dataset
+
+    def recorded(*places: object, **options: object) -> None:
+        arguments.extend((*places, *options.values()))
+        write(*places, **options)
+
+    monkeypatch.setattr(ds, "write_dataset", recorded)
+    fill(tmp_path / "store", 60)
+    assert export(str(tmp_path / "store"), str(tmp_path / "target"), ExportRequest()).records
+    assert arguments
+    assert not [argument for argument in arguments if callable(argument)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
