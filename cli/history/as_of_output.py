@@ -15,7 +15,7 @@ from ...base.texts import counted
 from ...tools.backup.restore_view import restore_view
 from ...tools.history.as_of import QueueChange, QueuedMessage, QueuesView, Transition, difference
 from ...tools.history.history_view import HistoryView
-from ...tools.inspect.point_in_time import time_words
+from ...tools.inspect.point_in_time import check_order, time_words
 from ...tools.load.bulk_sender import OutgoingMessage
 from ..common.csv_rows import print_csv
 from ..common.output import Bars, long_line_console, output, print_fields, print_line
@@ -52,8 +52,7 @@ class FoundViews(NamedTuple):
                 _show_queues(self, count)
             return
         first, second = self.views
-        if first.lsn > second.lsn:
-            raise CairnError("--diff", "the second point in time is before the first", "name the earlier one first")
+        check_order("--diff", first.lsn, second.lsn)
         with Bars() as bars:
             changes = difference(first, second, self.wanted, bars.show)
         with output(lambda: self.status):

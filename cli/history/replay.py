@@ -13,7 +13,7 @@ from ...analytics.scan.selection import queue_ids_named
 from ...base.clock import SystemClock
 from ...base.texts import counted
 from ...tools.history.history_view import HistoryView
-from ...tools.inspect.point_in_time import PointInTime, parse_point_in_time
+from ...tools.inspect.point_in_time import PointInTime, check_order, parse_point_in_time
 from ...tools.load.replayed_messages import MAX_SPEED, ReplayedMessages
 from ..common.login_options import login_of
 from ..common.output import answering, output, print_rows, printable, remark
@@ -93,6 +93,8 @@ def replay(
         history = past.history
         first_lsn = history.first_lsn if begin is None else history.lsn_of(begin)
         end_lsn = history.end_lsn if end is None else history.lsn_of(end)
+        if begin is not None and end is not None:
+            check_order(f"{begin.text} to {end.text}", first_lsn, end_lsn)
         messages = ReplayedMessages(
             past, first_lsn, end_lsn, _wanted(past, ids), address, speed=speed, rate=rate, count=count
         )

@@ -16,7 +16,7 @@ from ...tools.inspect.dump import Totals, last_of
 from ...tools.inspect.dump import dump as run_dump
 from ...tools.inspect.evidence import Evidence, ask_server, open_evidence
 from ...tools.inspect.lines import COMPLETE_PAYLOAD, JsonLines, Lines, PeopleLines
-from ...tools.inspect.point_in_time import time_of
+from ...tools.inspect.point_in_time import check_order, time_of
 from ...tools.inspect.row_filter import RowFilter, checked_types
 from ...tools.load.load_lines import wiring_line
 from ...tools.load.redaction import Redaction, Rules
@@ -102,6 +102,8 @@ def dump(
     now_us = SystemClock().wall_us()
     times = [None if text is None else time_of(text, now_us) for text in (since, until)]
     since_us, until_us = times
+    check_order(f"--from-lsn {from_lsn} --to-lsn {to_lsn}", from_lsn, to_lsn)
+    check_order(f"--since {since} --until {until}", since_us, until_us)
     end_us = None if until_us is None else until_us + 1
     queue_ids = queue_ids_named(queues, names, "--queue {}")
     selection = Selection(from_lsn, to_lsn, since_us, end_us, queue_ids=queue_ids, message_ids=messages)

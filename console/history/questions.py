@@ -11,7 +11,7 @@ from ...tools.explain.explain import explain_tail
 from ...tools.explain.stat import stat_store
 from ...tools.history.as_of import QueuesView, difference
 from ...tools.history.history_view import HistoryView
-from ...tools.inspect.point_in_time import PointInTime, parse_point_in_time
+from ...tools.inspect.point_in_time import PointInTime, check_order, parse_point_in_time
 from .lifetimes import trace, trace_elsewhere
 from .places import ignore_progress, ms_of, paths_of, queues_named
 from .replay import replay
@@ -76,8 +76,7 @@ def changes(asked: Asked) -> Any:
         wanted = queues_named(past, asked["queue"])
         views = [past.view(_moment(asked[key]), ignore_progress, partial=True) for key in ("from", "to")]
         first, second = views
-        if first.lsn > second.lsn:
-            raise CairnError("from, to", "the second point in time is before the first", "name the earlier one first")
+        check_order("from, to", first.lsn, second.lsn)
         items: list[dict[str, Any]] = []
         queues = []
         for queue_id, change in difference(first, second, wanted, ignore_progress).items():

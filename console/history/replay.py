@@ -13,7 +13,7 @@ from ...amqp.client.login import BrokerLogin
 from ...base.clock import SystemClock
 from ...base.errors import CairnError
 from ...tools.history.history_view import HistoryView
-from ...tools.inspect.point_in_time import parse_point_in_time
+from ...tools.inspect.point_in_time import check_order, parse_point_in_time
 from ...tools.load.bulk_sender import BulkSender, SendResult
 from ...tools.load.replayed_messages import ReplayedMessages
 from .places import paths_of, queues_named
@@ -29,8 +29,7 @@ def replay(asked: Mapping[str, Any]) -> Any:
     with HistoryView(paths_of(asked), holds=False) as past:
         now_us = SystemClock().wall_us()
         first, end = (past.history.lsn_of(parse_point_in_time(str(asked[key]), now_us)) for key in ("from", "to"))
-        if first > end:
-            raise CairnError("from, to", "the second point in time is before the first", "name the earlier one first")
+        check_order("from, to", first, end)
         wanted = queues_named(past, asked["queue"])
         messages = ReplayedMessages(past, first, end, wanted, asked["target"], rate=RATE_PER_S, count=asked["count"])
         try:

@@ -50,6 +50,13 @@ def time_of(text: str, now_us: int) -> int:
     return moment.time_us
 
 
+def check_order(place: str, first: int | None, second: int | None) -> None:
+    """Compare two LSNs, or two times, that *place* names; None is no bound. Raises `CairnError` if the second is lower.
+    """
+    if first is not None and second is not None and second < first:
+        raise CairnError(place, "the second point in time is before the first", "name the earlier one first")
+
+
 def time_words(time_us: int) -> str:
     """RFC 3339 with microseconds; the number where no calendar reaches."""
     try:
