@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from ..codec import decode, encode
 from ..codec.types import Uint
-from ..frames.frame_check import Channel, Half
 from ..frames.frame_fields import ATTACH, FLOW, HEADER_BYTES, frame_like, read
+from ..frames.peer_links import Channel, Half
 from ..frames.resume_transport import TakenOutput
 from ..links import credit as crediting
 from ..links.link import Link

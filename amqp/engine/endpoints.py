@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..frames.frame_check import Channel, FrameCheck, Half, Scope, Violation
+from ..frames.frame_check import FrameCheck
+from ..frames.peer_links import Channel, Half, Scope, Violation
 from ..frames.resume_transport import TakenOutput
 from ..links import credit as crediting
 from ..links import terminus as termini

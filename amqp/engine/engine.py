@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from itertools import islice, repeat
 
 from ..codec.transaction_types import TRANSACTIONAL
-from ..frames.frame_check import FrameCheck, Half
+from ..frames.frame_check import FrameCheck
+from ..frames.peer_links import Half
 from ..frames.resume_transport import TakenOutput
 from ..links import credit as crediting
 from ..links import settlement, transaction_state

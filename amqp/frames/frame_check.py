@@ -12,15 +12,12 @@ of a long message that repeats the performative of the frame before it is compar
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
-from enum import Enum, auto
 from struct import Struct
 from typing import Protocol
 
 from ..codec import decode
 from ..codec.primitives import Malformed, descriptor
-from ..links.link import Link
-from ..native.proton_ffi import Pointer
+from ..links.attach import SECOND
 from .frame_fields import (
     ATTACH,
     BEGIN,
@@ -39,10 +36,10 @@ from .frame_fields import (
     bare_transfer,
     check,
     check_terminus,
-    content_of,
     read,
     transaction_in,
 )
+from .peer_links import Channel, Half, Scope, Violation
 from .repeated_transfers import MOST_PERFORMATIVE_BYTES, RUN_FRAMES, Layout, layout_of, payload_at, repeats, run
 from .usual_frames import NO_HANDLE, accepted_by, flow_of
 
@@ -55,7 +52,7 @@ _MOST_TAG_BYTES = 32
 _LONG = b"\0"
 """Stands for larger performatives: no frame has the data offset 0."""
 
-_ROLE, _RCV_MODE, _SOURCE, _TARGET, _UNSETTLED, _INCOMPLETE, _INITIAL_COUNT = 2, 4, 5, 6, 7, 8, 9
+_SOURCE, _TARGET, _INITIAL_COUNT = 5, 6, 9
 """Places of these fields in an attach."""
 _TAG, _FORMAT, _SETTLED, _MORE, _MODE, _RESUME, _ABORTED = 2, 3, 4, 5, 6, 8, 9
 """Places of these fields in a transfer."""
@@ -67,80 +64,11 @@ _EMPTY_OPEN = b"\0\0\0\x10\2\0\0\0\0\x53\x10\xc0\x03\x01\xa1\0"
 """An open that proton receives in place of a forbidden first frame: without an open it would not send the close."""
 _IDS = slice(0, 2)
 """The fields of a transfer without which proton can't continue the session."""
-_SECOND = 1
 _MOST_LAYOUTS = 64
 _LEAST_RUN = 3
 """Fewer transfers, or accepted deliveries, are digested one by one."""
 _KEY = slice(4, 17)
 """Bytes that identify a layout: a frame's channel, and the beginning of its performative up to the handle."""
-
-
-class Scope(Enum):
-    """The scope that an error ends."""
-
-    LINK = auto()
-    SESSION = auto()
-    CONNECTION = auto()
-
-
-class Violation(Exception):
-    """A frame that the specification forbids."""
-
-    def __init__(self, scope: Scope, condition: str, description: str, *, half: Half | None = None) -> None:
-        """*half*: of the link that it ends."""
-        super().__init__(description)
-        self.scope = scope
-        self.condition = condition
-        self.description = description
-        self.half = half
-        self.replacement = b""
-        """The bytes that proton receives in place of the frame."""
-
-
-class Half:
-    """The half of a link of the peer: the fields of its attach, and the delivery that is arriving."""
-
-    __slots__ = (
-        "format", "has_source", "in_delivery", "is_incomplete", "is_second", "limit", "link", "name", "performative",
-        "refusal", "sends", "tag", "unsettled",
-    )  # fmt: skip
-
-    def __init__(self, fields: Performative) -> None:
-        self.name = content_of(fields.raw[0])
-        self.has_source = len(fields.raw) > _SOURCE and fields.raw[_SOURCE][0] != NULL
-        self.sends = not fields.number(_ROLE)
-        self.is_second = fields.number(_RCV_MODE) == _SECOND
-        self.unsettled = fields.raw[_UNSETTLED] if len(fields.raw) > _UNSETTLED else b""
-        """The encoded map of its unsettled deliveries; the engine removes it when it processes the attach."""
-        self.is_incomplete = fields.is_set(_INCOMPLETE)
-        """That map does not list all of them."""
-        self.link: Link | None = None
-        """The link of the engine; None until the engine has processed the attach."""
-        self.refusal: Violation | None = None
-        """The violation for which the link is refused when the engine processes the attach."""
-        self.limit: int | None = None
-        """The delivery-count that ends its credit, as its last flow has it; None before the first echo."""
-        self.in_delivery = False
-        """More of the last delivery is to come."""
-        self.performative = b""
-        """The frame of that delivery's last transfer that was decoded, from behind its size up to the payload."""
-        self.format: int | None = None
-        self.tag = b""
-
-
-@dataclass(eq=False, slots=True)
-class Channel:
-    """A session that the peer has begun on a channel, by the handles that it attached."""
-
-    is_answer: bool = False
-    """The begin named a session of this side."""
-    handles: dict[int, Half] = field(default_factory=dict)
-    names: set[tuple[bytes, bool]] = field(default_factory=set)
-    """Name and direction of each attached half."""
-    session: Pointer | None = None
-    """The session of the engine; None until the engine has processed the begin."""
-    is_ended: bool = False
-    """This side has ended it: frames are discarded until the peer's end (2.5.6)."""
 
 
 class Handler(Protocol):
@@ -583,7 +511,7 @@ class FrameCheck:
                 raise Invalid("the delivery-tag changes between transfers of a delivery (2.7.5)")
             if message_format not in (None, half.format):
                 raise Invalid("the message-format changes between transfers of a delivery (2.7.5)")
-        if fields.number(_MODE) == _SECOND and not half.is_second and not fields.is_set(_SETTLED):
+        if fields.number(_MODE) == SECOND and not half.is_second and not fields.is_set(_SETTLED):
             raise Invalid("rcv-settle-mode is second on a link whose mode is first (2.7.5)")
 
     def _note_layout(self, frame: bytes, fields: Performative, half: Half) -> None:

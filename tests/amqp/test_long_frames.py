@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cairnmq.amqp.frames.frame_check import Half
+from cairnmq.amqp.frames.peer_links import Half
 from tests.harness.amqp.side import SENDERS, Side
 from tests.harness.security import wire
 from tests.harness.security.wire import FALSE, NULL, TRUE, attach, binary, frame, performative, uint
