@@ -48,22 +48,14 @@ def _symbol(raw: bytes) -> Symbol:
     return Symbol(raw, "ascii")
 
 
-def _char(raw: bytes) -> Char:
-    return Char(raw.decode("utf-32-be"))
-
-
-def _uuid(raw: bytes) -> UUID:
-    return UUID(bytes=raw)
-
-
 _TYPED: dict[int, Leaf] = {
     0x43: lambda raw: Uint(0),
     0x44: lambda raw: Ulong(0),
     **{code: _number(layout, kind) for code, (layout, kind) in NUMBERS.items()},
     **DECIMALS,
     0x56: _boolean,
-    0x73: _char,
-    0x98: _uuid,
+    0x73: lambda raw: Char(raw.decode("utf-32-be")),
+    0x98: lambda raw: UUID(bytes=raw),
     0xA0: bytes,
     0xA1: bytes.decode,
     0xA3: _symbol,

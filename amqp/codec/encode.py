@@ -94,10 +94,6 @@ def timestamp(ms: int) -> bytes:
     return _packed(">Bq", 0x83, ms)
 
 
-def _int(of: int) -> bytes:
-    return _packed(">Bb", 0x54, of) if -128 <= of < 128 else _packed(">Bi", 0x71, of)
-
-
 def _long(of: int) -> bytes:
     return _packed(">Bb", 0x55, of) if -128 <= of < 128 else _packed(">Bq", 0x81, of)
 
@@ -140,7 +136,7 @@ _LEAVES: dict[type, Callable[[Any], bytes]] = {
     bool: boolean,
     Uint: uint,
     Ulong: ulong,
-    Int: _int,
+    Int: lambda of: _packed(">Bb", 0x54, of) if -128 <= of < 128 else _packed(">Bi", 0x71, of),
     int: _long,
     Char: _char,
     UUID: lambda of: b"\x98" + of.bytes,

@@ -263,10 +263,6 @@ def application_properties_section(entries: dict[str, Any]) -> bytes:
     return encode.described(APPLICATION_PROPERTIES, encode.mapped(parts))
 
 
-def _entries(entries: dict[str, Any]) -> list[bytes]:
-    return [part for name, of in entries.items() for part in (encode.symbol(name), encode.value(of))]
-
-
 def annotated(content: bytes, entries: dict[str, Any], without: Collection[str] = ()) -> bytes:
     """*content* with these message annotations added or replaced, and everything else byte for byte as it was.
 
@@ -290,7 +286,8 @@ def annotated(content: bytes, entries: dict[str, Any], without: Collection[str] 
                     kept += (key, rest)
             break
         begin = end = at
-    new = encode.described(MESSAGE_ANNOTATIONS, encode.mapped([*kept, *_entries(entries)]))
+    kept += [part for name, of in entries.items() for part in (encode.symbol(name), encode.value(of))]
+    new = encode.described(MESSAGE_ANNOTATIONS, encode.mapped(kept))
     return content[:begin] + new + content[end:]
 
 

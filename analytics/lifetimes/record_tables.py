@@ -81,7 +81,7 @@ def gather(log: Log, pieces: Iterable[LogPiece], how: ScanOptions, ids: tuple[in
     parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in ("lsn", *_FIELDS)}
     payloads: dict[int, bytes] = {}
     damage: list[Damaged] = []
-    scanner = scanner_of(log, how, _tells_more)
+    scanner = scanner_of(log, how, lambda heads: bool(_MAY_TELL[heads["type"]].any()))
     for piece in pieces:
         for window in scan_piece(log, piece, how, scanner):
             if isinstance(window, Damaged):
@@ -116,11 +116,6 @@ def content_records(tables: RecordTables) -> RecordTables:
         return pieces
     number = np.where(pieces.type == int(RecordType.CHUNK), pieces.extra, 0)
     return pieces.at(last_of_each(pieces.message_id, number))
-
-
-def _tells_more(heads: npt.NDArray[np.void]) -> bool:
-    """Return whether the payload of one of these records is read."""
-    return bool(_MAY_TELL[heads["type"]].any())
 
 
 def _about(window: Window, ids: tuple[int, int] | None) -> Longs | None:

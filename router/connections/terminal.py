@@ -330,7 +330,7 @@ class Terminal:
             self.brings_long = engine.has_long
         # transfers and outcomes first: a detach behind them in the same read must not overtake them
         if engine.transactional:  # a discharge must not overtake earlier input on other links
-            engine.touched.sort(key=_controls)
+            engine.touched.sort(key=lambda link: link.coordinator)
         shut_out = False
         for link in engine.touched:
             link.touched = False
@@ -554,7 +554,3 @@ class Terminal:
         if link.on_sent is not None and link.sent >= link.on_sent[0]:
             self.core.post(link.on_sent[1])
             link.on_sent = None
-
-
-def _controls(link: Link) -> bool:
-    return link.coordinator

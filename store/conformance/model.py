@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from ..contract.owner import OwnedStore
-from ..contract.transaction import Dequeue, Enqueue, Put, StoreTransaction, TxState
+from ..contract.transaction import Dequeue, Put, StoreTransaction, TxState
 
 ADD, TAKE, NEW = "add", "take", "new"
 
@@ -166,7 +166,10 @@ def arrangement(store: OwnedStore) -> Lasting:
     decided: dict[bytes, bool] = {}
     for txn in store.transactions.in_doubt():
         if txn.state is TxState.PREPARED:
-            prepared[txn.xid] = [_op(operation) for operation in txn.operations if not isinstance(operation, Put)]
+            prepared[txn.xid] = [
+                Op(TAKE if isinstance(one, Dequeue) else ADD, one.message_id, one.queue_id)
+                for one in txn.operations if not isinstance(one, Put)
+            ]  # fmt: skip
         else:
             decided[txn.xid] = txn.state is TxState.DECIDED_COMMIT
     return Lasting(on, {}, prepared, decided)
@@ -180,7 +183,3 @@ def observe(store: OwnedStore) -> Lasting:
 def complete(store: OwnedStore, message_id: int) -> bytes:
     """All of a message's content."""
     return b"".join(store.load_piece(message_id, number) for number in range(store.piece_count(message_id)))
-
-
-def _op(operation: Enqueue | Dequeue) -> Op:
-    return Op(TAKE if isinstance(operation, Dequeue) else ADD, operation.message_id, operation.queue_id)

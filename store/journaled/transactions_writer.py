@@ -14,7 +14,6 @@ from ..contract.transaction import (
     MAX_HELD_BYTES,
     Dequeue,
     Enqueue,
-    Operation,
     Put,
     StoreTransaction,
     Transactions,
@@ -171,7 +170,7 @@ class TransactionsWriter:
         """Write the operations as they are done; their LSNs. Visible in this order (checklist E44)."""
         lsns: list[int] = []
         staged = {*transaction.staged}  # there may be very many
-        for (kind, queue_id), alike in groupby(transaction.operations, _kind_and_queue):
+        for (kind, queue_id), alike in groupby(transaction.operations, lambda one: (type(one), one.queue_id)):
             if kind is Put:
                 put = self._put(queue_id, [one.content for one in alike if isinstance(one, Put)], txn_id, time_us)
                 transaction.message_ids += put
@@ -200,10 +199,6 @@ class TransactionsWriter:
         prepared = self._state.outcomes.prepared.values()
         records = sum([len(one.intentions) + _END_RECORDS for one in prepared])
         self._journal.pool.reserve_bytes(2 * HEAD_BYTES * records)
-
-
-def _kind_and_queue(operation: Operation) -> tuple[type[Operation], int]:
-    return type(operation), operation.queue_id
 
 
 _PREPARED_BYTES = 3 * HEAD_BYTES

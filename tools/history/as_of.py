@@ -145,8 +145,9 @@ def difference(
         came, went = after[~is_in(after, before)], before[~is_in(before, after)]
         change = QueueChange(
             _transitions(came, places, here, places.position, places.time_us, lambda how, flags: "arrived"),
-            _transitions(went, places, ends, places.end_lsn, places.end_us, _departure_reason),
-        )
+            _transitions(went, places, ends, places.end_lsn, places.end_us,
+                         lambda how, flags: _WORDS.get(how) or reason_of(flags).words),
+        )  # fmt: skip
         new = unique(np.sort(places.message_id[here & arrived]))
         change.passed = int(np.count_nonzero(~is_in(new, after)))
         if change.came or change.went or change.passed:
@@ -165,7 +166,3 @@ def _transitions(
         if lsn > found[message_id].lsn:
             found[message_id] = Transition(lsn, time_us, reason(how, flags))
     return found
-
-
-def _departure_reason(how: int, flags: int) -> str:
-    return _WORDS.get(how) or reason_of(flags).words

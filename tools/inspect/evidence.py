@@ -214,9 +214,9 @@ def _open_given(paths: list[str], directory: str) -> Evidence:
             raise ForeignStore(path, f"it belongs to log {given.head.log_uuid}, the first one to {first.log_uuid}",
                                "dump one log at a time")  # fmt: skip
         other = by_slot.setdefault(given.head.slot, given)
-        if other is not given and _is_archived_too(other, given):
-            continue  # its file was not used again yet
         if other is not given:
+            if other.first_sector == given.first_sector and other.is_archived != given.is_archived:
+                continue  # the copy in the archive of a container whose file was not used again yet
             evidence.notes.append(f"{path}: left out, {other.path} holds the same slot {given.head.slot}")
             continue
         if given.size_bytes != given.head.container_bytes:
@@ -228,11 +228,6 @@ def _open_given(paths: list[str], directory: str) -> Evidence:
         reader = LogReader(LooseDirectory(run, _claim(directory, run)), history=True)
         evidence.sources.append(_Source(reader, run[0].head.slot, {one.head.slot: one for one in run}))
     return evidence
-
-
-def _is_archived_too(first: LooseContainer, second: LooseContainer) -> bool:
-    """Return whether they are a container of the journal and its copy in the archive."""
-    return first.first_sector == second.first_sector and first.is_archived != second.is_archived
 
 
 def _claim(directory: str, run: list[LooseContainer]) -> int:
