@@ -8,7 +8,6 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from ..amqp.connector_target import Target
 from ..amqp.ports import Drivers
@@ -18,7 +17,7 @@ from .admission.admission import Admission
 from .admission.login_gate import LoginGate
 from .connections.client_terminal import ClientTerminal
 from .connections.secured_terminal import SecuredTerminal
-from .connections.terminal import Terminal
+from .connections.terminal import Terminal, TerminalContext
 from .credentials import Credentials
 from .kernel.core import Core
 from .listener import ConnectionRate, bind, places_of, shown
@@ -129,7 +128,7 @@ class Router:
             return
         worker, name = self._least_loaded(), shown(peer)
         make = partial(
-            Terminal, name, *self._parts(worker), no_room=self._no_room, scratch=worker.scratch,
+            Terminal, self._context(worker), name, no_room=self._no_room, scratch=worker.scratch,
             idle_s=partial(seconds_idle, sock),
         )  # fmt: skip
         sock.setblocking(False)
@@ -173,13 +172,13 @@ class Router:
     def _client_terminal(
         self, target: Target, worker: Worker, wake: Callable[[Terminal], None], over: Callable[[], None]
     ) -> ClientTerminal:
-        return ClientTerminal(target, *self._parts(worker), wake=wake, over=over)
+        return ClientTerminal(self._context(worker), target, wake=wake, over=over)
 
-    def _parts(self, worker: Worker) -> tuple[Core, Drivers, Admission, Any, Any, LoginGate]:
-        """Return what every terminal of *worker* is made with."""
+    def _context(self, worker: Worker) -> TerminalContext:
         assert self._core is not None
         assert self._drivers is not None
-        return self._core, self._drivers, self.admission, self._options.limits, worker.outgoing, self._gate
+        limits, buckets = self._options.limits, worker.outgoing
+        return TerminalContext(self._core, self._drivers, self.admission, limits, buckets, self._gate)
 
 
 def _most_files() -> int:

@@ -12,16 +12,12 @@ from typing import Any
 from ...amqp.connector_target import Target
 from ...amqp.links.attach import Attach, said_by_peer
 from ...amqp.links.credit import grant
-from ...amqp.links.events import Event, EventKind, Limits
+from ...amqp.links.events import Event, EventKind
 from ...amqp.links.link import Link
-from ...amqp.native.buffer_pool import Buckets
-from ...amqp.ports import Delivery, DriverEnd, Drivers, RoutedEnd
+from ...amqp.ports import Delivery, DriverEnd, RoutedEnd
 from ...amqp.sasl.client_handshake import ClientHandshake
-from ..admission.admission import Admission
-from ..admission.login_gate import LoginGate
-from ..kernel.core import Core
 from .channel_end import ChannelEnd, LinkHost
-from .terminal import Terminal
+from .terminal import Terminal, TerminalContext
 
 Answered = Callable[[Attach], None]
 _ITS_OWN_FAULT = ("amqp:decode-error", "amqp:link:message-size-exceeded")
@@ -61,22 +57,17 @@ class ClientTerminal(Terminal):
 
     def __init__(
         self,
+        context: TerminalContext,
         target: Target,
-        core: Core,
-        drivers: Drivers,
-        admission: Admission,
-        limits: Limits,
-        buckets: Buckets,
-        gate: LoginGate,
         *,
         wake: Callable[[Terminal], None],
         over: Callable[[], None],
     ) -> None:
         """*over* is called once, on the worker, when the connection is."""
-        super().__init__(target.place, core, drivers, admission, limits, buckets, gate, wake=wake)
+        super().__init__(context, target.place, wake=wake)
         self._target = target
         self._over = over
-        self._open_properties = admission.properties
+        self._open_properties = context.admission.properties
         self._answered: dict[Link, Answered] = {}
         """Callbacks that wait for the answer to an attach, by link."""
         self._front = None

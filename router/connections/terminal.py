@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from threading import get_ident
 from typing import Any, NamedTuple
@@ -62,6 +63,18 @@ class Turn(NamedTuple):
     """True if something complete arrived, and no long message is being received or sent."""
 
 
+@dataclass(frozen=True, slots=True)
+class TerminalContext:
+    """The collaborators of a terminal; all connections of a worker have the same ones."""
+
+    core: Core
+    drivers: Drivers
+    admission: Admission
+    limits: Limits
+    buckets: Buckets
+    gate: LoginGate
+
+
 class Terminal:
     """A connection, without its socket: bytes in, bytes out, actions to the core, work from it."""
 
@@ -72,13 +85,8 @@ class Terminal:
 
     def __init__(
         self,
+        context: TerminalContext,
         name: str,
-        core: Core,
-        drivers: Drivers,
-        admission: Admission,
-        limits: Limits,
-        buckets: Buckets,
-        gate: LoginGate,
         *,
         wake: Callable[[Terminal], None],
         secure: bool = False,
@@ -101,18 +109,20 @@ class Terminal:
         self._about = {"connection": name}
         self._secure = secure
         self._no_room = no_room
-        self.core = core
+        self.core = context.core
         self.closed = False
-        self.engine = Engine(admission.container_id, limits, buckets, scratch, client=self.dials)
+        self.engine = Engine(
+            context.admission.container_id, context.limits, context.buckets, scratch, client=self.dials
+        )
         self.endpoints = self.engine.endpoints
         self.holding = self.endpoints.holding
         """Links that are held. While there are some, `is_full` may be true."""
         self.routing = self.endpoints.routing
         """Channels whose messages wait to be routed. While there are some, `is_full` may be true."""
-        self._admission = admission
-        self._drivers = drivers
-        self._gate = gate
-        self._front: Handshake | None = gate.front(secure=secure, certified=certified)
+        self._admission = context.admission
+        self._drivers = context.drivers
+        self._gate = context.gate
+        self._front: Handshake | None = self._gate.front(secure=secure, certified=certified)
         self.reason = ""
         """The reason why the connection ended, if any."""
         self.user = ""

@@ -20,7 +20,7 @@ from cairnmq.broker.outbound.auto_links import parse as parse_auto_link
 from cairnmq.broker.outbound.link_routes import parse as parse_link_route
 from cairnmq.router.connections.client_terminal import ClientTerminal
 
-from .site import LIMITS, Client, Site
+from .site import Client, Site
 
 JOINED, FAR = "joined", "far"
 _TARGETS = (
@@ -53,10 +53,7 @@ def _near() -> Site:
 
 def _dial(site: Site, target: Target) -> ClientTerminal:
     """A connection that *site* has opened to *target*, which has said nothing yet."""
-    return ClientTerminal(
-        target, site.core, site.broker.drivers, site.admission, LIMITS, site.buckets, site.gate, wake=site.woken.append,
-        over=lambda: None,
-    )  # fmt: skip
+    return ClientTerminal(site.context, target, wake=site.woken.append, over=lambda: None)
 
 
 class _Clients:

@@ -14,7 +14,7 @@ from cairnmq.amqp.native.buffer_pool import Buckets
 from cairnmq.amqp.sasl.server import Login
 from cairnmq.router.admission.admission import Admission, AdmissionOptions
 from cairnmq.router.admission.login_gate import LoginGate
-from cairnmq.router.connections.terminal import Terminal
+from cairnmq.router.connections.terminal import Terminal, TerminalContext
 from cairnmq.router.kernel.core import Core
 from tests.harness.broker.world import World
 
@@ -55,9 +55,10 @@ class Site:
         for posted in early:
             self._actions.append(posted)
         self.buckets = Buckets(8 << 20)
-        self.admission = Admission(options.get("container_id", "broker"), AdmissionOptions())
-        self.gate = LoginGate(Login(), 1000)
-        self.gate.start(self.core.post)
+        admission = Admission(options.get("container_id", "broker"), AdmissionOptions())
+        gate = LoginGate(Login(), 1000)
+        gate.start(self.core.post)
+        self.context = TerminalContext(self.core, self.broker.drivers, admission, LIMITS, self.buckets, gate)
         self.woken: deque[Terminal] = deque()
         self._number = 0
 
@@ -67,11 +68,7 @@ class Site:
     def terminal(self) -> Terminal:
         """A new connection."""
         self._number += 1
-        wake = self.woken.append
-        name = f"client {self._number}"
-        return Terminal(
-            name, self.core, self.broker.drivers, self.admission, LIMITS, self.buckets, self.gate, wake=wake
-        )
+        return Terminal(self.context, f"client {self._number}", wake=self.woken.append)
 
     def settle_down(self, terminal: Terminal, hear: Callable[[bytes], None] | None = None) -> None:
         """Have everybody do what there is to do; what is said to *terminal*'s client is heard, or thrown away."""

@@ -15,7 +15,7 @@ from cairnmq.amqp.connector_target import Target
 from cairnmq.broker.outbound.link_routes import parse
 from cairnmq.router.connections.client_terminal import ClientTerminal
 from cairnmq.router.connections.terminal import Terminal
-from tests.fuzz.site import LIMITS, Site, written_by
+from tests.fuzz.site import Site, written_by
 from tests.harness.router.raw import (
     AMQP,
     ATTACH,
@@ -182,10 +182,7 @@ class TwoEnds:
         site.broker.remote.link_routes.start((parse("far.*=far"),))
         target = Target("far", "127.0.0.1", 1, sasl=False)
         site.core.post(site.broker.remote.connectors.start, _Lines(), (target,), "")
-        dialled = ClientTerminal(
-            target, site.core, site.broker.drivers, site.admission, LIMITS, site.buckets, site.gate,
-            wake=site.woken.append, over=lambda: None,
-        )  # fmt: skip
+        dialled = ClientTerminal(site.context, target, wake=site.woken.append, over=lambda: None)
         near = site.terminal()
         self.receiver = Receiver(near if to_client else dialled)
         self.sender = Sender(dialled if to_client else near)
