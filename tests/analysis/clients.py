@@ -1,6 +1,6 @@
-"""Clients of a store on a real disk, who note what they did and when: what jobs say is computed from that again.
+"""Clients of a store on a real disk that record their operations, from which tests compute the results of jobs.
 
-They live in a process of its own, which ends by SIGKILL; the next one goes on with the notes, and what the disk has.
+They run in their own process, which ends by SIGKILL; the next process continues with the notes and the files on disk.
 Arguments: store, notes, steps, kill or close, archive or nothing.
 """
 
@@ -65,7 +65,7 @@ class Noted:
 
 
 class Notes:
-    """What the clients of a store did, over all lives of it."""
+    """The recorded operations of the clients of a store, over all of its runs."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -109,7 +109,7 @@ class Notes:
         return [stay for stay in self.stays if stay.queue == queue]
 
     def living(self, queue: str) -> list[Stay]:
-        """In the order of the queue."""
+        """Return the messages that are still on a queue, in queue order."""
         return [stay for stay in self.on(queue) if stay.end_us is None]
 
     def prepared(self) -> list[Noted]:
@@ -117,7 +117,7 @@ class Notes:
 
 
 def live(place: Path, seed: int, steps: list[int], *, archived: bool) -> Notes:
-    """So many lives of a store in *place*/store, each of so many steps; all but the last are ended by a kill."""
+    """Run a store in *place*/store once per number in *steps*, with that many steps; kill every run but the last."""
     notes = place / "notes"
     Notes(seed).save(notes)
     for life, number in enumerate(steps, 1):
@@ -153,10 +153,10 @@ class Clients:
         self.store = open_store(str(self.path), options=options)
         self.ids = self.notes.ids = {name: self.store.queue(name).id for name in ("orders", "bills", "letters")}
 
-    # ---- what they do ---------------------------------------------------------------------------------------------
+    # ---- operations ----------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Some work, then wait until it is durable."""
+        """Do some random work, then wait until it is durable."""
         with self.store.lock:
             self.work()
             self.store.inner.kick()
@@ -222,7 +222,7 @@ class Clients:
         stay.end_us, stay.how, stay.reason = time_us, how, reason
 
     def purge(self) -> None:
-        """All that is free leaves one queue."""
+        """Purge a random queue of its messages that no prepared transaction locks."""
         with self.store.lock:
             queue, time_us = self.rng.choice(sorted(self.ids)), self.tick()
             keep = [message_id for name, message_id in self.locked if name == queue]
@@ -234,7 +234,7 @@ class Clients:
         end.result(60)
 
     def transaction(self) -> None:
-        """Two to six operations, committed at once, or prepared, or rolled back in between."""
+        """Run a transaction of two to six operations, and commit, prepare or roll it back."""
         self.notes.xids += 1
         xid = b"xid %d" % self.notes.xids if self.rng.random() < 0.5 else b""
         inner = self.store.inner.transactions.begin(self.notes.now_us, xid=xid)
@@ -273,12 +273,12 @@ class Clients:
             inner.commit(time_us)
             noted.end_us = time_us
             noted.began_us = time_us
-            noted.kind = "local"  # in one phase it is written as one, also with an xid
+            noted.kind = "local"  # a commit in one phase is logged as local, even with an xid
             self.notes.transactions.append(noted)
             self.stored(inner.message_ids, contents, put_us if xid else [time_us] * len(contents))
             self.did([(w, inner.message_ids[n] if w == "put" else n, t, q) for w, n, t, q in work], time_us)
         else:
-            made = list(inner.staged)  # of one with an xid they are stored as they come
+            made = list(inner.staged)  # a transaction with an xid stores each message at once
             self.stored(made, contents[: len(made)], put_us[: len(made)])
             self.discarded(made, self.tick())
             inner.rollback(self.notes.now_us)

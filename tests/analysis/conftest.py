@@ -1,4 +1,4 @@
-"""The same small Spark session as for the data source."""
+"""The `spark` fixture of the data source tests, shared with the tests of jobs."""
 
 from __future__ import annotations
 

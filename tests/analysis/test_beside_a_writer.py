@@ -1,4 +1,4 @@
-"""Jobs beside a broker that gives containers back: right as of the moment when they began, or one clear sentence."""
+"""Tests of jobs beside a broker that reclaims containers: results as of their start, or one clear error message."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def durable_lsn(store: Path) -> int:
 
 
 def test_jobs_are_as_of_the_moment_when_they_began(spark: SparkSession, tmp_path: Path) -> None:
-    """What leaves the log meanwhile stays on the disk until they are through."""
+    """With a read lease, containers that leave the log stay on disk until the jobs are complete."""
     path = tmp_path / "store"
     with written(path):
         while base_lsn(path) < 10 * SMALL:
@@ -37,7 +37,7 @@ def test_jobs_are_as_of_the_moment_when_they_began(spark: SparkSession, tmp_path
             views = Views(spark, str(path), many=True)
             end_lsn = views.log.durable_lsn
             journal = open_journal(str(path))
-            journal.log = views.log  # a later look may miss what was relocated behind that LSN
+            journal.log = views.log  # a later read may miss records that compaction copied behind that LSN
             state = journal.queues(ReadOptions(selection=Selection(end_lsn=end_lsn))).to_pylist()
             while durable_lsn(path) < end_lsn + 30 * SMALL:
                 pass
@@ -56,13 +56,13 @@ def test_jobs_are_as_of_the_moment_when_they_began(spark: SparkSession, tmp_path
 
 @pytest.mark.parametrize("name", ["backlog", "transactions", "space"])
 def test_what_was_given_back_meanwhile_is_told(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    """Nobody held it: no job answers without it."""
+    """Without a read lease, a job fails if containers that it needs are reclaimed."""
     path = tmp_path / "store"
     with written(path):
         while base_lsn(path) < 10 * SMALL:
             pass
         views = Views(spark, str(path), many=True)
-        while find_again(views.log, views.log.first_lsn):  # what left the log is there until its file is used again
+        while find_again(views.log, views.log.first_lsn):  # a reclaimed container is readable until its file is reused
             pass
         with pytest.raises(CairnError, match=rf"^{name}: .*reclaimed") as raised:
             answer(JOBS[name], views)

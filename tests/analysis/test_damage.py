@@ -1,6 +1,6 @@
-"""With damage that may be left out jobs say what clients did, but for what no record tells any more.
+"""Tests of jobs on damaged journals: with damage skipped, results match the records that are left.
 
-Each kind of finding of `integrity` is had from a disk that rots, and told with nothing beside it.
+Damage on the disk causes each kind of finding of `integrity`, and no other findings are reported.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Rows = list[dict[str, Any]]
 
 
 def rot(block: int, *folders: Path) -> None:
-    """Flip a bit of that block's first record head, wherever it stands."""
+    """Flip a bit of the first record header of a block, in every file that holds it."""
     for path in files_of(block - block % SMALL, *folders):
         with path.open("r+b") as file:
             file.seek(block % SMALL + HEAD_BYTES)
@@ -62,7 +62,7 @@ OUTCOMES = (TX_PREPARE, TX_COMMIT, TX_ROLLBACK)
 
 
 def blocks_of(walked: Walked) -> dict[int, list[Record]]:
-    """Those behind which another one stands in their container, but for what the log says of itself."""
+    """Return the records of each block that is not the last of its container and has no reclaimed-range record."""
     found: dict[int, list[Record]] = {}
     for container in walked.containers:
         blocks = defaultdict(list)
@@ -73,7 +73,7 @@ def blocks_of(walked: Walked) -> dict[int, list[Record]]:
 
 
 def block_of(some: dict[int, list[Record]], chooses: Sequence[int], rng: random.Random) -> Iterator[int]:
-    """One block of each container that has any with records of these types."""
+    """Yield one random block per container, of those with a record of a type in *chooses* (any block if empty)."""
     chosen = {
         block - block % SMALL: block for block in rng.sample(sorted(some), len(some))
         if not chooses or any(one.type in chooses for one in some[block])
@@ -82,7 +82,7 @@ def block_of(some: dict[int, list[Record]], chooses: Sequence[int], rng: random.
 
 
 def without(walked: Walked, removed: Collection[int]) -> Walked:
-    """What is left when the blocks or containers with these LSNs are gone."""
+    """Return *walked* without the blocks and containers at the LSNs in *removed*."""
     return Walked(tuple(
         one._replace(records=tuple(record for record in one.records if record.block not in removed))
         for one in walked.containers if one.slot_lsn not in removed
@@ -98,7 +98,7 @@ def without(walked: Walked, removed: Collection[int]) -> Walked:
 def test_jobs_say_what_whole_records_tell(
     spark: SparkSession, tmp_path: Path, seed: int, chooses: Sequence[int] | None
 ) -> None:
-    """*chooses*: the records that rot, by type; without, containers are gone, in the log and in the archive."""
+    """*chooses*: the types of the damaged records; with None, containers of the log and the archive are deleted."""
     archive = tmp_path / "archive"
     clients = Crashing(seed, archive)
     for steps in (45, 30):
@@ -132,7 +132,7 @@ def test_jobs_say_what_whole_records_tell(
     names = {number: name for name, number in clients.ids.items()}
 
     def ask(job: str) -> Rows:
-        """There is no SQL, so queues have no names here."""
+        """Return the rows of a job, with queue names added: without SQL, a job has only the IDs of queues."""
         rows = answer(job_named(job), views).to_pylist()
         return [row | {"queue": names[row["queue_id"]]} if "queue_id" in row else row for row in rows]
 
@@ -156,12 +156,12 @@ def test_jobs_say_what_whole_records_tell(
 
 
 def log_begins(walked: Walked) -> int:
-    """What only the archive has is told elsewhere when it is not there."""
+    """Return the LSN of the first container in the log; `integrity` reports no lost containers before it."""
     return next(one.slot_lsn for one in walked.containers if not one.is_archived)
 
 
 def summary(of: Told) -> tuple[object, ...]:
-    """All that is noted, but for what no record ever tells."""
+    """Return all notes that can be derived from records, in a form that compares by value."""
     stays = [
         (one.message_id, one.queue, one.time_us, one.size, one.end_us, one.how, one.reason) for one in of.notes.stays
     ]
@@ -175,7 +175,7 @@ def summary(of: Told) -> tuple[object, ...]:
 
 
 def findings_are(expected: Told, kind: str, lsns: Collection[int], rows: Rows) -> None:
-    """What can't be read, and of what is left just what can't be right."""
+    """Check that *rows* report the unreadable LSNs, the inconsistencies among the remaining records, and no more."""
     found = defaultdict(list)
     for row in rows:
         found[row["kind"]].append(row["lsn"] if row["kind"] != "no start" else (row["lsn"], row["place"]))
@@ -194,7 +194,7 @@ def findings_are(expected: Told, kind: str, lsns: Collection[int], rows: Rows) -
 
 
 def wait(store: Store) -> None:
-    """Until all of it is durable: what comes next stands in another block."""
+    """Wait until all records are durable, so that the next record begins another block."""
     with store.lock:
         store.inner.kick()
         end = store.recorded(store.inner.next_lsn - 1, None)
@@ -211,7 +211,7 @@ def findings(spark: SparkSession, store: Path) -> Rows:
 
 
 def in_pieces(store: Store) -> int:
-    """A message whose pieces and whose place stand in blocks of their own; the id."""
+    """Store a message whose pieces and enqueue record are each in a block of their own; return its ID."""
     queue = store.queue("q").id
     with store.lock:
         message_id = store.inner.stage(b"first", 1)
@@ -228,7 +228,7 @@ def in_pieces(store: Store) -> int:
 
 @pytest.mark.parametrize("kind", ["no start", "incomplete"])
 def test_a_message_of_which_a_part_rots(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    """Others beside it are in order, and so it is not told again once it was taken."""
+    """The damaged message is reported while it is on the queue; a dequeued one and the others are not."""
     with open_store(str(tmp_path), options=OPTIONS) as store:
         store.queue("q").put(b"whole").result()
         message_id = in_pieces(store)
@@ -247,7 +247,7 @@ def test_a_message_of_which_a_part_rots(spark: SparkSession, tmp_path: Path, kin
 
 
 def test_a_prepared_transaction_of_which_a_part_rots(spark: SparkSession, tmp_path: Path) -> None:
-    """It is so large that it stands in several blocks."""
+    """The loss of one of several blocks of a prepared transaction is reported as `unfinished`."""
     with open_store(str(tmp_path), options=OPTIONS) as store:
         ids = store.queue("q").put_all([b"."] * 2500).result()
         with store.lock:
@@ -271,7 +271,7 @@ def test_a_prepared_transaction_of_which_a_part_rots(spark: SparkSession, tmp_pa
 
 
 def test_a_transaction_whose_end_rots_was_not_rolled_back(spark: SparkSession, tmp_path: Path) -> None:
-    """Its commit stood before the log was opened again, where a transaction without an outcome was cut off."""
+    """A transaction from before a reopening of the log, with a damaged commit, counts as forgotten."""
     with open_store(str(tmp_path), options=OPTIONS) as store:
         queue = store.queue("q")
         ids = queue.put_all([b"."] * 2500).result()

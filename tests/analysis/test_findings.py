@@ -1,4 +1,4 @@
-"""What is damaged, missing, twice, or different is found, and nothing else is."""
+"""Tests that jobs report damaged, missing, duplicate and different messages, and no others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def amqp(message_id: str | None, body: bytes) -> bytes:
 
 @pytest.fixture
 def fruit(tmp_path: Path) -> tuple[Path, list[int]]:
-    """A store with some messages of known ids on two queues; one is gone."""
+    """A store with messages of known IDs on two queues, of which one was dequeued."""
     path = tmp_path / "fruit"
     with open_store(str(path), options=OPTIONS) as store:
         one, two = store.queue("one"), store.queue("two")
@@ -91,9 +91,9 @@ def moved(tmp_path: Path) -> Path:
 def test_copies_of_the_broker_are_no_duplicates_and_no_transactions_of_clients(
     spark: SparkSession, moved: Path
 ) -> None:
-    """A3, A4, A5: they are told apart, by what the log says of them."""
+    """A3, A4, A5: jobs distinguish them by the records in the log."""
     rows = [row["amqp_message_id"] for row in ask(spark, "duplicates", moved)]
-    assert rows == ["kept", "twice"]  # a client sent the first on, and a producer the second again
+    assert rows == ["kept", "twice"]  # forwarded by a client; sent twice by a producer
     kinds = {row["kind"]: row for row in ask(spark, "transactions", moved)}
     assert {kind: row["committed"] for kind, row in kinds.items()} == {"copy": 3, "local": 1}
     for row in kinds.values():
@@ -159,7 +159,7 @@ def test_a_producers_log_that_can_not_be_read_is_told(
 
 
 def test_members_that_differ(spark: SparkSession, tmp_path: Path) -> None:
-    """Their LSNs are not the same, as other things happened in between."""
+    """Members are compared by queue and position: their LSNs differ, as one of them stored other messages, too."""
     for member, more in (("a", 0), ("b", 3)):
         with open_store(str(tmp_path / member), options=OPTIONS) as store:
             for _ in range(more):
@@ -177,7 +177,7 @@ def test_members_that_differ(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_damage_and_orphans(spark: SparkSession, tmp_path: Path) -> None:
-    """A flipped bit, a container that is gone, a queue that SQL has forgotten."""
+    """Check the findings for a flipped bit, a deleted container and a queue that is missing in SQL."""
     path = tmp_path / "store"
     with open_store(str(path), options=OPTIONS) as store:
         ids = store.queue("q").put_all([b"%04d" % number * 250 for number in range(300)]).result()
@@ -211,7 +211,7 @@ def test_damage_and_orphans(spark: SparkSession, tmp_path: Path) -> None:
 def test_depths_without_the_archive_are_exact_from_where_nothing_is_missing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """And they end at what is on the queues now; with the archive all of them are the same as they were."""
+    """Exact depths equal those with the archive, and the last ones equal the messages on the queues now."""
     notes = live(tmp_path, 11, [30], archived=True)
     rows = ask(spark, "depth", tmp_path / "store", archive=str(tmp_path / "archive"))
     complete = {(row["queue"], row["time"]): row for row in rows}
@@ -224,7 +224,7 @@ def test_depths_without_the_archive_are_exact_from_where_nothing_is_missing(
 
 
 def test_an_empty_store(spark: SparkSession, tmp_path: Path) -> None:
-    """Every job has an answer."""
+    """Every job succeeds on an empty store."""
     open_store(str(tmp_path / "store"), options=OPTIONS).close()
     for job in ("integrity", "backlog", "depth", "transactions", "in-doubt", "space", "expiry"):
         rows = ask(spark, job, tmp_path / "store")
@@ -232,7 +232,7 @@ def test_an_empty_store(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_living_bytes_are_those_of_the_messages_that_are_there(spark: SparkSession, tmp_path: Path) -> None:
-    """Of a store in which nothing moved they can be counted by hand."""
+    """The numbers are known exactly in a store without compaction."""
     with open_store(str(tmp_path / "store"), options=OPTIONS) as store:
         queue = store.queue("q")
         queue.put_all([bytes(1000)] * 200).result()
@@ -253,7 +253,7 @@ def test_living_bytes_are_those_of_the_messages_that_are_there(spark: SparkSessi
 
 
 def test_where_dead_letters_went(spark: SparkSession, tmp_path: Path) -> None:
-    """The broker takes a message off and puts its letter on another queue, or on two, in one commit."""
+    """The broker dequeues a message and enqueues its dead letter on one or two other queues in one commit."""
     with open_store(str(tmp_path / "store"), options=OPTIONS) as store:
         orders, letters, copies = store.queue("orders"), store.queue("letters"), store.queue("copies")
         ids = orders.put_all([b"order"] * 4).result()

@@ -1,8 +1,8 @@
-"""What `compare` says of the stores of a cluster's members, which lived through kills, partitions and power cuts.
+"""Tests of `compare` on the stores of cluster members, after kills, partitions and power cuts.
 
-After a life they hold the same, as the simulation checks, in logs that have no LSN in common, and some of them in
-another order: what a member is brought it stores from back to front. What is then changed behind the cluster's back in
-one of them is told, message by message, and nothing else.
+After a run the members hold the same messages, as the simulation checks, in logs that have no LSN in common, and some
+in another order: a state transfer stores messages from the tail of a queue to its head. `compare` reports each message
+that is then changed in one of the stores outside the cluster, and nothing else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Held = dict[str, list[bytes]]
 
 
 def laid_out(member: SimulatedMember, path: Path) -> Path:
-    """Its store, as a directory."""
+    """Write the store of a member to the directory *path*."""
     member.store.kick()
     member.store.journal.writer.write_mark()
     lay_out(member.files, path)
@@ -38,7 +38,7 @@ def laid_out(member: SimulatedMember, path: Path) -> Path:
 
 
 def held(store: Path) -> Held:
-    """What its queues hold, from head to tail, as it gives that out when it is opened."""
+    """Return the contents of each queue, from head to tail, in the order in which the opened store delivers them."""
     copy = shutil.copytree(store, store.with_name(f"{store.name}-emptied"))
     found: Held = {}
     with open_store(str(copy)) as opened:
@@ -111,7 +111,7 @@ def test_members_after_a_life(spark: SparkSession, tmp_path: Path, seed: int) ->
 
 
 def test_copies_of_a_store_are_compared_by_position(spark: SparkSession, tmp_path: Path) -> None:
-    """A content that is there as often, and elsewhere in the queue, is a difference."""
+    """For copies of one store, contents at different positions of a queue are a difference."""
     here, there = tmp_path / "here", tmp_path / "there"
     with open_store(str(here)) as store:
         store.queue("q").put_all([b"a", b"b"]).result()

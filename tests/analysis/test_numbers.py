@@ -1,4 +1,4 @@
-"""What jobs say of a journal is what its clients did: with transactions, relocation, recycling, purges and kills."""
+"""Tests of jobs against the notes of clients: with transactions, compaction, container reuse, purges and kills."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def world(place: Path) -> Notes:
-    """Half a day of traffic in three lives, everything archived."""
+    """Half a day of traffic in three runs of the store, with all containers archived."""
     return live(place, 5, [25, 25, 15], archived=True)
 
 
@@ -45,7 +45,7 @@ def ask(views: Views) -> Ask:
 
 
 def test_the_world_has_all_that_is_to_be_met(world: Notes, views: Views) -> None:
-    """Relocation, recycling, kills, purges, transactions of all outcomes."""
+    """The traffic includes compaction, container reuse, kills, purges, and transactions of all outcomes."""
     assert views.whole_from == 0
     assert any(piece.is_archived for piece in views.log.pieces)
     assert not all(piece.is_archived for piece in views.log.pieces)

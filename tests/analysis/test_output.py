@@ -1,4 +1,4 @@
-"""What each job answers is the same in a table of the terminal, as CSV and as JSON lines."""
+"""Tests that each job prints the same rows as a table, as CSV and as JSON lines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cairnmq.store.embedded.library import open_store
 
 @pytest.fixture(scope="module")
 def views(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Views]:
-    """Of a store in which every job has something to say."""
+    """Views of a store for which every job returns rows."""
     place = tmp_path_factory.mktemp("output")
     with open_store(str(place / "store")) as store:
         orders, letters, lost = (store.queue(name) for name in ("orders, all", 'the "late"', "lost"))
@@ -88,14 +88,14 @@ def test_a_job_says_the_same_however_it_is_asked(
 
 
 def plain(value: Any) -> Any:
-    """As JSON has it."""
+    """Return *value* as JSON represents it."""
     if isinstance(value, list):
         return [plain(one) for one in value]
     return value.isoformat() if isinstance(value, datetime) else value
 
 
 def cell(value: Any) -> str:
-    """As CSV has it."""
+    """Return *value* as the text of a CSV cell."""
     if isinstance(value, list | bool):
         return json.dumps(value, ensure_ascii=False)
     return "" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""The report in a real browser: no overflow on a phone, no errors, no network, plots with readable axes."""
+"""Tests of the report in a real browser: no overflow on a phone, no errors, no network, plots with readable axes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ addEventListener("message", (told) => { document.getElementById("probe").textCon
 
 
 def shown(place: Path, queues: int, hours: int, width: int, *options: str) -> dict[str, Any]:
-    """What the browser has made of a report."""
+    """Load a report in a browser; return its measurements, as `_PROBE` takes them."""
     if CHROMIUM is None:
         pytest.skip("no chromium: apt-get install chromium")
     page = place / "report.html"
@@ -65,7 +65,7 @@ def shown(place: Path, queues: int, hours: int, width: int, *options: str) -> di
     assert probed, done.stdout[-2000:]
     found: dict[str, Any] = json.loads(unescape(probed[1]))
     assert found["resources"] == []
-    assert found["images"] == 0  # names of queues are no HTML
+    assert found["images"] == 0  # queue names are escaped
     return found
 
 

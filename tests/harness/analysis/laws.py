@@ -1,4 +1,4 @@
-"""What jobs have to say of a journal whose clients' notes there are."""
+"""Properties of the rows that jobs return for a journal, given the notes of its clients."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def by_queue(clients: Notes) -> dict[str, list[Stay]]:
 
 
 def rank(values: list[int], share: float) -> int:
-    """The nearest rank."""
+    """Return the nearest-rank percentile of *values*."""
     return sorted(values)[max(ceil(share * len(values)), 1) - 1]
 
 
 def integrity(world: Notes, ask: Ask) -> None:
-    """Nothing is wrong with a journal that is whole."""
+    """Check that `integrity` reports nothing for a complete journal."""
     assert ask("integrity") == []
 
 
@@ -53,7 +53,7 @@ def depths(world: Notes, rows: Rows) -> None:
 
 
 def expected_depth(stays: list[Stay]) -> list[tuple[datetime, int, int, int, int]]:
-    """Moment by moment, as the clients went on."""
+    """Return the rows of `depth` for a queue: per minute, its time, arrivals, departures, last depth and peak."""
     steps = [(stay.time_us, 1) for stay in stays] + [(stay.end_us, -1) for stay in stays if stay.end_us is not None]
     moments: dict[int, list[int]] = defaultdict(list)
     for time_us, step in steps:
@@ -140,7 +140,7 @@ def transactions(world: Notes, ask: Ask) -> None:
         assert row["operations"] == sum(noted.enqueues + noted.dequeues for noted in some)
         assert row["bytes"] == sum(noted.size for noted in some)
         took = [noted.end_us - noted.began_us for noted in some if noted.end_us is not None]
-        if key[0] == "local":  # A4: written as a whole with its commit, and not at all if it is rolled back
+        if key[0] == "local":  # A4: written in one piece at commit, and never if it is rolled back
             assert (row["p50_us"], row["p99_us"], row["max_us"], row["abort_rate"]) == (None, None, None, None)
         elif took:
             assert (row["p50_us"], row["p99_us"], row["max_us"]) == (rank(took, 0.5), rank(took, 0.99), max(took))
@@ -179,7 +179,7 @@ def redeliveries(world: Notes, ask: Ask) -> None:
 
 
 def by_name(world: Notes) -> dict[str, list[int]]:
-    """The messages that have an AMQP message-id, by that, in the order in which they came."""
+    """Return the IDs of messages with an AMQP message-id, by message-id, in order of arrival."""
     found = defaultdict(list)
     for message_id, content in sorted(world.contents.items()):
         if content in world.named:
@@ -205,15 +205,15 @@ def duplicates(world: Notes, ask: Ask) -> None:
 
 
 def named(world: Notes, queues: list[str]) -> list[str]:
-    """Of an archive, or a disk in memory, queues have no names, and are called queue-ID."""
+    """Replace `queue-ID`, which jobs return for archives and in-memory disks, with queue names; return them sorted."""
     names = {f"queue-{number}": name for name, number in world.ids.items()}
     return sorted(names.get(queue, queue) for queue in queues)
 
 
 def write_log(world: Notes, path: Path) -> str:
-    """What a producer says: each fourth message is not in its log, some are there twice, and some never arrived.
+    """Write a producer's log that omits every fourth message, and lists some twice and some that never arrived.
 
-    Objects of JSON if the file's name says so, else CSV as Python writes it.
+    The format is JSON lines if the file name ends with `.jsonl`, else CSV. Returns the path.
     """
     arrived = [world.named[content] for content in world.contents.values() if content in world.named]
     world.sent = [name for number, name in enumerate(arrived) if number % 4] + ["lost", 'lo"st', "lost"]
@@ -259,7 +259,7 @@ def trace_join(world: Notes, ask: Ask) -> None:
 
 
 def _end(world: Notes, stays: list[Stay], message_id: int) -> tuple[int, str, str]:
-    """When a message went, how and why; 0 if nothing says when."""
+    """Return the time, kind and reason of a message's end; the time is 0 if it is unknown."""
     if not stays:
         return world.ended[message_id]
     last = max(stays, key=lambda stay: stay.end_us or 0)

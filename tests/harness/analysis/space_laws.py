@@ -1,7 +1,7 @@
-"""What jobs have to say of where things stand in the log: of living messages as clients noted them, place by place.
+"""Properties of the rows of jobs about space in the log: the positions and bytes of the live set.
 
-Which messages live, and with how many bytes, is what clients did. Where their newest copies stand is what a plain loop
-finds (`walked`).
+The notes of clients define the live messages and their bytes; a plain loop over the records finds the positions of
+their newest copies (`walked`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.harness.analysis.walked import CHUNK, ENQUEUE, PREPARED, START, WITH_
 
 
 def living(world: Notes, walked: Walked) -> list[Record]:
-    """The newest of the records that hold what is on queues, or in doubt."""
+    """Return the newest copy of each record of a message that is on a queue or in doubt."""
     names = {number: name for name, number in world.ids.items()}
     places = {(stay.message_id, stay.queue) for stay in world.stays if stay.end_us is None}
     in_doubt = {message for work in world.work.values() for what, message, *_ in work if what == "put"}
@@ -53,7 +53,7 @@ def liveness(world: Notes, walked: Walked, ask: Ask) -> None:
 
 
 def shares(world: Notes, walked: Walked, ask: Ask) -> None:
-    """The same where originals may be missing."""
+    """Check the rows of `liveness`; unlike `liveness`, this also applies to damaged logs."""
     size = walked.containers[0].size
     held = defaultdict(list)
     for record in living(world, walked):
@@ -80,7 +80,7 @@ def space(world: Notes, walked: Walked, ask: Ask) -> None:
 
 
 def spaces(world: Notes, walked: Walked, ask: Ask) -> None:
-    """The same where originals may be missing."""
+    """Check the rows of `space`; unlike `space`, this also applies to damaged logs."""
     hours = defaultdict(list)
     for one in walked.containers:
         hours[at(one.begun_us - one.begun_us % HOUR)].append(one)
@@ -105,7 +105,7 @@ def _bytes(records: Iterable[Record], *, moved: bool) -> list[int]:
 
 
 def groups(world: Notes, walked: Walked, ask: Ask) -> None:
-    """Steps go by what is new in a block; what is of copies alone has no time."""
+    """Check the rows of `groups`: a block has the time of its first new record, or none if all are copies."""
     blocks = defaultdict(list)
     for record in walked.records():
         blocks[record.block].append(record)

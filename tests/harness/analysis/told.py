@@ -1,7 +1,8 @@
-"""What the records of a log tell of its clients, if some are gone: docs/reference/format.md as plain loops.
+"""Derivation of the clients' notes from the records of a log, of which some may be missing, with plain loops.
 
-With all of them it is what the clients noted. It knows what `Clients` do: a message comes to a queue once, queues are
-purged and never deleted, and nobody decides on a transaction without its coordinator.
+It implements docs/reference/format.md. From all records it derives the complete notes. It relies on properties of
+`Clients`: a message is enqueued on a queue once, queues are purged and never deleted, and only the coordinator of a
+transaction decides it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Place = tuple[int, int]
 
 @dataclass
 class Told:
-    """What is there to be told."""
+    """Notes that were derived from records, and the parts that are missing in them."""
 
     notes: Notes
     incomplete: set[int] = field(default_factory=set)
@@ -50,7 +51,7 @@ class Told:
 
 
 class _Log:
-    """Records by what they are about."""
+    """Records of a log with indexes by transaction and message."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.records = sorted(records)
@@ -69,21 +70,21 @@ class _Log:
         return not one.flags & PREPARED and (not one.txn_id or one.txn_id in self.commits)
 
     def is_over(self, one: Record) -> bool:
-        """Only copies of its commit are there, and they leave it out."""
+        """Return whether only copies of the record's commit remain, and none of them lists the record."""
         commits = self.commits.get(one.txn_id, [])
         if not commits or not all(commit.moved for commit in commits):
             return False
         return one.lsn not in {lsn for commit in commits for (lsn,) in iter_unpack("<Q", commit.payload)}
 
     def gives_place(self, one: Record) -> bool:
-        """What was ended was there, whatever became of the commit."""
+        """Return whether a record puts its message on a queue: it took effect, or its place was ended later."""
         if one.type == START and one.flags & WITH_ENQUEUE:
             return self.is_done(one) or one.message_id in self.ended_messages
         return one.type == ENQUEUE and not one.flags & PREPARED and (self.is_done(one) or one.lsn in self.ended)
 
 
 def _first(records: Iterable[Record]) -> dict[int, Record]:
-    """The Start record of each message."""
+    """Return the first Start record of each message."""
     found: dict[int, Record] = {}
     for one in records:
         if one.type == START:
@@ -92,7 +93,7 @@ def _first(records: Iterable[Record]) -> dict[int, Record]:
 
 
 def told(records: Iterable[Record], world: Notes) -> Told:
-    """What these tell; of *world* only names count, and what is said to have been sent."""
+    """Derive the notes from *records*; only the names and the producer's log are taken from *world*."""
     log = _Log(records)
     found = Told(Notes(0))
     found.notes.ids, found.notes.named, found.notes.sent = world.ids, world.named, world.sent
@@ -141,7 +142,7 @@ def _stays(log: _Log, found: Told) -> None:
 
 
 def _end(log: _Log, message_id: int, queue_id: int, position: int) -> Record | None:
-    """What ended a place: of several the first; a copy is as old as what it was copied from."""
+    """Return the first record that ended a place, or None; a copy has the time of its original."""
     ends = [
         one for one in log.ends
         if one.message_id == message_id and (one.queue_id == queue_id or one.flags & WITH_DELETE)
@@ -182,7 +183,7 @@ def _transactions(log: _Log, found: Told) -> None:
 
 
 def _loose(log: _Log, notes: Notes) -> None:
-    """What is on no queue, as far as is told."""
+    """Add to *notes* the messages that were on no queue: ended, staged or in doubt."""
     on = {stay.message_id for stay in notes.stays}
     alone = notes.contents.keys() - on
     for one in log.records:

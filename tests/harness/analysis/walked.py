@@ -1,6 +1,6 @@
-"""A log read record by record with `struct`, as docs/reference/format.md has it: no line of ours has a part in it.
+"""A reader of logs with `struct`, written from docs/reference/format.md and independent of the code under test.
 
-For logs that were closed, or laid out when all of it was durable.
+It applies to logs that were closed, or copied when all records were durable.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Record(NamedTuple):
 
 
 class Container(NamedTuple):
-    """One that counts."""
+    """A container in the log or the archive, with its records."""
 
     slot_lsn: int
     path: Path
@@ -53,7 +53,7 @@ class Container(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """What the log holds, and what of it is in the archive."""
+    """The containers of a log, those in the archive included, in the order of their LSNs."""
 
     containers: tuple[Container, ...]
 
@@ -63,7 +63,7 @@ class Walked(NamedTuple):
 
 
 def walk(store: Path, archive: Path | None = None) -> Walked:
-    """The containers from the base on that are no holes, and those that only the archive still has."""
+    """Read the containers from the base LSN on that are not reclaimed; with *archive*, also the archived ones."""
     own = dict(sorted(_read(path, archived=False) for path in (store / "journal").glob("*.cairn") if _is_one(path)))
     base, holes = _given_back(own)
     left = {lsn for lsn, (one, _) in own.items() if lsn + one.size <= base or lsn in holes}
@@ -76,7 +76,7 @@ def walk(store: Path, archive: Path | None = None) -> Walked:
 
 
 def files_of(slot_lsn: int, *folders: Path) -> list[Path]:
-    """What holds that container: two files if it is on its way into the archive, or was when the broker was killed."""
+    """Return the files of a container: two if it is being archived, or was when the broker was killed."""
     found = [path for folder in folders for path in folder.glob("*.cairn") if _is_one(path)]
     return [path for path in found if unpack_from("<Q", path.read_bytes(), 48)[0] == slot_lsn]
 
@@ -87,7 +87,7 @@ def _is_one(path: Path) -> bool:
 
 
 def _read(path: Path, *, archived: bool) -> tuple[int, tuple[Container, dict[int, bytes]]]:
-    """A container, and what else is needed of it: the holes that it tells, and its base."""
+    """Read a container; return its LSN, the container, and the newest reclaimed ranges by base LSN of its blocks."""
     data = path.read_bytes()
     size, _, slot_lsn, _, _, begun_us = unpack_from("<6Q", data, 32)
     records: list[Record] = []
@@ -110,7 +110,7 @@ def _read(path: Path, *, archived: bool) -> tuple[int, tuple[Container, dict[int
 
 
 def _given_back(own: dict[int, tuple[Container, dict[int, bytes]]]) -> tuple[int, set[int]]:
-    """The base, and the LSNs of the holes, as the newest container that holds a block tells them."""
+    """Return the base LSN and the LSNs of reclaimed containers, from the newest container that holds a block."""
     newest, told = own[max(lsn for lsn, (one, _) in own.items() if one.records)]
     holes = next((payload for payload in reversed(told.values()) if payload), b"")
     slots = (slot for first, many, _ in iter_unpack("<3Q", holes) for slot in range(first, first + many))
