@@ -30,7 +30,7 @@ NAMES: dict[int | str | bytes | UUID, str] = {
     UUID(int=11): "00000000-0000-0000-0000-00000000000b", b"\x00\xff": "00ff", 'say "pear", ': 'say "pear", ',
     "a\\": "a\\", "Birne\nüber": "Birne\nüber", " x": " x", "#1": "#1",
 }  # fmt: skip
-"""The message-ids that producers give, and how they are told."""
+"""The message-ids that producers set, and the text that jobs return for each."""
 REASONS = (*[DequeueReason.ACCEPTED] * 3, DequeueReason.REJECTED, DequeueReason.EXPIRED, DequeueReason.DELIVERY_LIMIT)
 
 
@@ -46,7 +46,7 @@ class Stay:
     how: str = ""
     reason: str = ""
     lives: int = 1
-    """In how many lives of the store it was there."""
+    """The number of runs of the store during which it was on the queue."""
 
 
 @dataclass
@@ -72,20 +72,20 @@ class Notes:
         self.now_us = BEGIN_US
         self.stays: list[Stay] = []
         self.contents: dict[int, bytes] = {}
-        """Of messages that were on queues, and of others that were stored, and discarded with their transactions."""
+        """Contents by message ID: of messages that were on queues, and of those discarded with their transactions."""
         self.stored_us: dict[int, int] = {}
-        """Of all these, when."""
+        """The time at which each of these messages was stored."""
         self.ended: dict[int, tuple[int, str, str]] = {}
-        """Of messages that were on no queue when they went, how and why."""
+        """Time, kind and reason of the end of each message that ended on no queue."""
         self.staged: set[int] = set()
         """Messages that are on no queue yet."""
         self.named: dict[bytes, str] = {}
-        """Contents that are AMQP messages with a message-id, and what that is."""
+        """The message-ids of contents that are AMQP messages, by content."""
         self.sent: list[str] = []
-        """The message-ids that a producer says it has sent."""
+        """The message-ids in the log of a producer."""
         self.transactions: list[Noted] = []
         self.work: dict[bytes, list[tuple[str, int, int, str]]] = {}
-        """Of prepared transactions: their operations."""
+        """The operations of prepared transactions, by xid."""
         self.ids: dict[str, int] = {}
         self.kills = self.xids = 0
 

@@ -42,7 +42,7 @@ window.addEventListener("load", () => setTimeout(() => {
 _FRAME = """<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><pre id="probe"></pre><script>
 addEventListener("message", (told) => { document.getElementById("probe").textContent = told.data; });
 </script><iframe src="report.html" style="width: WIDTHpx; height: 4000px; border: 0"></iframe>"""
-"""A window of a browser is at least 500 pixels wide."""
+"""The report in a frame of the tested width, as a browser window is at least 500 pixels wide."""
 
 
 def shown(place: Path, queues: int, hours: int, width: int, *options: str) -> dict[str, Any]:

@@ -43,11 +43,11 @@ class Told:
 
     notes: Notes
     incomplete: set[int] = field(default_factory=set)
-    """Messages without a piece."""
+    """Messages of which a piece is missing."""
     without_start: set[Place] = field(default_factory=set)
-    """Places of messages whose beginning is gone, that nothing ended."""
+    """Places, not ended, of messages whose Start record is missing."""
     prepared: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Of transactions in doubt: how many operations their tx-prepare says, and how many are there."""
+    """The number of operations of each transaction in doubt: according to its tx-prepare, and found."""
 
 
 class _Log:
