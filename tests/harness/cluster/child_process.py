@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def in_child(what: Callable[[], None]) -> str:
-    """What went wrong there; a process of its own may give up its rights."""
+    """Run *what* in a forked process, which may drop privileges; return its exception as text, or "nothing"."""
     there, here = os.pipe()
     pid = os.fork()
     if not pid:

@@ -1,4 +1,4 @@
-"""A harness of whole cluster members in one thread, drawn from one seed.
+"""A harness of complete cluster members in one thread, with all random choices drawn from one seed.
 
 Stores (on disks in memory), brokers and members are real; the group engine is in memory, the clock is manual, and
 clients work at the level of channels.
@@ -43,14 +43,14 @@ SECTOR_BYTES = 4096
 
 @functools.cache
 def _empty_wiring(node: int) -> object:
-    """Of a store that is to be made: to make its tables takes as long as half a life."""
+    """Return the wiring of a new store, cached: the creation of its tables takes half as long as a scenario."""
     wiring = MemoryWiring()
     wiring.identify(UUID(int=node))
     return wiring.hold()
 
 
 class Connection:
-    """A client's connection, which the broker may end."""
+    """A connection of a client, which the broker may close."""
 
     name = "simulated"
     container = "simulated"
@@ -69,7 +69,7 @@ class Connection:
 
 
 class SimulatedMember:
-    """One machine with its disk, and the process on it if there is one."""
+    """A machine with its disk and, while `running`, the process on it."""
 
     core_type: type[ClusterMember] = ClusterMember
 
@@ -134,7 +134,7 @@ class SimulatedMember:
         self.broker.steps.durable(lsn)
 
     def look_at_room(self) -> None:
-        """As the threads of a journal do now and then."""
+        """Flush, prepare containers, check for free space and grant withheld credit, as the threads of a journal do."""
         self.store.kick()
         self.store.journal.writer.write_mark()
         while self.store.journal.pool.prepare():
@@ -148,14 +148,14 @@ class SimulatedMember:
             self.do(self._durable, self.unheard_lsn)
 
     def kill(self, cut: random.Random | None = None) -> None:
-        """SIGKILL; with *cut* the power goes, and some of what was not synced with it."""
+        """Kill the process; with *cut*, simulate a power cut that loses some of the unsynced data."""
         self.running = self.asleep = self.is_disk_slow = False
         self.store.journal.abandon()
         self.network.kill_process(self.bus)
         self.disk = self.disk.after_kill() if cut is None else self.disk.after_power_cut(cut)
 
     def stop(self) -> None:
-        """In order."""
+        """Stop the member in order: disconnect its clients and leave the group."""
         for client in [*self.clients]:
             client.leave()
         self.settle()
@@ -164,7 +164,7 @@ class SimulatedMember:
         self.kill()
 
     def runs(self, life: int) -> bool:
-        """Whether it is still the process that it was then, by its number in `lives`."""
+        """Return whether the process that *life* numbers (see `lives`) is still running."""
         return self.running and self.lives == life
 
     @property
@@ -175,7 +175,7 @@ class SimulatedMember:
         self.actions.append((action, args))
 
     def step(self) -> None:
-        """As the threads of a broker do: only if something came, or was waited for."""
+        """Run one step as the threads of a broker do: only if input arrived or a timer is due."""
         if not self.running or self.asleep:
             return
         if not (self.actions or self.readings or self.bus.inbox) and self.clock.monotonic_s() < self.waits_until_s:
@@ -206,11 +206,11 @@ class SimulatedMember:
             self.step()
 
     def contents(self, name: str) -> list[tuple[int, int]]:
-        """What is on the queue here: positions and numbers."""
+        """Return the position and number of each message on a queue of this member, sorted."""
         return sorted((position, number_of(content)) for position, content in self.whole_contents(name).items())
 
     def whole_contents(self, name: str) -> dict[int, bytes]:
-        """The same with all that is in them. What is on the disk is read from there."""
+        """Return the complete content of each message on a queue by position; durable contents are read from disk."""
         replica, durable_lsn = self.core.owners.replicas[name], self.store.durable_lsn
         found = {
             entry.position & ARRIVAL_MASK: (
@@ -227,7 +227,7 @@ class SimulatedMember:
         return found
 
     def marks(self, name: str) -> dict[int, tuple[bool, int]]:
-        """Of each message here, by its position: whether it was delivered before, and how often that failed."""
+        """Return, by position, whether each message was delivered before, and its number of failed deliveries."""
         replica = self.core.owners.replicas[name]
         below = replica.queue.contents.delivered_below
         found = {position: (message_id < below, int(message_id < below)) for position, message_id in replica.stored()}
@@ -266,7 +266,7 @@ class Client(FakeTerminal):
         return bool(self.closed or not is_there or self.failures or self.connection.expelled)
 
     def leave(self, *, lost: bool = False, unsettled: Sequence[Any] = ()) -> None:
-        """The connection ends; what came and was not settled goes back."""
+        """Close the connection, and requeue the unsettled deliveries."""
         if self.closed:
             return
         self.closed = True
@@ -279,7 +279,7 @@ class Client(FakeTerminal):
 
     def _close(self, unsettled: Sequence[Any], lost: bool) -> None:
         self.driver.close(tuple(unsettled), lost, not lost)
-        self.member.broker.drivers.link_closed(self)  # type: ignore[arg-type]  # the tests' terminals know less
+        self.member.broker.drivers.link_closed(self)  # type: ignore[arg-type]  # terminals of tests have fewer methods
         self.member.broker.drivers.connection_closed(self.connection)
 
 
@@ -292,7 +292,7 @@ class Sender(Client):
         self.send_whole({number: message(number, size_bytes, durable) for number in numbers})
 
     def send_whole(self, messages: Mapping[int, bytes]) -> None:
-        """By what they are called when they are confirmed."""
+        """Send *messages*; the broker confirms each under its key."""
         if self.driver is None or self.is_dead:
             return
         self.sent += messages
@@ -353,7 +353,7 @@ class Receiver(Client):
 
 
 class ClusterHarness:
-    """A cluster."""
+    """The members of a simulated cluster and the network between them."""
 
     def __init__(
         self, size: int = 3, seed: int = 0, member: type[SimulatedMember] = SimulatedMember, detection_s: float = 0.1
@@ -405,7 +405,7 @@ __all__ = ["ACCEPT", "FAIL", "REJECT", "RELEASE", "Client", "ClusterHarness", "R
 
 
 def send(harness: ClusterHarness, node: int, numbers: range) -> None:
-    """A client of that node does, and hears that they are safe."""
+    """Send messages from a client of *node*, and wait until all are confirmed."""
     sender = Sender(harness[node])
     assert harness.until(lambda: sender.driver is not None)
     sender.send(numbers)
@@ -414,7 +414,7 @@ def send(harness: ClusterHarness, node: int, numbers: range) -> None:
 
 
 def started(*queues: str, **arguments: Any) -> ClusterHarness:
-    """With these queues, and what is made on first use."""
+    """Return a started cluster with *queues*, each with *arguments*; other queues are created on first use."""
     harness = ClusterHarness().start()
     done: list[Any] = []
     for name in queues:

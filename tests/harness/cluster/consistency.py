@@ -1,4 +1,4 @@
-"""Properties of the members when no event is under way: all store the same."""
+"""Properties of the members when no event is in flight: all store the same messages and wiring."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.harness.cluster.histories import Broken, Standing
 
 
 def checked(harness: ClusterHarness, sizes: Mapping[int, int]) -> Iterator[Standing]:
-    """What is on each queue. *sizes*: of messages by their numbers, as they were sent. Raises `Broken`."""
+    """Yield the contents of each queue, or raise `Broken` if members differ. *sizes*: bytes sent, by number."""
     check_wiring(harness)
     for name in sorted(harness[1].core.owners.replicas):
         first = harness[1].contents(name)
@@ -29,7 +29,7 @@ def checked(harness: ClusterHarness, sizes: Mapping[int, int]) -> Iterator[Stand
 
 
 def check_wiring(harness: ClusterHarness) -> None:
-    """Queues with their arguments, exchanges, bindings and templates."""
+    """Check that all members have the same queues, arguments, exchanges, bindings and policies."""
     found: dict[int, list[str]] = {}
     for node, member in harness.members.items():
         queues = [replica.queue for replica in member.core.owners.replicas.values()]
@@ -41,7 +41,7 @@ def check_wiring(harness: ClusterHarness) -> None:
 
 
 def check_stores(harness: ClusterHarness, name: str) -> None:
-    """The store of each member has on the queue what its memory says, and nothing that was left from before."""
+    """Check that the store of each member has the same messages on a queue as its memory, and no leftovers."""
     for node, member in harness.members.items():
         replica = member.core.owners.replicas[name]
         stored = {*member.store.messages().get(replica.queue.queue_id, ())}
@@ -53,7 +53,7 @@ def check_stores(harness: ClusterHarness, name: str) -> None:
 
 
 def check_contents(harness: ClusterHarness, name: str, sizes: Mapping[int, int]) -> None:
-    """Byte by byte; and what its sender put into it."""
+    """Check that messages are identical on all members, and complete as sent."""
     found = {node: member.whole_contents(name) for node, member in harness.members.items()}
     for node, contents in found.items():
         other = [at for at, content in contents.items() if content != found[1][at]]
@@ -66,7 +66,7 @@ def check_contents(harness: ClusterHarness, name: str, sizes: Mapping[int, int])
 
 
 def check_marks(harness: ClusterHarness, name: str) -> None:
-    """Which may have been handed out before, and how often that failed."""
+    """Check that members agree on which messages were delivered before, and on their failed deliveries."""
     marks = {node: member.marks(name) for node, member in harness.members.items()}
     for node, found in marks.items():
         other = {at: (mark, marks[1][at]) for at, mark in found.items() if mark != marks[1][at]}

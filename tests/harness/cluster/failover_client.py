@@ -1,11 +1,11 @@
-"""A client of a cluster, as a process of its own: whichever member lets it in, and the next one when that is over.
+"""A client of a cluster in its own process, which connects to any member, and to the next one on failure.
 
     python -m tests.harness.cluster.failover_client sender|receiver|drain NAME SEED QUEUE NOTEBOOK HOST:PORT...
 
-A sender sends each message once, and goes on with new ones wherever it is let in; a receiver accepts most, and gives
-some back. What they do is in the notebook before it can leave the process. They end well when their standard input
-does: a sender when it knows what became of all it sent over its last connection, a receiver when all its answers have
-been taken note of. A drain ends when nothing has come for a while after that.
+A sender sends each message once, and continues with new ones on its next connection; a receiver accepts most messages,
+and releases or fails some. Clients record each action in the notebook before it can leave the process. They exit with
+status 0 after their standard input ends: a sender when all messages on its last connection have an outcome, a receiver
+when all its accepts are settled. A drain exits when no message has arrived for a while after that.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ QUIET_S = 4.0
 
 
 class Came(NamedTuple):
-    """A client is about to connect: what comes in this session left the broker after that."""
+    """A client is about to connect: the broker sends the messages of this session after this time."""
 
     session: str
     at: int
 
 
 class Given(NamedTuple):
-    """What a client was started with."""
+    """The command-line arguments of a client."""
 
     role: str
     name: str
@@ -56,14 +56,14 @@ def digest_of(body: bytes) -> str:
 
 
 class SettledBySecond(ReceiverOption):  # type: ignore[misc]
-    """The broker tells when an outcome has taken effect."""
+    """A receiver option: the broker settles an outcome when it has taken effect."""
 
     def apply(self, receiver: Link) -> None:
         receiver.rcv_settle_mode = Link.RCV_SECOND
 
 
 class Client:
-    """What outlives a connection."""
+    """The state of a client that outlives its connections."""
 
     def __init__(self, given: Given) -> None:
         self.given = given
@@ -231,7 +231,7 @@ class Receiving(Visit):
             if is_quiet and self.client.ending.is_set():
                 self.finish()
         elif chance.random() < 0.005:
-            self.connection.close()  # what is held goes back
+            self.connection.close()  # the broker requeues unanswered messages
         elif chance.random() < 0.6:
             self._answer(chance.randint(0, len(self._held)))
 
@@ -266,7 +266,7 @@ class Receiving(Visit):
 
 
 class Draining(Receiving):
-    """Takes everything there is."""
+    """A receiver that accepts all messages."""
 
     takes_all = True
 

@@ -1,4 +1,4 @@
-"""A harness of a cluster whose queue `q` is followed from another site; the test controls the line between them."""
+"""A harness of a cluster whose queue `q` is federated to another site; the test controls the connection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OBSERVER = 3
 
 
 class ObservedCore(ClusterMember):
-    """It says after each event what it is called for."""
+    """A cluster member that calls `observe` after each event."""
 
     observe: Any = None
 
@@ -46,10 +46,10 @@ class ObservedMember(SimulatedMember):
 
 
 class Sites(FollowerSide):
-    """The queue `q` of a cluster of three, and the copy `q` at `follower`."""
+    """The queue `q` of a cluster of *size* members, and its federated copy `q` at `follower`."""
 
     def __init__(self, seed: int = 0, *, size: int = 3, observed: bool = True, **arguments: Any) -> None:
-        """*observed*: what the queue has been is known, so no message may be too long to be there at once."""
+        """*observed*: record each state of the queue; no message may then be long enough to arrive in parts."""
         self.cluster = ClusterHarness(size, seed, member=ObservedMember).start()
         self.follower = Broker(MEMORY_BYTES)
         self.to = To()
@@ -71,7 +71,7 @@ class Sites(FollowerSide):
         self.states[self.now()] = None
 
     def now(self, node: int = OBSERVER) -> Contents:
-        """The numbers of the durable messages on the queue, as that member has them."""
+        """Return the numbers of the durable messages on the queue of member *node*."""
         member = self.cluster[min(node, len(self.cluster.members))]
         replica = member.core.owners.replicas.get("q")
         if replica is None:
@@ -80,10 +80,10 @@ class Sites(FollowerSide):
         lasting |= {position for position, _ in replica.stored()}
         return tuple(number for position, number in member.contents("q") if position in lasting)
 
-    # ---- the line --------------------------------------------------------------------------------------------------
+    # ---- connection ------------------------------------------------------------------------------------------------
 
     def connect(self, node: int) -> list[str]:
-        """The follower asks that member for the link; with which errors, if it refuses."""
+        """Attach the follower's link to member *node*; return the errors of a refusal."""
         member, outward, terminal = self.cluster[node], Outward(), FakeTerminal()
         self.to.connection = outward
         self.follower.do(self.follower.broker.remote.federated_queues.came, self.to, outward)
@@ -104,7 +104,7 @@ class Sites(FollowerSide):
         return []
 
     def cut(self) -> None:
-        """The connection breaks, at the latest when the member is gone; what was on its way is lost."""
+        """Break the connection, also to a killed member; messages and dispositions in flight are lost."""
         if self.link is None:
             return
         member, terminal, _ = self.link
@@ -119,7 +119,7 @@ class Sites(FollowerSide):
         return self.link is not None and self.link[0].running and not self.link[1].failures
 
     def carry(self) -> bool:
-        """One message from the member to the follower; whether there was one."""
+        """Deliver one message from the member to the follower; return False if none was waiting."""
         if self.link is None or not self.link[1].forwarded:
             return False
         _, terminal, attached = self.link
@@ -130,7 +130,7 @@ class Sites(FollowerSide):
         return True
 
     def answer(self) -> bool:
-        """One disposition from the follower to the member, and the credit it brings."""
+        """Deliver one disposition and one credit from the follower to the member; return False if none was waiting."""
         if self.link is None or not self.received:
             return False
         member, terminal, _ = self.link
@@ -139,7 +139,7 @@ class Sites(FollowerSide):
         return True
 
     def hold(self) -> None:
-        """What the follower has is one of the states that the queue has had."""
+        """Check that the copy at the follower equals a past state of the queue."""
         copy = self.copy()
         assert not self._is_observed or copy is None or copy in self.states, (copy, [*self.states][-5:])
 

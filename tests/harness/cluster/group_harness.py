@@ -1,4 +1,4 @@
-"""A harness of groups on two engines, in memory and of corosync daemons, with the same operations."""
+"""A harness of groups on two engines with the same operations: in memory, and with corosync daemons."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NODES = (1, 2, 3)
 
 
 class FaultyBus:
-    """A bus whose faults a test can choose; otherwise it is the one that it wraps."""
+    """A wrapper of a bus with faults that a test selects."""
 
     def __init__(self, bus: Bus) -> None:
         self.inner = bus
@@ -54,13 +54,13 @@ class FaultyBus:
 
 
 class GroupEngine(Protocol):
-    """What carries the buses, and can be hurt."""
+    """An engine that creates buses, with faults of daemons and of the network."""
 
     @property
     def clock(self) -> Clock: ...
     def bus(self, node: int, configured: int) -> Bus: ...
     def wait(self, members: Iterable[GroupMember]) -> None:
-        """A moment passes."""
+        """Wait for a short time, or for input of *members*."""
         ...
 
     def kill_daemon(self, node: int) -> None: ...
@@ -87,7 +87,7 @@ class MemoryEngine(MemoryNetwork):
 
 
 class NamespaceBus(CorosyncBus):
-    """It connects from within a node's namespace."""
+    """A corosync bus that connects inside the network namespace of a node."""
 
     def __init__(self, lab: Lab, node: int, configured: int, answer_s: float = ANSWER_S) -> None:
         super().__init__(configured, answer_s=answer_s)
@@ -103,7 +103,7 @@ class NamespaceBus(CorosyncBus):
 
 
 class CorosyncEngine:
-    """Corosync daemons; `restore` makes them whole again after a test."""
+    """An engine of corosync daemons; `restore` repairs all faults after a test."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -148,7 +148,7 @@ class CorosyncEngine:
 
 
 class GroupHarness:
-    """Members of one group, and all that each of them heard."""
+    """Members of one group, and all events that each of them received."""
 
     def __init__(self, machines: GroupEngine, patience_s: float) -> None:
         self.machines = machines
@@ -161,7 +161,7 @@ class GroupHarness:
         """What each member heard, of all there ever were."""
 
     def add(self, node: int, configured: int = len(NODES), window_bytes: int = WINDOW_BYTES) -> GroupMember:
-        """A new member on that node; an earlier one is let go of."""
+        """Add a new member on *node*, and close an earlier one."""
         if node in self.members:
             self.members.pop(node).close()
         bus = self.buses[node] = FaultyBus(self.machines.bus(node, configured))
@@ -201,7 +201,7 @@ class GroupHarness:
         return found[-1] if found else None
 
     def together(self, *nodes: int) -> bool:
-        """These are one group, and know it."""
+        """Return whether *nodes* are one primary group by the last configuration of each."""
         last = [self.last(node) for node in nodes]
         first = last[0]
         return (
@@ -213,7 +213,7 @@ class GroupHarness:
         )
 
     def say(self, node: int, *payloads: bytes) -> None:
-        """Give them, as soon as they are taken."""
+        """Multicast *payloads* from *node*, each as soon as it is accepted."""
         for payload in payloads:
             if not self.members[node].multicast(payload):
                 self.until(lambda payload=payload: self.members[node].multicast(payload), "it is taken")  # type: ignore[misc]
@@ -229,5 +229,5 @@ class GroupHarness:
 
 
 def payloads(events: Iterable[Event]) -> list[bytes]:
-    """Of all events, in order."""
+    """Return the payloads of all events, in order."""
     return [payload for event in events if isinstance(event, EventBatch) for payload in event.payloads]

@@ -1,13 +1,13 @@
-"""Properties of what the clients of a cluster recorded, and of what its members store at the end.
+"""Properties of the records of a cluster's clients and of the final contents of its members.
 
-* What was confirmed is on its queue, or a client has said that it takes it (D1).
-* What a client was told to be accepted is on no queue, and came to nobody who connected after that (D3).
-* Of all deliveries of a message at most one says that nobody had it before (D2, D6).
-* What one session gets of one sender for the first time comes in the sender's order: a message that was confirmed
-  comes before all that were sent after that. One in doubt may come late: the member that the sender left can be
-  stopped where it stands, with the message in its socket, and read it only when it goes on.
-* Nothing comes that nobody sent, nor other than it was sent, nor what its sender was told to be refused.
-* All members have the same on every queue, each message once (D15).
+* A confirmed message is on its queue, or a client has accepted it (D1).
+* A message whose accept was settled is on no queue, and is not delivered to clients that connect later (D3).
+* At most one delivery of a message is unmarked, that is, first-acquirer with a delivery-count of 0 (D2, D6).
+* Unmarked deliveries of a sender's messages in one session are in the sender's order: a confirmed message comes
+  before all messages sent after its confirmation. A message in doubt may come late: a stopped member can still have it
+  in its socket, and read it when it resumes.
+* Every delivered message was sent, is unchanged, and was not refused.
+* All members have the same messages on every queue, each message once (D15).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Contents = Mapping[str, Sequence[str]]
 
 
 def read(directory: Path) -> list[Event | Came]:
-    """All notebooks there; what a killed client was just writing is left out."""
+    """Read all notebooks in *directory*, without the last, incomplete line of a killed client."""
     kinds = {**KINDS, Came.__name__: Came}
     events: list[Event | Came] = []
     for path in sorted(directory.glob("*.jsonl")):
@@ -38,7 +38,7 @@ def read(directory: Path) -> list[Event | Came]:
 
 
 def broken(history: Iterable[Event | Came], contents: Mapping[int, Contents]) -> list[str]:
-    """What of the above does not hold; *contents* by node, at rest."""
+    """Return a description of each violated property; *contents*: of each node, with no operation in progress."""
     history = [*history]
     sent = {event.message: event for event in history if isinstance(event, Sent)}
     confirmed = {event.message: event.at for event in history if isinstance(event, Confirmed)}
@@ -80,7 +80,7 @@ def broken(history: Iterable[Event | Came], contents: Mapping[int, Contents]) ->
 
 
 def _out_of_order(gots: Iterable[Got], sent: Mapping[str, Sent], confirmed: Mapping[str, int]) -> set[str]:
-    """Messages delivered after one of the same sender that was sent when they had been confirmed already, or that was
+    """Return messages delivered after one of the same sender that was sent after they were confirmed, or that was
     sent later over the same connection."""
     found: set[str] = set()
     last_sent: dict[tuple[str, str], int] = defaultdict(int)

@@ -1,11 +1,11 @@
-"""What the clients of a simulated cluster did and were told, and what must be true of it.
+"""The operations and results of the clients of a simulated cluster, and the properties that they must have.
 
-A message is looked at on its own on each queue it was sent to: by its number, and its *family*, which is that of the
-queue it was sent to and of those it may be moved to from there. So what an exchange puts on two queues are two, and of
-each family there is one, wherever it is.
+A message is checked separately for each queue that it was sent to, by its number and its *family*: that queue and the
+queues to which its messages may be moved. A message that an exchange routes to two queues counts as two; in each
+family exactly one exists, on any queue of the family.
 
-What a purge or a deletion may have taken is excused from being there, and no more than that: it was sent before
-that was over, to a queue from which it could have come there.
+Only messages that a purge or a deletion may have removed may be missing: those sent before its end to a queue from
+which they could have reached the purged or deleted one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEAD_LETTERS = {"q": "dead", "r": "dead"}
 
 
 class Broken(AssertionError):
-    """A promise was broken."""
+    """A violated property."""
 
 
 def keys(queue: str, numbers: Iterable[int]) -> set[Key]:
@@ -36,14 +36,14 @@ def keys(queue: str, numbers: Iterable[int]) -> set[Key]:
 
 
 class Standing(NamedTuple):
-    """What is on a queue: as `Member.contents` has it, of one member."""
+    """The contents of a queue of one member, as `SimulatedMember.contents` returns them."""
 
     queue: str
     contents: list[tuple[int, int]]
 
 
 class Histories:
-    """Of all clients of a life."""
+    """The histories of all clients of a scenario."""
 
     def __init__(self) -> None:
         self.is_strict = False
@@ -79,7 +79,7 @@ class Histories:
         self.shuffled = 0
         """What was sent in an epoch below it may be out of order: a store that had been brought what it had counted."""
 
-    # ---- what clients do ------------------------------------------------------------------------------------------
+    # ---- client operations ----------------------------------------------------------------------------------------
 
     def sends(self, queue: str, numbers: Iterable[int], size_bytes: int, sender: Sender | None = None) -> None:
         for key in keys(queue, numbers):
@@ -103,29 +103,29 @@ class Histories:
         self.may_be_rejected(queue, some)
 
     def may_be_rejected(self, queue: str, some: Collection[Key]) -> None:
-        """They may be dead letters, before anybody is told so."""
+        """Record that messages may be dead letters already, before a client receives an outcome."""
         for key in some if queue in DEAD_LETTERS else ():
             self._may_be_on(key, DEAD_LETTERS[queue])
 
     def is_final(self, some: Collection[Key], member: SimulatedMember) -> None:
-        """A client of *member* was told that these are off their queue for good."""
+        """Record that *member* confirmed to a client that messages are removed from their queue."""
         self.final.update(some)
         for key in some:
             self.final_in.setdefault(key, (member.core.state.view, member.core.state.members))
 
     def may_move(self, queue: str, to: str) -> None:
-        """Somebody asks for it. Until `moved` whatever is on *queue*, or comes to it, may go on to *to*."""
+        """Record that a move was requested: until `moved`, messages that are or arrive on *queue* may move to *to*."""
         self._moves[queue, to] += 1
         for key, queues in self.where.items():
             if queue in queues:
                 self._may_be_on(key, to)
 
     def moved(self, queue: str, to: str) -> None:
-        """Such a move is over."""
+        """Record the end of such a move."""
         self._moves[queue, to] -= 1
 
     def _may_be_on(self, key: Key, queue: str) -> None:
-        """On that queue, and on those that it may be moved to from there."""
+        """Record that a message may be on *queue*, and on the queues to which it may be moved from there."""
         queues = self.where.setdefault(key, set())
         if queue not in queues:
             queues.add(queue)
@@ -134,18 +134,18 @@ class Histories:
                     self._may_be_on(key, to)
 
     def may_be_gone(self, queue: str) -> None:
-        """What is on *queue* by now may go."""
+        """Excuse all messages that may be, or may have been, on *queue*: they may be missing."""
         self.excused.update(key for key, queues in self.where.items() if queue in queues)
 
     def stands_on(self, queue: str, *, unseen: bool) -> set[Key]:
-        """What must be there, and nowhere else; *unseen*: as far as nobody can have it."""
+        """Return confirmed messages that can be on no other queue; *unseen*: only those never sent to a consumer."""
         return {
             key for key, queues in self.where.items()
             if len(queues) == 1 and queue in queues and key in self.confirmed and not (unseen and key in self.seen)
         }  # fmt: skip
 
     def over(self, attempt: Attempt, member: SimulatedMember) -> None:
-        """A transaction of a client of *member* is."""
+        """Record the end of a transaction of a client of *member*."""
         self.attempts.append(attempt)
         if attempt.done is False:
             return
@@ -155,7 +155,7 @@ class Histories:
             self.confirmed.update(keys("q", attempt.puts))
             self.is_final(keys("q", attempt.of_accepted), member)
 
-    # ---- what clients get -----------------------------------------------------------------------------------------
+    # ---- client deliveries ----------------------------------------------------------------------------------------
 
     def forwarded(self, member: SimulatedMember, queue: str, number: int, *, marked: bool, presettled: bool) -> None:
         (key,) = keys(queue, [number])
@@ -164,7 +164,7 @@ class Histories:
             raise Broken(f"{number} came from a queue on which it can't be: {queue}")
         if key in self.final and not self._was_left_behind(member, key):
             raise Broken(f"{number} was accepted for good, and handed out again by node {member.node}: {queue}")
-        if not marked and len(self.where[key]) < 2:  # dead letters begin anew
+        if not marked and len(self.where[key]) < 2:  # dead letters start unmarked
             self.unmarked[key] += 1
             if self.unmarked[key] > 1:
                 raise Broken(f"{number} was handed out twice, and none of the two says so: {queue}")
@@ -174,12 +174,12 @@ class Histories:
             self.gone_out.add(key)
 
     def _was_left_behind(self, member: SimulatedMember, key: Key) -> bool:
-        """Whether the group had gone on without *member* when that was accepted for good."""
+        """Return whether *member* was no longer in the group when the removal of *key* was confirmed."""
         view, members = self.final_in[key]
         return not self.is_strict and member.core.state.view < view and member.core.state.me not in members
 
     def check_order(self, queue: str, order: Iterable[tuple[int, bool]]) -> None:
-        """What one receiver got, and whether it was marked."""
+        """Check that the unmarked deliveries to one receiver are in the order of each sender."""
         last: dict[Sender, int] = {}
         for number, marked in order:
             sender = self.sent_by.get(number)
@@ -193,7 +193,7 @@ class Histories:
     # ---- the end --------------------------------------------------------------------------------------------------
 
     def check(self, standing: Iterable[Standing]) -> None:
-        """*standing*: all queues, at rest."""
+        """Check all properties at the end. *standing*: the contents of all queues, with no operation in progress."""
         there: Counter[Key] = Counter()
         for queue, contents in standing:
             numbers = [number for _, number in contents]
@@ -221,7 +221,7 @@ class Histories:
             raise Broken(wrong)
 
     def _check_order_of(self, queue: str, numbers: Iterable[int]) -> None:
-        """Each sender's stand in the order of its enqueues, as docs/explanation/cluster.md has it."""
+        """Check that each sender's messages are in the order of its enqueues; see docs/explanation/cluster.md."""
         last: dict[Sender, int] = {}
         for number in numbers:
             sender = self.sent_by.get(number)

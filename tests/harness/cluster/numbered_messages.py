@@ -1,4 +1,4 @@
-"""Messages that tell what they are: a number, a body that follows from it, and a header in which marks show."""
+"""Messages that identify themselves: a number, a body derived from it, and a header with the delivery marks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BODY = b"\x00\x53\x75\xb0"
 
 
 class Letter(NamedTuple):
-    """What a client sees of one."""
+    """The parts of a numbered message that a client checks."""
 
     number: int
     size_bytes: int
@@ -22,14 +22,14 @@ class Letter(NamedTuple):
 
 
 def written(number: int, size_bytes: int, durable: bool = True) -> bytes:
-    """One that says that nobody had it before."""
+    """Return the bytes of a message whose header indicates no earlier delivery."""
     head = b"\x00\x53\x70\xc0\x06\x04" + (b"\x41" if durable else b"\x42") + b"\x50\x04\x40\x41"
     body = number.to_bytes(4) + _filling(number, size_bytes)
     return head + _BODY + len(body).to_bytes(4) + body
 
 
 def read(content: Any) -> Letter:
-    """*content*: bytes, or such as is read in pieces."""
+    """Parse a numbered message. *content*: bytes, or an object that is read in pieces."""
     data = content if isinstance(content, bytes) else b"".join(map(content.piece, range(content.pieces)))
     head = header.parse(data)
     at = data.index(_BODY) + 8

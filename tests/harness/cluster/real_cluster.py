@@ -1,13 +1,13 @@
-"""A scenario of a real cluster, drawn from a seed: corosync, brokers and clients are processes in a lab.
+"""A scenario of a real cluster with random faults: corosync, brokers and clients are processes in a lab.
 
 While clients send and receive, brokers and daemons are killed, stopped and paused, nodes are partitioned, links are cut
 in one direction, and clients are killed. Then everything is repaired: every client must make progress, all members must
-store the same on every queue, and `guarantees` must hold for what the clients recorded. At last the whole cluster is
-started again from its disks and drained, with the same result.
+store the same messages on every queue, and `guarantees` must hold for the records of the clients. Finally the whole
+cluster is restarted from its disks and drained, with the same result.
 
     python -m tests.harness.cluster.real_cluster SEED [RUNS]
 
-names the seeds that fail, and keeps the records of their clients. It needs root and corosync. All processes that it
+prints the seeds that fail, and keeps the records of their clients. It needs root and corosync. All processes that it
 starts end with it, even if it is killed.
 """
 
@@ -52,11 +52,11 @@ _libc = ctypes.CDLL(None)
 
 
 class Broken(AssertionError):
-    """A promise was broken, or something does not come to its end."""
+    """A violated property, or a timeout."""
 
 
 def end_with_parent() -> None:
-    """Of a child: whatever ends this process, a kill included, ends it, too."""
+    """Make the kernel kill this child process when its parent ends for any reason."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -79,13 +79,13 @@ class ClientProcess:
             )  # fmt: skip
 
     def noted(self, kind: str) -> int:
-        """How many events of that kind it has written down."""
+        """Return the number of events of *kind* in the notebook."""
         if not self.notebook.exists():
             return 0
         return self.notebook.read_bytes().count(b'["%s"' % kind.encode())
 
     def ended(self) -> bool:
-        """Whether it has ended well, once its input has ended."""
+        """Return whether the process has exited; raise `Broken` if its status is not 0."""
         status = self.process.poll()
         if status:
             raise Broken(f"client {self.name} failed: {self.errors.read_text()[-2000:]}")
@@ -93,12 +93,12 @@ class ClientProcess:
 
 
 class RealScenario:
-    """One run."""
+    """One run of the scenario on a lab."""
 
     def __init__(
         self, lab: Lab, seed: int, directory: Path, faults_s: float = 12.0, options: Sequence[str] = ()
     ) -> None:
-        """*options*: more options of each broker."""
+        """*options*: additional options of each broker."""
         self.lab = lab
         self.seed = seed
         self.directory = directory
@@ -114,7 +114,7 @@ class RealScenario:
         self._begun_s = time.monotonic()
         self._count = 0
 
-    # ---- all of it ------------------------------------------------------------------------------------------------
+    # ---- scenario -------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         try:
@@ -157,7 +157,7 @@ class RealScenario:
         self.drain(contents)
 
     def drain(self, contents: dict[int, promises.Contents]) -> None:
-        """After a start from the disks all comes that was there, and only that."""
+        """Restart the cluster from its disks, and check that drains receive exactly the messages in *contents*."""
         for node in self.lab.nodes:
             self.start_broker(node)
         self.wait(self.all_serve, "they serve after a start of all")
@@ -167,7 +167,7 @@ class RealScenario:
             lambda: all(client.noted("Got") >= len(contents[1].get(client.queue, ())) for client in self.clients),
             "each drain gets as many as there are",
         )
-        self.end_clients()  # they wait for more
+        self.end_clients()  # drains wait for unexpected messages before they exit
         self.wait(self.is_quiet, "they come to rest")
         left = self.stopped()
         history = promises.read(self.directory)
@@ -212,11 +212,11 @@ class RealScenario:
         self.clients.append(ClientProcess(self.lab, node, role, name, str(self.seed), queue, self.directory))
 
     def lives_on(self, seconds: float) -> None:
-        """Time passes; a broker may end only because its daemon did, or is not there."""
-        time.sleep(seconds)  # what happens meanwhile is the others' doing
+        """Sleep, then check that brokers ended by themselves only because their corosync ended or does not run."""
+        time.sleep(seconds)  # the processes of the scenario run meanwhile
         for node, broker in self.brokers.items():
             if broker.process.poll() is not None and node not in self.paused and broker.process.returncode > 0:
-                broker.wait()  # for its last words
+                broker.wait()  # reads the rest of its output
                 said = broker.lines[-1] if broker.lines else ""
                 if "corosync ended" not in said and "corosync: not running" not in said:
                     raise Broken(f"broker {node} ended by itself: {broker.lines[-12:]}")
@@ -229,13 +229,13 @@ class RealScenario:
                 raise Broken(f"not within {PATIENCE_S:.0f} s: {what}; {[*map(str, self.lab.status())]}; {said}")
             self.lives_on(0.1)
 
-    # ---- what members and clients say -----------------------------------------------------------------------------
+    # ---- state of members and clients -----------------------------------------------------------------------------
 
     def figures(self, node: int) -> dict[str, float]:
         try:
             with self.lab.inside(node), urllib.request.urlopen(f"http://127.0.0.1:{METRICS}/metrics", timeout=5) as got:
                 text = got.read().decode()
-        except (OSError, HTTPException):  # it may end while it answers
+        except (OSError, HTTPException):  # the broker may end while it answers
             return {}
         return {name: float(value) for name, value in re.findall(r"^cairnmq_(cluster_\w+) (\S+)$", text, re.MULTILINE)}
 
@@ -243,7 +243,7 @@ class RealScenario:
         return all(self.figures(node).get("cluster_serving") == 1.0 for node in self.lab.nodes)
 
     def tells_of_others(self, node: int) -> bool:
-        """Whether that member tells a client of all others; each of them says where it is, and may be late."""
+        """Return whether the failover list of *node* has all other members, whose addresses may arrive late."""
         with self.lab.inside(node):
             client = BlockingConnection(f"{address(node)}:{PORT}", timeout=PATIENCE_S, allowed_mechs="ANONYMOUS")
         told = (client.conn.remote_properties or {}).get(symbol("failover-server-list"), [])
@@ -251,7 +251,7 @@ class RealScenario:
         return len(told) == len(self.lab.nodes) - 1
 
     def serve_again(self) -> bool:
-        """As a supervisor does, brokers are started again that ended with their daemons."""
+        """Restart brokers that ended with their daemons, as a supervisor does; return whether all members serve."""
         for node, broker in [*self.brokers.items()]:
             if broker.process.poll() is not None:
                 self.note(f"start broker {node}")
@@ -267,7 +267,7 @@ class RealScenario:
         return True
 
     def get_on(self, when: str) -> None:
-        """Every client does."""
+        """Wait until every client has made progress."""
         before = {client.name: self.done_by(client) for client in self.clients}
         self.wait(
             lambda: all(self.done_by(client) > before[client.name] for client in self.clients),
@@ -280,7 +280,7 @@ class RealScenario:
         return client.noted("Confirmed" if client.role == "sender" else "Settled")
 
     def end_clients(self) -> None:
-        """Senders first, so that there are messages for the others; both have to know what they did."""
+        """End all clients, senders first so that receivers have messages; wait until each has its outcomes."""
         for role in ("sender", "receiver", "drain"):
             some = [client for client in self.clients if client.role == role]
             for client in some:
@@ -290,7 +290,7 @@ class RealScenario:
         self.clients.clear()
 
     def stopped(self) -> dict[int, promises.Contents]:
-        """All members are stopped in order: what each has then."""
+        """Stop all members gracefully in random order; return the contents of each."""
         for node in self.random.sample([*self.lab.nodes], len(self.lab.nodes)):
             broker = self.brokers.pop(node)
             status = broker.stop()
@@ -315,7 +315,7 @@ class RealScenario:
         found = re.search(rb"(?:sender)\d+:\d+", content[:300])
         return found[0].decode() if found else ""
 
-    # ---- what fails -----------------------------------------------------------------------------------------------
+    # ---- faults ---------------------------------------------------------------------------------------------------
 
     def fault(self) -> None:
         lab, draw = self.lab, self.random.random()
@@ -381,7 +381,7 @@ class RealScenario:
             self.wake(node)
 
     def mend_lab(self) -> None:
-        """For the next one."""
+        """Repair the lab for the next scenario."""
         self.lab.heal()
         for node in self.lab.nodes:
             if self.lab.pid(node):
@@ -392,7 +392,7 @@ class RealScenario:
 
 @contextlib.contextmanager
 def three_node_lab(directory: Path) -> Iterator[Lab]:
-    """Of three, removed at the end."""
+    """Provide a lab of three nodes, and remove it at the end."""
     lab = Lab(f"r{secrets.token_hex(2)}", directory)
     try:
         lab.up(LabOptions(3))
@@ -403,7 +403,7 @@ def three_node_lab(directory: Path) -> Iterator[Lab]:
 
 @contextlib.contextmanager
 def real_scenario(directory: Path, *options: str) -> Iterator[RealScenario]:
-    """Of three members that serve; it is ended at the end. *options*: more options of each broker."""
+    """Provide a scenario of three serving members, and end it. *options*: additional options of each broker."""
     with three_node_lab(directory / "lab") as lab:
         scenario = RealScenario(lab, 1, directory, options=options)
         try:

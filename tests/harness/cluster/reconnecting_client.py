@@ -1,9 +1,9 @@
-"""A client that leaves fail-over to proton's own reconnecting: it sends, and sends again what was not confirmed.
+"""A client that relies on proton's reconnection for failover: it sends messages, and resends unconfirmed ones.
 
     python -m tests.harness.cluster.reconnecting_client QUEUE COUNT HOST:PORT...
 
-With one place it goes on with the other members that the broker tells of in its open.
-It says `at N` for each hundred confirmed, and `got N` when it has received that many different messages, which are all.
+With one address it also uses the other members from the failover list in the broker's open frame.
+It prints `at N` for each hundred confirmed messages, and `got N` when it has received all N messages.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ class Reconnecting(MessagingHandler):  # type: ignore[misc]
     def on_connection_opened(self, event: Any) -> None:
         told = (event.connection.remote_properties or {}).get(symbol("failover-server-list"), [])
         others = [f"{one[symbol('network-host')]}:{int(one[symbol('port')])}" for one in told]
-        if len(self.places) == 1 and others:  # proton does not look there itself
+        if len(self.places) == 1 and others:  # proton does not use the list itself
             event.connection._overrides.address = Urls([f"amqp://{place}" for place in (*self.places, *others)])
 
     def on_connection_remote_close(self, event: Any) -> None:
-        """A member that sends its clients away; proton goes on only when the transport is closed, too."""
+        """Close the transport when a member closes the connection: proton reconnects only after that."""
         event.transport.close_tail()
         event.transport.close_head()
 
     on_connection_error = on_link_error = on_session_error = lambda self, event: None  # as above
 
     def on_transport_closed(self, event: Any) -> None:
-        """What was under way is to be sent again; the links open by themselves."""
+        """Queue the unconfirmed messages for sending again; proton reopens the links."""
         self.again += sorted(self.unconfirmed)
         self.unconfirmed.clear()
 

@@ -1,8 +1,9 @@
 """The management requests of a scenario: purges, moves, and changes of the wiring.
 
-What was asked for is done in between, at a place that nobody here knows, and may be done though the answer was lost
-with its member. So a purge excuses all that could have been on its queue when it was over; but what was safe there when
-it was asked for, and in nobody's hands when it was over, is to be gone, and so is what was on a queue that was deleted.
+A request takes effect at an unknown point between request and response, and may take effect although the response was
+lost with its member. So a purge excuses all messages that could have been on its queue until it completed; but messages
+that were confirmed before the request, and not delivered before the response, must be removed, and so must those of a
+deleted queue.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _MOST_OPEN = 3
 
 
 class Asked(NamedTuple):
-    """One operation on its way."""
+    """A management operation in progress."""
 
     what: str
     manager: Manager
@@ -46,12 +47,12 @@ class Asked(NamedTuple):
 
     @property
     def is_lost(self) -> bool:
-        """Nobody will hear what became of it."""
+        """Return whether no response can arrive any more."""
         return not self.manager.member.runs(self.life) or bool(self.manager.connection.expelled)
 
 
 class Operations:
-    """Of one life."""
+    """The management operations of one scenario."""
 
     def __init__(self, histories: Histories, random: random.Random, note: Callable[[str], None]) -> None:
         self.histories = histories
@@ -66,7 +67,7 @@ class Operations:
         self._last_deletion = 0
 
     def ask(self, member: SimulatedMember) -> None:
-        """Something, of that member."""
+        """Send a random request to *member*, if it serves."""
         if not member.serves or len(self.open) >= _MOST_OPEN:
             return
         draw = self.random.random()
@@ -103,7 +104,7 @@ class Operations:
             self._ask_for_others(member)
 
     def _ask_for_others(self, member: SimulatedMember) -> None:
-        """Exchanges that come and go, with what is bound to them."""
+        """Send a request to create or delete the exchange `z`, or to bind a queue to it."""
         draw = self.random.random()
         if draw < 0.4:
             self._ask(member, "CREATE", "exchange", "z", {"exchange-type": self.random.choice(("fanout", "direct"))})
@@ -129,7 +130,7 @@ class Operations:
         manager.ask(what, type, name, body)
 
     def look(self) -> None:
-        """What has become of them."""
+        """Process the responses of open operations, and those that are lost."""
         for asked in [*self.open]:
             answers = asked.manager.answers
             if answers:
@@ -155,7 +156,7 @@ class Operations:
             self.bound[asked.to] = self._number
 
     def is_bound(self, queue: str, member: SimulatedMember, since: int) -> bool:
-        """Whether what this member routes is put on that queue, and was since *since*."""
+        """Return whether *member* routes messages of the exchange to *queue*, and has since operation *since*."""
         exchange = member.broker.nodes.exchanges.get(EXCHANGE)
         return (
             self.bound.get(queue, since + 1) <= since
@@ -165,11 +166,11 @@ class Operations:
 
     @property
     def number(self) -> int:
-        """How many have been asked for."""
+        """The number of requested operations."""
         return self._number
 
     def end(self) -> None:
-        """Nothing more is heard."""
+        """Process the last responses; treat all open operations as lost."""
         self.look()
         self.lost += self.open
         self.open.clear()

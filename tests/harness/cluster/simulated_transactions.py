@@ -1,10 +1,10 @@
-"""Transactions in the simulation: clients that put on two queues and take from them, and "half a transaction".
+"""Transactions in the simulation: clients that enqueue to and consume from two queues, and checks of atomicity.
 
-Each transaction puts something on both queues. Afterwards, of each that was discharged:
+Each transaction enqueues messages on both queues. Properties by outcome:
 
-* confirmed: what it put counts as confirmed, and what it accepted as accepted for good;
-* refused, or not discharged: nothing that it put was ever seen;
-* without an answer: all of it was done, or nothing.
+* confirmed: its messages count as confirmed, and its accepts as settled;
+* refused, or not discharged: none of its messages was ever delivered or stored;
+* without a response: it took effect completely or not at all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OnSend = Callable[[str, range, int], None]
 
 
 class Attempt:
-    """One transaction."""
+    """A transaction of a client, with its outcome."""
 
     def __init__(self) -> None:
         self.puts: set[int] = set()
@@ -50,7 +50,7 @@ class Attempt:
 
 
 class Worker:
-    """A client, in its transaction."""
+    """A client and its current transaction."""
 
     def __init__(self, member: SimulatedMember, on_forward: Callable[[Source, Any, bool], None]) -> None:
         self.client = Transactor(member, QUEUES)
@@ -97,7 +97,7 @@ class Worker:
             attempt.asked = client.discharge(fail=not attempt.commits)
 
     def look(self) -> Attempt | None:
-        """The transaction that is over, if it is."""
+        """Return the transaction if it has ended, with `done` set; else None."""
         control, attempt = self.client.control, self.attempt
         if attempt is None or attempt.asked is None:
             if attempt is not None and self.client.is_dead:
@@ -123,9 +123,10 @@ def halves(
     claims: Counter[int],
     excused: AbstractSet[int] = frozenset(),
 ) -> list[str]:
-    """What is wrong with them.
+    """Return a description of each transaction that took effect partly, or despite a rollback.
 
-    *seen*: was ever handed out, or is there; *claims*: how often one was accepted; *excused*: may be gone anyway.
+    *seen*: messages ever delivered, or on a queue; *there*: messages on a queue; *claims*: accepts of each message;
+    *excused*: messages that may be missing for another reason.
     """
     wrong: list[str] = []
     for attempt in attempts:

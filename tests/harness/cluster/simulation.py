@@ -1,25 +1,25 @@
-"""Scenarios of a simulated cluster, each drawn from a seed: clients send and receive while everything may fail.
+"""Scenarios of a simulated cluster, each drawn from a seed: clients send and receive during random faults.
 
 At the end everything is repaired, and the histories of the clients are compared with what the members store
 (`histories`):
 
-* what was confirmed is on each queue it was sent to, or a client has accepted it there; from the queue `once` receivers
-  take for good, so what is on its way to them when something fails may be lost, but nothing comes a second time (D1);
-* what a client was told to be accepted is on no queue, and nobody got it after that (D3), but from a member that the
-  group had gone on without, and that does not know it yet: decision 38; so it is with what was purged, or deleted with
-  its queue (`simulated_management`);
-* of all deliveries of a message at most one says that nobody had it before (D2, D6);
-* one sender's messages come to one receiver in their order, as long as they come for the first time, and stand so on
-  their queue, but where docs/explanation/cluster.md says otherwise;
-* what comes, and what is there, is what was sent, byte by byte;
-* all members have the same on every queue, at the same positions and with the same marks, and the same wiring (D15,
-  `consistency`);
-* of a transaction there is all or nothing, on all its queues, at all members (D53; `simulated_transactions`).
+* a confirmed message is on each queue it was sent to, or a client has accepted it there; receivers of the queue `once`
+  are presettled, so messages in flight to them at a fault may be lost, but none is delivered twice (D1);
+* a message whose accept was settled is on no queue, and is not delivered afterwards (D3), except by a member that is
+  no longer in the group and has not detected it: decision 38; the same applies to messages that were purged, or deleted
+  with their queue (`simulated_management`);
+* at most one delivery of a message indicates that it is the first (D2, D6);
+* the first deliveries of a sender's messages to one receiver are in the sender's order, and so are the messages on
+  their queue, with the exceptions in docs/explanation/cluster.md;
+* delivered and stored messages equal the sent ones, byte by byte;
+* all members have the same messages on every queue, at the same positions and with the same marks, and the same wiring
+  (D15, `consistency`);
+* transactions are atomic over all their queues, on all members (D53; `simulated_transactions`).
 
     python -m tests.harness.cluster.simulation SEED [RUNS [hangs]]
 
-runs scenarios from SEED on, on all cores, and names the seeds that fail; a single run is reported in full. With `hangs`
-members hang and resume, and no network fails.
+runs scenarios from SEED on, on all cores, and prints the seeds that fail; a single run is reported in full. With
+`hangs`, members hang and resume, and no network faults occur.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ SHARD = 20
 
 
 class Batch(NamedTuple):
-    """What a client sent at once, and where it is to be when it is confirmed."""
+    """Messages that a client sent together, and the queues on which they must be once confirmed."""
 
     queues: tuple[str, ...]
     """For sure."""
@@ -82,7 +82,7 @@ class Simulation:
     def __init__(
         self, seed: int, member: type[SimulatedMember] = SimulatedMember, steps: int = STEPS, *, hangs: bool = False
     ) -> None:
-        """*hangs*: members hang and resume; then nobody is excused for what it hands out late."""
+        """*hangs*: members hang and resume, without network faults; then no late delivery is excused."""
         self.seed = seed
         self.random = random.Random(seed)
         self.size = self.random.choice((3, 3, 3, 4, 5))
@@ -135,7 +135,7 @@ class Simulation:
             member.do(nodes.bind, nodes.exchanges[FAN], nodes.queues[name], "", {}, done.append)
         assert self.harness.until(lambda: len(done) == 9)
 
-    # ---- what happens ---------------------------------------------------------------------------------------------
+    # ---- actions --------------------------------------------------------------------------------------------------
 
     def note(self, text: str) -> None:
         self.log.append(f"{self.harness.network.clock.now_s:.2f} {text}")
@@ -237,7 +237,7 @@ class Simulation:
             )  # fmt: skip
 
     def look(self) -> None:
-        """What clients were told."""
+        """Record the confirmations and outcomes that clients received, and remove closed clients."""
         histories = self.histories
         for sender in self.senders:
             for number in sender.confirmed:
@@ -275,7 +275,7 @@ class Simulation:
                 self.histories.confirmed |= keys(name, [number])
 
     def look_at_epochs(self) -> None:
-        """Whose store counted where the cluster was founded, and whose have something that was brought to them."""
+        """Record new epochs, nodes whose stores hold transferred state, and epochs that began from such a store."""
         for node, member in self.harness.members.items():
             if not member.running:
                 continue
@@ -308,7 +308,7 @@ class Simulation:
             client.leave()
         for worker in self.workers:
             worker.client.leave()
-        harness.run(1)  # who slept hears only now that its daemon died
+        harness.run(1)  # members that hung detect only now that their daemon died
         if not harness.until(mended, 90):
             raise Broken(f"it does not come together again: {harness.reason()}")
         self.look()
@@ -333,7 +333,7 @@ class Simulation:
 def run(
     seed: int, member: type[SimulatedMember] = SimulatedMember, steps: int = STEPS, *, hangs: bool = False
 ) -> Simulation:
-    """Raises `Broken`, with the seed and what happened."""
+    """Run one scenario; raise `Broken` with the seed and the last log lines if it fails."""
     simulation = Simulation(seed, member, steps, hangs=hangs)
     try:
         simulation.run()
@@ -344,7 +344,7 @@ def run(
 
 
 class Outcomes(NamedTuple):
-    """What became of several."""
+    """The results of several runs."""
 
     runs: int
     met: Counter[str]
@@ -355,9 +355,9 @@ class Outcomes(NamedTuple):
 
 
 def some(first: int, runs: int, hangs: bool = False) -> Outcomes:
-    """Of these seeds, one after the other."""
+    """Run the scenarios of consecutive seeds in this process, and return their results."""
     lives = Outcomes(runs, Counter(), [])
-    logging.disable(logging.CRITICAL)  # members say a lot about what is done to them
+    logging.disable(logging.CRITICAL)  # members log every fault
     try:
         with little_garbage():
             for seed in range(first, first + runs):
@@ -382,7 +382,7 @@ def some(first: int, runs: int, hangs: bool = False) -> Outcomes:
 def many(
     first: int, runs: int, told: Callable[[Outcomes], None] = lambda lives: None, *, hangs: bool = False
 ) -> Outcomes:
-    """The same on all cores; each seed's life is the same wherever it is lived."""
+    """Run the scenarios of consecutive seeds on all cores; *told* receives the results of each part."""
     ends = first + runs
     total = Outcomes(runs, Counter(), [])
     for lives in on_all_cores(some, ((at, min(SHARD, ends - at), hangs) for at in range(first, ends, SHARD))):

@@ -1,4 +1,4 @@
-"""Properties of the events that members of a group received, whatever failed."""
+"""Properties of the events that members of a group received, under any faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Said = tuple[int, MemberId, bytes]
 
 @dataclass
 class Part:
-    """What one member heard from one configuration to the next."""
+    """The events that one member received from one configuration to the next."""
 
     configuration: Configuration
     said: list[Said] = field(default_factory=list)
@@ -44,7 +44,7 @@ def parts(events: Iterable[Event]) -> list[Part]:
 
 
 def check(lives: Sequence[Iterable[Event]]) -> None:
-    """All that members promise of order, of each and of each two."""
+    """Check the order guarantees within each log and between each two logs of members."""
     logs = [parts(events) for events in lives]
     received: dict[tuple[int, tuple[MemberId, ...]], list[Part]] = {}
     for log in logs:
@@ -55,14 +55,14 @@ def check(lives: Sequence[Iterable[Event]]) -> None:
         for before, after in pairwise(log):
             assert after.configuration.view > before.configuration.view
     for same in received.values():
-        # who went on to a common next configuration heard the same; who was cut off may have heard less, or what
-        # came back to it alone
+        # Members with a common next configuration received the same events; a partitioned member may have received
+        # fewer events, or some that only it received.
         stayed = [part for part in same if part.next is not None and part.next.primary]
         for one, other in pairwise(stayed):
             if one.configuration.position != other.configuration.position:
-                continue  # looked at with the configuration before
+                continue  # checked with the previous configuration
             if one.next is not None and other.next is not None and one.next.view == other.next.view:
-                if one.next.position != other.next.position:  # a loss that was not noticed yet
+                if one.next.position != other.next.position:  # a lost event that was not detected yet
                     assert one.out or other.out
                 else:
                     assert one.said == other.said
