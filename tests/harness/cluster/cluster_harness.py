@@ -38,7 +38,7 @@ TICK_S = 0.01
 
 
 SECTOR_BYTES = 4096
-"""Of disks: what a cut leaves of blocks is `tests/recovery`'s affair."""
+"""The sector size of disks; `tests/recovery` tests the effect of power cuts on blocks."""
 
 
 @functools.cache
@@ -86,17 +86,17 @@ class SimulatedMember:
         self.lives = 0
         self.flow_limit_bytes = LIMIT_BYTES
         self.is_disk_slow = False
-        """Its disk tells nobody that it has written something."""
+        """The disk reports no writes as durable."""
         self.is_reader_slow = False
-        """Nothing that is wanted of the disk comes."""
+        """Requested reads from the disk do not complete."""
         self.capacity_bytes = 0
-        """Of its disk; 0 for one that is never full."""
+        """The capacity of the disk; 0 means unlimited."""
         self.silence_s = SILENCE_S
         self.places = ClientAddresses()
         self.agreed = ""
-        """What it says of its version and options."""
+        """The version and options that the member sends to its group."""
         self.name = "test"
-        """Of the cluster that it is told to be in."""
+        """The configured name of the cluster."""
 
     def start(self) -> None:
         self.lives += 1
@@ -304,14 +304,14 @@ class Receiver(Client):
         super().__init__(member, to_client=True, address=address, presettled=presettled)
         self.unsettled: dict[int, tuple[Any, bool]] = {}
         self.order: list[tuple[int, bool]] = []
-        """Numbers as they came, and whether they said that somebody may have had them before."""
+        """Numbers in order of arrival, each with whether the message was marked as delivered before."""
         self.accepted: list[int] = []
         self.on_forward: Callable[[Receiver, Any, bool], None] = lambda *_: None
-        """Gets the content of each, and whether it came too late for this client."""
+        """Called with the content of each message, and whether it arrived after the client's end."""
         self.presettled = presettled
         self._limit = 0
         self._back: list[Any] = []
-        """What goes back as the connection ends, with what crossed with that."""
+        """Deliveries to requeue when the connection closes, with those that arrive after its end."""
 
     def forward(self, messages: Sequence[Forward]) -> None:
         is_late = self.is_dead
@@ -361,7 +361,7 @@ class ClusterHarness:
         self.network = MemoryNetwork(size, seed, detection_s=detection_s)
         self.members = {node: member(self.network, node) for node in range(1, size + 1)}
         self.on_tick: Callable[[], None] = lambda: None
-        """Called at the end of each."""
+        """Called at the end of each tick."""
 
     def __getitem__(self, node: int) -> SimulatedMember:
         return self.members[node]

@@ -24,13 +24,13 @@ from proton.reactor import Container, ReceiverOption
 from cairnmq.tools.soak.history import Answered, Confirmed, Got, Notebook, Refused, Sent, Settled
 
 HEARTBEAT_S = 2.0
-"""A member that nobody hears any more is left after that, and one that does not answer; later after each that was left
-in vain, so that somebody is let in on a machine where all takes longer."""
+"""The time without a sign of life or an answer after which a client leaves a member. It grows with each failed
+connection, so that clients connect on slow machines, too."""
 TICK_S = 0.05
 MOST_UNCONFIRMED = 20
 CREDIT = 20
 QUIET_S = 4.0
-"""A drain that is to end waits so long for more than there should be."""
+"""The time that a drain waits for unexpected messages before it exits."""
 
 
 class Came(NamedTuple):
@@ -73,7 +73,7 @@ class Client:
         self.visit = 0
         """The number of its connection."""
         self.in_vain = 0
-        """So many members were left since one let it in."""
+        """The number of failed connections since the last successful one."""
         self.ending = threading.Event()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -200,7 +200,7 @@ class Receiving(Visit):
         )
         self._held: list[tuple[str, Any]] = []
         self._unsettled = 0
-        """Accepted, and nothing heard of that yet."""
+        """The number of accepts that are not settled yet."""
         self._last_s = time.monotonic()
 
     def on_link_opened(self, event: Any) -> None:

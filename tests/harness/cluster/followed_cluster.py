@@ -17,7 +17,7 @@ from tests.harness.cluster.cluster_harness import ClusterHarness, SimulatedMembe
 
 MEMORY_BYTES = 64 << 20
 OBSERVER = 3
-"""The member that notes down what the queue has been; no client is there, so it has all in the queue's own places."""
+"""The member that records the states of the queue; it has no clients, so its messages keep their positions."""
 
 
 class ObservedCore(ClusterMember):
@@ -54,13 +54,13 @@ class Sites(FollowerSide):
         self.follower = Broker(MEMORY_BYTES)
         self.to = To()
         self.link: tuple[SimulatedMember, FakeTerminal, Attached] | None = None
-        """The member that serves, and the ends of the link."""
+        """The upstream member and the ends of the link."""
         self.received: deque[Delivery] = deque()
         self._confirmed = 0
         self.cluster[1].do(self.cluster[1].broker.nodes.create_queue, "q", arguments, print)
         assert self.cluster.until(lambda: all("q" in one.core.owners.replicas for one in self.cluster.members.values()))
         self.states: dict[Contents, None] = {(): None}
-        """All that the durable messages on the queue have been."""
+        """All states of the durable messages on the queue so far."""
         observer = self.cluster[min(OBSERVER, size)].core
         assert isinstance(observer, ObservedCore)
         self._is_observed = observed

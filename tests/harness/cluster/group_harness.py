@@ -26,10 +26,10 @@ class FaultyBus:
     def __init__(self, bus: Bus) -> None:
         self.inner = bus
         self.drop_sent = 0
-        """So many frames from now on are taken, and lost."""
+        """The number of frames to accept and lose from now on."""
         self.drop_heard: Callable[[BusMessage], bool] = lambda _: False
         self.refuse = 0
-        """So often the bus says try again."""
+        """The number of frames to refuse from now on."""
 
     @property
     def address(self) -> object:
@@ -158,7 +158,7 @@ class GroupHarness:
         self.buses: dict[int, FaultyBus] = {}
         self.received: dict[int, list[Event]] = {}
         self.lives: list[list[Event]] = []
-        """What each member heard, of all there ever were."""
+        """The events of each member that was ever added."""
 
     def add(self, node: int, configured: int = len(NODES), window_bytes: int = WINDOW_BYTES) -> GroupMember:
         """Add a new member on *node*, and close an earlier one."""

@@ -22,7 +22,7 @@ from cairnmq.tools.soak.history import KINDS, Answered, Confirmed, Event, Got, R
 from tests.harness.cluster.failover_client import Came
 
 Contents = Mapping[str, Sequence[str]]
-"""Of a member: the ids of the messages on each queue."""
+"""The message IDs on each queue of a member."""
 
 
 def read(directory: Path) -> list[Event | Came]:

@@ -21,7 +21,7 @@ from tests.harness.cluster.simulated_transactions import Attempt, halves
 Key = tuple[str, int]
 """Family and number."""
 FAMILIES = {"q": ("q", "r", "dead")}
-"""All other queues are families of their own."""
+"""The families of more than one queue; every other queue is its own family."""
 _FAMILY_OF = {queue: family for family, queues in FAMILIES.items() for queue in queues}
 DEAD_LETTERS = {"q": "dead", "r": "dead"}
 
@@ -47,37 +47,37 @@ class Histories:
 
     def __init__(self) -> None:
         self.is_strict = False
-        """No member is excused for not knowing that the group had gone on without it."""
+        """Also check members that the group has continued without, and that have not detected it."""
         self.confirmed: set[Key] = set()
         self.sent_by: dict[int, Sender] = {}
         self.sizes: dict[int, int] = {}
         self.where: dict[Key, set[str]] = {}
-        """The queues on which it may be, or have been."""
+        """The queues on which a message may be, or may have been."""
         self._moves: Counter[tuple[str, str]] = Counter()
-        """From which queue to which something may be moved just now."""
+        """The number of moves in progress, by source and target queue."""
         self.excused: set[Key] = set()
-        """They may be gone, though nobody took them."""
+        """Messages that a purge or a deletion may have removed."""
         self.accepted: set[Key] = set()
-        """Clients said so, and may or may not have been told that it is."""
+        """Messages that clients accepted, settled or not."""
         self.final: set[Key] = set()
-        """They were told, or that it was purged or deleted with its queue,"""
+        """Messages whose accept was settled, or whose purge or deletion was confirmed."""
         self.final_in: dict[Key, tuple[int, tuple[MemberId, ...]]] = {}
-        """and which configuration the member was in that told them: its view, and who was in."""
+        """The configuration (view and members) of the member that confirmed it, for each final message."""
         self.once: set[Key] = set()
         self.gone_out: set[Key] = set()
         self.rejected: set[Key] = set()
         self.unmarked: Counter[Key] = Counter()
         self.attempts: list[Attempt] = []
         self.seen: set[Key] = set()
-        """Handed out, or on their way to a client that left."""
+        """Messages delivered to a client, or in flight to one that left."""
         self.claims: Counter[Key] = Counter()
-        """How often clients accepted a message, as far as nobody told them that it was in vain."""
+        """The number of accepts of each message, without those of transactions that rolled back."""
         self.epoch = 0
-        """How often the cluster was founded."""
+        """The number of bootstraps of the cluster."""
         self.epochs: dict[int, int] = {}
-        """In which of these a message was sent."""
+        """The epoch in which each message was sent."""
         self.shuffled = 0
-        """What was sent in an epoch below it may be out of order: a store that had been brought what it had counted."""
+        """Messages of earlier epochs may be out of order: a bootstrap took them from a store with transferred state."""
 
     # ---- client operations ----------------------------------------------------------------------------------------
 

@@ -16,9 +16,9 @@ class Letter(NamedTuple):
     number: int
     size_bytes: int
     is_marked: bool
-    """Somebody may have had it before."""
+    """Whether the header indicates a possible earlier delivery."""
     is_complete: bool
-    """It is what was sent."""
+    """Whether the content equals the content that was sent."""
 
 
 def written(number: int, size_bytes: int, durable: bool = True) -> bytes:

@@ -46,7 +46,7 @@ PORT, METRICS = 5672, 9100
 QUEUES = ("q", "r")
 PATIENCE_S = 180.0
 SILENCE_S = 120.0
-"""After so long a member is expelled: not because this machine is busy."""
+"""The silence after which a member is expelled: long enough for a busy machine."""
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
@@ -108,7 +108,7 @@ class RealScenario:
         self.brokers: dict[int, BrokerProcess] = {}
         self.clients: list[ClientProcess] = []
         self.paused: set[int] = set()
-        """Nodes whose broker is stopped where it stands."""
+        """Nodes whose broker is paused by SIGSTOP."""
         self.story: list[str] = []
         self.met: Counter[str] = Counter()
         self._begun_s = time.monotonic()

@@ -17,7 +17,7 @@ from tests.harness.cluster.histories import Histories, Key
 from tests.harness.cluster.management_client import Answer, Manager
 
 EXCHANGE = "y"
-"""Bound to some of these, now and then."""
+"""An exchange that is bound to some of the queues in `CHANGING` at times."""
 CHANGING = ("t1", "t2")
 _MOVES = (("q", "r"), ("r", "q"), ("dead", "q"), ("dead", "r"))
 _PURGED = ("q", "r", "f", "f", *CHANGING)
@@ -34,16 +34,16 @@ class Asked(NamedTuple):
     what: str
     manager: Manager
     life: int
-    """Of the member that was asked."""
+    """The process of the member that received the request, as in `SimulatedMember.lives`."""
     queue: str = ""
-    """Of a purge or a move, or of the deletion of a queue."""
+    """The queue of a purge, a move or a deletion."""
     to: str = ""
-    """Of a move."""
+    """The target queue of a move, or the queue of a new binding."""
     goes: frozenset[Key] = frozenset()
-    """What is to be gone when that is over."""
+    """Messages that must be removed when the operation completes."""
     number: int = 0
     is_sure: bool = True
-    """Nothing that was under way when it was asked for could undo it."""
+    """Whether no deletion that was in progress at the request could undo the operation."""
 
     @property
     def is_lost(self) -> bool:
@@ -60,9 +60,9 @@ class Operations:
         self.note = note
         self.open: list[Asked] = []
         self.lost: list[Asked] = []
-        """Done or not, now or later."""
+        """Operations without a response, which may take effect at any time or never."""
         self.bound: dict[str, int] = {}
-        """Queues that are bound to the exchange, as far as that is known; and since which operation."""
+        """Queues that are known to be bound to the exchange, and the operation since which they are."""
         self._number = 0
         self._last_deletion = 0
 

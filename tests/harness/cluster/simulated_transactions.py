@@ -21,7 +21,7 @@ from tests.harness.cluster.transaction_client import Source, Transactor
 
 QUEUES = ("q", "r")
 OnSend = Callable[[str, range, int], None]
-"""On which queue, what, and how many bytes each has."""
+"""Called with the queue, the numbers of the messages, and the size of each."""
 
 
 class Attempt:
@@ -30,12 +30,12 @@ class Attempt:
     def __init__(self) -> None:
         self.puts: set[int] = set()
         self.takes: dict[int, int] = {}
-        """Numbers, with what becomes of them."""
+        """The outcome for each message that it consumes, by number."""
         self.asked: int | None = None
         self.commits = False
-        """That is what was asked for."""
+        """Whether the discharge requests a commit."""
         self.done: bool | None = False
-        """None: nobody knows."""
+        """Whether it took effect; None if unknown."""
 
     def of(self, state: int) -> set[int]:
         return {number for number, found in self.takes.items() if found == state}

@@ -55,25 +55,25 @@ from tests.harness.cluster.transaction_client import Source
 from tests.harness.recovery.cores import little_garbage, on_all_cores
 
 FAN = "x"
-"""An exchange that puts all on two queues."""
+"""An exchange that routes all messages to two queues."""
 FANNED = ("q", "f")
 SHAPES: tuple[dict[str, object], ...] = (
     {}, {}, {"priorities": True}, {"single-active-consumer": True}, {"retry-delay-ms": 50}, {"duplicate-window": 9},
 )  # fmt: skip
 STEPS = 80
 SHARD = 20
-"""So many runs one process does at a time."""
+"""The number of runs per task of a worker process."""
 
 
 class Batch(NamedTuple):
     """Messages that a client sent together, and the queues on which they must be once confirmed."""
 
     queues: tuple[str, ...]
-    """For sure."""
+    """Queues that receive the messages in any case."""
     perhaps: tuple[str, ...] = ()
-    """If they are bound all the time,"""
+    """Queues that receive them if bound from operation `since` until the confirmation."""
     since: int = 0
-    """as they were at that operation."""
+    """The number of management operations when the messages were sent."""
 
 
 class Simulation:
@@ -100,7 +100,7 @@ class Simulation:
         self.batches: dict[int, Batch] = {}
         self.histories = Histories()
         self.updated: set[int] = set()
-        """Nodes whose stores have something that was brought to them."""
+        """Nodes whose stores hold transferred state."""
         self.log: list[str] = []
         self.met: Counter[str] = Counter()
         self.harness.on_tick = self.look_at_epochs
