@@ -1,4 +1,4 @@
-"""Members that should not be there, or can't go on: a named error for them, and the others are not affected."""
+"""Tests of members that must not join or cannot continue: they fail with a clear error, the others are unaffected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OURS = agreement("test", VERSION, {"--anycast": ("news.*",), "--multicast": ()})
 
 
 def confirmed(harness: ClusterHarness, node: int, numbers: list[int], **about: int) -> None:
-    """A client of that member gets on."""
+    """Send messages from a client of *node*, and wait until they are confirmed."""
     sender = Sender(harness[node])
     harness.run(0.2)
     sender.send(numbers, **about)  # type: ignore[arg-type]
@@ -27,7 +27,7 @@ def confirmed(harness: ClusterHarness, node: int, numbers: list[int], **about: i
 
 
 def only(harness: ClusterHarness, node: int) -> str:
-    """What that member failed with, which is the only one that did."""
+    """Return the error of *node*; fail if it has not exactly one, or if another member failed."""
     assert not [other for other, member in harness.members.items() if member.failures and other != node]
     [error] = harness[node].failures
     return str(error)
@@ -107,7 +107,7 @@ def test_a_store_of_another_name_joins_nobody() -> None:
 
 
 def foreign(harness: ClusterHarness, node: int, epochs: int = 5) -> None:
-    """That member's store is of a cluster of the same name elsewhere, which had a longer life; all are off then."""
+    """Stop all members; give *node* a store of another cluster of the same name, with more bootstraps."""
     for member in harness.members.values():
         if member.running:
             member.stop()
@@ -125,7 +125,7 @@ def foreign(harness: ClusterHarness, node: int, epochs: int = 5) -> None:
 
 @pytest.mark.parametrize("late", [False, True], ids=["from the start", "comes later"])
 def test_a_store_of_another_cluster_is_not_taken_for_the_best(late: bool) -> None:  # D27
-    """However far it has come: two of the others are more than one."""
+    """A foreign store is refused even if its epoch is higher: the two stores of this cluster are the majority."""
     harness = ClusterHarness().start()
     confirmed(harness, 1, [1, 2])
     foreign(harness, 3)
@@ -162,7 +162,7 @@ def test_where_as_many_are_of_one_cluster_as_of_another_all_wait() -> None:
 
 
 class Skewed(ManualClock):
-    """Another wall clock over the same time."""
+    """A clock with an offset between its wall time and that of the inner clock."""
 
     def __init__(self, inner: ManualClock, ahead_s: float) -> None:
         self._inner = inner
@@ -176,7 +176,7 @@ class Skewed(ManualClock):
 
 
 def skewed() -> ClusterHarness:
-    """The second member's clock is an hour ahead, the third one's an hour behind."""
+    """Return a cluster in which the clock of member 2 is an hour ahead, and that of member 3 an hour behind."""
     harness = ClusterHarness()
     harness.network.clock.advance(10_000)
     for node, ahead_s in ((2, 3600), (3, -3600)):
@@ -203,7 +203,7 @@ def test_clocks_that_differ_are_named(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("owner", [1, 2, 3])
 def test_who_hands_out_decides_what_is_over_whatever_others_clocks_show(owner: int) -> None:  # D21, rule 16
-    """Its own clock counts for all: messages of half an hour end at once only where it is ahead, on all alike."""
+    """The owner's clock decides: messages with a TTL of half an hour expire at once only if its clock is ahead."""
     harness = shaped(skewed(), expiry_address="dead")
     receiver = Receiver(harness[owner])
     harness.run(0.3)
@@ -231,7 +231,7 @@ SMALL_BYTES = 24 << 20
 
 
 def filled(*nodes: int) -> tuple[ClusterHarness, Sender]:
-    """Those have small disks, and a client of the first member sends until somebody lags."""
+    """Return a cluster in which *nodes* have small disks, after a client of member 1 filled one of them."""
     harness = ClusterHarness()
     for node in nodes:
         harness[node].capacity_bytes = SMALL_BYTES
@@ -262,7 +262,7 @@ def test_a_member_with_a_full_disk_ends_and_the_others_go_on() -> None:
 
 
 def test_full_disk_rejects_nothing_and_moves_clients_away() -> None:  # B1
-    """Its clients get no outcome and no credit, then a forced close. What they send again elsewhere is confirmed."""
+    """Clients of the full member get no outcome and no credit, then a forced close; resends elsewhere are confirmed."""
     harness, _ = filled(3)
     sender, transactor = Sender(harness[3]), Transactor(harness[3], ("q",))
     harness.run(0.2)

@@ -1,4 +1,4 @@
-"""What the cluster promises to those that send and receive, each in one place: D1 to D6, ownership."""
+"""Tests of the cluster's guarantees to senders and receivers, one per test: D1 to D6, ownership."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_queue_with_consumers_on_one_member_costs_nothing_for_them() -> None: 
 
 
 def ten_for_two(harness: ClusterHarness, sent_at: int) -> tuple[Receiver, Receiver]:
-    """Ten messages: a receiver at the first member has four of them, one at the second six."""
+    """Send ten messages; return a receiver on member 1 that holds four of them, and one on member 2 that holds six."""
     sender, first, second = Sender(harness[sent_at]), Receiver(harness[1]), Receiver(harness[2])
     harness.run(0.2)
     sender.send(range(10))
@@ -312,7 +312,7 @@ def test_what_a_dead_member_had_comes_back_with_a_mark() -> None:  # D6, rule 13
 
 
 def test_what_is_said_after_the_group_was_left_is_not_said() -> None:  # rule 3
-    """The group knows it first: it may be in again as a new member before the core has heard that it was out."""
+    """An event is dropped if the group has a newer identity of this member than the core, which lags behind it."""
     harness = ClusterHarness().start()
     core = harness[3].core
     old, core.state.me = core.state.me, core.state.me._replace(incarnation=1)  # type: ignore[union-attr]

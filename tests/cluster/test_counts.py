@@ -1,4 +1,4 @@
-"""How often deliveries of a message failed, and whether there was one: all members say the same (D18, rule 13)."""
+"""Tests that members agree on the delivery marks and failed deliveries of each message (D18, rule 13)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def settle(receiver: Receiver, when: int) -> None:
 
 
 def asked(*, has_them: bool = False) -> tuple[ClusterHarness, Receiver]:
-    """All messages are with a consumer of the owner; the newcomer has none of them yet, or *has_them* in its store."""
+    """Return a cluster at the start of a state transfer, and a consumer of the owner that holds all messages.
+
+    *has_them*: the joining member has the messages in its store.
+    """
     harness = ClusterHarness(5).start()
     harness[OWNER].do(harness[OWNER].broker.nodes.create_queue, "q", {}, print)
     harness.run(0.2)
@@ -96,7 +99,7 @@ def test_what_consumers_have_is_brought_once_though_the_updater_changes() -> Non
     harness, receiver = asked()
     other, sender = Receiver(harness[OTHER]), Sender(harness[OTHER])
     assert harness.until(lambda: sender.driver is not None)
-    sender.send([99])  # whoever gets nothing keeps the queue
+    sender.send([99])  # an owner whose consumers receive nothing keeps the queue
     assert harness.until(lambda: 99 in receiver.unsettled)
     receiver.settle_as([99], ACCEPT)
     assert harness.until(lambda: len(harness[NEWCOMER].core.owners.replicas["q"].acquired) == len(HISTORIES))
@@ -145,7 +148,7 @@ def test_what_is_not_shown_here_and_with_consumers_elsewhere_is_not_of_the_owner
 
 
 def test_what_comes_behind_an_owners_death_is_not_marked() -> None:  # rule 13
-    """Also where all of it is heard at once, goes to the disk in one block, and stays there."""
+    """This includes a member that receives these events together, writes them in one block, and pages them out."""
     harness = ClusterHarness().start()
     slow, sending, owner = harness[1], harness[2], harness[3]
     for name in ("q", "r"):
@@ -160,7 +163,7 @@ def test_what_comes_behind_an_owners_death_is_not_marked() -> None:  # rule 13
     harness.run(0.2)
     slow.kill()
     slow.start()
-    assert harness.until(lambda: slow.serves)  # its queue has a backlog, with what was brought
+    assert harness.until(lambda: slow.serves)  # its queue has a backlog of transferred messages
     slow.asleep = True
     other.send(range(5), size_bytes=LONG_BYTES)
     assert harness.until(lambda: len(other.confirmed) == 5)

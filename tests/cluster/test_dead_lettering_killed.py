@@ -1,4 +1,4 @@
-"""A rejected message is once among the dead letters, or still on its queue, wherever members are killed meanwhile."""
+"""Tests of kills during a reject: the message is dead-lettered once, or is still on its queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZE_BYTES = 1500
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """An exception that ends the process of a member."""
 
 
 class KillableMember(SimulatedMember):
@@ -59,7 +59,7 @@ def dead_and_alive(harness: ClusterHarness, node: int) -> tuple[list[int], list[
 @pytest.mark.parametrize("all_go", [False, True])
 @pytest.mark.parametrize("victim", [1, 2, 3])
 def test_who_is_killed_at_each_step_of_a_reject(victim: int, all_go: bool) -> None:
-    """Rule 16, D5, D77: *victim* is killed, member 2 has the client; with *all_go* the others are killed, too."""
+    """Rule 16, D5, D77: *victim* is killed, member 2 has the client; with *all_go*, the others are killed later."""
     became = set()
     for power in POWERS:
         for step in range(OPERATIONS + 1):
@@ -70,7 +70,7 @@ def test_who_is_killed_at_each_step_of_a_reject(victim: int, all_go: bool) -> No
 
 
 def reject_and_kill(victim: int, all_go: bool, power: int | None, step: int) -> tuple[bool, list[int]]:
-    """Whether it came so far, and what is among the dead letters in the end."""
+    """Kill *victim* after *step* disk operations; return whether that happened, and the final dead letters."""
     harness = ClusterHarness(member=KillableMember).start()
     nodes = harness[1].broker.nodes
     harness[1].do(nodes.create_queue, "dead", {}, print)

@@ -1,4 +1,4 @@
-"""Flow control by events: whoever lags says so, and nobody has to keep more than is agreed (rule 8, D25, D62)."""
+"""Tests of flow control: members that lag report it, and the memory of each member is bounded (rule 8, D25, D62)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONG_BYTES = 150_000
 
 
 class Publisher(Sender):
-    """Sends as fast as it has credit."""
+    """A sender that uses all of its credit."""
 
     def __init__(self, member: SimulatedMember, first: int, size_bytes: int) -> None:
         super().__init__(member)
@@ -47,7 +47,7 @@ def publish(harness: ClusterHarness, publishers: Sequence[Publisher], ticks: int
 
 
 def received(harness: ClusterHarness, node: int) -> int:
-    """What a member has in memory of what it heard and is not done with."""
+    """Return the bytes of received events that a member holds in memory and has not finished."""
     core = harness[node].core
     return max(core.flow.lag_bytes, core.flow.unsafe_bytes) + core.apply_loop.reassembly.size_bytes
 
@@ -68,7 +68,7 @@ def test_a_slow_disk_holds_all_senders_and_nothing_is_lost(size_bytes: int) -> N
     assert harness[3].core.flow.is_off
     assert all(harness[node].core.flow.holds for node in (1, 2))
     assert max(most.values()) < LIMIT_BYTES + 2 * (WINDOW_BYTES + size_bytes), most
-    if size_bytes < LONG_BYTES:  # the other one stops by `held_up`
+    if size_bytes < LONG_BYTES:  # long messages are stopped by `held_up`
         stuck = [publisher.next for publisher in publishers]
         publish(harness, publishers, 20)
         assert [publisher.next for publisher in publishers] == stuck, "without credit nobody sends"
@@ -180,12 +180,12 @@ def test_who_comes_hears_that_somebody_is_off() -> None:  # D62
 
 
 def test_a_majority_that_lags_holds_the_others() -> None:
-    """Their acknowledgements are missing, so the third one's own messages are not safe, and take memory."""
+    """Without acknowledgements of a majority, a member's own messages are not safe, and use memory."""
     harness = world_of()
     publisher = Publisher(harness[1], 0, 2000)
     harness.run(0.2)
     for node in (2, 3):
-        harness[node].asleep = True  # they say nothing at all
+        harness[node].asleep = True  # they send nothing
     publish(harness, [publisher], 50)
     assert harness[1].core.flow.waits_for_majority
     assert received(harness, 1) < LIMIT_BYTES + 2 * WINDOW_BYTES

@@ -1,4 +1,4 @@
-"""What a client hears to be done is on the disks of a majority, whichever are slow, and whoever loses its power."""
+"""Tests that confirmed operations are on the disks of a majority, with slow disks and power cuts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAIRS = [*combinations(NODES, 2)]
 
 
 class LateMember(SimulatedMember):
-    """Its disk can keep to itself what it is given: a power cut loses that."""
+    """A member whose disk can delay writes, which a power cut loses."""
 
     on_disk: MemoryDirectory | None = None
     """What there was when it began to."""
@@ -39,7 +39,7 @@ def member(harness: ClusterHarness, node: int) -> LateMember:
 @pytest.mark.parametrize("late", SOME)
 @pytest.mark.parametrize("back", PAIRS)
 def test_what_is_accepted_and_sent_is_on_a_majoritys_disks(late: tuple[int, ...], back: tuple[int, int]) -> None:
-    """Rule 2, D1, D3: the power of all is cut, and any two come back."""
+    """Rule 2, D1, D3: the power of all members is cut, and any two of them restart."""
     harness = ClusterHarness(member=LateMember).start()
     sender, receiver = Sender(harness[1]), Receiver(harness[1])
     harness.run(0.2)

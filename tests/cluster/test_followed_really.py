@@ -1,4 +1,4 @@
-"""A queue of a real cluster that is followed at another site: corosync, processes, clients, SIGKILL (D23)."""
+"""Tests of a federated queue of a real cluster: corosync, processes, clients, SIGKILL (D23)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOLLOWER_PORT = 5673
 
 
 class Sites:
-    """A cluster with clients, and a broker that follows its queue `q` over a connector to all members."""
+    """A cluster with clients, and a downstream broker with a federated queue `q` over a connector to all members."""
 
     def __init__(self, scenario: RealScenario) -> None:
         self.scenario = scenario
@@ -48,18 +48,18 @@ class Sites:
 
     @property
     def following(self) -> Any:
-        """As it is told; nothing of what is up while nobody answers."""
+        """The state of the federated queue as the downstream broker reports it; default values without a response."""
         nothing = {"state": "", "complete": False, "steps": 0, "messages": -1, "lag-seconds": 0.0}
         return self.ctl(f"127.0.0.1:{FOLLOWER_PORT}", "federated-queues", "show", "q") or nothing
 
     @property
     def serving(self) -> list[int]:
-        """The members that say that they are followed."""
+        """The members that list a downstream."""
         running = [node for node, broker in self.scenario.brokers.items() if broker.process.poll() is None]
         return [node for node in running if self.ctl(f"{address(node)}:{PORT}", "downstreams", "list")]
 
     def wait_until_up(self, what: str) -> tuple[int, int]:
-        """The member that serves the follower then, and the follower's steps."""
+        """Wait until the link is up; return the upstream member and the number of steps of the downstream broker."""
         found: list[tuple[int, int]] = []
 
         def is_up() -> bool:
@@ -72,7 +72,7 @@ class Sites:
         return found[0]
 
     def kill_serving(self) -> None:
-        """And have it come back when another one serves."""
+        """Kill the upstream member, wait until another one serves the link, and restart the killed one."""
         node, steps = self.wait_until_up("a member serves")
         self.killed.add(node)
         self.scenario.brokers[node].stop(signal.SIGKILL)
@@ -82,7 +82,7 @@ class Sites:
         self.scenario.wait(self.scenario.all_serve, "it is back")
 
     def contents(self) -> list[str]:
-        """What is on the follower's queue, in order."""
+        """Return the message IDs on the queue of the stopped downstream broker, in order."""
         store, _ = open_store(str(self.store_dir), SystemClock())
         try:
             (queue_id,) = [row.id for row in store.queues() if row.name == "q"]
@@ -110,7 +110,7 @@ def test_the_follower_goes_on_with_another_member_when_that_which_serves_is_kill
     sites.kill_serving()
     receiver.process.kill()
     receiver.process.wait()
-    before = sender.noted("Confirmed")  # what is told of from here on was sent when nobody was there, but for a window
+    before = sender.noted("Confirmed")  # all later confirmations but a window are of messages sent without a receiver
     scenario.wait(lambda: sender.noted("Confirmed") > before + MOST_UNCONFIRMED + 5, "messages are left on the queue")
     scenario.clients = [sender]
     scenario.end_clients()

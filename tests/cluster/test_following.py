@@ -1,4 +1,4 @@
-"""A queue of a cluster that is followed at another site (D23): by way of any member, and on by way of another."""
+"""Tests of a federated queue of a cluster (D23): over any member, and continued over another one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_it_is_followed_while_it_is_used_and_goes_on_with_another_member() -> No
 
 
 def started(count: int = 0, *, observed: bool = True) -> tuple[Sites, Sender]:
-    """With so many messages on the queue."""
+    """Return sites with *count* messages on the queue, and their sender."""
     sites = Sites(observed=observed)
     sender = Sender(sites.cluster[2])
     sites.cluster.run(0.2)
@@ -118,7 +118,7 @@ def test_one_that_is_too_slow_is_compared_anew(monkeypatch: pytest.MonkeyPatch) 
     receiver = Receiver(sites.cluster[1])
     sites.cluster.run(0.2)
     receiver.request(50)
-    for begin in range(5, 605, 20):  # it gives no credit meanwhile
+    for begin in range(5, 605, 20):  # the downstream broker grants no credit meanwhile
         sender.send(range(begin, begin + 20))
         sites.cluster.run(0.1)
     receiver.settle_as([*receiver.unsettled][:40], ACCEPT)
@@ -185,7 +185,7 @@ def test_a_queue_that_is_deleted_and_another_of_its_name() -> None:  # D23, D49
 
 
 class Life:
-    """What happens to a cluster, its clients, the line and the follower, drawn from a seed."""
+    """A scenario of a cluster, its clients, the connection and the downstream broker, drawn from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -199,7 +199,7 @@ class Life:
         self.sites.follow()
 
     def clients(self) -> None:
-        """On the members that have some; none at the observer."""
+        """Connect missing clients to members 1 and 2 if they serve; the observer has none."""
         for node in (1, 2):
             member = self.cluster[node]
             if not member.serves:
@@ -252,7 +252,7 @@ class Life:
                 self.sites.answer()
 
     def line(self) -> None:
-        """It breaks, or is there again, by way of some member; the follower may be killed."""
+        """Break the connection, perhaps restart the downstream broker, and reconnect to a random serving member."""
         self.sites.cut()
         if self.random.random() < 0.3:
             self.sites.follower.kill_and_start()
@@ -286,10 +286,10 @@ class Life:
         self.clients()
 
     def end(self) -> None:
-        """All comes to rest: then the follower has what the cluster has."""
+        """Complete all operations, and check that the copy equals the queue on each member."""
         self.cluster.run(1)
         self.sites.cut()
-        if self.sites.connect(node := self.random.choice((1, 2, 3))):  # whose store counted was started anew
+        if self.sites.connect(node := self.random.choice((1, 2, 3))):  # positions are new after a bootstrap
             federated = self.sites.follower.broker.remote.federated_queues
             self.sites.follower.do(federated.resynchronize, self.sites.following, lambda error: None)
             assert self.sites.connect(node) == []

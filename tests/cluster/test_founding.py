@@ -1,4 +1,4 @@
-"""Whose messages count, and who waits for whom, when members come and go while that is found out."""
+"""Tests of bootstrap: which store is selected, and which members wait, while members join and leave."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_who_has_all_messages_goes_before_any_was_brought_and_comes_back() -> No
     harness[1].start()
     harness[3].start()
     for member in harness.members.values():
-        member.core.sender.serve = lambda *_: None  # type: ignore[method-assign]  # it gets to nothing
+        member.core.sender.serve = lambda *_: None  # type: ignore[method-assign]  # state transfer makes no progress
     assert harness.until(lambda: any(member.core.state.phase == "synchronized" for member in harness.members.values()))
     ahead = next(node for node, member in harness.members.items() if member.core.state.phase == "synchronized")
     others = [member for node, member in harness.members.items() if node != ahead]
@@ -42,14 +42,14 @@ def test_what_was_said_of_a_store_counts_in_its_configuration(how_old: int, phas
     harness[3].stop()
     harness.run(0.5)
     send(harness, 1, range(10))
-    for node in (1, 2):  # who is to tell the newcomer that there is more
+    for node in (1, 2):  # the members that would invite the joining member
         harness[node].core.sender.invite = lambda newcomer: None  # type: ignore[method-assign]
     harness[3].start()
     core = harness[3].core
     assert harness.until(lambda: core.state.phase == "bootstrapping")
     record = core.progress_record
     about = {"standing": record.standing._asdict(), "cluster": record.cluster, "empty": False}
-    for node in (1, 2):  # as if it had been on its way since they were founding themselves
+    for node in (1, 2):  # as if it was sent during the bootstrap of these members
         clock_us = harness[node].clock.wall_us()
         state = events.control("state", view=core.state.view - how_old, clock_us=clock_us, **about)
         harness[node].core.broadcaster.send(state)
@@ -116,7 +116,7 @@ def test_stores_that_were_stopped_at_once_and_hold_messages_in_another_order() -
     harness[3].start()
     assert harness.until(lambda: harness[3].serves), harness.reason()
     harness.run(1)
-    for member in harness.members.values():  # nobody hears that the others go
+    for member in harness.members.values():  # no member detects that the others leave
         member.core.leave()
         member.store.kick()
     marks = [member.core.progress_record for member in harness.members.values()]

@@ -1,4 +1,4 @@
-"""What the simulation's checkers see: each thing that may go wrong with histories and members, done on purpose."""
+"""Tests of the simulation's checkers: each violation in histories and members is caused deliberately and detected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZES = dict.fromkeys(range(100), 50)
 
 
 def told(numbers: range, *queues: str) -> tuple[Histories, Sender]:
-    """A sender was told that these are on each of the queues."""
+    """Return histories in which a sender's messages were confirmed on each of *queues*, and the sender."""
     histories, sender = Histories(), object.__new__(Sender)
     for queue in queues:
         histories.sends(queue, numbers, 50, sender)
@@ -61,7 +61,7 @@ def test_messages_of_one_sender_stand_in_their_order() -> None:
     histories.check([standing("q", 0, 1, 2)])
     with pytest.raises(Broken, match="q: 1 stands behind 2"):
         histories.check([standing("q", 0, 2, 1)])
-    histories.shuffled = 1  # as after a start of all from a store that was brought what it has
+    histories.shuffled = 1  # as after a bootstrap from a store with transferred state
     histories.check([standing("q", 0, 2, 1)])
 
 
@@ -76,7 +76,7 @@ def test_a_message_that_was_shown_twice_says_so_once() -> None:
 
 
 def test_a_dead_letter_begins_anew_before_anybody_is_told_that_it_is_one() -> None:
-    """A transaction that rejects is done, and a consumer of the dead letters faster than the answer."""
+    """A dead letter of a committed transaction may be delivered before the response to the commit."""
     harness = ClusterHarness(1)
     histories, _ = told(range(2), "q")
     for number in range(2):
@@ -102,16 +102,16 @@ def test_what_may_be_moved_may_come_from_there_and_from_nowhere_else() -> None:
     can_not_come(0, "dead")
     histories.may_move("dead", "r")
     can_not_come(0, "r")
-    histories.may_move("q", "dead")  # and on, by the other one
+    histories.may_move("q", "dead")  # and further by the other move
     comes(0, "dead")
     comes(0, "r")
-    histories.sends("q", [2], 50, sender)  # while they are under way
+    histories.sends("q", [2], 50, sender)  # while the moves are in progress
     comes(2, "r")
     histories.moved("dead", "r")
     histories.sends("q", [3], 50, sender)
     comes(3, "dead")
     can_not_come(3, "r")
-    comes(2, "r")  # it may have been moved before
+    comes(2, "r")  # may have been moved before the end of the move
 
 
 def test_a_letter_tells_what_it_is() -> None:

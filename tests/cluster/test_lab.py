@@ -1,4 +1,4 @@
-"""The lab of daemons, as people use it: its commands, what they leave, and what they say where they can't."""
+"""Tests of the lab of daemons as users run it: its commands, their effects and their error messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.harness.process import CAIRNMQ, DEADLINE_S
 
 
 def run(*arguments: str) -> str:
-    """What the command says, in this process: to start one takes longer than all it does."""
+    """Run the command in this process, as a new one takes longer; return its output, or the text of its error."""
     done = CliRunner().invoke(cluster_lab, arguments)
     return str(done.exception) if isinstance(done.exception, CairnError) else done.output
 
@@ -106,7 +106,7 @@ def test_wrong_words() -> None:
 
 
 def test_a_process_that_is_not_the_labs_is_left_alone(tmp_path: Path) -> None:
-    """A pid of before may be anybody's today."""
+    """The PID in an old file may belong to an unrelated process today."""
     lab = Lab("other", tmp_path)
     (lab.directory / "1").mkdir(parents=True)
     (lab.directory / "1" / "pid").write_text(str(os.getpid()))

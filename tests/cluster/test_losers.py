@@ -1,4 +1,4 @@
-"""Who is brought up to date keeps aside what only it has, wherever it is killed meanwhile (rule 17)."""
+"""Tests that a joining member backs up its divergent state, even if killed at any step (rule 17)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.harness.cluster.divergent_state import KeepingMember, aside_of
 
 
 def with_a_loser() -> ClusterHarness:
-    """The third member has ten messages; the others have gone on without it: of these five are left, five are new.
+    """Return a cluster in which member 3 is down with ten messages, of which the others have five, and five new ones.
 
-    They were all started anew since, so nobody knows any more what became of the others.
+    The others were restarted since, so they have no record of the fate of the other five messages.
     """
     harness = ClusterHarness(member=KeepingMember).start()
     send(harness, 1, range(10))
@@ -84,7 +84,7 @@ STEPS: dict[str, Callable[[SimulatedMember], bool]] = {
 
 
 def is_to_be_set_aside(harness: ClusterHarness) -> None:
-    """All is there that it is to have, and its reader was asked to set aside what it had."""
+    """Wait until member 3 has received the complete state, and its reader has begun to back up the divergent state."""
     member = harness[3]
     assert harness.until(lambda: member.core.state.phase == "transferring")
     member.is_disk_slow = True

@@ -1,4 +1,4 @@
-"""Three real members, of which one is behind a wire that loses packets: it is detected, logged and measured (B3)."""
+"""Tests of packet loss to one of three real members: it is detected, logged and measured (B3)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def in_switch(lab: Lab, *words: str, check: bool = True) -> subprocess.Completed
 
 @contextmanager
 def loss(lab: Lab, node: int, seed: int) -> Iterator[str]:
-    """While it lasts packets from and to *node* are lost: by netem, or where the kernel has none by `lossy`."""
+    """Lose packets from and to *node* in this context: with netem, or with `lossy_wire` if the kernel has no netem."""
     netem = ["tc", "qdisc", "add", "dev", f"p{node}", "root", "netem", "loss", f"{LOSS_PERCENT}%"]
     if not in_switch(lab, *netem, check=False).returncode:
         inside = lab.command(node, ["tc", "qdisc", "add", "dev", "eth0", "root", "netem", "loss", f"{LOSS_PERCENT}%"])
@@ -82,7 +82,7 @@ def test_packet_loss_is_logged_and_measured_and_loses_nothing(tmp_path: Path) ->
 
 
 class Sending(threading.Thread):
-    """A client of one member that sends one message after the other."""
+    """A client of one member that sends messages one at a time."""
 
     def __init__(self, scenario: RealScenario, node: int) -> None:
         super().__init__(daemon=True)
@@ -107,7 +107,7 @@ class Sending(threading.Thread):
 
 
 def said(scenario: RealScenario, text: str) -> int:
-    """How many lines of all logs have it."""
+    """Return the number of lines with *text* in the logs of all brokers."""
     return sum(text in line for broker in scenario.brokers.values() for line in broker.lines)
 
 
@@ -116,7 +116,7 @@ def warned(scenario: RealScenario) -> int:
 
 
 def oldest_s(scenario: RealScenario) -> float:
-    """Of all members, as their metrics tell."""
+    """Return the age of the oldest unconfirmed event, as the maximum over the metrics of all members."""
     return max(scenario.figures(node).get("cluster_oldest_unconfirmed_seconds", 0.0) for node in scenario.lab.nodes)
 
 

@@ -1,4 +1,4 @@
-"""What is asked of one member's management is done by all, whoever has the queue (D54, D61, D67)."""
+"""Tests that all members execute a management request to one of them, whichever owns the queue (D54, D61, D67)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def numbers_on(harness: ClusterHarness, name: str) -> list[int]:
 
 @pytest.mark.parametrize("node", [1, 2, 3])
 def test_move(node: int) -> None:  # D54, D61
-    """From a queue that member 1 owns, and another one."""
+    """Move messages from a queue that member 1 owns, with requests to each member."""
     harness = started("q", "r")
     filled(harness, "q", range(300))
     owner = Receiver(harness[1], "q")
@@ -82,7 +82,7 @@ def test_move_while_others_take() -> None:  # D12, D54, D61
 @pytest.mark.parametrize("purges", [1, 3])
 @pytest.mark.parametrize("ticks", range(6))
 def test_a_purge_takes_what_a_move_has_in_hand(ticks: int, purges: int) -> None:  # D54, D61, rule 16
-    """Whichever comes first: each is counted by one of the two, and moved or gone."""
+    """In any order of the two, each message is either moved or purged, and counted by that operation."""
     harness = started("q", "r")
     filled(harness, "q", range(300))
     mover, purger = Manager(harness[3]), Manager(harness[purges])
@@ -101,7 +101,7 @@ def test_a_purge_takes_what_a_move_has_in_hand(ticks: int, purges: int) -> None:
 
 
 def behind_the_delete_of(harness: ClusterHarness, name: str) -> None:
-    """What member 3 says from here on is heard behind that, as while it writes a change of its wiring."""
+    """Stall member 3 as during a wiring change, and delete queue *name*: its later events are ordered behind that."""
     harness[3].core.inbox.stall()
     nodes = harness[2].broker.nodes
     harness[2].do(lambda: nodes.delete_queue(nodes.queues[name], print))
@@ -111,7 +111,7 @@ def behind_the_delete_of(harness: ClusterHarness, name: str) -> None:
 
 @pytest.mark.parametrize("own", [False, True])
 def test_what_is_moved_to_a_queue_that_is_gone_by_then_stays(own: bool) -> None:  # D49, D54, D61, rule 16
-    """As on a broker alone; also from a queue that only this member has."""
+    """The messages stay as on a single broker, also on a queue that is not replicated."""
     harness = started("r")
     made: list[Any] = []
     harness[3].do(harness[3].broker.nodes.create_queue, "q", {"replicated": not own}, made.append)
@@ -138,7 +138,7 @@ def test_what_is_moved_to_a_queue_that_is_gone_by_then_stays(own: bool) -> None:
 
 
 def test_a_dead_letter_for_a_queue_that_is_gone_by_then_is_nowhere() -> None:  # D5, D49, D77, rule 16
-    """On all members alike: it came there in time to go with it."""
+    """All members remove the dead letters with the queue, as if they had arrived before its deletion."""
     harness = started("dead")
     made: list[Any] = []
     harness[3].do(harness[3].broker.nodes.create_queue, "q", {"dead-letter-address": "dead"}, made.append)
@@ -280,7 +280,7 @@ def test_while_somebody_comes(operation: str, wait_s: float) -> None:  # D18, D2
     assert harness[3].broker.nodes.queues["q"].arguments == arguments
 
 
-# ---- what is not replicated -----------------------------------------------------------------------------------------
+# ---- not replicated -----------------------------------------------------------------------------------------------
 
 
 def test_a_queue_that_is_not_replicated_is_its_members_own() -> None:  # D24, D67
@@ -290,7 +290,7 @@ def test_a_queue_that_is_not_replicated_is_its_members_own() -> None:  # D24, D6
     assert made.status == 201
     assert "own" not in harness[1].broker.nodes.queues
     filled(harness, "own", range(20))
-    for name in ("q", "own"):  # both ways, and it lasts there
+    for name in ("q", "own"):  # moves in both directions; messages are durable in both
         filled(harness, name, range(100, 103))
     assert answer_of(harness, manager, "MOVE", "queue", "own", {"to": "q", "count": 5}).body == {"moved": 5}
     assert numbers_on(harness, "q") == [100, 101, 102, 0, 1, 2, 3, 4]
@@ -310,7 +310,7 @@ def test_a_queue_that_is_not_replicated_is_its_members_own() -> None:  # D24, D6
 
 
 def test_exchanges_lead_to_both_kinds() -> None:  # D67
-    """A binding of a replicated queue is everybody's, one of another queue is its member's own."""
+    """Bindings of replicated queues are replicated; bindings of other queues are local to their member."""
     harness = started("q")
     manager = Manager(harness[2])
     for asked in (

@@ -1,4 +1,4 @@
-"""A member that can't have what the cluster has says so and is none: it acknowledges nothing that it passes by."""
+"""Tests of name conflicts: a member that cannot apply a cluster event fails, and does not acknowledge it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.harness.cluster.cluster_harness import ClusterHarness, Sender
 
 
 def make_own(harness: ClusterHarness, node: int, name: str) -> None:
-    """A durable queue of that member's own."""
+    """Create a durable queue on *node* that is not replicated."""
     member = harness[node]
     member.do(member.broker.nodes.create_queue, name, {"replicated": False}, print)
     assert harness.until(lambda: name in member.broker.nodes.queues)
@@ -20,7 +20,7 @@ def make_own(harness: ClusterHarness, node: int, name: str) -> None:
 
 
 def asked(harness: ClusterHarness, node: int, what: str, *args: Any) -> Any:
-    """What comes of a call of that member's nodes."""
+    """Call method *what* of the nodes of member *node*, and return its result."""
     came: list[Any] = []
     harness[node].do(getattr(harness[node].broker.nodes, what), *args, came.append)
     assert harness.until(lambda: bool(came)), what
@@ -183,7 +183,7 @@ def test_an_exchange_of_one_member_is_nobody_elses() -> None:  # D67
     refused = asked(harness, 1, "bind", own, replicated, "", {})
     assert "it is local to this member, and queue 'q' is replicated" in str(refused)
     sender.leave()
-    harness[1].stop()  # the others go on, so it is brought up to date
+    harness[1].stop()  # the others continue, so it needs a state transfer
     harness.run(0.5)
     harness[1].start()
     assert harness.until(lambda: harness[1].serves), harness.reason()
@@ -196,7 +196,7 @@ def test_an_exchange_of_one_member_is_nobody_elses() -> None:  # D67
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "deleted", "another"])
 def test_a_members_own_queues_stay_bound_to_what_all_have(meanwhile: str) -> None:  # D67
-    """It is brought up to date, and *meanwhile* becomes of the exchange at the others."""
+    """A local queue stays bound after a state transfer, unless the exchange was deleted *meanwhile* on the others."""
     harness = ClusterHarness().start()
     for name in ("e", "unbound"):
         asked(harness, 1, "create_exchange", name, "fanout", {})

@@ -1,4 +1,4 @@
-"""Who may hand out a queue's messages, step by step: the paper's QueueOwnerHandler and QueueOwnership."""
+"""Tests of the ownership of queues, step by step: the paper's QueueOwnerHandler and QueueOwnership."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def replica(harness: ClusterHarness, node: int, name: str = "q") -> Replica:
 
 
 def handing_out(harness: ClusterHarness, name: str = "q") -> list[int]:
-    """The members that do."""
+    """Return the members on which the queue is not paused, that is, may dispatch."""
     return [node for node, member in harness.members.items() if not replica(harness, node, name).queue.is_paused]
 
 
@@ -38,7 +38,7 @@ def test_only_the_owner_hands_out() -> None:  # D10, D11, D44, D46, D48
         assert len(may) <= 1
         sender.send([number])
         harness.tick()
-        may |= {*handing_out(harness)}  # in this step it may have come to own it
+        may |= {*handing_out(harness)}  # a member may have become the owner in this step
         got = {node for node, receiver in receivers.items() if len(receiver.order) > before[node]}
         assert got <= may, f"{got} got messages, {may} may hand them out"
         turns |= got
@@ -113,7 +113,7 @@ def test_who_wants_it_owns_it_when_the_owner_has_gone(goes: str) -> None:  # D42
     harness.run(0.2)
     sender = Sender(harness[2])
     harness.run(0.1)
-    if handing_out(harness) != [3]:  # the other one was heard first
+    if handing_out(harness) != [3]:  # the event of the other receiver was ordered first
         first, second = second, first
     owner, other = first.member.node, second.member.node
     if goes == "cancels":
@@ -128,7 +128,7 @@ def test_who_wants_it_owns_it_when_the_owner_has_gone(goes: str) -> None:  # D42
 
 
 def test_who_has_no_credit_passes_it_on_however_much_comes(monkeypatch: pytest.MonkeyPatch) -> None:  # D12
-    monkeypatch.setattr("tests.harness.cluster.cluster_harness.TICK_S", 0.002)  # more often than a turn
+    monkeypatch.setattr("tests.harness.cluster.cluster_harness.TICK_S", 0.002)  # ticks shorter than an ownership slice
     harness = started("q")
     full, hungry, sender = Receiver(harness[1]), Receiver(harness[2]), Sender(harness[3])
     harness.run(0.1)
@@ -173,8 +173,8 @@ def test_a_purge_by_who_owns_a_queue_again_leaves_what_its_consumers_had_all_alo
 
 
 def test_who_takes_back_its_word_before_it_was_its_turn_hands_out_nothing() -> None:  # D2, D3, D48, rule 14
-    """Its last consumer goes between the place where the queue becomes its own and that where this is safe; another
-    one comes at once. The cancel is heard by all before it: they pass the queue on, with all that is on it."""
+    """The last consumer of the new owner cancels between the event that gives it the queue and the safety of that
+    event, and another one attaches at once. The cancel is ordered first, so the members pass the queue on."""
     harness = ClusterHarness(detection_s=1.0).start()
     harness[1].do(harness[1].broker.nodes.create_queue, "q", {}, print)
     harness.run(0.1)
@@ -185,11 +185,11 @@ def test_who_takes_back_its_word_before_it_was_its_turn_hands_out_nothing() -> N
     assert harness.until(lambda: len(sender.confirmed) == 20)
     assert harness.until(lambda: handing_out(harness) == [1]), "nobody has credit, so they take turns"
     harness[3].is_disk_slow = True
-    sender.send([20])  # what is heard behind that is not safe here
+    sender.send([20])  # events received behind it are not safe on this member
     assert harness.until(lambda: replica(harness, 3).owner == harness[3].core.state.me), "it was passed on"
     harness.run(0.1)
     assert handing_out(harness) == []
-    harness.network.pause_daemon(1)  # what is said is not heard yet
+    harness.network.pause_daemon(1)  # events that are sent are not delivered yet
     leaver.leave()
     late = Receiver(harness[3])
     harness[3].do(late.request, 100)
@@ -209,9 +209,9 @@ def test_who_takes_back_its_word_before_it_was_its_turn_hands_out_nothing() -> N
 
 
 def test_what_can_not_be_moved_away_is_the_next_owners() -> None:  # D45, rule 16
-    """It waits to be tried again, and its queue goes to another member meanwhile."""
+    """A message that waits for another attempt at dead-lettering moves with its queue to the next owner."""
     harness = started("q", **{"dead-letter-address": "dead"})
-    for member in harness.members.values():  # a copy of a queue at another site, which nobody may put anything on
+    for member in harness.members.values():  # a federated copy of a queue, which accepts no messages
         member.broker.nodes.copies["dead"] = QueueRow(0, "dead")
     first, sender = Receiver(harness[1]), Sender(harness[3])
     harness.run(0.2)

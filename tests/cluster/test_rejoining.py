@@ -1,4 +1,4 @@
-"""A member that comes back keeps what it has: it receives what it missed, and ends as the others are (B5)."""
+"""Tests of rejoining: a member keeps its messages, receives the missed ones, and equals the others (B5)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.harness.cluster.divergent_state import KeepingMember, aside_of
 
 
 def world_with(count: int = 100, size_bytes: int = 10, **arguments: Any) -> ClusterHarness:
-    """All members have so many messages on a queue."""
+    """Return a cluster with *count* confirmed messages on queue `q`, which has *arguments*."""
     harness = ClusterHarness(member=KeepingMember).start()
     made: list[object] = []
     harness[1].do(harness[1].broker.nodes.create_queue, "q", arguments, made.append)
@@ -40,12 +40,12 @@ def world_with(count: int = 100, size_bytes: int = 10, **arguments: Any) -> Clus
 
 
 def brought(harness: ClusterHarness) -> int:
-    """In full."""
+    """Return the number of messages that running members sent in full in state transfers."""
     return sum(member.core.sender.brought for member in harness.members.values() if member.running)
 
 
 def stored(member: SimulatedMember) -> list[int]:
-    """The ids of the messages on the queue, in the store."""
+    """Return the IDs of the messages on the queue in the store of *member*."""
     return [*member.store.messages().get(member.core.owners.replicas["q"].queue.queue_id, ())]
 
 
@@ -70,7 +70,7 @@ def all_serve(harness: ClusterHarness) -> None:
 
 
 def check_alike(harness: ClusterHarness) -> None:
-    """Positions, contents, counts and marks, here and in the store."""
+    """Check that members have the same positions, contents, counts and marks, in memory and in their stores."""
     all_serve(harness)
     first = harness[1].core.owners.replicas["q"]
     for member in harness.members.values():
@@ -134,7 +134,7 @@ def test_member_that_missed_little_receives_that(caplog: pytest.LogCaptureFixtur
 
 @pytest.mark.parametrize("node", [1, 2, 3])
 def test_rolling_restart_under_traffic_sets_nothing_aside(node: int) -> None:
-    """Each in turn: whoever brings was brought to itself, and knows what others did before it came."""
+    """Members restart in turn: a donor that was itself restored knows the operations before it joined."""
     harness = world_with(300)
     sender = Sender(harness[node])
     for at, each in enumerate((1, 2, 3)):
@@ -151,12 +151,12 @@ def test_rolling_restart_under_traffic_sets_nothing_aside(node: int) -> None:
 
 
 def test_store_without_order_is_compared_by_content() -> None:
-    """One that was brought all has it back to front in its store; equal messages may stand for each other."""
+    """A state transfer stores messages in reverse order; equal messages are interchangeable."""
     harness = ClusterHarness(member=KeepingMember).start()
     harness[3].kill()
     harness.run(0.5)
     for _ in range(3):
-        send(harness, 1, range(20))  # each of them three times
+        send(harness, 1, range(20))  # each message three times
     harness[3].start()
     all_serve(harness)
     assert brought(harness) == 60
@@ -170,7 +170,7 @@ def test_store_without_order_is_compared_by_content() -> None:
 
 
 def test_all_that_were_stopped_at_once_receive_nothing() -> None:
-    """A founded cluster counts one store, and the others have the same."""
+    """A bootstrap selects one store, and the others have the same messages."""
     harness = world_with()
     for member in harness.members.values():
         member.core.leave()
@@ -230,7 +230,7 @@ def test_member_that_is_killed_while_it_rejoins(step: str, power: int | None) ->
 
 @pytest.mark.parametrize("batches", range(4))
 def test_bringer_that_dies_meanwhile_is_followed(batches: int) -> None:
-    """What was found stays found, and what was brought is not brought again."""
+    """After the death of a donor, matched messages stay matched, and transferred ones are not sent again."""
     harness = world_with(4000)
     harness[3].stop()
     harness.run(0.5)
@@ -311,7 +311,7 @@ def test_queue_with_other_arguments_or_bindings_follows() -> None:
             for node, member in harness.members.items()
         }
         assert bound[3] == bound[1]
-        harness[3].stop()  # and what SQL says is the same
+        harness[3].stop()  # the definitions in SQL are the same, too
         harness.run(0.3)
         harness[3].start()
         all_serve(harness)
@@ -326,7 +326,7 @@ def test_queue_with_other_arguments_or_bindings_follows() -> None:
 
 
 def test_member_remembers_the_message_ids_of_the_others() -> None:
-    """As they do by then, whatever it remembered before."""
+    """A rejoining member has the same duplicate window as the others, whatever it had before."""
     harness = world_with(20, **{"duplicate-window": 10})
     harness[3].stop()
     harness.run(0.5)
@@ -338,7 +338,7 @@ def test_member_remembers_the_message_ids_of_the_others() -> None:
 
 
 def test_mark_without_history_has_what_is_left_set_aside() -> None:
-    """As a version of before wrote it, or after the cluster was founded anew."""
+    """A progress record without history, as of an older version or after a new bootstrap, causes a backup."""
     harness = world_with()
     harness[3].core.progress_record.received_before = None
     harness[3].stop()
@@ -369,7 +369,7 @@ def test_mark_does_not_grow_with_restarts_of_others() -> None:
 
 
 def test_what_only_a_mute_member_heard_is_set_aside() -> None:
-    """It stored what it said itself, and nobody else heard that: the others do not know all that it has done."""
+    """The state of a member whose events nobody received is divergent: the others do not have its operations."""
     harness = world_with()
     sender = Sender(harness[3])
     assert harness.until(lambda: sender.driver is not None)
@@ -387,7 +387,7 @@ def test_what_only_a_mute_member_heard_is_set_aside() -> None:
 
 
 def test_disk_that_becomes_full_loses_what_was_not_asked_for(caplog: pytest.LogCaptureFixture) -> None:
-    """What the others have comes from them; what only this member has is not set aside."""
+    """With a full disk, the member receives its messages from the others, and does not back up divergent state."""
     harness = world_with(1500)
     harness[3].core.progress_record.received_before = None
     harness[3].stop()
@@ -420,7 +420,7 @@ def test_digests_of_another_update_are_passed_by() -> None:
 
 
 def test_member_with_many_queues_rejoins() -> None:
-    """Its store has the queues: each change of the wiring is answered at once."""
+    """A member whose store has all the queues rejoins fast, as wiring changes complete at once."""
     names = [f"q{number}" for number in range(400)]
     harness = started(*names)
     harness[3].kill()

@@ -1,4 +1,4 @@
-"""What is given back waits on each member by its own clock, and for the order: what is said of it meanwhile holds."""
+"""Tests of requeued messages whose delay differs between members: events about them apply meanwhile."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_what_fails_again_while_it_waits_here_is_still_here() -> None:  # D4, D1
     follower: Queue = harness[3].core.owners.replicas["q"].queue
     assert follower.contents.backlog.count, "what was brought stands there, and so what comes behind it"
     harness[3].asleep = True
-    for failures in (1, 2):  # it will hear both at once
+    for failures in (1, 2):  # member 3 will receive both at once
         receiver.settle_as([4, 7, 15], FAIL, failed=True)
         assert harness.until(lambda many=20 + 3 * failures: len(receiver.order) == many)  # type: ignore[misc]
     harness[3].asleep = False
@@ -55,7 +55,7 @@ def test_what_is_on_its_way_back_when_a_newcomer_asks_is_brought_to_it() -> None
     harness[3].start()
     harness[3].is_disk_slow = True
     assert harness.until(lambda: harness[3].core.state.phase == "discarding")
-    harness.network.try_again(1, 1000)  # what the owner says goes out behind what the newcomer asks
+    harness.network.try_again(1, 1000)  # the owner's events are ordered behind the request of the joining member
     receiver.settle_as([1, 2], RELEASE)
     receiver.settle_as([3], FAIL, failed=True)
     receiver.settle_as([4], ACCEPT)

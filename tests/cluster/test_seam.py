@@ -1,5 +1,4 @@
-"""What a broker tells its cluster and what it does not, and when it is answered: the seam is
-`broker/nodes/replication_port.py`."""
+"""Tests of the seam between broker and cluster, `broker/nodes/replication_port.py`: events and responses."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from tests.harness.cluster.management_client import Manager
 
 
 def test_connections_management_and_time_are_each_members_own() -> None:  # D7, D8, D21, D38, D82
-    """Nothing of them is told, so nothing of them can make members differ, and no update has to bring it."""
+    """They cause no events, so members cannot diverge by them, and state transfers do not include them."""
     harness = ClusterHarness().start()
     harness[1].do(harness[1].broker.nodes.create_queue, "own", {"replicated": False}, print)
     sender = Sender(harness[2])
@@ -60,7 +59,7 @@ def test_connections_management_and_time_are_each_members_own() -> None:  # D7, 
 
 
 def test_a_message_is_what_came_on_all_members() -> None:  # D13, D40, D81
-    """Its own member has the very object; the others its bytes, as the client had encoded them."""
+    """The sending client's member keeps the same object; the others have the bytes as the client encoded them."""
     harness = ClusterHarness(detection_s=1.0).start()
     sender = Sender(harness[1])
     harness.run(0.2)
@@ -156,7 +155,7 @@ def test_a_change_of_the_wiring_is_answered_when_a_majority_has_made_it(what: st
 
 
 def wiring(harness: ClusterHarness, node: int) -> object:
-    """What there is on that member."""
+    """Return a snapshot of the replicated wiring of *node*."""
     nodes = harness[node].core.nodes
     return nodes.snapshot([queue for queue in nodes.queues.values() if queue.replicated])
 
@@ -195,7 +194,7 @@ def test_a_newcomer_takes_part_before_it_is_whole_and_holds_nobody() -> None:  #
     brought = sum(harness[node].core.sender.brought for node in (1, 2))
     for node, go_on in brings.items():
         harness[node].core.sender.resume = go_on  # type: ignore[method-assign]
-    sender.send([110])  # so that the updater takes a step
+    sender.send([110])  # makes the updater take a step
     assert harness.until(lambda: harness[3].serves), harness.reason()
     harness.run(0.2)
     assert harness.same_everywhere()

@@ -1,4 +1,4 @@
-"""Queues with policies in a cluster: three members, and another one hands out the messages in between (D9, D24)."""
+"""Tests of queues with policies in a cluster of three members, with changes of the owner (D9, D24)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_priorities_hold_on_whichever_member() -> None:
     first.settle_as([2], ACCEPT)
     first.settle_as([5], FAIL, failed=True)
     harness.run(0.2)
-    first.leave()  # 8 comes back, too
+    first.leave()  # requeues 8, too
     second = takes(harness, 3, 4)
     assert numbers(second) == [5, 8, 11, 1]
     second.settle_as([5, 8, 11, 1], ACCEPT)
@@ -70,7 +70,7 @@ def test_the_newest_value_is_everywhere() -> None:
     is_same(harness)
     first = takes(harness, 2, 1)
     sent(harness, 1, {11: content(11, subject="2")})
-    harness[2].kill()  # the owner, which had said nothing of 8
+    harness[2].kill()  # the owner, which had sent no event about 8
     assert harness.until(lambda: on_queue(harness, 1) == [9, 10, 11], 10)
     come_back(harness, 2)
     sent(harness, 2, {12: content(12, subject="0")})
@@ -87,7 +87,7 @@ def test_a_group_has_one_consumer_in_the_whole_cluster() -> None:
         receiver.request(100)
     sender = Sender(harness[3])
     harness.run(0.1)
-    for batch in range(0, 40, 4):  # for longer than a turn
+    for batch in range(0, 40, 4):  # for longer than an ownership slice
         sender.send_whole({number: content(number, group_id=f"g{number % 4}") for number in range(batch, batch + 4)})
         harness.run(0.1)
         first.settle_as([*first.unsettled], ACCEPT)
@@ -132,7 +132,7 @@ def test_an_exclusive_queue_has_one_consumer_in_the_whole_cluster() -> None:
     assert second.failures == ["amqp:resource-locked"]
     first.leave()
     harness.run(0.2)
-    one, other = Receiver(harness[2]), Receiver(harness[3])  # both see that nobody has it
+    one, other = Receiver(harness[2]), Receiver(harness[3])  # for both members, the queue has no consumer
     harness.run(0.3)
     assert sorted(one.failures + other.failures) == ["amqp:resource-locked"]
     refused = one if one.failures else other
@@ -147,7 +147,7 @@ def test_the_same_message_id_is_taken_once_by_all() -> None:
     harness = world_with(duplicate_window=5)
     one, other = Sender(harness[1]), Sender(harness[2])
     harness.run(0.2)
-    for number in range(4):  # at once on two members, as nobody has heard of the other
+    for number in range(4):  # concurrently on two members, before each receives the other's event
         one.send_whole({number: content(number, id=f"m{number}")})
         other.send_whole({number + 100: content(number, id=f"m{number}")})
     assert harness.until(lambda: len(one.confirmed) == len(other.confirmed) == 4)
@@ -291,7 +291,7 @@ LIMITS: list[dict[str, int]] = [{"max_messages": 3}, {"max_bytes": 3 * len(conte
 @pytest.mark.parametrize("limit", LIMITS, ids=["messages", "bytes"])
 @pytest.mark.parametrize("overflow", ["reject", "drop"])
 def test_a_limit_is_exceeded_only_by_what_is_on_its_way_on_other_members(overflow: str, limit: dict[str, int]) -> None:
-    """However much comes in at one of them at once; each lets in what there is room for, of what it has heard."""
+    """Each member admits messages up to the limit, counted by the events that it has received."""
     harness = world_with(overflow=overflow, **limit)
     one, *others = [Sender(harness[node]) for node in (1, 2, 3)]
     harness.run(0.1)
@@ -302,7 +302,7 @@ def test_a_limit_is_exceeded_only_by_what_is_on_its_way_on_other_members(overflo
     taker = takes(harness, 3, 3)
     taker.settle_as(range(3), ACCEPT)
     harness.run(0.3)
-    harness.network.pause_daemon(2)  # nobody hears the others, nor itself
+    harness.network.pause_daemon(2)  # no member receives any events
     for node, sender in enumerate((one, *others), 1):
         sender.send_whole({number: content(number) for number in range(100 * node, 100 * node + 50)})
     harness.run(0.05)
@@ -313,7 +313,7 @@ def test_a_limit_is_exceeded_only_by_what_is_on_its_way_on_other_members(overflo
 
 
 def test_what_is_never_heard_does_not_count_for_ever() -> None:
-    """Neither on members that are brought up to date, nor on the one whose queues are those of all from then on."""
+    """Lost messages count towards the limit neither on joining members nor on the member that was bootstrapped from."""
     harness = world_with(max_messages=3, overflow="reject")
     lost = [Sender(harness[node]) for node in (1, 2, 3)]
     harness.run(0.1)
@@ -343,7 +343,7 @@ def test_a_blocking_queue_gives_credit_again_on_all_members() -> None:
 
 
 def test_a_ring_that_is_filled_on_several_members_at_once_is_exact_when_they_come_to_rest() -> None:
-    """What goes is heard before it is safe that it went: what comes in between makes more of it go."""
+    """A ring has its exact size at rest, although removals and concurrent arrivals overlap before they are safe."""
     harness = world_with(max_messages=3, overflow="ring")
     senders = [Sender(harness[node]) for node in (1, 2, 3)]
     harness.run(0.1)

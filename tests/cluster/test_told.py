@@ -1,4 +1,4 @@
-"""What members tell each other is looked at before it is done: what one says wrongly, none does."""
+"""Tests of the validation of control events: members apply no invalid event."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_nobody_tells(data: bytes) -> None:
 
 
 def test_what_a_whole_life_tells_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None of the shapes forbids what members say."""
+    """All control events of a simulation are valid."""
     seen: set[str] = set()
     real = control.flaw
 

@@ -1,4 +1,4 @@
-"""`cairnmq trace` tells a message's life on each member of a real cluster, beside the brokers and without one."""
+"""Tests of `cairnmq trace` on the members of a real cluster, beside running brokers and without one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.harness.process import CAIRNMQ, DEADLINE_S
 
 
 def traced(scenario: RealScenario, message_id: str) -> dict[int, list[str]]:
-    """What happened, by member; nothing of one that knows nothing of it."""
+    """Return the events of a message by member, from `cairnmq trace`; none for a member that never had it."""
     first, *others = (str(scenario.directory / f"store{node}") for node in scenario.lab.nodes)
     also = [word for other in others for word in ("--also", other)]
     command = [CAIRNMQ, "trace", first, "--message-id", message_id, *also, "--json"]

@@ -1,4 +1,4 @@
-"""Who comes, or comes back, is brought all that the others have; and after all went down, nothing is lost."""
+"""Tests of state transfer to joining members, and of the start of a cluster in which all members were down."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_what_is_taken_while_it_is_compared_stays_away() -> None:  # B5
 
 
 def is_taken_meanwhile(*, has_them: bool) -> None:
-    """*has_them*: the newcomer has the messages in its store."""
+    """Accept half of the messages during a state transfer. *has_them*: the joining member has all in its store."""
     harness = ClusterHarness().start()
     sender, receiver = Sender(harness[1]), Receiver(harness[1])
     harness.run(0.2)
@@ -124,7 +124,7 @@ def is_taken_meanwhile(*, has_them: bool) -> None:
 
 
 def _still_there(entry: Entry | None) -> Entry | None:
-    """As it was read just before it went."""
+    """Return a copy of *entry* as it was read before its dequeue."""
     if entry is None:
         return None
     copy = Entry(entry.message_id, entry.position, entry.content, entry.held_bytes)
@@ -162,7 +162,7 @@ def test_a_member_that_was_being_updated_knows_that_somebody_is_ahead() -> None:
 
 
 def third_asks(harness: ClusterHarness) -> ClusterMember:
-    """The third member comes, has asked for what there is, and is not answered: the first one, who would, sleeps."""
+    """Wait until member 3 has requested the state; put member 1, the donor, to sleep. Return the core of member 3."""
     core = harness[3].core
     assert harness.until(lambda: core.state.phase_name == "requesting")
     harness[1].asleep = True

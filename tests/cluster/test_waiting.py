@@ -1,4 +1,4 @@
-"""What the log of a member says that serves nobody for long."""
+"""Tests of the log messages of a member that does not serve clients for a long time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WAITS = "no clients were served here"
 
 
 def test_who_serves_nobody_for_long_says_why_once(caplog: pytest.LogCaptureFixture) -> None:
-    """At its start, and where it has lost the others; who serves says nothing, nor does one whose trouble was short."""
+    """It logs this at its start and after a partition, but not while it serves or after a short partition."""
     harness = ClusterHarness()
     harness[1].start()
     harness.run(LONG_S - 1)
@@ -38,7 +38,7 @@ def test_who_serves_nobody_for_long_says_why_once(caplog: pytest.LogCaptureFixtu
 
 
 class SlowWhenUpdated(SimulatedMember):
-    """Its disk does not finish what it is brought until somebody hurries it."""
+    """A member whose disk delays the writes of a state transfer until `hurry_disk`."""
 
     def _durable(self, lsn: int) -> None:
         self.is_disk_slow = self.core.state.phase == TRANSFERRING and self.lives > 1
@@ -46,7 +46,7 @@ class SlowWhenUpdated(SimulatedMember):
 
 
 def test_member_that_is_brought_up_to_date_says_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:  # B4, B5
-    """Its log advises to wait, not to throw away what the others have."""
+    """The log message advises to wait, and does not suggest `--cluster-force`."""
     harness = ClusterHarness(member=SlowWhenUpdated).start()
     sender = Sender(harness[1])
     harness.run(0.2)
