@@ -9,11 +9,11 @@ import pytest
 from tests.harness.cluster.cluster_harness import ACCEPT, FAIL, RELEASE, ClusterHarness, Receiver, Sender
 
 LONG_BYTES = 100_000
-"""So that its content is on the disk only, and a newcomer waits until it is read there."""
+"""Large enough that contents are only on disk, so that a joining member waits until they are read."""
 NEWCOMER, UPDATER, OWNER, OTHER = 5, 1, 2, 3
 BEFORE = (None, RELEASE, FAIL)
 HISTORIES = [*product(BEFORE, BEFORE)]
-"""What became of the first delivery before the newcomer asked, and of the next one before its messages are brought."""
+"""Outcomes of each message: before the request of the joining member, and then before the state transfer."""
 
 
 def settle(receiver: Receiver, when: int) -> None:

@@ -12,11 +12,11 @@ from tests.harness.cluster.cluster_harness import REJECT, ClusterHarness, Receiv
 from tests.harness.thorough import EVERY
 
 OPERATIONS = 2
-"""On the disk of each member for a reject: its block is written, and synced."""
+"""The disk operations of a reject on each member: its block is written and synced."""
 POWERS = [None, *range(0, 12, EVERY)]
-"""Seeds of what a power cut leaves of the sectors that the block is in; None for a kill."""
+"""Seeds that select the sectors of the block that survive a power cut; None for a kill."""
 SIZE_BYTES = 1500
-"""Of a message: what its place among the dead letters is written in has several sectors."""
+"""The message size: its dead letter is written in a block of several sectors."""
 
 
 class Killed(BaseException):
@@ -29,7 +29,7 @@ class KillableMember(SimulatedMember):
         self.disk = MemoryDirectory()
 
     left = -1
-    """So many operations on the disk until it is killed; never with less than none."""
+    """The number of disk operations before the kill; negative for none."""
     power: random.Random | None = None
     was_killed = False
 

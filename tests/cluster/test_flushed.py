@@ -18,7 +18,7 @@ class LateMember(SimulatedMember):
     """A member whose disk can delay writes, which a power cut loses."""
 
     on_disk: MemoryDirectory | None = None
-    """What there was when it began to."""
+    """The state of the disk when the delay began."""
 
     def delay(self) -> None:
         self.is_disk_slow = True

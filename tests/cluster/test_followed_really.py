@@ -17,7 +17,7 @@ from tests.harness.cluster.real_cluster import PORT, RealScenario, end_with_pare
 from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess
 
 THERE = 3
-"""Where the follower runs, as a broker of its own."""
+"""The node on which the downstream broker runs."""
 FOLLOWER_PORT = 5673
 
 

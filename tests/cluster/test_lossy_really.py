@@ -23,7 +23,7 @@ from tests.harness.cluster.real_cluster import PATIENCE_S, PORT, ROOT, RealScena
 LOSSY = 3
 LOSS_PERCENT = 35
 TOKEN_MS = 4000
-"""Each lost token is said again after a quarter of that, so several in a row are needed to lose the member."""
+"""A lost token is retransmitted after a quarter of this time: only several losses in a row lose the member."""
 
 
 def in_switch(lab: Lab, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
