@@ -34,7 +34,7 @@ QUIET_S = 4.0
 
 
 class Came(NamedTuple):
-    """A client is about to connect: the broker sends the messages of this session after this time."""
+    """The time just before a client connects: the broker sends all messages of this session later."""
 
     session: str
     at: int

@@ -1,4 +1,4 @@
-"""A scenario of a real cluster with random faults: corosync, brokers and clients are processes in a lab.
+"""A scenario of a real cluster, drawn from a seed: corosync, brokers and clients are processes in a lab.
 
 While clients send and receive, brokers and daemons are killed, stopped and paused, nodes are partitioned, links are cut
 in one direction, and clients are killed. Then everything is repaired: every client must make progress, all members must
