@@ -97,7 +97,7 @@ def _read(path: Path, *, archived: bool) -> tuple[int, tuple[Container, dict[int
         crc, magic, _, _, count, length, _, lsn, _, _, base = unpack_from("<I4sHHIIIQQQQ", data, at)
         if magic != b"CNBK" or lsn != slot_lsn + at or crc32c(data[at + 4 : at + length]) != crc:
             break
-        told[base] = b""
+        told.setdefault(base, b"")
         payloads = at + HEAD_BYTES * (count + 1)
         heads = iter_unpack("<BBHIIIQQQQQQ", data[at + HEAD_BYTES : payloads])
         for number, (kind, flags, _, place, many, _, _, message, queue, txn, time_us, extra) in enumerate(heads, 1):
