@@ -1,4 +1,4 @@
-"""A RabbitMQ server as Debian packages it, for tests that need a broker of AMQP 1.0 that is not ours."""
+"""The RabbitMQ server of the Debian package, for tests that need another AMQP 1.0 broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PLACES = Path("/usr/lib/rabbitmq/lib")
 
 
 def denial_reason() -> str:
-    """Why there can't be one on this machine; empty if there can."""
+    """Return the reason why RabbitMQ cannot run on this machine; empty if it can."""
     if not _programs():
         return "rabbitmq-server is not installed (scripts/debian-packages-for-tests)"
     return "" if shutil.which("epmd") else "epmd is not installed"
@@ -33,7 +33,7 @@ def _programs() -> list[Path]:
 
 
 class RabbitMq:
-    """A node with a data directory, ports and a port mapper of its own. Context manager; nothing is left running."""
+    """A node with its own data directory, ports and port mapper: a context manager that ends all its processes."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ class RabbitMq:
         }
 
     def command(self) -> str:
-        """A --start-command for it; to be used at its port."""
+        """Return a --start-command for this node; clients use `port`."""
         names = [name for name in self._environment if name.startswith(("RABBITMQ_", "ERL_EPMD_")) or name == "HOME"]
         given = self._environment | {"RABBITMQ_MNESIA_BASE": "{store_dir}"}
         settings = " ".join(f"{name}={given[name]}" for name in names)
@@ -83,14 +83,14 @@ class RabbitMq:
         self.end_mapper()
 
     def end_mapper(self) -> None:
-        """The port mapper is a daemon that its node leaves behind."""
+        """End the port mapper, a daemon that outlives its node."""
         end_s = time.monotonic() + _DEADLINE_S
         while subprocess.run(["epmd", "-kill"], env=self._environment, capture_output=True).returncode:
-            assert time.monotonic() < end_s  # it does so once it knows that its node is gone
+            assert time.monotonic() < end_s  # epmd can be killed once it has detected the end of its node
             time.sleep(0.05)
 
     def _answers(self) -> bool:
-        """Whether it speaks AMQP 1.0 already."""
+        """Return whether the node answers the AMQP 1.0 protocol header."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), 5.0) as sock:
                 sock.sendall(b"AMQP\x03\x01\x00\x00")
@@ -99,13 +99,13 @@ class RabbitMq:
             return False
 
     def cpu_s(self) -> float:
-        """CPU time of the node so far."""
+        """Return the CPU time that the node has used so far."""
         total = 0
         for pid in [path for path in Path("/proc").iterdir() if path.name.isdigit()]:
             try:
                 fields = (pid / "stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue
-            if int(fields[3]) == self._process.pid:  # of its session
+            if int(fields[3]) == self._process.pid:  # the session of the node
                 total += int(fields[11]) + int(fields[12])
         return total / os.sysconf("SC_CLK_TCK")

@@ -1,8 +1,8 @@
-"""How much a run does of what could go on for ever.
+"""Amounts of work for tests that could run without end.
 
-With `CAIRN_THOROUGH=1`, as CI has it (`.ci/run`), all that a change must have stood up to before it is taken. Without
-it a part, drawn in the same way, and without the tests of `long_tests.txt`, so that `make test` takes a developer less
-than ten minutes on two cores. Each amount has a variable of its own, too, and a make target for longer runs.
+With `CAIRN_THOROUGH=1`, as set by CI (`.ci/run`), a run does everything that a change must pass before it is merged.
+Otherwise it does a part, drawn in the same way, and skips the tests of `long_tests.txt`, so that `make test` takes less
+than ten minutes on two cores. Each amount also has its own variable, and a make target for longer runs.
 """
 
 from __future__ import annotations
@@ -15,5 +15,5 @@ EVERY = 1 if THOROUGH else 4
 
 
 def amount(name: str, thorough: int, part: int) -> int:
-    """What the variable *name* says; if it says nothing, what a thorough run does, or the part of others."""
+    """Return the value of the variable *name*; if it is unset, *thorough* in a thorough run, else *part*."""
     return int(os.environ.get(name) or (thorough if THOROUGH else part))

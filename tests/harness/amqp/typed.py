@@ -1,4 +1,4 @@
-"""Values of all of AMQP's types: as this package has them, and as proton has them."""
+"""Values of all AMQP types, in the representation of this package and in that of proton."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ keys = st.text(characters, max_size=8) | st.text(st.characters(max_codepoint=127
 
 
 def _deeper(inner: Strategy) -> Strategy:
-    # proton loses count of what follows a described value right inside another one
+    # proton miscounts the values after a described value that is directly inside another one
     bare = inner.filter(lambda value: not isinstance(value, ours.Described))
     return st.one_of(
         st.lists(inner, max_size=4),
@@ -103,7 +103,7 @@ _ARRAY_TYPES = {
 
 
 def to_proton(value: Any) -> Any:
-    """The same value as proton's Python types."""
+    """Return *value* converted to proton's Python types."""
     if type(value) in _TO_PROTON:
         return _TO_PROTON[type(value)](value)
     if isinstance(value, ours.Described):
@@ -118,7 +118,7 @@ def to_proton(value: Any) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal, and of the same types all the way down."""
+    """Return whether both values are equal and have the same types at every level of nesting."""
     if type(one) is not type(other):
         return False
     if isinstance(one, ours.Described | ours.Array | list):
@@ -143,7 +143,7 @@ def got_by_proton(encoded: bytes) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    """Without views into proton's memory."""
+    """Return a copy of *value* without views into proton's memory."""
     if isinstance(value, memoryview):
         return bytes(value)
     if isinstance(value, proton.Described):

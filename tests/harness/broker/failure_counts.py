@@ -20,12 +20,12 @@ def policed() -> Transacting:
 
 
 def fail(policed: Policed, taker: FakeTerminal, number: int = -1) -> None:
-    """What *taker* was handed by that number was not processed, it says."""
+    """Settle message *number* of *taker* with the outcome `modified` and `delivery-failed`."""
     policed.world.do(taker.driver.outcomes, [Outcome(None, taker.forwarded[number][0], MODIFIED, True, False)])
 
 
 def recorded(policed: Policed) -> dict[int, int]:
-    """Message id to count, as it is in the store; nothing is recorded twice."""
+    """Return the stored counts by message id; check that each message has a single record."""
     store, queues = policed.world.store, policed.world.broker.nodes.queues
     if COUNTS not in queues:
         return {}

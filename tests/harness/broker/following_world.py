@@ -1,4 +1,4 @@
-"""Two brokers in one thread, a queue of the one followed by the other, and the line between them in a test's hands."""
+"""Two brokers in one thread: one has a federated copy of a queue of the other, and a test controls the link."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Contents = tuple[int, ...]
 
 
 class Marks(Bookmarks):
-    """Bookmarks in memory: they are on the disk at once."""
+    """Bookmarks in memory, durable as soon as they are added or moved."""
 
     def __init__(self) -> None:
         super().__init__("nowhere")
@@ -67,7 +67,7 @@ class Attached(FakeTerminal):
 
 
 class Outward:
-    """The connection that the follower's broker has."""
+    """The follower's outgoing connection, which collects requests to attach."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Attach, Callable[[Attach], None], Attached]] = []
@@ -82,14 +82,14 @@ class Outward:
 
 
 class To:
-    """As much of a connector as those see who use it."""
+    """A stand-in for a connector with the attributes that federation uses."""
 
     name = "there"
     connection: Any = None
 
 
 class FollowerSide:
-    """The broker at the other site, whose copy of a queue is called `q`."""
+    """The downstream broker, whose federated queue is named `q`."""
 
     follower: World
 
@@ -103,7 +103,7 @@ class FollowerSide:
         assert said == [None]
 
     def copy(self) -> Contents | None:
-        """What the follower has on its disk, nothing of it twice; None while that is not whole."""
+        """Return the messages of the copy, None while it is partial; check that none of them is stored twice."""
         copy = self.following.copy
         found = contents(self.follower.store, copy.queue_id)
         assert len(found) == len(copy.ids)
@@ -115,7 +115,7 @@ class Sites(FollowerSide):
     """The queue `q` of `source`, and the copy `q` at `follower`."""
 
     def __init__(self, *, acquisitions: bool = False) -> None:
-        """*acquisitions*: the source writes them down."""
+        """*acquisitions*: the source logs acquisitions (delivery tracking)."""
         self.marks = Marks()
         self.source = World(MEMORY_BYTES, bookmarks=self.marks, acquisitions=acquisitions)
         self.follower = World(MEMORY_BYTES)
@@ -135,7 +135,7 @@ class Sites(FollowerSide):
 
     @property
     def now(self) -> Contents:
-        """What is on the source's queue."""
+        """Return the contents of the source's queue."""
         store, queue_id = self.source.store, self.source.queue().queue_id
         for message_id in store.messages().get(queue_id, ()):
             if message_id not in self._numbers:
@@ -143,7 +143,7 @@ class Sites(FollowerSide):
         return tuple(self._numbers[message_id] for message_id in store.messages().get(queue_id, ()))
 
     def look(self) -> None:
-        """Something was done there, in one go."""
+        """Record the current contents of the source's queue as one of its states; call after each atomic change."""
         self.states[self.now] = None
 
     def send(self, number: int, size_bytes: int = 10) -> None:
@@ -155,7 +155,7 @@ class Sites(FollowerSide):
         self.look()
 
     def take(self, count: int) -> None:
-        """A consumer takes so many from the front."""
+        """Dequeue *count* messages from the front with a consumer."""
         taker = self.source.open(to_client=True)
         self.source.do(taker.driver.request, count, False)
         self.source.read_all()
@@ -165,7 +165,7 @@ class Sites(FollowerSide):
         self.source.do(taker.driver.close, (), False, True)
 
     def transact(self, number: int, count: int, size_bytes: int = 10) -> None:
-        """A client puts so many messages, and takes the first one, in one transaction."""
+        """Enqueue *count* messages and dequeue the first message of the queue, in one transaction."""
         source, connection = self.source, object()
         control = source.open(to_client=False, coordinator=True, address=None, connection=connection)
         source.send(control, (0, declare(), 0))
@@ -182,7 +182,7 @@ class Sites(FollowerSide):
         source.do(taker.driver.close, (), False, True)
 
     def send_to_several(self, number: int) -> None:
-        """By way of an exchange, to another queue first, where a consumer takes it at once."""
+        """Send through an exchange to two queues: first to `other`, where a consumer accepts it at once, and to `q`."""
         source = self.source
         if "other" not in source.broker.nodes.queues:
             other = source.open(to_client=True, address="other")
@@ -209,7 +209,7 @@ class Sites(FollowerSide):
     # ---- the line --------------------------------------------------------------------------------------------------
 
     def connect(self) -> list[str]:
-        """The follower asks for the link, and the source answers; with which errors, if it refuses."""
+        """Have the follower attach the link; return the errors with which the source refuses it, if any."""
         outward = Outward()
         self.to.connection = outward
         self.follower.do(self.follower.broker.remote.federated_queues.came, self.to, outward)
@@ -232,7 +232,7 @@ class Sites(FollowerSide):
         return []
 
     def cut(self) -> None:
-        """The connection breaks; what was on its way is lost."""
+        """Break the connection; messages and dispositions in transit are lost."""
         if self.link is None:
             return
         terminal, attached = self.link
@@ -243,7 +243,7 @@ class Sites(FollowerSide):
         assert attached.driver is not None
 
     def carry(self) -> bool:
-        """One message from the source to the follower; whether there was one."""
+        """Transfer one message from the source to the follower; return whether one was available."""
         if self.link is None:
             return False
         terminal, attached = self.link
@@ -259,7 +259,7 @@ class Sites(FollowerSide):
         return True
 
     def answer(self) -> bool:
-        """One disposition from the follower to the source, and the credit it brings."""
+        """Transfer one disposition and one credit from the follower to the source; return whether one was available."""
         if self.link is None or not self.received:
             return False
         terminal, _ = self.link
@@ -291,7 +291,7 @@ def number_on(store: MessageStore, message_id: int) -> int:
 
 
 def after(world: World, disk: MemoryDirectory) -> World:
-    """The world that begins with what is on *disk*."""
+    """Return a copy of *world* that starts from the contents of *disk*."""
     found = World.__new__(World)
     found.__dict__.update(world.__dict__)
     found.disk = disk

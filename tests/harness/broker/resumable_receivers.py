@@ -1,4 +1,4 @@
-"""Receivers whose links survive their connection, on a broker in memory."""
+"""Receivers with resumable links, on a broker in memory."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tests.harness.broker.world import FakeTerminal, World, message, number_of
 
 
 class Receiver:
-    """A client that does as part 2, 2.6.13 says: what it has and has said outlasts its connections."""
+    """A client that resumes links as in part 2, 2.6.13: its unsettled deliveries survive its connections."""
 
     def __init__(self, world: World, address: str = "q", *, reads_at_once: bool = True) -> None:
-        """*reads_at_once*: what the broker wants to read from the disk for it is there as soon as it has asked."""
+        """*reads_at_once*: run the broker's disk reads right after the client attaches or gives credit."""
         self.world = world
         self._reads_at_once = reads_at_once
         self.terminus = Terminus(address=address, durability=2, timeout_s=60)
@@ -52,7 +52,7 @@ class Receiver:
             self.world.read_all()
 
     def receive(self) -> Resumable | None:
-        """The next message that was sent arrives."""
+        """Receive the next message, None if there is none; check that exactly the known deliveries are resumed."""
         if self.terminal is None or self.seen == len(self.terminal.resumable):
             return None
         found = self.terminal.resumable[self.seen]
@@ -68,7 +68,7 @@ class Receiver:
         return found
 
     def decide(self, state: int = ACCEPTED, *, flushed: bool = True) -> None:
-        """It processes the oldest message that it can, and says so."""
+        """Choose *state* as the outcome of the oldest undecided message, and send it to the broker."""
         tag = next((tag for tag in self.entries if self.states.get(tag) == 0), None)
         if tag is None or self.terminal is None or self.terminal.driver is None:
             return
@@ -82,7 +82,7 @@ class Receiver:
             self.terminal.driver.outcomes([outcome])
 
     def hear(self) -> None:
-        """It hears that an outcome was taken."""
+        """Receive the next settlement, and check that it confirms the outcome that was chosen."""
         if self.terminal is not None and self.received < len(self.terminal.settled):
             tag, state = self.terminal.settled[self.received]
             self.received += 1
@@ -110,7 +110,7 @@ def put(world: World, *numbers: int, durable: bool = True) -> None:
 
 
 def others_get(world: World, credit: int = 100, *, accept: int = 0) -> list[int]:
-    """What another consumer gets; it accepts the first *accept* of it, and leaves."""
+    """Return what another consumer receives; it accepts the first *accept* messages, releases the rest and detaches."""
     receiver = world.open(to_client=True)
     world.do(receiver.driver.request, credit, False)
     world.read_all()

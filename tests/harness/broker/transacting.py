@@ -13,7 +13,7 @@ from tests.harness.broker.world import FakeTerminal
 
 
 class Transacting(Policed):
-    """The same with transactions, on one connection."""
+    """A broker in memory whose queues have policies, and a client with transactions on one connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Transacting(Policed):
         return self.ask(discharge(txn_id, fail=fail))
 
     def post(self, txn_id: bytes, address: str, body: Any, *, durable: bool = True, **fields: Any) -> str:
-        """The outcome to be."""
+        """Send a message in a transaction; return its provisional outcome."""
         if address not in self.senders:
             self.senders[address] = self.world.open(to_client=False, address=address)
         terminal = self.senders[address]

@@ -1,4 +1,4 @@
-"""A broker in one thread: a store on a disk in memory, a reader that reads when it is told to, fake terminals."""
+"""A broker in one thread, with a store on a disk in memory, a reader that the test steps, and fake terminals."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def message(number: int, size_bytes: int, durable: bool) -> bytes:
 
 
 def number_of(content: Any) -> int:
-    """The number of a message, which is whole: long ones are read."""
+    """Return the number of a message, reading the pieces of a long one; check that it is complete."""
     data = content if isinstance(content, bytes) else b"".join(map(content.piece, range(content.pieces)))
     at = data.index(b"\x00\x53\x75\xb0") + 8
     assert len(data) == at + int.from_bytes(data[at - 4 : at])
@@ -52,7 +52,7 @@ def number_of(content: Any) -> int:
 
 @contextmanager
 def small_pages() -> Iterator[None]:
-    """Everything that is done in portions is done in small ones, so that few messages take several."""
+    """Reduce all batch sizes, so that few messages need several batches."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backlog, "CHUNK_MESSAGES", 7)
         patch.setattr(queue_memory, "ALLOWANCE_BYTES", 1500)
@@ -68,7 +68,7 @@ def small_pages() -> Iterator[None]:
 
 
 class WorkingClock(ManualClock):
-    """A clock by which work takes time: whoever asks whether there is time left has used a little of it."""
+    """A clock that advances by a fixed step at each reading, so that work takes time."""
 
     def __init__(self, each_s: float) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class WorkingClock(ManualClock):
 
 
 class FakeTerminal:
-    """What the core said to one channel."""
+    """A terminal that records the calls of the core for one channel."""
 
     def __init__(self) -> None:
         self.driver: Any = None
@@ -193,7 +193,7 @@ class FakeTerminal:
 
 
 class World:
-    """The broker, and hands to turn it with."""
+    """A broker and its store, which a test runs step by step."""
 
     def __init__(
         self,
@@ -205,9 +205,9 @@ class World:
         compiles_later: bool = False,
         **broker_options: Any,
     ) -> None:
-        """*acquisitions*: they are written down; *bookmarks*: of those who read its log as history.
+        """*acquisitions*: log acquisitions (delivery tracking); *bookmarks*: those of readers of the log as history.
 
-        *compiles_later*: selectors are compiled when the reader reads, not at once.
+        *compiles_later*: compile selectors when the reader reads, not at once.
         """
         self._options = replace(OPTIONS, acquisitions=acquisitions)
         self._broker_options = broker_options
@@ -245,12 +245,12 @@ class World:
         self.broker.steps.durable(lsn)
 
     def do(self, action: Callable[..., None], *args: Any) -> None:
-        """One step of the core."""
+        """Run *action* and the actions that wait, each as one step of the core."""
         self._actions.append((action, args))
         self.step()
 
     def begin_step(self, action: Callable[..., None], *args: Any, until: Callable[[], bool]) -> None:
-        """Run the core up to the moment in a step at which *until* holds: what that step records is not durable yet."""
+        """Run the core until *until* holds, inside a step: the records of that step are not durable yet."""
         self._actions.append((action, args))
         while True:
             action, args = self._actions.popleft()
@@ -266,7 +266,7 @@ class World:
             self.broker.steps.finish()
 
     def step_at_once(self, *actions: tuple[Callable[..., None], Any]) -> None:
-        """Run *actions* with their arguments, and those that wait, as one step: a busy core does that."""
+        """Run *actions* with their arguments, and those that wait, as one step, as a busy core does."""
         self._actions.extendleft([(action, (argument,)) for action, argument in actions])
         while self._actions:
             action, args = self._actions.popleft()
@@ -274,20 +274,20 @@ class World:
         self.broker.steps.finish()
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and the core do what is due then."""
+        """Advance the clock, and run the timers of the core that are due."""
         self.clock.advance(seconds)
         if self.broker.core.scheduler.due_s <= self.clock.monotonic_s():
             self.do(self.broker.core.scheduler.run)
 
     def read_one(self) -> None:
-        """The reader's thread does what it was told first."""
+        """Run the oldest request to the reader's thread, if any."""
         if self.readings:
             work, args = self.readings.popleft()
             work(*args)
             self.step()
 
     def drain(self, terminal: FakeTerminal, limit: int) -> int:
-        """Drain, as a client that settles nothing; return the credit that it got back."""
+        """Drain as a client that settles nothing; return the credit that was given back."""
         before = len(terminal.drains)
         self.do(terminal.driver.request, limit, True)
         self.read_all()
@@ -305,7 +305,7 @@ class World:
     def open(
         self, *, to_client: bool, presettled: bool = False, connection: object = None, **terminus: Any
     ) -> FakeTerminal:
-        """A channel, on the queue `q` unless *terminus* says otherwise."""
+        """Open a channel, on the queue `q` unless *terminus* has another address."""
         terminal = FakeTerminal()
         terminal.post = lambda done: self._actions.append((done, ()))
         asked = Terminus(**{"address": "q", **terminus})

@@ -1,4 +1,4 @@
-"""A client that resumes its links, as part 2, 2.6.13 says, with nothing between it and the frames."""
+"""Clients that resume their links as in part 2, 2.6.13, and read and write frames directly."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def body(text: str) -> bytes:
 
 
 def transfer_begun(tag: bytes, number: int, part: bytes, *, more: bool = True, resume: bool = False) -> bytes:
-    """A transfer of a part of a message."""
+    """Return a transfer frame with a part of a message."""
     fields = Uint(0), Uint(number), tag, Uint(0), False, more, None, None, resume
     return frame(TRANSFER, *fields, payload=part)
 
 
 def attach_receiver(name: str, address: str, unsettled: dict[bytes, Any] | None, **options: Any) -> bytes:
-    """*options*: `handle`, `durability`, `timeout` and `selector` of the source, and the `mode` of settling."""
+    """Return an attach frame. *options*: `handle`, `mode`; `durability`, `timeout` and `selector` of the source."""
     source = [address, options.get("durability", LASTING), None, Uint(options.get("timeout", 0))]
     if "selector" in options:
         selector = Described(Symbol("apache.org:selector-filter:string"), options["selector"])
@@ -53,7 +53,7 @@ def attach_receiver(name: str, address: str, unsettled: dict[bytes, Any] | None,
 def attach_sender(
     name: str, address: str | None, unsettled: dict[bytes, Any] | None, *, incomplete: bool = False, **options: Any
 ) -> bytes:
-    """*options*: `handle`, `durability` and `timeout` of the target, and its `mode` of settling."""
+    """Return an attach frame. *options*: `handle`, `mode`; `durability` and `timeout` of the target."""
     target = [address, options.get("durability", LASTING), None, Uint(options.get("timeout", 0))]
     return frame(
         ATTACH, name, Uint(options.get("handle", 0)), False, Ubyte(0), options.get("mode", SECOND),
@@ -62,7 +62,7 @@ def attach_sender(
 
 
 class ResumingSender:
-    """Sends each of its messages once, whatever happens to its connections: it outlives them."""
+    """A sender that outlives its connections, and sends each message exactly once."""
 
     def __init__(self, address: str, *, name: str = "orders", container: str = "shop") -> None:
         self.address, self.name, self.container = address, name, container
@@ -93,7 +93,7 @@ class ResumingSender:
             pass
 
     def cut(self) -> None:
-        """The connection breaks."""
+        """Break the connection."""
         assert self.wire is not None
         self.wire.sock.close()
         self._number = 0
@@ -115,13 +115,13 @@ class ResumingSender:
         assert not fields[3], "the broker settles when the client has"
 
     def settle(self, tag: bytes, number: int) -> None:
-        """What was heard is true: the delivery is done."""
+        """Settle an accepted delivery."""
         assert self.wire is not None
         self.done.append(self.unsettled.pop(tag))
         self.wire.say(frame(DISPOSITION, False, Uint(number), Uint(number), True, Described(ACCEPTED, [])))
 
     def resume(self) -> list[bytes]:
-        """Do what the two maps ask for: settle what is stored. What has to be sent again, as if for the first time."""
+        """Settle the deliveries that the broker has stored according to its attach; return the tags to resend."""
         for tag in list(self.unsettled):
             if tag in self.told:
                 assert self.told[tag].descriptor == ACCEPTED
@@ -130,7 +130,7 @@ class ResumingSender:
         return list(self.unsettled)
 
     def say_again(self, tag: bytes, payload: bytes, *, resume: bool) -> int:
-        """A transfer of a delivery that is known already; its number."""
+        """Transfer a known delivery again; return its new number."""
         return self._transfer(tag, payload, resume=resume)
 
     def _transfer(self, tag: bytes, payload: bytes, *, settled: bool = False, resume: bool = False) -> int:
@@ -145,7 +145,7 @@ class ResumingSender:
 
 
 class Delivery(NamedTuple):
-    """What came of a message in one transfer, the first one of its delivery or the only one."""
+    """A received message, with the fields of the first transfer of its delivery."""
 
     number: int
     tag: bytes
@@ -155,7 +155,7 @@ class Delivery(NamedTuple):
 
 
 class ResumingReceiver:
-    """Processes each message once, whatever happens to its connections: it outlives them."""
+    """A receiver that outlives its connections, and processes each message exactly once."""
 
     def __init__(self, address: str, *, name: str = "orders", container: str = "shop") -> None:
         self.address, self.name, self.container = address, name, container
@@ -194,12 +194,12 @@ class ResumingReceiver:
         self.wire.say(frame(FLOW, *window, Uint(0), Uint(0), Uint(credit)))
 
     def cut(self) -> None:
-        """The connection breaks."""
+        """Break the connection."""
         assert self.wire is not None
         self.wire.sock.close()
 
     def _next(self, name: str) -> Frame:
-        """The next frame of that name; others wait."""
+        """Return the next frame with that name; keep others for later calls."""
         assert self.wire is not None
         found = next((one for one in self._frames if one.name == name), None)
         if found is not None:
@@ -211,7 +211,7 @@ class ResumingReceiver:
         return one
 
     def receive(self) -> Delivery:
-        """The next message, which must be resumed exactly if it is known."""
+        """Return the next message; check that it is resumed if and only if it is known."""
         assert self.wire is not None
         first = self._next("transfer")
         fields, content = first.fields + [None] * 11, first.payload
@@ -229,7 +229,7 @@ class ResumingReceiver:
         return Delivery(fields[1], tag, bool(fields[8]), fields[7], text)
 
     def accept(self, found: Delivery) -> None:
-        """Process it, and say so."""
+        """Process *found*, and send the outcome `accepted` unsettled."""
         assert self.wire is not None
         assert self.unsettled[found.tag] is None
         self.processed.append(found.text)
@@ -238,7 +238,7 @@ class ResumingReceiver:
         self.wire.say(frame(DISPOSITION, True, number, number, False, self.unsettled[found.tag]))
 
     def hear(self, found: Delivery) -> None:
-        """The broker has settled it."""
+        """Wait until the broker has settled *found*."""
         assert self.wire is not None
         while found.tag in self.unsettled:
             fields = self._next("disposition").fields

@@ -46,7 +46,7 @@ class Control:
         return bytes(delivery.remote.data[0])
 
     def discharge(self, txn_id: bytes, *, fail: bool = False) -> str:
-        """The name of the error, empty if it was done."""
+        """Discharge the transaction; return the name of the error, empty on success."""
         return outcome_of(self.ask(0x32, txn_id, fail))
 
     def commit(self, txn_id: bytes) -> None:
@@ -57,7 +57,7 @@ class Control:
 
 
 def outcome_of(delivery: Any) -> str:
-    """The name of the error of a settled delivery, empty if it was accepted."""
+    """Return the name of the error of a settled delivery, empty if it was accepted."""
     if delivery.remote_state == Delivery.REJECTED:
         return str(delivery.remote.condition.name)
     assert delivery.remote_state == Delivery.ACCEPTED, delivery.remote_state
@@ -65,7 +65,7 @@ def outcome_of(delivery: Any) -> str:
 
 
 def post(peer: Peer, link: Any, txn_id: bytes, message: Any, *, settled: bool = False) -> Any:
-    """Send a message in a transaction, and don't wait for its outcome."""
+    """Send a message in a transaction without waiting for its outcome."""
     delivery = peer.post(link, message)
     delivery.local.data = [txn_id]
     delivery.update(TRANSACTIONAL)
@@ -82,7 +82,7 @@ def send(peer: Peer, link: Any, txn_id: bytes, *bodies: Any, durable: bool = Tru
 
 
 def provisional(delivery: Any) -> tuple[bytes, int, str]:
-    """Of a posted delivery: the transaction, the outcome to be, and the name of its error."""
+    """Return the transaction, the provisional outcome and the name of its error, of a posted delivery."""
     assert delivery.remote_state == TRANSACTIONAL, delivery.remote_state
     txn_id, outcome = delivery.remote.data
     error = outcome.value[0] if outcome.value else None
@@ -92,9 +92,9 @@ def provisional(delivery: Any) -> tuple[bytes, int, str]:
 def retire(
     received: Received, txn_id: bytes, state: int = Delivery.ACCEPTED, fields: Any = (), *, settled: bool = False
 ) -> Any:
-    """Say what is to become of a message with the commit."""
+    """Send the outcome that a message gets when the transaction commits."""
     delivery = received.delivery
-    lib.pn_data_clear(lib.pn_disposition_data(lib.pn_delivery_local(delivery._impl)))  # of what was said before
+    lib.pn_data_clear(lib.pn_disposition_data(lib.pn_delivery_local(delivery._impl)))  # clear the outcome sent before
     delivery.local.data = [txn_id, Described(ulong(state), [*fields])]
     delivery.update(TRANSACTIONAL)
     if settled:
@@ -103,7 +103,7 @@ def retire(
 
 
 def bodies(peer: Peer, address: str = "q") -> list[Any]:
-    """What is on a queue; it stays there."""
+    """Return the bodies of all messages on a queue without dequeuing them."""
     receiver = peer.receiver(address)
     received = peer.drain(receiver, 1000)
     peer.detach(receiver)
@@ -111,7 +111,7 @@ def bodies(peer: Peer, address: str = "q") -> list[Any]:
 
 
 def taken(peer: Peer, address: str = "q") -> list[Any]:
-    """What is on a queue, taken off it."""
+    """Dequeue all messages of a queue, and return them."""
     receiver = peer.receiver(address)
     received = peer.drain(receiver, 1000)
     for one in received:

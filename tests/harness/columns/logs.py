@@ -1,4 +1,4 @@
-"""Logs for the tests of this folder: random histories, laid out on a real disk, and a plain loop that reads them."""
+"""Random journals for the tests of this folder, written to a real disk, and a plain loop that reads them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness.store.transaction_histories import Life
 
 
 class Read(NamedTuple):
-    """A record as the plain loop finds it."""
+    """A record as read by the plain loop."""
 
     lsn: int
     block: int
@@ -25,7 +25,7 @@ class Read(NamedTuple):
 
 
 def lay_out(files: Directory, path: Path) -> str:
-    """Write *files* into the directory *path*, as a store's journal; the store."""
+    """Write *files* into the directory *path* as a store's journal; return the path of the store."""
     journal = path / "journal"
     journal.mkdir(parents=True, exist_ok=True)
     for old in journal.iterdir():
@@ -37,7 +37,7 @@ def lay_out(files: Directory, path: Path) -> str:
 
 
 def plain(path: str, end_lsn: int) -> Iterator[Read]:
-    """The records of the store at *path* up to *end_lsn*, one by one, damage left out."""
+    """Yield the records of the store at *path* up to *end_lsn*, without damaged ranges."""
     for block in LogReader(RealDirectory(f"{path}/journal")).scan():
         if isinstance(block, Damage) or block.end_lsn > end_lsn:
             continue
@@ -46,7 +46,7 @@ def plain(path: str, end_lsn: int) -> Iterator[Read]:
 
 
 def as_rows(reads: Iterator[Read]) -> list[dict[str, Any]]:
-    """The same as the view `records` has them."""
+    """Return the records of *reads* as rows of the view `records`."""
     return [
         {
             "lsn": read.lsn, "block": read.block, "type": type_name(read.head.type), "flags": read.head.flags,
@@ -70,7 +70,7 @@ def rows(
 
 
 def shown_by(journal: Journal, reading: ReadOptions | None = None) -> dict[int, list[int]]:
-    """Queue id to the ids of the messages on it, in order, as the view `messages` has them."""
+    """Return the ids of the messages on each queue, in order and by queue id, from the view `messages`."""
     found: dict[int, list[tuple[int, int]]] = {}
     for row in journal.messages(reading).to_pylist():
         for place in row["places"]:
@@ -80,14 +80,14 @@ def shown_by(journal: Journal, reading: ReadOptions | None = None) -> dict[int, 
 
 
 def live(seed: int, steps: int, *, kills: bool = True) -> Life:
-    """A history of single messages and transactions in small containers, up to a moment at which all is durable."""
+    """Return a history of single messages and transactions in small containers, which ends with everything durable."""
     life = Life(seed)
     go_on(life, steps, kills=kills)
     return life
 
 
 def go_on(life: Life, steps: int, *, kills: bool = True) -> None:
-    """Some more of a history, up to a moment at which all is durable."""
+    """Continue a history by *steps* steps, and end with everything durable."""
     actions = [life.put] * 4 + [life.take] * 5 + [life.transaction] * 2 + [life.outcome, life.kick, life.kick]
     if kills:
         actions.append(life.kill)

@@ -1,4 +1,4 @@
-"""What is in a target, read by the libraries of each format; and what should be."""
+"""Contents of export targets, read with the library of each format, and the expected contents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Row = dict[str, Any]
 
 
 def fill(path: Path, messages: int, archive: Path | None = None) -> None:
-    """Have messages pass through queues with names of all kinds; some stay."""
+    """Pass messages through queues with unusual names; leave some on the queues."""
     options = StoreOptions(**{**vars(OPTIONS), "archive_dir": str(archive) if archive else None})
     with open_store(str(path), options=options) as store:
         queues = [store.queue(name) for name in QUEUES]
@@ -39,7 +39,7 @@ def fill(path: Path, messages: int, archive: Path | None = None) -> None:
 
 
 def iceberg(target: Path) -> Table:
-    from pyiceberg.catalog.sql import SqlCatalog  # here: each test process imports this module, and this takes 0.6 s
+    from pyiceberg.catalog.sql import SqlCatalog  # here: takes 0.6 s; all test processes import this module
 
     uri = URL.create("sqlite", database=f"{target}/catalog.sqlite").render_as_string()
     catalog = SqlCatalog("cairnmq", uri=uri, warehouse=f"file://{target}")
@@ -57,7 +57,7 @@ def table_in(target: Path, kind: str) -> pa.Table:
 
 
 def rows_in(target: Path, kind: str, columns: tuple[str, ...] = DEFAULT) -> list[Row]:
-    """In the order of LSNs, each as often as it is there."""
+    """Return the rows of a target in LSN order, duplicates included."""
     found = table_in(target, kind).sort_by("lsn")
     if "day" in found.schema.names:
         assert found["day"].to_pylist() == [time.date() for time in found["time"].to_pylist()]
@@ -66,7 +66,7 @@ def rows_in(target: Path, kind: str, columns: tuple[str, ...] = DEFAULT) -> list
 
 
 def expected(journal: Journal, columns: tuple[str, ...] = DEFAULT) -> list[Row]:
-    """What `columns` reads, with the names that queues have in exports."""
+    """Return the rows of *journal*, with queue names as exports write them."""
     some = dict.fromkeys((*columns, "queue_id"))
     batches = journal.records(ReadOptions(verify=True), list(some))
     rows = [row for batch in batches for row in batch.to_pylist()]

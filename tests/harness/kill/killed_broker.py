@@ -1,4 +1,4 @@
-"""Runs a broker and its clients as processes of their own, and kills the broker again and again."""
+"""A broker and its clients as separate processes, of which the broker is killed repeatedly."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Failure(AssertionError):
 
 
 class Watch:
-    """Tells when files in directories are opened, written, made or renamed: how far a starting broker is (inotify)."""
+    """An inotify watch for files opened, written, created or renamed, which shows the progress of a starting broker."""
 
     _libc = ctypes.CDLL(None, use_errno=True)
     _modify, _close_write, _open, _moved_to, _create = 0x2, 0x8, 0x20, 0x80, 0x100
@@ -56,7 +56,7 @@ class Watch:
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
 
     def count(self) -> int:
-        """How many events there were since the last call."""
+        """Return the number of events since the last call."""
         try:
             data = os.read(self.fd, 1 << 16)
         except BlockingIOError:
@@ -90,7 +90,7 @@ class Broker:
         self._exited = os.pidfd_open(self.process.pid)
 
     def wait(self, timeout_s: float, *, until_listening: bool = False, watch: Watch | None = None) -> int:
-        """Let time pass; back early at an event of *watch* (how many there were), or as asked. It must not end."""
+        """Wait *timeout_s*, or until *watch* has events (return how many) or the broker listens; fail if it ends."""
         poll = select.poll()
         poll.register(self._exited, select.POLLIN)
         if until_listening or watch is not None:
@@ -113,7 +113,7 @@ class Broker:
         return 0
 
     def listening(self) -> None:
-        """Wait until clients can come."""
+        """Wait until the broker listens for clients."""
         self.wait(PATIENCE_S, until_listening=True)
         if not self.port:
             raise Failure(f"the broker did not start within {PATIENCE_S} s: {self.output}\n{self.errors()}")
@@ -123,7 +123,7 @@ class Broker:
         self._end()
 
     def stop(self) -> None:
-        """Ask it to end, as an operator does; it must say that it did."""
+        """Stop the broker with SIGTERM, as an operator does; check that it reports a clean stop."""
         self.process.terminate()
         try:
             status = self.process.wait(PATIENCE_S)
@@ -134,7 +134,7 @@ class Broker:
             raise Failure(f"SIGTERM: exit status {status}, {self.output}\n{self.errors()}")
 
     def report(self) -> list[str]:
-        """What it said of its recovery, once it has ended."""
+        """Return the recovery report of a broker that has ended."""
         parts = (line.partition(" broker.recovered ") for line in self.output.splitlines())
         return [text for _, event, text in parts if event]
 
@@ -193,10 +193,10 @@ class ClientProcess:
 
 
 class Group:
-    """A broker and its clients, run through a plan of lives, each ended by a kill."""
+    """A broker and its clients, run through a planned series of broker processes; most end with a kill."""
 
     def __init__(self, name: str, seed: str, kills: int, directory: Path, *options: str) -> None:
-        """*options* are the broker's, besides where it listens and stores."""
+        """*options*: options of the broker besides the port and the store directory."""
         self.name = name
         self.kills = Counter[str]()
         """How many there were: `running`, `recovering`, `starting`."""
@@ -219,7 +219,7 @@ class Group:
         self._cleanup = ExitStack()
 
     def run(self) -> None:
-        """All of it. Raises `Failure`; what clients saw is in `history`."""
+        """Run the whole plan. Raises `Failure`; `history` has the events of the clients."""
         try:
             self._run()
         except Failure as failure:
@@ -244,7 +244,7 @@ class Group:
         return read(sorted(self._directory.glob("*.jsonl")))
 
     def complaints(self) -> str:
-        """What the broker logged, if any of it is an error."""
+        """Return the end of the broker's log if it contains an error, otherwise an empty string."""
         log = self._log.read_text(errors="replace")
         return log[-4000:] if "Traceback" in log or " ERROR " in log else ""
 
@@ -254,11 +254,11 @@ class Group:
         random = self._random
         kinds = ("running", "early", "recovering", "starting")
         plan = random.choices(kinds, (60, 14, 18, 8), k=self._goal)
-        plan[: max(1, self._goal // 25)] = ["starting"] * max(1, self._goal // 25)  # while the store is being made
+        plan[: max(1, self._goal // 25)] = ["starting"] * max(1, self._goal // 25)  # while the store is being created
         third = self._goal // 3
         piled = ["pile", *["recovering"] * max(1, self._goal // 8)]
         plan[third : third + len(piled)] = piled[: self._goal - third]
-        plan[2 * third : 2 * third + 1] = ["stop", "running"]  # what is left by the one, the other reports
+        plan[2 * third : 2 * third + 1] = ["stop", "running"]  # the second start reports what the first left
         return plan
 
     def _live(self, ending: str) -> None:
@@ -293,7 +293,7 @@ class Group:
         self._was_stopped = ending == "stop"
 
     def _kill_recovering(self, broker: Broker) -> None:
-        """Kill it somewhere between its first look at the store and its first word."""
+        """Kill the broker between its first access to the store and its first output."""
         journal = self._store / "journal"
         if not journal.is_dir():
             broker.wait(self._random.uniform(0, self._start_s), until_listening=True)
@@ -326,7 +326,7 @@ class Group:
             raise Failure(f"after SIGTERM the next start reports {report}")
 
     def _drain(self) -> None:
-        """Empty the queues; what recovery had counted must come, and then nothing more, not even after a restart."""
+        """Empty the queues; check that recovery counted these messages, and none after one more restart."""
         self._life += 1
         broker = Broker(self._store, self._log, *self._options)
         self._cleanup.callback(broker.process.kill)

@@ -13,7 +13,7 @@ from tests.harness.process import CAIRNMQ, DEADLINE_S
 
 
 def hear_signals() -> None:
-    """A shell has what it runs in the background ignore Ctrl-C, nohup has it ignore SIGHUP, and so would a test's."""
+    """Restore SIGINT and SIGHUP, which may be inherited as ignored from a shell's background or from nohup."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
@@ -27,7 +27,7 @@ def start(port: int, *options: str, **environment: str) -> subprocess.Popen[str]
 
 
 def perftest(port: int, *options: str, status: int = 0, **environment: str) -> tuple[str, str]:
-    """What it printed on standard output and standard error."""
+    """Run perftest, check its exit status, and return its standard output and standard error."""
     running = start(port, *options, **environment)
     try:
         output, errors = running.communicate(timeout=2 * DEADLINE_S)
@@ -38,7 +38,7 @@ def perftest(port: int, *options: str, status: int = 0, **environment: str) -> t
 
 
 def measured(port: int, *options: str, status: int = 0, **environment: str) -> dict[str, Any]:
-    """The JSON document."""
+    """Run perftest with `--json`, and return the JSON document."""
     output, _ = perftest(port, *options, "--json", status=status, **environment)
     document: dict[str, Any] = json.loads(output)
     return document

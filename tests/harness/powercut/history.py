@@ -1,7 +1,7 @@
-"""What was done to a store, what was confirmed, and whether what a recovery shows can come of that.
+"""The operations on a store, the confirmed part of them, and a check of what a recovery shows.
 
-It stands apart from the store and from the disks whose power is cut. Whatever was done was done in one order, so a
-recovered store must show the outcome of the first so many operations: of all that were confirmed, perhaps of some more.
+This module depends neither on the store nor on the disks whose power is cut. Operations have one order, so a recovered
+store must show the outcome of a prefix of them that includes all confirmed operations.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ confirmed is gone, or is not one of ours. Alarm: recovery refuses what a power c
 
 
 class Wrong(AssertionError):
-    """A recovery shows what it must not."""
+    """A recovery shows a state that the history does not permit."""
 
     def __init__(self, defect: str, reason: str) -> None:
         super().__init__(f"{defect}: {reason}")
@@ -26,7 +26,7 @@ class Wrong(AssertionError):
 
 
 class Operation(NamedTuple):
-    """It is confirmed once the durable LSN has passed *lsn*."""
+    """An enqueue or a dequeue, confirmed once the durable LSN has passed *lsn*."""
 
     lsn: int
     kind: Literal["enqueue", "dequeue"]
@@ -35,7 +35,7 @@ class Operation(NamedTuple):
 
 
 class History:
-    """One thread does; any thread may confirm."""
+    """The history of one store. One thread adds operations; any thread may confirm them."""
 
     def __init__(self) -> None:
         self.contents: dict[int, bytes] = {}
@@ -61,7 +61,7 @@ class History:
         self.confirmed_lsn = max(self.confirmed_lsn, durable_lsn)
 
     def decide(self, shown: Shown) -> None:
-        """A recovery has shown this, to be true for ever."""
+        """Make *shown*, the result of a recovery, the state from which every later one must start."""
         self._begun_with = shown
         self.now = {queue_id: list(ids) for queue_id, ids in shown.items()}
         self._operations = []
@@ -70,7 +70,7 @@ class History:
 
     @property
     def confirmed(self) -> int:
-        """How many operations were, since the last recovery."""
+        """Return the number of operations confirmed since the last recovery."""
         return sum(operation.lsn < self.confirmed_lsn for operation in self._operations)
 
     @property
@@ -80,7 +80,7 @@ class History:
     # ---- what a recovery shows ------------------------------------------------------------------------------------
 
     def check(self, shown: Shown) -> int:
-        """Raise `Wrong` if *shown* can't be; otherwise how many operations were kept that nobody had confirmed."""
+        """Raise `Wrong` if *shown* is not permitted, else return the number of unconfirmed operations kept."""
         now = {queue_id: list(ids) for queue_id, ids in self._begun_with.items()}
         confirmed = self.confirmed
         _apply(now, self._operations[:confirmed])
@@ -101,7 +101,7 @@ class History:
             )
 
     def check_queues(self, names: dict[int, str]) -> None:
-        """Every queue that SQL confirmed is there; another only if somebody asked for it."""
+        """Check that every queue confirmed by SQL exists, and that every other queue was requested."""
         for queue_id, name in self.queues.items():
             if names.get(queue_id) != name:
                 raise Wrong("queue", f"{name} was confirmed as {queue_id}, SQL has {names}")
@@ -110,7 +110,7 @@ class History:
                 raise Wrong("queue", f"nobody asked for {queue_id}, {names[queue_id]!r}")
 
     def _wrong(self, shown: Shown) -> Wrong:
-        """The worst that can be said of *shown*."""
+        """Return the most severe defect of *shown*."""
         places = [(message_id, queue_id) for queue_id, ids in shown.items() for message_id in ids]
         begun = [(message_id, queue_id) for queue_id, ids in self._begun_with.items() for message_id in ids]
         order = dict.fromkeys(begun, 0)

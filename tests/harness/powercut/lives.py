@@ -1,8 +1,8 @@
-"""A store that lives through power cuts: opened, checked, put to work, cut off, again and again.
+"""A store under repeated power cuts: opened, checked, put under load, and cut off.
 
-A life ends with the power or by a kill: at a chosen call to the disk, between two operations, in the middle of a close,
-or inside the recovery itself. What one recovery has shown, every later one must show, whether the process that showed
-it was stopped in good order, killed, or cut off before it wrote anything more.
+Each run ends with a power cut or a kill: at a chosen call to the disk, between two operations, in the middle of a
+close, or inside the recovery itself. Every recovery must show what earlier ones have shown, whether the process in
+between was stopped cleanly, killed, or cut off before it wrote anything more.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RECOVERY_CALLS = 24
 
 
 class Tally:
-    """What was seen on one kind of file system."""
+    """Results on one kind of file system."""
 
     def __init__(self, kind: str, seed: str) -> None:
         self.kind = kind
@@ -58,7 +58,7 @@ class Tally:
 
 @in_private_mounts
 def live(kind: str, cuts: int, seed: str, *, cached: bool = False, until_found: bool = False) -> Tally:
-    """As many power cuts, each with all that must hold after it. What is wrong is in the tally, not raised."""
+    """Make *cuts* power cuts, and check the store after each. Defects are added to the tally, not raised."""
     tally = Tally(f"{kind} on a disk with a cache" if cached else kind, seed)
     disks = 0
     while tally.cuts < cuts and not (until_found and tally.found):
@@ -78,7 +78,7 @@ def live(kind: str, cuts: int, seed: str, *, cached: bool = False, until_found: 
 
 
 class Store:
-    """The store on one disk, and its history."""
+    """A store on one disk, and its history."""
 
     def __init__(self, system: FileSystem, random: Random, tally: Tally) -> None:
         self._system = system
@@ -104,7 +104,7 @@ class Store:
             self._opened().close()
 
     def drop(self) -> None:
-        """Let go of all files and write nothing, as a killed process does."""
+        """Close all files and write nothing, as a killed process does."""
         store, self._open = self._open, None
         if store is not None:
             store.journal.writer.fail(RuntimeError("killed"))
@@ -117,7 +117,7 @@ class Store:
     # ---- from power on to the store ---------------------------------------------------------------------------------
 
     def _opened(self) -> JournalStore:
-        """A recovery that was allowed to end, and shows what it must."""
+        """Recover, perhaps with interruptions, until a recovery completes; return the store after checking it."""
         while True:
             interrupted = self._random.random() < 0.3
             end: End = "cut" if self._random.random() < 0.8 else "kill"
@@ -196,7 +196,7 @@ class Store:
         self._went(when)
 
     def _went(self, when: str) -> None:
-        """The store was cut off, or killed: let go of it, and have power again."""
+        """Count the cut or kill in the tally, drop the store, and turn the power on again after a cut."""
         self.drop()
         if self._wire.is_kill:
             self._tally.counts["kills"] += 1
@@ -210,7 +210,7 @@ class Store:
 
 
 def _open_below(place: Path) -> list[str]:
-    """The files of this process that are open on a file system."""
+    """Return the files below *place* that this process has open."""
     names = []
     for fd in os.listdir("/proc/self/fd"):
         with suppress(OSError):

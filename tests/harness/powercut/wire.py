@@ -1,7 +1,7 @@
-"""A wire through the disk seam: at a chosen call the power goes, or the process is killed.
+"""A wrapper of the disk seam that cuts the power, or simulates a kill of the process, at a chosen call.
 
-The call may be lost as a whole, be done in part, or be done and be the last. Calls that come later meet a disk without
-power and fail by themselves; after a kill the wire refuses them, so that what the kernel has stays as it is.
+That call is lost as a whole, done in part, or completed as the last one. Later calls reach a disk without power and
+fail by themselves; after a kill the wire refuses them, so that the data in the kernel does not change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PAGE_BYTES = 4096
 
 
 class Wire:
-    """Everything the journal does to *system* passes here. Any thread."""
+    """The path of all calls of the journal to *system*. Thread-safe."""
 
     def __init__(self, random: Random, system: FileSystem) -> None:
         self.tripped = False
@@ -44,9 +44,9 @@ class Wire:
         self._lock = threading.RLock()
 
     def arm(self, calls: int, end: End, *, in_block: bool = False) -> None:
-        """Trip at the *calls*-th call from here, or from there on at one that writes several sectors of a container.
+        """Trip at the *calls*-th call from now, or if *in_block* at the first one from there on that writes a block.
 
-        At 0 only by `trip`.
+        A block write is one of several sectors of a container. With 0 calls only `trip` trips.
         """
         self.tripped = self._killed = False
         self._in_block = in_block
@@ -55,7 +55,7 @@ class Wire:
 
     @property
     def is_kill(self) -> bool:
-        """Whether the process is what ends, and not the power."""
+        """Return whether the wire kills the process instead of cutting the power."""
         return self._end == "kill"
 
     def trip(self) -> None:
@@ -107,7 +107,7 @@ class Wire:
 
 @contextmanager
 def wired(wire: Wire) -> Iterator[None]:
-    """Lead the calls of `RealFile` and `RealDirectory` that change something through *wire*."""
+    """Route all calls of `RealFile` and `RealDirectory` that change files through *wire*."""
     write_at, sync, create = RealFile.write_at, RealFile.sync, RealDirectory.create
 
     def wired_write(self: RealFile, offset: int, data: Buffer) -> None:
@@ -141,7 +141,7 @@ def wired(wire: Wire) -> Iterator[None]:
 
 
 def partial_write_back(random: Random, writes: list[tuple[str, int, int]]) -> None:
-    """Some of the pages of *writes* (path, offset, size), made since the last sync, have reached the disk."""
+    """Write back a random part of the pages of *writes* (path, offset, size) to the disk, as the kernel may do."""
     share = random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
     for path, offset, size_bytes in writes:
         with suppress(FileNotFoundError):

@@ -1,7 +1,7 @@
-"""The workload: one thread that does everything a broker asks of its store, until the power goes.
+"""A workload: one thread that makes all kinds of requests of a broker to its store, until the power is cut.
 
-`Work` notes in the `History` what it did and what it was told. What the random numbers choose is the same for a seed;
-with the store's threads, which flush a cut meets is not.
+`Work` records its operations and their confirmations in the `History`. The random choices are reproducible by seed;
+with the store's threads, the flush that a cut hits is not.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _TIME_US = 1_700_000_000_000_000
 
 
 class Work:
-    """On a store that was just opened; one thread."""
+    """A workload on a newly opened store, for one thread."""
 
     def __init__(
         self, store: JournalStore, history: History, random: Random, power: Callable[[], bool], *, threads: bool
     ) -> None:
-        """*power*: whether it is on. What is told when it has gone, nobody hears: a file system without a disk may
-        report a sync as done that it had begun before."""
+        """*power*: returns whether the power is on. Confirmations after a cut are ignored: a file system without a
+        disk may report success for a sync that it had begun before."""
         self.store = store
         self.failure: JournalError | None = None
         self._history = history
@@ -49,7 +49,7 @@ class Work:
             store.run_inline(self._told)
 
     def step(self) -> None:
-        """One thing more. Raises `CairnError` once the store can't."""
+        """Run one random operation. Raises `CairnError` once the store fails."""
         if not self._history.queues:
             self._create_queue()
             self._await(lambda: bool(self._history.queues) or self._refusal is not None)
@@ -66,15 +66,15 @@ class Work:
             self._kick()
 
     def settle(self) -> None:
-        """Wait until all that was done is confirmed, or the store has failed."""
+        """Wait until all operations are confirmed, or the store has failed."""
         while self._durable_lsn <= self._last_lsn and self.failure is None:
-            before = self._notices  # two may tell the same LSN, and a kick counts only after the flusher's
+            before = self._notices  # two notices may have the same LSN; a kick takes effect only after the flusher's
             self._kick()
             self._await_news(before)
         self._pass_on()
 
     def check_it_says_no(self) -> None:
-        """Nothing is confirmed by a disk without power: neither this message, nor anything after it."""
+        """Check that a put on a disk without power is not confirmed."""
         if not self._history.queues:
             return
         confirmed_lsn = 0
@@ -103,7 +103,7 @@ class Work:
             self._is_put(message_id, content, [queue_id], lsn)
 
     def _flood(self) -> None:
-        """More than a container takes."""
+        """Put messages that together are larger than a container."""
         for _ in range(self._random.choice((12, 30))):
             content = self._random.randbytes(self._random.randrange(40_000, MAX_PAYLOAD_BYTES))
             queue_id = self._queue()
@@ -136,7 +136,7 @@ class Work:
             self._is_put(message_id, self._history.contents[message_id], [queue_id], lsn)
 
     def _take(self) -> None:
-        """One message, or several in a row as a consumer takes them."""
+        """Dequeue one message, or several in a row as a consumer does."""
         if not self._history.now:
             return
         queue_id = self._random.choice(sorted(self._history.now))
@@ -162,11 +162,11 @@ class Work:
         self.store.create_queue(name, done)
 
     def _mark(self) -> None:
-        """What an idle log does."""
+        """Write the durability mark, as an idle log does."""
         self.store.journal.writer.write_mark()
 
     def _read(self) -> None:
-        """A durable message, while others are written."""
+        """Settle, then read a random message and check its content."""
         ids = [message_id for message_ids in self._history.now.values() for message_id in message_ids]
         self.settle()
         if ids and self.failure is None:
