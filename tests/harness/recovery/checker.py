@@ -1,7 +1,7 @@
-"""What must be true of a recovered store, as the invariants of `reliability.md` say it.
+"""A checker of recovered stores against the invariants of `reliability.md`.
 
-The checker knows what a workload did (`History`) and up to which LSN it was told that it is durable. It compares that
-with what a recovered store shows, and names the invariant that is broken.
+The checker has the operations of a workload (`History`) and the LSN up to which they were confirmed as durable. It
+compares them with what a recovered store shows, and names the invariant that is broken.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Broken(AssertionError):
     """An invariant does not hold."""
 
     def __init__(self, invariant: str, reason: str) -> None:
-        super().__init__(invariant, reason)  # so that it can come from another process
+        super().__init__(invariant, reason)  # so that it can be pickled between processes
         self.invariant = invariant
         self.reason = reason
 
@@ -29,7 +29,7 @@ class Broken(AssertionError):
 
 
 class Operation(NamedTuple):
-    """What was done to a message on a queue. It is confirmed once the durable LSN has passed *lsn*."""
+    """An enqueue or dequeue of a message on a queue, confirmed once the durable LSN has passed *lsn*."""
 
     lsn: int
     kind: Literal["enqueue", "dequeue"]
@@ -54,7 +54,7 @@ def xid_of(number: int) -> bytes:
 
 
 class History:
-    """All that was done, in the order of LSNs; and the content of every message ever begun."""
+    """All operations in LSN order, and the content of every message that was ever begun."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
@@ -67,7 +67,7 @@ class History:
         self.operations.append(Operation(lsn, kind, message_id, queue_id))
 
     def until(self, end_lsn: int) -> History:
-        """What a recovery that ended the log at *end_lsn* has decided to be true; nothing else ever happened."""
+        """Return the history that a recovery has made final by ending the log at *end_lsn*: operations below it."""
         decided = History()
         decided.operations = self.operations[: self._count_below(end_lsn)]
         decided.contents = dict(self.contents)
@@ -75,14 +75,14 @@ class History:
         return decided
 
     def as_of(self, count: int, queues: frozenset[int]) -> History:
-        """As it was when *count* operations had been done, and there were *queues*."""
+        """Return the history after its first *count* operations, with *queues*."""
         past = History()
         past.operations, past.contents, past.queues = self.operations[:count], self.contents, queues
         past.intended = self.intended
         return past
 
     def shown(self, end_lsn: int) -> Shown:
-        """The queues after every operation below *end_lsn*, and no other."""
+        """Return the queues after exactly the operations below *end_lsn*."""
         queues: Shown = {}
         for _, kind, message_id, queue_id in self.operations[: self._count_below(end_lsn)]:
             if kind == "enqueue":
@@ -96,7 +96,7 @@ class History:
 
 
 def shown_by(store: JournalStore) -> Shown:
-    """What *store* has on its queues, those that SQL does not know included, and in doubt."""
+    """Return the messages on all queues of *store*, even on those unknown to SQL, and the transactions in doubt."""
     shown = {queue_id: list(on) for queue_id, on in store.messages().items()}
     if in_doubt := store.transactions.in_doubt():
         shown[IN_DOUBT] = sorted(number_of(transaction.xid) for transaction in in_doubt)
@@ -104,12 +104,12 @@ def shown_by(store: JournalStore) -> Shown:
 
 
 def messages_in(shown: Shown) -> set[int]:
-    """The messages on all queues."""
+    """Return the messages on all queues of *shown*."""
     return {message_id for queue_id, on in shown.items() if queue_id != IN_DOUBT for message_id in on}
 
 
 def intentions(transaction: StoreTransaction) -> frozenset[Intention]:
-    """What a prepared transaction is going to do."""
+    """Return the enqueues and dequeues that a prepared transaction will make when it commits."""
     return frozenset(
         ("dequeue" if isinstance(operation, Dequeue) else "enqueue", operation.message_id, operation.queue_id)
         for operation in transaction.operations
@@ -125,14 +125,14 @@ def content_of(store: JournalStore, message_id: int) -> bytes:
 
 
 def check(history: History, confirmed_lsn: int, store: JournalStore, report: RecoveryReport) -> Shown:
-    """Raise `Broken` if *store*, just recovered, is not what *history* allows; what it shows otherwise."""
+    """Raise `Broken` if *store*, just recovered, is not what *history* permits; otherwise return what it shows."""
     return Expectation(history, confirmed_lsn).check(store, report)
 
 
 class Expectation:
-    """What a recovery may show after *history*, of which everything below *confirmed_lsn* was confirmed.
+    """The permitted results of a recovery after *history*, which was confirmed below *confirmed_lsn*.
 
-    Made once for a moment, and asked for each state in which a crash may leave it.
+    Created once for a moment, and used for each state in which a crash may leave it.
     """
 
     def __init__(self, history: History, confirmed_lsn: int) -> None:
@@ -147,7 +147,7 @@ class Expectation:
         return found
 
     def permits(self, shown: Shown, end_lsn: int, next_lsn: int) -> bool:
-        """Whether the queues may be so, where the log was found to end at *end_lsn* and goes on at *next_lsn*."""
+        """Return whether *shown* is permitted if the log ended at *end_lsn* and continues at *next_lsn*."""
         confirmed_lsn = self.confirmed_lsn
         return (
             next_lsn >= confirmed_lsn
@@ -156,7 +156,7 @@ class Expectation:
         )
 
     def check(self, store: JournalStore, report: RecoveryReport) -> Shown:
-        """Raise `Broken` if *store*, just recovered, shows anything else; what it shows otherwise."""
+        """Raise `Broken` if *store*, just recovered, shows anything else; otherwise return what it shows."""
         shown = shown_by(store)
         if not self.permits(shown, report.log.end_lsn, store.journal.next_lsn):
             self._explain(shown, report.log.end_lsn, store.journal.next_lsn)
@@ -180,7 +180,7 @@ class Expectation:
         return shown
 
     def _check_intentions(self, store: JournalStore) -> set[int]:
-        """The messages that prepared transactions are going to put somewhere."""
+        """Check the operations of the prepared transactions; return the messages that they will enqueue."""
         added: set[int] = set()
         for transaction in store.transactions.in_doubt():
             if transaction.state is TxState.PREPARED:
@@ -191,9 +191,9 @@ class Expectation:
         return added
 
     def _explain(self, shown: Shown, end_lsn: int, next_lsn: int) -> NoReturn:
-        """Raise `Broken` for what is not permitted: say what is wrong with it."""
-        last: dict[tuple[int, int], str] = {}  # what was confirmed last, for a message on a queue
-        undecided = set()  # and where something was attempted since
+        """Raise `Broken` for a result that is not permitted, with the invariant and the reason."""
+        last: dict[tuple[int, int], str] = {}  # the last confirmed operation for a message on a queue
+        undecided = set()  # messages on queues with later, unconfirmed operations
         position = {}
         for lsn, kind, message_id, queue_id in self.history.operations:
             if lsn < self.confirmed_lsn:
@@ -227,17 +227,16 @@ class Expectation:
 
 
 def check_base(store: JournalStore, staged: Collection[int] = ()) -> None:
-    """I12: the base passes no message of *store*, also none that is only *staged*, and no container that holds one
-    is free."""
+    """Check I12: no message of *store*, not even a *staged* one, is below the base or in a free container."""
     ids = {message_id for on in store.messages().values() for message_id in on}
     _check_base_below(store, ids.union(staged))
 
 
 def _check_base_below(store: JournalStore, ids: Collection[int]) -> None:
-    """The one place that knows how a live record pins the log.
+    """Check that each record of the messages *ids* is in a slot of the log, and not below the base.
 
-    Each record of a message stands in a slot of the log; a copy that is not durable yet can be read where the original
-    is, so that is held, too.
+    A copy that is not durable yet is read at its original, so the container of the original must be held, too. The
+    records of transaction outcomes are checked likewise.
     """
     journal, state = store.journal, store.state
     held = journal.pool.slots()

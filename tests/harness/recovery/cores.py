@@ -1,4 +1,4 @@
-"""Work in shards on all cores. What a shard gives must depend on its arguments alone, not on who works beside it."""
+"""Work in shards on all cores. The result of a shard must depend on its arguments alone, not on other shards."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 @contextmanager
 def little_garbage() -> Iterator[None]:
-    """What is there already is never garbage inside, and the rest is looked through less often: it takes a fifth of the
-    time of a shard otherwise."""
+    """Exclude existing objects from garbage collection, and collect less often: it takes a fifth of a shard's time
+    otherwise."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Stores with a history that is known record by record, and what a damage leaves of it: for the tests of bad files."""
+"""Stores whose history is known record by record, and checks of what is left after damage: for tests of bad files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def content_of(store: JournalStore, message_id: int) -> bytes:
 
 
 def shown_by(store: JournalStore, names: dict[int, str] | None = None) -> OnQueues:
-    """What is on the queues, in order, by content; *names* for queues that were made since the store was opened."""
+    """Return the message contents on each queue; *names* (by ID) if queues were created after the store was opened."""
     names = names or {row.id: row.name for row in store.queues()}
     return {names[queue]: [content_of(store, found) for found in ids] for queue, ids in store.messages().items()}
 
@@ -50,7 +50,7 @@ def open_and_show(path: Path) -> OnQueues:
 
 @dataclass(repr=False)
 class Whole:
-    """A store before the damage."""
+    """The complete state of a store before the damage."""
 
     path: Path
     shown: OnQueues = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Whole:
     free: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        return f"Whole({self.path})"  # not all it holds
+        return f"Whole({self.path})"  # not all fields
 
     @property
     def journal(self) -> Path:
@@ -81,7 +81,7 @@ class Whole:
 
 
 class History:
-    """Writes a store."""
+    """A writer of a store, which records the history in a `Whole`."""
 
     def __init__(self, path: Path) -> None:
         self.complete = Whole(path)
@@ -125,7 +125,7 @@ class History:
                 records = {state.place_of(message_id)} if detailed is None else {lsn for lsn, _ in detailed.records()}
                 complete.needed[content] = records
         self.store.close()
-        shutil.rmtree(complete.path / "checkpoint")  # so that a start reads the whole log
+        shutil.rmtree(complete.path / "checkpoint")  # so that the next start reads the complete log
         reader = LogReader(RealDirectory(str(complete.journal)))
         for found in reader.scan():
             assert isinstance(found, Block)
@@ -143,9 +143,9 @@ class History:
 
 
 def with_holes(path: Path, older: Path | None = None) -> Whole:
-    """A slow message in the oldest container, a hole behind it, live messages, and a free container.
+    """Write a store with a slow message in the oldest container, a hole behind it, live messages, and a free container.
 
-    *older* gets a copy of the store as it was while the container behind the hole was being filled.
+    *older* receives a copy of the store from the time when the container behind the hole was being filled.
     """
     history = History(path)
     history.put("orders", 1000)
@@ -167,7 +167,7 @@ def with_holes(path: Path, older: Path | None = None) -> Whole:
 
 
 def relocated(path: Path) -> Whole:
-    """Slow messages, plain and odd, that were copied forward several times, some of them dequeued since."""
+    """Write a store with slow messages, plain and odd, that were compacted several times; some are dequeued since."""
     history = History(path)
     slow = []
     for number in range(22):
@@ -189,7 +189,7 @@ def relocated(path: Path) -> Whole:
 
 
 def any_store(path: Path, seed: int) -> Whole:
-    """Messages of all sizes, on one queue or two, dequeued in any order, over several incarnations."""
+    """Write a random store: messages of all sizes, on one or two queues, dequeued in any order, with restarts."""
     chance = random.Random(seed)
     history = History(path)
     live: list[tuple[int, str]] = []
@@ -215,7 +215,7 @@ def any_store(path: Path, seed: int) -> Whole:
 
 
 def check_salvaged(complete: Whole, shown: OnQueues, report: SalvageReport, touched: Callable[[int], bool]) -> None:
-    """The law, *touched* saying of a record's LSN whether the damage hit its block."""
+    """Check what was salvaged; *touched* returns whether the damage hit the block of a record's LSN."""
     for queue, contents in complete.shown.items():
         for content in contents:
             if not any(map(touched, complete.needed[content])):
@@ -224,7 +224,7 @@ def check_salvaged(complete: Whole, shown: OnQueues, report: SalvageReport, touc
     doubtful = {message.message_id for message in report.doubtful}
     for queue, contents in shown.items():
         known = complete.ever[queue]
-        places = [known.index(content) for content in contents]  # nothing else than what was once there
+        places = [known.index(content) for content in contents]  # only contents that were once on the queue
         assert places == sorted(set(places)), f"another order on {queue}, or twice there"
         for content in contents:
             ends = complete.dequeues.get((complete.ids[content], names[queue]), [])
@@ -236,7 +236,7 @@ def check_salvaged(complete: Whole, shown: OnQueues, report: SalvageReport, touc
 
 
 def tree(path: Path) -> dict[str, bytes | str]:
-    """Every byte of every file but the lock, which holds the process id of whoever tried last; what else there is."""
+    """Return the contents of all files but the lock, which has the ID of the last process, and the types of others."""
     found: dict[str, bytes | str] = {}
     for file in sorted(path.rglob("*")):
         if file.name == "lock":

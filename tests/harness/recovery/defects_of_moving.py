@@ -1,4 +1,4 @@
-"""Mistakes somebody could make in holes, relocation and checkpoints; `test_seeded_defects.py` puts them in."""
+"""Seeded defects in reclaimed ranges (holes), compaction and checkpoints, for `test_seeded_defects.py`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def a_hole_does_not_remember_the_last_block_before_it(patch: pytest.MonkeyPatch)
 
 @defect
 def the_first_holes_of_a_container_are_believed(patch: pytest.MonkeyPatch) -> None:
-    """What its later blocks tell is not looked at."""
+    """Ignore the holes that later blocks of a container record."""
     real = LogReader._recorded_in
 
     def told_in(self: LogReader, slot: int, end_lsn: int = 1 << 64) -> _Recorded:
@@ -79,13 +79,13 @@ def the_holes_of_a_torn_container_count_as_all(patch: pytest.MonkeyPatch) -> Non
 
 @defect
 def what_is_told_behind_the_end_of_the_log_counts_at_once(patch: pytest.MonkeyPatch) -> None:
-    """Containers are given back for it, and then it is forgotten with the block that told it."""
+    """Reclaim containers for a base or a hole whose record is then lost, because its block is cut off."""
     patch.setattr(LogReader, "recorded_until", lambda self, end_lsn: (self.heads.base_lsn, self.holes))
 
 
 @defect
 def the_base_of_a_block_is_that_of_its_writing(patch: pytest.MonkeyPatch) -> None:
-    """It is then ahead of the holes that the block tells of, and of what made it durable."""
+    """Write a base that is ahead of the holes in the block, and of the records that made it durable."""
     real = LogWriter._write_blocks
 
     def write_blocks(self: LogWriter) -> tuple[int, int, tuple[int, int, int]]:
@@ -98,7 +98,7 @@ def the_base_of_a_block_is_that_of_its_writing(patch: pytest.MonkeyPatch) -> Non
 
 @defect
 def the_base_of_a_block_is_that_of_its_beginning(patch: pytest.MonkeyPatch) -> None:
-    """It is then behind the holes that the block tells of: those it has passed since are not among them."""
+    """Write a base that is behind the holes recorded in the block, which lack those that the base has passed since."""
     begins, seals = Journal._begin_block, Journal.seal
 
     def begin_block(self: Journal, lsn: int, prev_lsn: int) -> None:
@@ -118,7 +118,7 @@ def the_base_of_a_block_is_that_of_its_beginning(patch: pytest.MonkeyPatch) -> N
 
 @defect
 def holes_are_not_forgotten_when_the_base_passes_them(patch: pytest.MonkeyPatch) -> None:
-    """Neither where they are written, nor where they are read."""
+    """Keep holes below the base, both in the writer and in the reader."""
     patch.setattr(holes, "from_slot", lambda holes, slot: holes)
 
 
@@ -140,7 +140,7 @@ def a_hole_is_its_first_slot(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def a_slot_is_retired_before_the_copies_are_durable(patch: pytest.MonkeyPatch) -> None:
-    """They are in an earlier block than the hole, but not on the disk before it."""
+    """Write the copies in an earlier block than the hole, but do not wait until they are on the disk."""
     real = Relocation.step
 
     def step(self: Relocation) -> None:
@@ -178,7 +178,7 @@ def the_source_of_a_copy_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def a_container_with_copies_does_not_wait_for_the_originals_to_leave(patch: pytest.MonkeyPatch) -> None:
-    """A copy of a copy supersedes only that, so the first record is forgotten to be superseded."""
+    """Compact copies too early: a copy of a copy supersedes only the copy, so the first record seems current."""
     real = RelocationPolicy.is_settled
 
     def is_settled(self: RelocationPolicy, slot: int) -> bool:
@@ -191,7 +191,7 @@ def a_container_with_copies_does_not_wait_for_the_originals_to_leave(patch: pyte
 
 @defect
 def a_dequeue_names_the_message_and_not_its_copy(patch: pytest.MonkeyPatch) -> None:
-    """So it is taken for dead as soon as the container of the first record has left the log."""
+    """Treat a dequeue as unneeded as soon as the container of the first record has left the log."""
     real = Journal.append
 
     def append(self: Journal, type: int, *args: Any, **fields: Any) -> int:
@@ -204,7 +204,7 @@ def a_dequeue_names_the_message_and_not_its_copy(patch: pytest.MonkeyPatch) -> N
 
 @defect
 def any_dequeue_takes_a_message_off_its_queue(patch: pytest.MonkeyPatch) -> None:
-    """Also one that ends an earlier placement, when recovery meets a copy of it behind the later one."""
+    """Apply a dequeue of an earlier enqueue, too, when recovery reads its copy behind the later enqueue."""
     real = State.dequeued
 
     def dequeued(self: State, lsn: int, message_id: int, queue_id: int, given_lsn: int) -> None:
@@ -258,7 +258,7 @@ def a_checkpoint_is_committed_before_what_it_knows_is_durable(patch: pytest.Monk
 
 @defect
 def a_checkpoint_goes_on_behind_where_it_was_written(patch: pytest.MonkeyPatch) -> None:
-    """What changed pages that it had taken already is then replayed by nobody."""
+    """Lose changes to pages that the checkpoint had copied already: no recovery replays them."""
     real = Checkpointer._write
 
     def write(self: Checkpointer) -> None:
@@ -293,7 +293,7 @@ def a_checkpoint_is_believed_although_the_log_lost_a_container(patch: pytest.Mon
 
 @defect
 def odd_messages_are_taken_before_pages(patch: pytest.MonkeyPatch) -> None:
-    """One that ceases to be plain between the two is in neither."""
+    """Lose a message that stops being plain between the two phases: it is in neither."""
     begins, real = Checkpointer._begin, checkpoint.particulars
 
     def begin(self: Checkpointer) -> None:

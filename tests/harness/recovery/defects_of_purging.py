@@ -1,4 +1,4 @@
-"""Mistakes somebody could make with queues that are purged by one record."""
+"""Seeded defects in purges of a queue by one record (cuts)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.harness.recovery.defects import defect
 
 @defect
 def a_cut_does_not_hold_its_record(patch: pytest.MonkeyPatch) -> None:
-    """Before all messages are looked at, nothing else keeps it in the log."""
+    """Let the record of a cut leave the log before the cut is applied to all messages: nothing else holds it."""
     real, let_go, lsns = State.cut, Pins.release, set[int]()
 
     def cut(self: State, cut: PurgeMark, source_lsn: int = 0) -> None:
@@ -29,7 +29,7 @@ def a_cut_does_not_hold_its_record(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def a_cut_ends_nothing(patch: pytest.MonkeyPatch) -> None:
-    """When the messages were looked at, its record goes, and they come back."""
+    """Let the record leave the log when the cut is applied, so that the messages reappear."""
     patch.setattr(Pins, "end_once", lambda self, lsn, ended_lsn: None)
 
 
@@ -40,14 +40,14 @@ def a_cut_is_not_relocated(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def messages_are_relocated_though_their_queue_was_cut(patch: pytest.MonkeyPatch) -> None:
-    """Their copies may be read without the cut, by who begins behind it."""
+    """Copy purged messages: a recovery that starts behind the cut reads the copies without it."""
     real = Relocation.__init__
     patch.setattr(Relocation, "__init__", lambda self, state, journal, _: real(self, state, journal, lambda one: None))
 
 
 @defect
 def a_relocated_cut_cuts_where_it_stands(patch: pytest.MonkeyPatch) -> None:
-    """What came onto the queue between the record and its copy goes, too."""
+    """Purge also the messages that were enqueued between the record and its copy."""
     real = State.cut
 
     def cut(self: State, cut: PurgeMark, source_lsn: int = 0) -> None:
@@ -73,7 +73,7 @@ def a_checkpoint_knows_no_cuts(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def a_cut_is_forgotten_when_its_messages_were_looked_at(patch: pytest.MonkeyPatch) -> None:
-    """The checkpoint that is being taken has pages from before."""
+    """Forget a cut although a checkpoint in progress has older pages."""
     patch.setattr(PurgeMarks, "swept", lambda self, queue_id: [self.unswept.pop(queue_id)])
 
 
@@ -89,7 +89,7 @@ def the_oldest_cut_of_a_queue_counts(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def a_copied_cut_ends_only_what_is_looked_at_again(patch: pytest.MonkeyPatch) -> None:
-    """By who begins at a checkpoint that knows none of the messages any more; then it goes, and they come back."""
+    """Let a recovery from a checkpoint without the messages drop the copy of the cut, so that they reappear."""
     real = State.cut
     patch.setattr(State, "cut", lambda self, cut, source_lsn=0: real(self, cut))
 

@@ -1,13 +1,13 @@
-"""The checkpoint in the exploration: which one a crash may leave, and which one anybody else may.
+"""The checkpoint in the exploration: the one that a crash may leave, and those that other causes may leave.
 
-A commit is atomic and durable when it returns, so a crash leaves the newest one. But the checkpoint is a cache, and
-what is shown must not depend on it: so one that is missing, stale, rotten or of another life must do no harm either.
+A commit is atomic and durable when it returns, so a crash leaves the newest checkpoint. But the checkpoint is a cache,
+and recovery must not depend on it: one that is missing, stale, corrupt or of another log must do no harm either.
 
     (nothing)  the newest
-    s3         the one after the commit number 3
-    none       there is none
-    r5         the newest, with a bit flipped in the entry number 5
-    other      it says that it is of another log
+    s3         the one after commit number 3
+    none       no checkpoint
+    r5         the newest, with a bit flipped in entry number 5
+    other      the newest, with the UUID of another log
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NEWEST = ""
 
 
 class WatchedCheckpoint(MemoryCheckpoint):
-    """One whose commits are moments of a world."""
+    """A checkpoint file in memory that reports its commits, as moments of a world."""
 
     def __init__(self, kept: Kept | None = None) -> None:
         super().__init__()
@@ -44,23 +44,23 @@ class WatchedCheckpoint(MemoryCheckpoint):
 
 
 class Kept(NamedTuple):
-    """What is there at a moment, and what was there after each commit."""
+    """The entries of the checkpoint at a moment, and those after each commit."""
 
     entries: Entries | None
     commits: tuple[Entries, ...]
 
     def drawn(self, rng: random.Random) -> str:
-        """The name of one that may be there: nearly always the newest."""
+        """Return the name of a checkpoint that may be left: usually the newest."""
         if not self.commits or rng.random() < 0.7:
             return NEWEST
         newest = len(self.commits) - 1
-        stale = f"s{newest - min(newest, int(rng.expovariate(0.3)))}"  # the log goes on behind the late ones only
+        stale = f"s{newest - min(newest, int(rng.expovariate(0.3)))}"  # the log continues behind the late ones only
         if self.entries is None:
             return stale
         return rng.choice((stale, stale, "none", "other", f"r{rng.randrange(len(self.entries))}"))
 
     def named(self, name: str) -> Kept:
-        """What is there if it is the one of that name."""
+        """Return this state with the checkpoint called *name*."""
         if name == NEWEST:
             return self
         entries = self.entries
@@ -96,6 +96,6 @@ def of_another_log(entries: Entries) -> Entries:
     try:
         meta: Meta = checkpoint.meta_of(rest)
     except BadCheckpoint:
-        return entries  # it is rotten already
+        return entries  # already corrupt
     meta.log_uuid = UUID(int=meta.log_uuid.int ^ 1)
     return rest | {checkpoint.META: sealed(checkpoint.META, meta.encode(len(rest)))}

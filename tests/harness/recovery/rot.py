@@ -1,4 +1,4 @@
-"""A store at rest whose bytes are flipped one by one, each in a copy of its own; and the verdict on each."""
+"""Bit flips in a store at rest, each in a separate copy, and the verdict on each."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ REFUSED, HARMLESS, CUT = "refused, the LSNs named", "harmless: everything is sho
 
 
 def ranges_named(error: CorruptJournal) -> list[tuple[int, int]]:
-    """The LSN ranges that the verdict names. Rot in the one block that tells of a hole names the hole beside it."""
+    """Return the LSN ranges in *error*. Rot in the only block that records a hole names the hole, too."""
     return [(int(first), int(end)) for first, end in re.findall(r"LSN (\d+) to (\d+)", str(error))]
 
 
 @dataclass
 class Verdicts:
-    """Faults by what came of them. A fault, one bit of one byte of one disk, counts once."""
+    """Faults by verdict. A fault, one bit of one byte of one disk, counts once."""
 
     found: Counter[str] = field(default_factory=Counter)
     cpu_s: float = 0.0
@@ -55,7 +55,7 @@ class Verdicts:
 
 
 class Rot:
-    """What *world*, at rest, shows after each flip."""
+    """A set of bit flips in *world*, at rest, with the recovery after each."""
 
     def __init__(self, world: World) -> None:
         self.moment = world.now("rest")
@@ -78,12 +78,12 @@ class Rot:
         return shown, {number: content_of(store, number) for number in messages_in(shown)}
 
     def block_at(self, name: str, at: int) -> Block | None:
-        """The live block that the byte belongs to, if it is covered by its checksum."""
+        """Return the live block whose checksum covers the byte, if any."""
         lsn = self.slots.get(name, -1) * self.size + at
         return next((found for found in self.blocks if 0 <= lsn - found.lsn < found.head.size_bytes), None)
 
     def flip(self, name: str, at: int, bit: int) -> None:
-        """Flip a bit, recover, and judge."""
+        """Flip a bit of a file, recover, and count the verdict."""
         if (name, at, bit) in self._done:
             return
         self._done.add((name, at, bit))
@@ -93,7 +93,7 @@ class Rot:
         self.verdicts.found[self._verdict(disk, name, at, bit)] += 1
 
     def flip_in_checkpoint(self, key: bytes, at: int, bit: int) -> None:
-        """The same for a bit of an entry of the checkpoint, which is a cache: nothing else may be shown."""
+        """Flip a bit in an entry of the checkpoint, and check that recovery shows the same: it is a cache."""
         name = f"entry {key.hex()} of the checkpoint"
         if (name, at, bit) in self._done:
             return
@@ -117,7 +117,7 @@ class Rot:
             found = self.recovered(disk)
         except CorruptJournal as error:
             named = ranges_named(error)
-            if re.search(r"LSN \d+ to \d+ \([^)]*\), \d+ more", str(error)):  # a survey, or a salvage, names them all
+            if re.search(r"LSN \d+ to \d+ \([^)]*\), \d+ more", str(error)):  # surveys and salvage name them all
                 named += [(gap.finding.first_lsn, gap.finding.end_lsn) for gap in survey(disk).gaps]
             if hit is not None and any(first <= hit.lsn < end for first, end in named):
                 return REFUSED
@@ -139,7 +139,7 @@ class Rot:
         )
 
     def every_head(self) -> Iterator[Place]:
-        """Each byte of the mark, of the container heads, of the block heads and of the record heads."""
+        """Yield each byte of the mark, of container and block heads, and of the first record heads of blocks."""
         for name in self.moment.disk.names():
             places = PLACES if file_number(name) is None else (0,)
             yield from ((name, place + at) for place in places for at in range(HEAD_OF_A_FILE_BYTES))
@@ -172,7 +172,7 @@ FAULTS_PER_SHARD = 5_000
 
 
 def rot(seed: int, number: int, end: str, faults: int = FAULTS_PER_SHARD) -> Verdicts:
-    """A shard: a small life that ends so, and a number of faults, about half of them in heads."""
+    """Run a shard: a small life that ends with *end*, then *faults* bit flips, about half of them in heads."""
     begun_s = time.process_time()
     rng = random.Random(f"rot {seed} {number}")
     life = Life.drawn(rng, number)

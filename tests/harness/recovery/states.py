@@ -1,7 +1,7 @@
-"""Which disks a crash may leave of a moment: what is pending on it, and which of that survives.
+"""The disks that a crash at a moment may leave: the pending changes, and choices of those that survive.
 
-A choice is an integer whose bit n says that the n-th pending change survives. Where few changes are pending every
-choice is made; where many are, none, all, all but one, just one, prefixes, and samples of every size.
+A choice is an integer whose bit n is set if the n-th pending change survives. If few changes are pending, every choice
+is tried; otherwise none, all, all but one, just one, prefixes, and samples of every size.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Kind = Literal["cut", "junk", "kill"]
 
 
 class Crash:
-    """What a crash at *moment* may leave.
+    """The states that a crash at *moment* may leave.
 
     cut   the power fails, and a sector that is lost holds what was synced there
     junk  likewise, but it holds what another file has there, if nothing but zeros was ever synced
-    kill  the process ends: everything written is there, and what is pending still is; there is no choice
+    kill  the process ends: everything written survives, and pending changes stay pending; the only choice is 0
     """
 
     def __init__(self, moment: Moment, kind: Kind = "cut") -> None:
@@ -36,7 +36,7 @@ class Crash:
 
     @cached_property
     def _cut(self) -> PowerCut:
-        """With junk a write of what is there already can be lost, too: of zeros into a new container."""
+        """Return the power cut. With junk, writes that change nothing can be lost, too: zeros in a new container."""
         return self.moment.disk.power_cut(changing=self._junk is None, junk=self._junk)
 
     @property
@@ -47,14 +47,14 @@ class Crash:
         return self.moment.disk.after_kill() if self.kind == "kill" else self._cut.leaves(choice)
 
     def fingerprint(self, choice: int) -> int:
-        """Of the disk that *choice* leaves, which need not be made for that."""
+        """Return the fingerprint of the disk that *choice* leaves, without creating that disk."""
         return self.moment.disk.fingerprint() if self.kind == "kill" else self._cut.fingerprint(choice)
 
     def kept(self) -> Kept:
         return self.moment.kept.named(self.checkpoint)
 
     def named(self, choice: int) -> str:
-        """The choice, as paths name it; `parsed` reads it."""
+        """Return the name of *choice* in paths; `parsed` reads it."""
         name = "kill" if self.kind == "kill" else f"{choice:x}" + ("~" if self.kind == "junk" else "")
         return f"{name}.{self.checkpoint}" if self.checkpoint else name
 
@@ -66,7 +66,7 @@ class Crash:
         return crash, 0 if name == "kill" else int(name.rstrip("~"), 16)
 
     def any(self, rng: random.Random) -> int:
-        """A choice: often nothing or everything, as it is after a long time without a write."""
+        """Return a random choice: often nothing or everything, as after a long time without a write."""
         count = len(self.pending)
         return rng.choice((0, self.everything, rng.getrandbits(count) if count else 0))
 
@@ -75,20 +75,20 @@ class Crash:
 
     @property
     def everything(self) -> int:
-        """The choice that loses nothing."""
+        """Return the choice that loses nothing."""
         return (1 << len(self.pending)) - 1
 
     @property
     def _latest(self) -> int:
-        """The changes of the last operation."""
+        """Return the choice of the changes of the last operation."""
         last = max((item.operation for item in self.pending), default=0)
         return sum([1 << n for n, item in enumerate(self.pending) if item.operation == last])
 
     def choices(self, rng: random.Random, samples: int, singles: int = 6, exhaustive: int = 0) -> Iterator[int]:
-        """Choices, each once: every one if at most *exhaustive* changes are pending.
+        """Yield distinct choices: all of them if at most *exhaustive* changes are pending.
 
-        Then those in which the last operation left nothing are passed over, for they were choices at the moment before;
-        unless there is news since, which asks more of the same states.
+        In that case, choices in which nothing of the last operation survives are skipped, because they were tried at
+        the moment before, unless the moment has news, which requires more of the same states.
         """
         if len(self.pending) <= exhaustive:
             latest = self.everything if self.moment.news else self._latest
@@ -117,8 +117,8 @@ class Crash:
 
 
 def others_content(disk: MemoryDirectory) -> Junk:
-    """Lost sectors hold what another file has at the same place, if nothing but zeros was ever synced there."""
-    disk = disk.after_kill()  # one that has no lock held
+    """Return the content of lost sectors: another file's at the same offset, if only zeros were ever synced there."""
+    disk = disk.after_kill()  # a copy without held locks
     names = disk.names()
 
     def junk(name: str, sector: int, synced: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Steps in small containers: functions of the world, which come to the end of a container after a few blocks."""
+"""Steps of a workload in small containers, which are full after a few blocks."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def put_small(world: World) -> None:
 
 
 def put_large(world: World) -> None:
-    """As large as a container takes, or a little less: the next record goes into the next container."""
+    """Put a message that fills a container, or nearly: the next record goes into the next container."""
     world.put(some_queue(world), world.room - world.random.choice((0, 1, 200, 600)))
     world.kick()
 
 
 def put_in_pieces(world: World) -> None:
-    """A message of several records, on one or all queues, whose pieces may come in different flushes."""
+    """Put a message of several records on one or all queues; its pieces may be in different flushes."""
     between = world.random.choice((int, world.kick, world.seal))
     chosen = world.random.choice((queues(world), [some_queue(world)]))
     world.put_in_pieces(chosen, world.random.choice((700, 1500)), 400, between)
@@ -39,20 +39,20 @@ def put_in_pieces(world: World) -> None:
 
 
 def overtaken(world: World) -> None:
-    """Shorter messages come onto the queue while a longer one arrives."""
+    """Put shorter messages on the queue while the pieces of a longer one arrive."""
     queue = some_queue(world)
     world.put_in_pieces([queue], 600, 250, lambda: world.put(queue, 20))
     world.kick()
 
 
 def stage_only(world: World) -> None:
-    """A message that never reaches a queue: discarded by the next recovery."""
+    """Stage a message that never reaches a queue: the next recovery discards it."""
     world.put_in_pieces([], 500, 300)
     world.kick()
 
 
 def groups(world: World) -> None:
-    """Several blocks in one flush, as when the writer is slower than what arrives."""
+    """Write several blocks in one flush, as when the writer is slower than the traffic."""
     queue = some_queue(world)
     for size_bytes in world.random.sample((384, 384, 40, 900), 3):
         world.put(queue, size_bytes)
@@ -62,7 +62,7 @@ def groups(world: World) -> None:
 
 
 def across_containers(world: World) -> None:
-    """One flush that goes over the end of a container, and perhaps on by another block there."""
+    """Make one flush that crosses the end of a container, perhaps with another block in the next one."""
     queue = some_queue(world)
     for _ in range(3):
         world.put(queue, world.room // 2)
@@ -84,7 +84,7 @@ def take_some(world: World) -> None:
 
 
 def take_oldest(world: World) -> None:
-    """The base moves."""
+    """Dequeue the oldest messages, so that the base moves."""
     for queue in queues(world):
         for message_id in world.on(queue)[:2]:
             world.take(queue, message_id)
@@ -99,7 +99,7 @@ def drain(world: World) -> None:
 
 
 def pass_through(world: World) -> None:
-    """Traffic through recycled containers."""
+    """Put and dequeue large messages, so that containers are recycled."""
     queue = some_queue(world)
     for _ in range(3):
         message_id = world.put(queue, world.room // 2)
@@ -109,7 +109,7 @@ def pass_through(world: World) -> None:
 
 
 def pass_by(world: World, queue: int) -> None:
-    """Traffic until the log goes on to another container."""
+    """Put and dequeue messages until the log reaches another container."""
     assert world.store is not None
     journal = world.store.journal
     slot = journal.extent.current_slot
@@ -119,8 +119,8 @@ def pass_by(world: World, queue: int) -> None:
 
 
 def stragglers(world: World) -> None:
-    """In each of several containers a message lives on, of one record or of several, among others that are consumed:
-    the log is soon several times what lives in it, so they are relocated."""
+    """Leave one message, of one record or of several, in each of several containers, among others that are consumed:
+    the log is soon several times its live records, so the messages are relocated."""
     for _ in range(world.random.randrange(3, 6)):
         queue = some_queue(world)
         if world.random.random() < 0.4:
@@ -131,7 +131,7 @@ def stragglers(world: World) -> None:
 
 
 def dead_in_the_middle(world: World) -> None:
-    """Older and newer messages live on; the containers between them hold nothing but what is consumed."""
+    """Leave an older and a newer message; the containers between them hold only consumed messages."""
     queue = some_queue(world)
     world.put(queue, 20)
     for _ in range(3):
@@ -141,7 +141,7 @@ def dead_in_the_middle(world: World) -> None:
 
 
 def wait(world: World) -> None:
-    """Relocation goes on by itself: what it copied is flushed, until nothing more is to do."""
+    """Let relocation proceed without traffic, with a flush after each step."""
     world.kick()
     assert world.store is not None
     for _ in range(world.random.randrange(1, 8)):
@@ -151,17 +151,17 @@ def wait(world: World) -> None:
 
 
 def read(world: World) -> None:
-    """What was flushed can be read, also what relocation has just copied."""
+    """Check that all flushed messages can be read, also those that relocation has just copied."""
     assert world.store is not None
     if world.store.journal.writer.sealed:
-        return  # what is only sealed is not on the disk
+        return  # sealed blocks are not on the disk yet
     for message_id in {one for queue in queues(world) for one in world.on(queue)}:
         if content_of(world.store, message_id) != world.history.contents[message_id]:
             raise Broken("I3", f"message {message_id} has another content while the store is at work")
 
 
 def take_from_one(world: World) -> None:
-    """Messages that are on several queues leave one of them."""
+    """Dequeue messages that are on several queues from all but one of them."""
     on = [(queue, message_id) for queue in queues(world) for message_id in world.on(queue)]
     for queue, message_id in on:
         if sum(message_id == other for _, other in on) > 1 and message_id in world.on(queue):
@@ -171,7 +171,7 @@ def take_from_one(world: World) -> None:
 
 
 def on_a_second_queue(world: World) -> None:
-    """Messages of one record come onto another queue, too, and some leave the first."""
+    """Enqueue some messages on a second queue, and dequeue some of these from the first."""
     for queue in queues(world):
         for message_id in world.on(queue):
             others = [other for other in queues(world) if message_id not in world.on(other)]
@@ -183,7 +183,7 @@ def on_a_second_queue(world: World) -> None:
 
 
 def on_again(world: World) -> None:
-    """A message leaves one of its queues and comes back to it, at the end."""
+    """Dequeue messages from one of their queues, and enqueue them there again, at the end."""
     assert world.store is not None
     for queue in queues(world):
         for message_id in world.on(queue):
@@ -206,13 +206,13 @@ def reopen(world: World) -> None:
 
 
 def kill(world: World) -> None:
-    """Something was appended and never written."""
+    """Append a record, and kill the process before the record is written."""
     world.put(some_queue(world), 30)
     world.kill()
     world.open()
 
 
-# ---- what hangs on where things stand -------------------------------------------------------------------------------
+# ---- cases that depend on positions ---------------------------------------------------------------------------------
 
 
 def second_queue(world: World) -> int:
@@ -220,7 +220,7 @@ def second_queue(world: World) -> int:
 
 
 def ends_apart(world: World) -> None:
-    """A dequeue stands alone in its container; what it ends is held in an earlier one by a neighbour."""
+    """Write dequeues alone in a container; a neighbor holds the earlier container with the dequeued records."""
     queue = some_queue(world)
     world.put(queue, world.random.choice((20, world.room // 2)))
     removed = [world.put(queue, 20) for _ in range(world.random.randrange(1, 3))]
@@ -233,12 +233,12 @@ def ends_apart(world: World) -> None:
 
 
 def back_after_a_while(world: World) -> None:
-    """A message leaves a queue and comes back to it, in other containers than where it was first. The dequeue in the
-    middle is all that is needed of its container, so it is relocated, behind the later enqueue."""
+    """Dequeue a message and enqueue it again, each in another container. Only the dequeue is needed of its container,
+    so it is relocated, behind the later enqueue."""
     first, other = some_queue(world), second_queue(world)
     if first == other:
         first = queues(world)[0]
-    world.put(first, world.room // 2)  # holds the first container, and is dear to move
+    world.put(first, world.room // 2)  # holds the first container, and is expensive to move
     message_id = world.put(first, 20)
     world.enqueue(other, message_id)
     world.kick()
@@ -252,8 +252,8 @@ def back_after_a_while(world: World) -> None:
 
 
 def until_relocation(world: World, queue: int, keep_bytes: int) -> None:
-    """A message is kept in each container, among others that are consumed, until relocation is at work; then the
-    process ends, when the first half of what it copies is durable."""
+    """Keep a message in each container, among others that are consumed, until relocation is at work; then kill the
+    process when the first half of the copies is durable."""
     assert world.store is not None
     slot = -1
     for _ in range(60):
@@ -264,14 +264,14 @@ def until_relocation(world: World, queue: int, keep_bytes: int) -> None:
         world.kick()
         if world.store.relocation.is_at_work:
             break
-    if not world.is_late:  # else it is written already
+    if not world.is_late:  # else already written
         world.kick()
     world.kill()
     world.open()
 
 
 def take_what_was_moved(world: World, queue: int) -> None:
-    """Of half relocated containers only what was not copied is left, also in the containers behind."""
+    """Dequeue the relocated messages and all messages outside the half relocated containers; then fill containers."""
     assert world.store is not None
     size, moved = world.store.journal.container_bytes, world.store.state.moved
     half = {message_id // size for message_id in moved}
@@ -285,11 +285,11 @@ def take_what_was_moved(world: World, queue: int) -> None:
 
 
 def interrupted_relocation(world: World) -> None:
-    """The process ends while a container is half relocated. The copies are taken off and leave the log, perhaps after
-    they were relocated again; the originals are still beside what was not copied."""
+    """Kill the process while a container is half relocated. The copies are dequeued and leave the log, perhaps after
+    they were relocated again; the originals are still beside the records that were not copied."""
     assert world.store is not None
     drain(world)
-    reopen(world)  # nothing is being relocated any more
+    reopen(world)  # ends a relocation in progress
     queue = some_queue(world)
     world.put(queue, 20)
     world.kick()
@@ -307,7 +307,7 @@ def interrupted_relocation(world: World) -> None:
 
 
 def some_copies_go(world: World) -> None:
-    """Of messages that were relocated together some are taken off. Where the first records were has left the log."""
+    """Dequeue every second relocated message, after the containers of the first records have left the log."""
     stragglers(world)
     wait(world)
     assert world.store is not None
@@ -322,7 +322,7 @@ def some_copies_go(world: World) -> None:
 
 
 def gone_since_a_checkpoint(world: World) -> None:
-    """What a checkpoint knows leaves the log with its container, and so does the record that says so."""
+    """Dequeue a message that a checkpoint has; let both it and the dequeue leave the log with their containers."""
     queue = some_queue(world)
     removed = world.put(queue, 20)
     pass_by(world, queue)
@@ -336,7 +336,7 @@ def gone_since_a_checkpoint(world: World) -> None:
 
 
 def pass_by_a_checkpoint(world: World) -> None:
-    """Traffic until a checkpoint has just begun to be taken, if one is due soon."""
+    """Put and dequeue messages until a checkpoint has just begun, if one is due soon."""
     assert world.store is not None
     queue, checkpointing = some_queue(world), world.store.checkpointing
     was_at_work = True
@@ -349,7 +349,7 @@ def pass_by_a_checkpoint(world: World) -> None:
 
 
 def particulars_during_a_checkpoint(world: World) -> None:
-    """Plain messages come onto a second queue between two steps of a checkpoint."""
+    """Enqueue plain messages on a second queue between two steps of a checkpoint."""
     second_queue(world)
     world.put(some_queue(world), 20)
     pass_by_a_checkpoint(world)
@@ -358,7 +358,7 @@ def particulars_during_a_checkpoint(world: World) -> None:
 
 
 def settle(world: World) -> None:
-    """A checkpoint that was begun is committed; perhaps it is needed at once."""
+    """Let a checkpoint in progress commit; then idle, or recover from it at once."""
     assert world.store is not None
     for _ in range(4):
         world.store.became_durable(world.store.durable_lsn)

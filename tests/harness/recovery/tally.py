@@ -1,4 +1,4 @@
-"""What was explored, in numbers that a user can read."""
+"""Counts of explored states, as a readable report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = (CUT, JUNK, INSIDE, KILLED, EPOCHS)
 
 @dataclass
 class Tally:
-    """States by kind. A state, what is on the disk and in SQL, counts once, however often it is come to."""
+    """States by kind. A state, the contents of the disk and of SQL, counts once, no matter how often it is reached."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     sectors: Counter[int] = field(default_factory=Counter)

@@ -1,6 +1,6 @@
-"""What happens in a world: lives, which are made of steps.
+"""Workloads of a world: lives, which consist of steps.
 
-`workload` is one whole life at the real container size. `Life` draws steps in small containers, others for each seed.
+`workload` is one complete life at the real container size. `Life` draws steps in small containers by seed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tests.harness.recovery.world import WiringAnswers, World
 
 
 class Kind(NamedTuple):
-    """What a life is rich in."""
+    """The emphasis of a life: steps that are drawn often, and probabilities."""
 
     steps: tuple[Step, ...] = ()
     """Drawn more often than in other lives."""
@@ -92,7 +92,7 @@ MANY_MESSAGES = 5
 
 
 class Life(NamedTuple):
-    """What one shard of an exploration lives through."""
+    """The life of one shard of an exploration."""
 
     options: StoreOptions
     sector_bytes: int
@@ -111,18 +111,18 @@ class Life(NamedTuple):
         return cls(options, sector_bytes, 40, rng.random() < kind.checkpoints, rng.random() < kind.late, kind)
 
     def begun(self, rng: random.Random) -> World:
-        """A world with an empty disk."""
+        """Return a world with an empty disk."""
         disk = MemoryDirectory(sector_bytes=self.sector_bytes)
         wiring = WiringAnswers(UUID(int=rng.getrandbits(128)))
         file = WatchedCheckpoint() if self.has_checkpoint else None
         return World(disk, wiring, options=self.options, random=rng, file=file, is_late=self.is_late)
 
     def live(self, world: World, end: Step = World.close) -> World:
-        """Its life, from the making of the store to *end*."""
+        """Run the life, from the creation of the store to *end*."""
         rng = world.random
         world.open()
         world.queue("a")
-        # Not every life has everything: without one thing another goes further.
+        # Lives leave out some steps, so that others go further.
         every = STEPS | TRANSACTING | PURGING | {power_cut: 2}
         weights = {step: weight * rng.choice((0, 1, 1, 3)) for step, weight in every.items()} | {put_small: 6}
         weights |= dict.fromkeys(self.kind.steps, 10)
@@ -132,12 +132,12 @@ class Life(NamedTuple):
         return world
 
     def go_on(self, world: World) -> None:
-        """After a recovery."""
+        """Run a few more steps after a recovery."""
         a_little_work(world, self.kind)
 
 
 def work(world: World, weights: dict[Step, int], kind: Kind) -> None:
-    """One step."""
+    """Run one step: a random one, or `take_oldest` if the store has many messages or containers."""
     assert world.store is not None
     live = sum(len(world.on(queue)) for queue in world.history.queues)
     if live >= MANY_MESSAGES or (live and len(world.store.journal.pool.slots()) >= kind.most_containers):
@@ -147,7 +147,7 @@ def work(world: World, weights: dict[Step, int], kind: Kind) -> None:
 
 
 def a_little_work(world: World, kind: Kind = KINDS["anything"]) -> None:
-    """After a recovery, in small containers."""
+    """Run two steps after a recovery, in small containers."""
     for _ in range(2):
         work(world, STEPS | dict.fromkeys(kind.steps, 6), kind)
 
@@ -164,7 +164,7 @@ def large_groups(world: World, queue_id: int) -> None:
 
 
 def workload(world: World) -> None:
-    """A store's whole life in small: made, filled past several containers, emptied, closed, killed, and used again."""
+    """Run a complete small life: create a store, fill several containers, empty it, close, kill and use it again."""
     world.open()
     a, b = world.queue("a"), world.queue("b")
     pin = world.put(a, 10)
@@ -234,7 +234,7 @@ def workload(world: World) -> None:
 
 
 def more_work(world: World) -> None:
-    """A little of everything, on any recovered store: also into the next container."""
+    """Run a short mixed workload on any recovered store, which reaches the next container."""
     queues = sorted(world.history.queues)
     if not queues:
         queues = [world.queue("a")]
