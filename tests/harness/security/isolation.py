@@ -1,22 +1,22 @@
 """The impact of one client's attack on the others: a real broker, a victim, and an attack beside it.
 
 `measure(case)` starts a broker process with the users `admin`, `victim` and `evil`, and measures twice for a few
-seconds: first beside processes that only burn CPU (the yardstick: an attacker on the same machine costs that anyway),
-then beside the attack. The victim does this meanwhile:
+seconds: first beside processes that only burn CPU (the baseline, which any attacker on the same machine costs), then
+beside the attack. The victim does this meanwhile:
 
 * The *ping*, again and again: log in with SCRAM, attach, send a durable message, receive and accept it, close.
 * The *producer*: an established connection that sends `PRODUCER_RATE` durable messages a second.
-* In a case with a console, a *page* of a session that exists already, between two pings.
+* In a case with a console, a *page* of an existing session, between two pings.
 
 To add an attack:
 
 1. Write a function `(at: Address, proceed: Callable[[], bool]) -> None` at the top level of a module of this folder. It
-   runs in a process of its own. It calls `proceed()` when its preparations are done, and then in every round, and
-   returns when that is False. `OSError` and `EOFError` end the function, and it is called again: an attacker that the
-   broker throws out comes back.
+   runs in a separate process. It calls `proceed()` when its preparations are done, and then in every round, and
+   returns when that is False. `OSError` and `EOFError` end the function, and it is called again: an attacker whose
+   connection the broker closes reconnects.
 2. Add a `Case` with it to the module's `CASES`. Its `processes`, `options` (of the broker) and `access` (rules of
    `evil` beyond its own names) are optional.
-3. Add these `CASES` to those of `test_isolation.py`. `assert_isolated` is the law.
+3. Add these `CASES` to those of `test_isolation.py`. `assert_isolated` checks the limits.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ may = ["connect"]
 
 
 class Address(NamedTuple):
-    """Where the broker listens."""
+    """The ports on which the broker listens."""
 
     port: int
     metrics_port: int
@@ -120,7 +120,7 @@ class Address(NamedTuple):
         return wire
 
     def log_in(self, user: str) -> Wire:
-        """A connection of *user*, open, with a session."""
+        """Return an open connection of *user*, with a session."""
         wire = self.connect()
         if wire.scram(user, PASSWORDS[user]):
             raise ConnectionError(f"{user} is not let in")
@@ -132,7 +132,7 @@ Attack = Callable[[Address, Proceed], None]
 
 
 class Case(NamedTuple):
-    """One attack, and the broker that it is made on."""
+    """An attack, and the configuration of the broker under attack."""
 
     name: str
     attack: Attack
@@ -151,7 +151,7 @@ class Case(NamedTuple):
 
 
 class Impact(NamedTuple):
-    """What the attack did to the victim and to the broker."""
+    """The measured impact of an attack on the victim and on the broker."""
 
     round_trip_s: float
     """The median beside the attack."""
@@ -187,7 +187,7 @@ class Impact(NamedTuple):
 
 
 def assert_isolated(impact: Impact) -> None:
-    """The law: one client slows others down by a bounded factor, and costs bounded memory."""
+    """Check that one client slows others down by at most a bounded factor, and uses bounded memory."""
     assert not impact.failed_pings, impact
     assert not impact.failed_pages, impact
     assert impact.console_s < MOST_QUIET_S or impact.foreign_share >= QUIET_SHARE, impact
@@ -202,7 +202,7 @@ def assert_isolated(impact: Impact) -> None:
 
 
 def measure(case: Case, directory: Path) -> Impact:
-    """The impact of the attack of *case* on a new broker with its files in *directory*."""
+    """Return the impact of the attack of *case* on a new broker with its files in *directory*."""
     users_file, acl_file = directory / "users", directory / "acl.toml"
     kept = {name: make(password) for name, password in PASSWORDS.items()}
     users.change(str(users_file), lambda accounts: accounts.update(kept))
@@ -257,7 +257,7 @@ _pings = count()
 
 
 def ping(at: Address) -> float:
-    """How long the victim takes to log in, send, receive and accept a message. Raises `OSError`, `EOFError`."""
+    """Return the time in which the victim logs in, sends, receives and accepts. Raises `OSError`, `EOFError`."""
     queue = f"victim.ping.{next(_pings) % 4}"
     begun_s = time.perf_counter()
     wire = at.log_in("victim")
@@ -280,7 +280,7 @@ def ping(at: Address) -> float:
 
 
 def _tried_ping(at: Address) -> tuple[float, bool]:
-    """How long a ping takes, `PATIENCE_S` if it fails, and whether it failed: refused, closed or too slow."""
+    """Return the time of a ping, `PATIENCE_S` if it fails, and whether it failed: refused, closed or too slow."""
     try:
         return ping(at), False
     except (OSError, EOFError, AssertionError):
@@ -288,7 +288,7 @@ def _tried_ping(at: Address) -> tuple[float, bool]:
 
 
 def _tried_page(visitor: ApiClient) -> tuple[float, bool]:
-    """How long a page of the console takes, `PATIENCE_S` if it fails, and whether it failed."""
+    """Return the time of a page of the console, `PATIENCE_S` if it fails, and whether it failed."""
     begun_s = time.perf_counter()
     try:
         is_failed = visitor.api("GET", "/queues/victim.steady").status != 200
@@ -298,7 +298,7 @@ def _tried_page(visitor: ApiClient) -> tuple[float, bool]:
 
 
 class Observed(NamedTuple):
-    """What the victim found in one phase."""
+    """Measurements of the victim in one phase."""
 
     pings_s: list[float]
     failed: int
@@ -311,7 +311,7 @@ class Observed(NamedTuple):
 
 
 class _Producer:
-    """A connection that sends at a steady rate; also the sampler of the broker's memory."""
+    """A connection that sends at a steady rate, and samples the memory of the broker."""
 
     def __init__(self, at: Address, product: list[int]) -> None:
         self._product = product
@@ -328,7 +328,7 @@ class _Producer:
             thread.start()
 
     def observe(self, at: Address, seconds: float) -> Observed:
-        """Ping for so long, and at least `FEWEST_PINGS` times unless they take for ever."""
+        """Ping for *seconds*, and at least `FEWEST_PINGS` times unless that takes more than four times as long."""
         self.sizes_bytes = [_resident_bytes(self._product)]
         begun_s, confirmed = time.perf_counter(), self.confirmed
         pings_s: list[float] = []
@@ -403,7 +403,7 @@ def _resident_bytes(pids: list[int]) -> int:
 
 
 def longest_turns_s(at: Address) -> tuple[float, float]:
-    """Of the core, and of the workers, in the last 15 to 30 seconds."""
+    """Return the longest turns of the core and of the workers in the last 15 to 30 seconds."""
     with urllib.request.urlopen(f"http://127.0.0.1:{at.metrics_port}/metrics", timeout=PATIENCE_S) as page:
         text = page.read().decode()
 
@@ -416,10 +416,10 @@ def longest_turns_s(at: Address) -> tuple[float, float]:
 
 
 class _Machine:
-    """The CPU time of the machine from now on, and the part of it that processes outside the measurement take."""
+    """A meter of the share of the machine's CPU time that processes outside the measurement use."""
 
     def __init__(self, own: list[int]) -> None:
-        """*own*: the ids of the processes of the measurement, which exist until the end."""
+        """*own*: the IDs of the processes of the measurement, which run until its end."""
         self._own = own
         self._begun = self._ticks()
 
@@ -428,9 +428,9 @@ class _Machine:
         return max(0, busy - own) / max(1, all_)
 
     def _ticks(self) -> tuple[int, int, int]:
-        """Clock ticks of all cores: all, those not idle (stolen ones included), and those of the own processes.
+        """Return clock ticks of all cores: all, those not idle (stolen ones included), and those of *own* processes.
 
-        Ended children count as own, too: the readers of history of the console.
+        Ended children of these count, too: the history readers of the console.
         """
         with open("/proc/stat") as file:
             user, nice, system, idle, waits, irq, softirq, stolen = map(int, file.readline().split()[1:9])
@@ -447,7 +447,7 @@ class _Machine:
 
 @contextmanager
 def _beside(attack: Attack, at: Address, processes: int) -> Iterator[list[int]]:
-    """Have *attack* go on in so many processes, whose ids are yielded when all of them have begun."""
+    """Run *attack* in *processes* processes; yield their IDs when all of them have begun."""
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
     begun = [context.Event() for _ in range(processes)]
@@ -480,7 +480,7 @@ def _attack(attack: Attack, at: Address, begun: Event, stop: Event) -> None:
 
 
 def _burn(at: Address, proceed: Proceed) -> None:
-    """The yardstick: CPU that is not spent on the broker."""
+    """Burn CPU without using the broker, as the baseline."""
     number = 0
     while proceed():
         for _ in range(10_000):

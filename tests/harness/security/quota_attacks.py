@@ -1,4 +1,4 @@
-"""Attacks by a tenant who takes as much as there is: memory, queues, messages, connections. See `isolation`."""
+"""Attacks by a tenant that uses up resources: memory, queues, messages, connections. See `isolation`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _sender(at: Address, address: str) -> Iterator[Wire]:
 
 
 def fill_memory(at: Address, proceed: Proceed) -> None:
-    """D9: transient messages that nobody takes."""
+    """D9: send transient messages to a queue without consumers."""
     content = message("x" * 50_000)
     with _sender(at, "evil.memory") as wire:
         wire.sock.settimeout(0.5)
@@ -64,12 +64,12 @@ SESSIONS = 8
 
 
 def fill_held_links(at: Address, proceed: Proceed) -> None:
-    """Over the quota of durable bytes: what is in flight on links that are held, on 8 sessions of each connection."""
+    """Exceed the quota of durable bytes with messages in flight on held links, on 8 sessions of each connection."""
     _fill_over_quota(at, proceed, b"")
 
 
 def fill_beside_coordinators(at: Address, proceed: Proceed) -> None:
-    """The same on connections that may send in transactions, and whose links are never held therefore."""
+    """Exceed the quota of durable bytes on connections with a coordinator link, whose links are never held."""
     _fill_over_quota(at, proceed, _COORDINATOR)
 
 
@@ -101,13 +101,13 @@ max-durable-bytes = "1MiB"
 
 
 def hold_out(proceed: Proceed) -> None:
-    """Keep what was taken, and send nothing more."""
+    """Keep the acquired resources, and send nothing more."""
     while proceed():
         time.sleep(0.05)
 
 
 def make_queues(at: Address, proceed: Proceed) -> None:
-    """W10: 10,000 queues, a thousand on a connection."""
+    """W10: create 10,000 queues, a thousand on each connection."""
     wires = ExitStack()
     with wires:
         for begin in range(0, 10_000, 1000):
@@ -120,7 +120,7 @@ def make_queues(at: Address, proceed: Proceed) -> None:
 
 
 def send_from_many(at: Address, proceed: Proceed) -> None:
-    """W10: what one user may do, on 40 connections at once: small durable messages, as many as there is credit for."""
+    """W10: send small durable messages on 40 connections of one user, until their credit is used up."""
     content = message("x" * 100, durable=True)
     with ExitStack() as stack:
         wires = [stack.enter_context(_sender(at, f"evil.many.{number}")) for number in range(40)]
@@ -136,7 +136,7 @@ def send_from_many(at: Address, proceed: Proceed) -> None:
 
 @contextmanager
 def _many_subscriptions(at: Address) -> Iterator[None]:
-    """As many queues as one message may have by default, each with a consumer."""
+    """Create as many queues as one message may reach by default, each with a consumer."""
     with received(at.log_in("evil")) as wire:
         for handle in range(1000):
             ends = source("amq.topic/evil.fan"), target("me")
@@ -146,7 +146,7 @@ def _many_subscriptions(at: Address) -> Iterator[None]:
 
 
 def fan_out(at: Address, proceed: Proceed) -> None:
-    """One message for as many queues as the default quota allows, again and again."""
+    """Repeatedly send a message to as many queues as the default quota allows."""
     with _many_subscriptions(at):
         publisher = at.log_in("evil")
         publisher.attach("out", 0, "amq.topic/evil.fan", sends=True)
@@ -158,7 +158,7 @@ def fan_out(at: Address, proceed: Proceed) -> None:
 
 
 def fan_out_ahead(at: Address, proceed: Proceed) -> None:
-    """Send messages of two frames for 1,000 queues on 20 links, until their credit is used up."""
+    """Send messages of two frames to 1,000 queues on 20 links, until their credit is used up."""
     resumable = performative(0x29, string("amq.topic/evil.fan"), uint(2), symbol("never"))
     content = message("x", durable=True)
     with _many_subscriptions(at), received(at.log_in("evil")) as publisher:
@@ -176,7 +176,7 @@ def fan_out_ahead(at: Address, proceed: Proceed) -> None:
 
 
 def fan_out_beside_coordinator(at: Address, proceed: Proceed) -> None:
-    """Send messages of 60 kB for 1,000 queues on 100 links of a connection that may send in transactions."""
+    """Send messages of 60 kB to 1,000 queues on 100 links of a connection with a coordinator link."""
     content = message("x" * 60_000)
     with _many_subscriptions(at), received(at.log_in("evil")) as publisher:
         publisher.say(_COORDINATOR)
@@ -193,7 +193,7 @@ def fan_out_beside_coordinator(at: Address, proceed: Proceed) -> None:
 
 
 def send_empty(at: Address, proceed: Proceed) -> None:
-    """Attacks 57 and 58: empty messages, durable and transient ones in turn, for queues without consumers."""
+    """Attacks 57 and 58: send empty messages, durable and transient ones in turn, to queues without consumers."""
     contents = [message("", durable=durable) for durable in (True, False)]
     with received(at.log_in("evil")) as wire:
         number = 0
@@ -241,7 +241,7 @@ CASES = (
     Case("messages for 1,000 queues beside a coordinator", fan_out_beside_coordinator, access=TOPICS, finding="W2"),
     Case("transient messages that fill the memory", fill_memory, 1, ("--memory-limit", "16M"), finding="D9"),
     Case("messages in flight on held links", fill_held_links, access=QUOTA, finding="W10"),
-    Case(  # the 64 MiB beyond the quota that are stored would count, if queues held them in memory
+    Case(  # limited, so that queues do not hold the 64 MiB stored beyond the quota in memory
         "messages beside coordinators",
         fill_beside_coordinators,
         options=("--memory-limit", "16M"),

@@ -39,7 +39,7 @@ BODY_BYTES = 1000
 
 
 def quota(**limits: object) -> str:
-    """A quota of anna's."""
+    """Return access rules with a quota of the user `anna`."""
     lines = [f"{name.replace('_', '-')} = {value!r}" for name, value in limits.items()]
     return "\n".join([RULES, "[[quotas]]", 'who = ["anna"]', *lines, ""])
 
@@ -56,7 +56,7 @@ def durable(body: str = "x" * BODY_BYTES) -> bytes:
 
 
 def outcomes(wire: Wire, count: int) -> list[bool]:
-    """Whether each of so many messages was accepted; the others were rejected."""
+    """Wait for *count* outcomes; return whether each message was accepted, otherwise it was rejected."""
     found: list[bool] = []
     while len(found) < count:
         _, body = wire.until(DISPOSITION)
@@ -78,7 +78,7 @@ def send(wire: Wire, numbers: range, content: bytes, handle: int = 0) -> None:
 
 
 def take(wire: Wire, address: str, count: int, handle: int = 9) -> None:
-    """Receive so many messages on a link of its own, and accept them."""
+    """Receive *count* messages on a new link, and accept them."""
     wire.say(attach(f"take from {address}", handle, address, sends=False), flow(handle, count))
     for _ in range(count):
         _, body = wire.until(TRANSFER)

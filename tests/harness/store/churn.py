@@ -1,4 +1,4 @@
-"""A store whose messages come and go, so that containers are reclaimed."""
+"""A store with a constant flow of messages, so that containers are reclaimed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALL = 16 << 10
 
 
 class Churn:
-    """A store through which messages pass, in small containers."""
+    """A store in small containers, through which messages pass."""
 
     def __init__(self, path: Path, archive: Path | None = None) -> None:
         self.path = path
@@ -32,7 +32,7 @@ class Churn:
         return store
 
     def pass_through(self, containers: int) -> int:
-        """Let messages pass until so many more containers were begun; where the log ends."""
+        """Enqueue and dequeue messages until *containers* more containers are begun; return the durable LSN."""
         journal = self.store.journal
         last = journal.next_lsn // SMALL + containers
         while journal.next_lsn // SMALL < last:
@@ -42,7 +42,7 @@ class Churn:
         return journal.writer.durable_lsn
 
     def missing_from(self, lsn: int) -> int:
-        """How many bytes are not there any more."""
+        """Return how many bytes of the log from *lsn* on are missing, even from the history."""
         self.store.journal.writer.write_mark()
         log = open_log(str(self.path), history=True)
         return sum(gap.end_lsn - gap.first_lsn for gap in log.missing(lsn, log.durable_lsn))

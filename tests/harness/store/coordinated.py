@@ -1,4 +1,4 @@
-"""Two stores, a PostgreSQL database and a coordinator's processes; and a look at all of it by somebody else."""
+"""Two stores, a PostgreSQL database and the processes of a coordinator, with views of them from outside."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CHECKPOINTS = 17
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended."""
+    """The result of a process: its exit status and the steps that it reported."""
 
     status: int
     """-9 if it was killed."""
@@ -47,7 +47,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class View:
-    """What is where."""
+    """The contents of all stores and of the database, and the transactions in doubt there."""
 
     queues: dict[tuple[str, str], list[bytes]]
     """Store and queue to the contents on it."""
@@ -58,7 +58,7 @@ class View:
 
 
 class World:
-    """Made by `world`."""
+    """Two stores, a database and a helper process that runs coordinators."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -84,7 +84,7 @@ class World:
         return replace(Orders(self.path, self.address), **fields)  # type: ignore[arg-type]
 
     def live(self, orders: Orders, *, server_stays_down: bool = False) -> Ended:
-        """One process. Where it pauses the server is killed, and started again at once or when the process ended."""
+        """Run one process. When it pauses, stop the server, and start it again unless *server_stays_down*."""
         self.processes += 1
         if self.processes % CHECKPOINTS:
             self._drop_checkpoint(FIRST)
@@ -115,11 +115,11 @@ class World:
         raise AssertionError(f"the process ended or hangs after {steps}")
 
     def xid(self, what: str) -> str:
-        """A new one."""
+        """Return a new xid."""
         return f"{what} {next(self._numbers)}"
 
     def clear(self) -> None:
-        """Take away what transactions left."""
+        """Remove all messages and rows."""
         for name in (FIRST, SECOND):
             with self.store(name) as store:
                 for queue_id, message_ids in store.messages().items():
@@ -129,7 +129,7 @@ class World:
         self.sql("TRUNCATE moved")
 
     def look(self) -> View:
-        """At copies of the stores: nothing is the better or worse for it."""
+        """Return the contents of copies of the stores, and of the database: the stores do not change."""
         queues: dict[tuple[str, str], list[bytes]] = {}
         in_doubt: dict[str, dict[bytes, Standing]] = {}
         for name in (FIRST, SECOND):
@@ -144,11 +144,11 @@ class World:
         return View(queues, rows, in_doubt, self.rows_in_doubt())
 
     def rows_in_doubt(self) -> list[str]:
-        """The xids that the server holds in doubt."""
+        """Return the xids of the transactions in doubt on the server."""
         return [bytes.fromhex(gid).decode() for (gid,) in self.sql("SELECT gid FROM pg_prepared_xacts")]
 
     def sql(self, statement: LiteralString, *values: str) -> list[tuple[Any, ...]]:
-        """What the server answers to somebody else."""
+        """Run a statement on a separate connection to the server, and return the rows."""
         if self._connection is None:
             self._connection = psycopg.connect(self.address, autocommit=True)
         cursor = self._connection.execute(statement, values)
@@ -159,21 +159,21 @@ class World:
             return standings(store)
 
     def conflicts(self) -> dict[bytes, dict[str, Standing]]:
-        """What the coordinator knows of decisions against it."""
+        """Return the conflicts in the coordinator's log: decisions of operators against the outcome."""
         with closing(DecisionLog(os.path.join(self.path, "decisions"))) as log:
             assert not log.committing
             return log.conflicts
 
     @contextmanager
     def store(self, name: str) -> Iterator[JournalStore]:
-        """The store itself, as an operator opens it."""
+        """Open the store itself, as an operator does."""
         self._drop_checkpoint(name)
         with _opened(os.path.join(self.path, name)) as store:
             yield store
 
     @contextmanager
     def copy(self, name: str) -> Iterator[JournalStore]:
-        """A copy of the store as it is now, with no checkpoint: the whole log is read."""
+        """Open a copy of the current store without its checkpoint, so that the complete log is read."""
         with tempfile.TemporaryDirectory(dir=self.path) as place:
             copied = os.path.join(place, name)
             shutil.copytree(os.path.join(self.path, name), copied, ignore=shutil.ignore_patterns("checkpoint"))

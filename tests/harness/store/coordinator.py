@@ -1,12 +1,12 @@
-"""A small coordinator of distributed transactions: two phases, presumed abort, and a log of its own.
+"""A small coordinator of distributed transactions with two phases, presumed abort and a log.
 
-The log says `commit XID`, fsynced, before anybody is told to commit, and `end XID` when nobody can ask any more. Of an
-xid that it does not know the outcome is: rolled back. So a rollback writes nothing at all.
+The log contains `commit XID`, synced before any participant is asked to commit, and `end XID` once all participants
+have completed. The outcome of an xid that is not in the log is a rollback, so a rollback writes nothing.
 
-With one participant there is nothing to agree on: it commits in one phase, and the log does not hear of it.
+A single participant commits in one phase, without a log entry.
 
-A participant may have been decided on by an operator. If that is not the outcome, the log says `conflict XID NAME HOW`,
-fsynced, before the participant may forget it.
+An operator may have decided the transaction at a participant. If that decision differs from the outcome, the log gets
+`conflict XID NAME HOW`, synced before the participant is asked to forget it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Protocol
 
 
 class Standing(Enum):
-    """What a participant says of a transaction that is in doubt there."""
+    """The state of a transaction in doubt at a participant."""
 
     PREPARED = "prepared"
     COMMITTED = "committed by an operator"
@@ -26,15 +26,15 @@ class Standing(Enum):
 
 
 class RefusedError(Exception):
-    """A participant votes no."""
+    """A participant refused to do or to prepare its part."""
 
 
 class LostError(Exception):
-    """A participant can't be reached; perhaps it did what was asked for."""
+    """A participant cannot be reached; it may have done what was requested."""
 
 
 class Participant(Protocol):
-    """What is asked for is durable when `wait` returned."""
+    """A participant in transactions; what is requested is durable once `wait` returns."""
 
     name: str
 
@@ -43,11 +43,11 @@ class Participant(Protocol):
     def prepare(self, xid: bytes) -> None: ...
 
     def end(self, xid: bytes, *, commit: bool) -> None:
-        """Of a prepared one, or of one that is open: then a commit is one phase."""
+        """End a prepared transaction, or an open one: then the commit has one phase."""
         ...
 
     def forget(self, xid: bytes) -> None:
-        """One that an operator decided on."""
+        """Forget a transaction that an operator decided."""
         ...
 
     def wait(self) -> None: ...
@@ -58,7 +58,7 @@ class Participant(Protocol):
 
 
 class DecisionLog:
-    """A file of lines; one that has no end was never written."""
+    """A file of lines; an incomplete last line is removed."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -94,7 +94,7 @@ class DecisionLog:
 
 
 class Coordinator:
-    """*step* is told after each step what was done, for a test to do its worst there."""
+    """A coordinator that calls *step* with a name after each step, so that a test can inject faults there."""
 
     def __init__(self, log: DecisionLog, participants: Sequence[Participant], step: Callable[[str], None]) -> None:
         self._log = log
@@ -102,7 +102,7 @@ class Coordinator:
         self._step = step
 
     def run(self, xid: bytes, work: Mapping[str, Callable[[], None]], *, rolls_back: bool = False) -> bool | None:
-        """Do a transaction; whether it was committed, None if that can't be known. *work*: what each is to do."""
+        """Run a transaction; return whether it was committed, None if unknown. *work*: the part of each participant."""
         agreed = self._work(xid, work)
         if len(self._participants) == 1:
             return self._end_in_one_phase(xid, commit=agreed and not rolls_back)
@@ -119,7 +119,7 @@ class Coordinator:
         return commit
 
     def recover(self) -> bool:
-        """Tell the outcome of whatever is in doubt; whether everybody heard of it."""
+        """Complete all transactions in doubt; return whether all participants were reached."""
         told = []
         for one in self._participants:
             try:
@@ -164,7 +164,7 @@ class Coordinator:
         return True
 
     def _ask(self, one: Participant, xid: bytes, *, commit: bool) -> bool:
-        """Tell the outcome, or hear that there was another one; False if the participant is lost."""
+        """Request the outcome, or forget an operator's decision, logging a conflict; return False if *one* is lost."""
         try:
             standing = one.in_doubt().get(xid)
             if standing in (None, Standing.PREPARED):
@@ -192,7 +192,7 @@ class Coordinator:
         return True
 
     def _end(self, xid: bytes) -> None:
-        """Not synced: if it is lost, the next recovery finds out once more that there is nothing to do."""
+        """Log the end without a sync: if it is lost, the next recovery finds again that nothing is left to do."""
         self._log.write("end", xid)
         self._step("forgotten")
 

@@ -2,9 +2,9 @@
 
 `python -m tests.harness.store.coordinator_process` starts one for each JSON line that it reads.
 
-This process has imported everything and forks for each line, so that a process costs milliseconds. It answers with a
-line for each step, `result` and what came out, and `ended` and the exit status; the process it forked kills itself at
-a step, or says `paused` there and waits for a line.
+This process has imported everything and forks for each line, so that a process costs milliseconds. It prints a line
+for each step, `result` with the result, and `ended` with the exit status; at a given step, the forked process kills
+itself, or prints `paused` and waits for a line.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OUT, IN = "out", "in"
 
 @dataclass(frozen=True)
 class Orders:
-    """What a process is to do."""
+    """The instructions for a process: participants, transaction and faults."""
 
     place: str
     address: str
@@ -50,13 +50,13 @@ class Orders:
 
 
 def content_of(xid: str) -> bytes:
-    """The message that the transaction moves; some take two records."""
+    """Return the content of the message that the transaction moves; some need two records."""
     times = 4000 if xid.endswith("4") else 10
     return f"the message of {xid} ".encode() * times
 
 
 class Life:
-    """One forked process."""
+    """A run of the coordinator in a forked process."""
 
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
@@ -80,7 +80,7 @@ class Life:
             return coordinator.run(orders.xid.encode(), self._work(), rolls_back=orders.rolls_back)
 
     def _work(self) -> dict[str, Callable[[], None]]:
-        """The message is there before the first step."""
+        """Return the work of each participant; the message to move is enqueued before the first step."""
         xid, content = self._orders.xid.encode(), content_of(self._orders.xid)
         work: dict[str, Callable[[], None]] = {}
         first, second, rows = (self._participants.get(name) for name in (FIRST, SECOND, ROWS))
@@ -132,7 +132,7 @@ def _live(orders: Orders) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as path:
-        StoreParticipant(FIRST, os.path.join(path, FIRST)).close()  # what is imported late, too
+        StoreParticipant(FIRST, os.path.join(path, FIRST)).close()  # also runs the late imports
     while line := sys.stdin.buffer.readline():
         fields = json.loads(line)
         pid = os.fork()

@@ -1,4 +1,4 @@
-"""How each of our stores is made for the conformance suite."""
+"""Makers of all kinds of stores, for the conformance suite."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class MemoryMaker:
         return open_memory_store("", ManualClock())[0]
 
     def crash(self, store: OwnedStore) -> None:
-        """Nothing holds anything."""
+        """Do nothing: the store holds no resources."""
 
     def remove(self) -> None: ...
 
 
 class JournalMaker:
-    """On a disk in memory; what was not flushed is lost with the crash."""
+    """A maker of journal stores on a disk in memory; data that is not flushed is lost in a crash."""
 
     keeps = True
     can_crash = True
@@ -50,7 +50,7 @@ class JournalMaker:
 
 
 class SqlMaker:
-    """In a directory of its own, or in a catalog on *server*."""
+    """A maker of SQL stores in a temporary directory, or in a catalog on *server*."""
 
     keeps = True
     can_crash = True

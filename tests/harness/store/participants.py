@@ -1,4 +1,4 @@
-"""Who takes part in distributed transactions: a journal store with its threads, and a PostgreSQL server."""
+"""Participants in distributed transactions: a journal store with its threads, and a PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STANDINGS = {
 
 
 class StoreParticipant:
-    """The store in *path*, its threads running."""
+    """The store in *path*, with running threads."""
 
     def __init__(self, name: str, path: str) -> None:
         self.name = name
@@ -40,7 +40,7 @@ class StoreParticipant:
         self.store.transactions.begin(now_us(), xid=xid)
 
     def put(self, queue: str, content: bytes) -> int:
-        """Outside of any transaction; the message's id."""
+        """Put a message outside of any transaction; return its ID."""
         message_id, lsn = self.store.put(self.queues[queue], content, now_us())
         self._recorded(lsn)
         return message_id
@@ -62,7 +62,7 @@ class StoreParticipant:
         self._recorded(transaction.commit(now_us()) if commit else transaction.rollback(now_us()))
 
     def decide(self, xid: bytes, *, commit: bool) -> None:
-        """As an operator does."""
+        """Decide a transaction in doubt, as an operator does."""
         self._recorded(self.store.transactions.of(xid).decide(now_us(), commit=commit))
         self.wait()
 
@@ -84,16 +84,16 @@ class StoreParticipant:
         self.store.close()
 
     def _recorded(self, lsn: int) -> None:
-        if lsn:  # else nothing was written
+        if lsn:  # 0 if nothing was written
             self._lsn = lsn
             self.store.kick()
 
 
 class SqlParticipant:
-    """One connection at a time; what it is asked for is durable when it answers.
+    """A PostgreSQL server, on one connection at a time; each request is durable when it returns.
 
-    A connection takes an advisory lock, which the server keeps until the work of a killed process has ended there:
-    what is in doubt is listed only when nothing can be added to it any more.
+    Each connection takes an advisory lock, which the server holds until the work of a killed process has ended there:
+    transactions in doubt are listed only when no more can be added.
     """
 
     def __init__(self, name: str, address: str) -> None:
@@ -135,7 +135,7 @@ class SqlParticipant:
             self._connection.close()
 
     def _connect(self) -> None:
-        """Only where no transaction is supposed to be open: else its work would be done outside of any."""
+        """Connect unless connected. Call only where no transaction is open: else its work would be outside of any."""
         if self._connection is not None and not self._connection.closed:
             return
         try:
@@ -160,7 +160,7 @@ class SqlParticipant:
 
 
 def standings(store: JournalStore) -> dict[bytes, Standing]:
-    """What is in doubt in *store*."""
+    """Return the transactions in doubt in *store*, by xid."""
     return {one.xid: _STANDINGS[one.state] for one in store.transactions.in_doubt()}
 
 

@@ -6,7 +6,7 @@ from cairnmq.store.journaled.store import JournalStore
 
 
 def make_spares(store: JournalStore) -> None:
-    """What the containers' thread does beside the traffic."""
+    """Prepare spare containers, as the containers' thread does beside the traffic."""
     while store.journal.pool.prepare():
         pass
     store.journal.pool.look_at_room()

@@ -19,7 +19,7 @@ BIG = bytes(range(256)) * 256
 
 
 class Disk(SimulatedStore):
-    """A store's disk and SQL, opened as often as a test likes."""
+    """The disk and SQL of a store, which can be opened repeatedly."""
 
     wiring: MemoryWiring
 
@@ -27,7 +27,7 @@ class Disk(SimulatedStore):
         super().__init__(OPTIONS, MemoryWiring())
 
     def records(self) -> list[Read]:
-        """All records but those about the log itself."""
+        """Return all records except those about the log itself."""
         return [read for read in read_all(self.files) if read.head.type < RecordType.LOG_OPEN]
 
     def base_lsn(self) -> int:
@@ -46,7 +46,7 @@ def put(store: JournalStore, queue_id: int, content: bytes = b"content") -> int:
 
 
 def shown(store: JournalStore) -> dict[int, list[int]]:
-    """Queue id to the ids of the messages on it, in order."""
+    """Return the IDs of the messages on each queue, in order, by queue ID."""
     return {queue_id: list(ids) for queue_id, ids in store.messages().items()}
 
 
@@ -61,7 +61,7 @@ def come_to_rest(store: JournalStore) -> None:
 
 
 def particulars(state: State) -> dict[int, tuple[object, ...]]:
-    """What is known of each message, be it plain or not: two ways to the same truth must agree on that."""
+    """Return the state of each message, plain or not, in one form, for the comparison of two stores."""
     found: dict[int, tuple[object, ...]] = {}
     for page in state.pages.values():
         for message_id, value in page.items():
@@ -74,7 +74,7 @@ def particulars(state: State) -> dict[int, tuple[object, ...]]:
 
 
 def live_records(store: JournalStore) -> dict[int, int]:
-    """Slot to the bytes of its live records, counted anew from what is known of each message."""
+    """Return the bytes of live records by slot, counted from the state of each message."""
     live: dict[int, int] = {}
     for _, (start, size, pieces, _, queues) in sorted(particulars(store.state).items()):
         records = {start: size, **dict(pieces.values())}  # type: ignore[attr-defined]

@@ -26,7 +26,7 @@ OPTIONS = StoreOptions(
 
 @dataclass
 class Model:
-    """Queues and messages as they should be; what is prepared, with its operations."""
+    """The expected queues and messages, and the prepared transactions with their operations."""
 
     on: dict[int, list[int]] = field(default_factory=lambda: {1: [], 2: []})
     contents: dict[int, bytes] = field(default_factory=dict)
@@ -46,14 +46,14 @@ class Model:
         self.sweep()
 
     def sweep(self) -> None:
-        """What is on no queue, and will not be, is gone."""
+        """Delete the messages that are on no queue and that no prepared transaction will enqueue."""
         there = {message_id for ids in self.on.values() for message_id in ids}
         there |= {message_id for work in self.prepared.values() for what, message_id, _ in work if what == "put"}
         self.contents = {message_id: content for message_id, content in self.contents.items() if message_id in there}
 
 
 class Life:
-    """A store in small containers, with checkpoints, and its model; kills keep what was flushed."""
+    """A store in small containers, with checkpoints, and its model; kills keep all flushed data."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -85,7 +85,7 @@ class Life:
 
     def take(self) -> None:
         if pairs := self.free_to_take():
-            pairs = pairs[:4] if self.rng.random() < 0.7 else pairs  # most leave in order
+            pairs = pairs[:4] if self.rng.random() < 0.7 else pairs  # most are dequeued in order
             message_id, queue_id = self.rng.choice(pairs)
             self.store.dequeue(message_id, queue_id, NOW_US)
             self.model.do([("take", message_id, queue_id)])
@@ -138,7 +138,7 @@ class Life:
         ]
 
     def outcome(self) -> None:
-        """Of the oldest one, or of any, so that some stay for long."""
+        """Perhaps forget a decided transaction; if at least three are prepared, end or decide a random one."""
         rng, model = self.rng, self.model
         if model.decided and rng.random() < 0.3:
             xid = rng.choice(list(model.decided))
@@ -162,7 +162,7 @@ class Life:
         model.sweep()
 
     def purge(self) -> None:
-        """Take all messages off a queue, but for those that transactions have."""
+        """Purge a queue, except for the messages that transactions have locked."""
         queue_id = self.rng.choice((1, 2))
         free = [message_id for message_id, on in self.free_to_take() if on == queue_id]
         kept = [message_id for message_id in self.model.on[queue_id] if message_id not in free]
@@ -174,7 +174,7 @@ class Life:
         self.durable = self.model.copy()
 
     def kill(self) -> None:
-        """What was not flushed is lost; now and then the checkpoint is, too, or is an old one."""
+        """Lose unflushed data, and sometimes the checkpoint or its newest commit; then recover and check."""
         self.store.journal.abandon()
         what = self.rng.random()
         if what < 0.3:
@@ -199,7 +199,7 @@ class Life:
                     with pytest.raises(MessageLocked):
                         store.dequeue(message_id, queue_id, NOW_US)
         come_to_rest(store)
-        live_bytes = store.state.pins.live_bytes  # what is prepared, and what is decided, lives too
+        live_bytes = store.state.pins.live_bytes  # prepared and decided transactions are live, too
         assert len(store.journal.extent.slots) * SMALL <= 2 * live_bytes + 4 * SMALL
         for message_id, content in model.contents.items():
             assert b"".join(store.load_piece(message_id, n) for n in range(store.piece_count(message_id))) == content
