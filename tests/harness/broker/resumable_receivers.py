@@ -37,7 +37,7 @@ class Receiver:
         kept = self.terminal.kept
         if kept is not None:
             for tag in [tag for tag in self.states if tag not in kept.states]:
-                del self.states[tag]  # settled there
+                del self.states[tag]  # settled by the broker
             if claims is None:
                 assert {*kept.states} <= {*self.states}, "what the client does not know went back"
             self.ask(credit)

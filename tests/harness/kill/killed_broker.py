@@ -39,7 +39,7 @@ PATIENCE_S = 180.0
 
 
 class Failure(AssertionError):
-    """The broker or a client did not do what it must."""
+    """A violation of a requirement by the broker or a client."""
 
 
 class Watch:

@@ -1,4 +1,4 @@
-"""Running `cairnmq perftest` as a process."""
+"""Runs of `cairnmq perftest` as a process."""
 
 from __future__ import annotations
 

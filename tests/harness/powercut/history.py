@@ -18,7 +18,7 @@ confirmed is gone, or is not one of ours. Alarm: recovery refuses what a power c
 
 
 class Wrong(AssertionError):
-    """A recovery shows a state that the history does not permit."""
+    """A state shown by a recovery that the history does not permit."""
 
     def __init__(self, defect: str, reason: str) -> None:
         super().__init__(f"{defect}: {reason}")

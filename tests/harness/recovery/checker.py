@@ -17,7 +17,7 @@ from cairnmq.store.journaled.store import JournalStore
 
 
 class Broken(AssertionError):
-    """An invariant does not hold."""
+    """A violation of an invariant."""
 
     def __init__(self, invariant: str, reason: str) -> None:
         super().__init__(invariant, reason)  # so that it can be pickled between processes

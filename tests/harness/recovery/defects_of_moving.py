@@ -1,4 +1,4 @@
-"""Seeded defects in reclaimed ranges (holes), compaction and checkpoints, for `test_seeded_defects.py`."""
+"""Seeded defects in reclaimed ranges (holes), compaction (relocation) and checkpoints, for `test_seeded_defects.py`."""
 
 from __future__ import annotations
 

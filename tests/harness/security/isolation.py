@@ -1,7 +1,7 @@
 """The impact of one client's attack on the others: a real broker, a victim, and an attack beside it.
 
 `measure(case)` starts a broker process with the users `admin`, `victim` and `evil`, and measures twice for a few
-seconds: first beside processes that only burn CPU (the baseline, which any attacker on the same machine costs), then
+seconds: first beside processes that only burn CPU (the yardstick, which any attacker on the same machine costs), then
 beside the attack. The victim does this meanwhile:
 
 * The *ping*, again and again: log in with SCRAM, attach, send a durable message, receive and accept it, close.
@@ -480,7 +480,7 @@ def _attack(attack: Attack, at: Address, begun: Event, stop: Event) -> None:
 
 
 def _burn(at: Address, proceed: Proceed) -> None:
-    """Burn CPU without using the broker, as the baseline."""
+    """Burn CPU without using the broker, as the yardstick."""
     number = 0
     while proceed():
         for _ in range(10_000):

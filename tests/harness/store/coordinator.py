@@ -26,11 +26,11 @@ class Standing(Enum):
 
 
 class RefusedError(Exception):
-    """A participant refused to do or to prepare its part."""
+    """A refusal by a participant to do or to prepare its part."""
 
 
 class LostError(Exception):
-    """A participant cannot be reached; it may have done what was requested."""
+    """A lost connection to a participant, which may have done what was requested."""
 
 
 class Participant(Protocol):
