@@ -1,4 +1,4 @@
-"""With acquisitions written down, the log tells exactly what clients were handed, and everything else is as without."""
+"""With delivery tracking, the log records exactly which messages clients acquired; everything else is as without it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMIT_BYTES = 20_000
 
 
 class Handed(NamedTuple):
-    """One message was handed to one link."""
+    """An acquisition of one message by one link."""
 
     message_id: int
     container: str
@@ -36,7 +36,7 @@ class Handed(NamedTuple):
 
 
 class Client:
-    """A link that takes messages, and what it was handed."""
+    """A consumer link and the entries that it has acquired."""
 
     def __init__(self, world: World, number: int, how: str) -> None:
         self.terminal = FakeTerminal()
@@ -56,7 +56,7 @@ class Client:
         world.do(self.terminal.driver.request, self._limit, False)
 
     def new(self) -> list[Any]:
-        """The entries that it was handed since the last look."""
+        """Return the entries that were forwarded since the last call."""
         found = [tag for tag, _ in self.terminal.forwarded[self._seen :]]
         found += [one[0] for one in self.terminal.resumable[self._resumed :]]
         self._seen, self._resumed = len(self.terminal.forwarded), len(self.terminal.resumable)
@@ -81,7 +81,7 @@ KINDS = ("plain", "presettled", "selecting", "resuming")
 
 
 class Run:
-    """A history, lived through."""
+    """A broker that executes a history of steps, and the acquisitions seen by its clients."""
 
     def __init__(self, history: list[tuple[Any, ...]], *, acquisitions: bool) -> None:
         self.world = World(LIMIT_BYTES, acquisitions=acquisitions)
@@ -94,7 +94,7 @@ class Run:
         self.wait(2 * WRITE_AFTER_S)
 
     def _note(self) -> None:
-        """What clients were handed in this step; time stands still in it."""
+        """Record the stored messages that clients received in this step, with the time (the clock does not advance)."""
         self.world.read_all()
         for client in self._clients.values():
             for entry in client.new():
@@ -145,7 +145,7 @@ class Run:
         return [block for block in LogReader(self.world.disk).scan() if isinstance(block, Block)]
 
     def written(self) -> list[Handed]:
-        """What the log says."""
+        """Return the acquisitions that are recorded in the log."""
         found = []
         for block in self.blocks():
             for head in block.heads():
@@ -163,7 +163,7 @@ class Run:
                 b"".join(store.load_piece(one, number) for number in range(store.piece_count(one))) for one in ids
             ]
             for queue_id, ids in store.messages().items()
-            if not names[queue_id].startswith("$link:")  # its name is a digest, its messages are those of others
+            if not names[queue_id].startswith("$link:")  # its name is a digest, its messages belong to other queues
         }
 
 
@@ -187,11 +187,11 @@ def test_they_wait_for_others_and_at_most_a_second() -> None:
     client.ask(world, 1)
     world.advance(WRITE_AFTER_S / 2)
     assert world.store.journal.writer.meters.written.flushes == flushes
-    assert world.store.next_lsn == world.store.durable_lsn  # nothing is outstanding that anybody waits for
+    assert world.store.next_lsn == world.store.durable_lsn  # nothing is outstanding that a client waits for
     world.advance(WRITE_AFTER_S / 2)
     assert world.store.journal.writer.meters.written.flushes == flushes + 1
     client.ask(world, 1)
-    world.settle(client.terminal, client.new()[0], ACCEPTED)  # what is waited for takes it along
+    world.settle(client.terminal, client.new()[0], ACCEPTED)  # the flush for the dequeue includes the acquisition
     assert world.store.journal.writer.meters.written.flushes == flushes + 2
     world.advance(WRITE_AFTER_S)
     assert world.store.journal.writer.meters.written.flushes == flushes + 2

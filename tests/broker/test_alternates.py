@@ -1,4 +1,4 @@
-"""What no queue of an exchange wants goes to its alternate, whichever way a message comes to the exchange."""
+"""Unroutable messages of an exchange go to its alternate exchange, however they reach the exchange."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Wired = tuple[list[int | None], list[bool]]
 
 
 class Routed(Policed):
-    """Exchanges `x0`, `x1` and so on, each with an alternate or none, and the queue `q0` and so on or none bound."""
+    """Exchanges `x0`, `x1`, ..., each with or without an alternate and a bound queue (`q0`, `q1`, ...)."""
 
     def __init__(self, alternates: Sequence[int | None], bound: Sequence[bool]) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Routed(Policed):
         self.world.settle(taker, taker.forwarded[0][0], REJECTED)
 
     def dead_in_a_transaction(self) -> None:
-        """As a discharge asks where a message is to go."""
+        """Look up the dead-letter target as the discharge of a transaction does."""
         self.make("of-the-dead", dead_letter_address=f"x0/{KEY}")
         self.send("of-the-dead", "m")
         queue = self.world.queue("of-the-dead")
@@ -101,7 +101,7 @@ class Routed(Policed):
         self.world.do(move)
 
     def answered(self) -> None:
-        """As management answers a request."""
+        """Store a message as management does with its replies."""
         broker = self.world.broker
         place = ExchangeTarget(broker.nodes.exchanges["x0"], KEY)
         content = bytes(Message(body="m").encode())
@@ -143,7 +143,7 @@ def wirings(draw: st.DrawFn) -> Wired:
     ids=["alternate", "first", "alternate of the alternate", "nobody", "circle", "itself"],
 )
 def test_what_nobody_wants_goes_to_the_alternate(way: str, wired: Wired) -> None:
-    """However long the way, round in a circle or to nobody: there is an end to it."""
+    """The search ends also for long chains, for cycles, and if no exchange has a queue."""
     alternates, bound = wired
     routed = Routed(alternates, bound)
     getattr(routed, way)()
@@ -160,7 +160,7 @@ def test_a_message_goes_to_the_first_that_has_a_queue_for_it(way: str, wired: Wi
 
 
 def test_a_long_name_is_no_reason_to_lose_what_died_on_a_queue() -> None:
-    """Without another key its name is the key; where keys don't count, any will do."""
+    """The queue name is only the default routing key; a fanout exchange as dead-letter address ignores the key."""
     policed = Policed()
     name = "q" * 300
     policed.make("dead")

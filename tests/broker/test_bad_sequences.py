@@ -1,4 +1,4 @@
-"""What clients may ask and say, in whatever order: the core refuses it or goes on, and never fails."""
+"""Whatever clients send, and in whatever order, the core refuses it or continues; it never fails."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_subscriptions_name_is_no_longer_than_a_queues(policed: Policed) -> No
 
 
 def test_a_long_key_is_refused_and_matches_nothing(policed: Policed) -> None:
-    """Patterns full of `#` take time in proportion to the key and to the pattern."""
+    """Matching a pattern full of `#` takes time in proportion to the lengths of the key and of the pattern."""
     pattern = "#." + "a.#." * 2000 + "#"
     assert attach(policed, to_client=True, address=f"amq.topic/{pattern}").failures == ["amqp:invalid-field"]
     attach(policed, to_client=True, address="amq.topic")
@@ -94,7 +94,7 @@ def test_a_long_key_is_refused_and_matches_nothing(policed: Policed) -> None:
 
 
 def test_a_map_with_keys_of_one_hash_is_refused_if_it_is_large() -> None:
-    """UUIDs have more bits than hashes, and a dictionary of many that collide takes quadratic time."""
+    """UUIDs have more bits than hashes, and a dictionary with many colliding keys takes quadratic time."""
     period = (1 << 61) - 1
     for count in (64, 65):
         entries = [encode.value(UUID(int=5 + number * period)) + b"\x40" for number in range(count)]
@@ -111,7 +111,7 @@ def test_a_queue_forgets_its_duplicates_when_it_goes(policed: Policed) -> None:
     for number in range(5):
         policed.send("q", number, id=number)
     policed.restart()
-    for number in range(5, 12):  # what was recalled has left the window
+    for number in range(5, 12):  # the IDs that were recovered have left the window
         policed.send("q", number, id=number)
     policed.world.do(policed.world.broker.nodes.delete_queue, policed.world.queue(), lambda error: None)
     assert list(policed.world.broker.nodes.queues) == []
@@ -124,7 +124,7 @@ def test_a_queue_forgets_its_duplicates_when_it_goes(policed: Policed) -> None:
 
 
 def test_what_a_queue_remembered_goes_at_the_next_start(policed: Policed) -> None:
-    """A crash came between its deletion and that of what it remembered."""
+    """Recovery deletes the ID queue of a deleted queue if a crash came between the two deletions."""
     policed.make("$duplicates:q")
     policed.make("q")
     policed.restart()
@@ -188,7 +188,7 @@ def test_a_queue_may_go_while_it_is_read_and_its_messages_expire() -> None:
 
 @pytest.mark.parametrize("consumed", [False, True])
 def test_what_expired_and_can_not_be_moved_is_tried_again(policed: Policed, consumed: bool) -> None:
-    """Not at once, or the core would do nothing else; and meanwhile it is handed out to nobody."""
+    """The retry is delayed, so that the core can do other work; meanwhile the message is not delivered to consumers."""
     policed.make("q", expiry_address="late")
     for number, ttl in ((1, 0), (2, 1), (3, 0)):
         policed.send("q", number, ttl=ttl)

@@ -82,7 +82,7 @@ def test_expiry_cycle_through_an_exchange_ends_and_other_queues_get_the_message(
 @either
 @pytest.mark.parametrize("state", [REJECTED, MODIFIED], ids=["rejected", "failed"])
 def test_retry_queue_sends_back_what_a_client_has_had(policed: Policed, durable: bool, state: int) -> None:
-    """The usual pause between two tries is a cycle, too; in each round of it a client has the message."""
+    """A retry queue, the usual delay between deliveries, is a cycle too, but a client has the message in each round."""
     policed.make("wait", message_ttl_ms=10, expiry_address="q")
     policed.make("q", dead_letter_address="wait", max_deliveries=1)
     policed.send("q", "work", durable=durable)
@@ -115,7 +115,7 @@ def test_delivery_limit_cycle_ends(policed: Policed) -> None:
 @pytest.mark.parametrize("size", [10, 200_000])
 @pytest.mark.parametrize("timed", [False, True])
 def test_death_history_of_a_sender_is_removed(policed: Policed, durable: bool, size: int, timed: bool) -> None:
-    """Else a sender could keep its messages in a cycle, by a rejection in the future, or have a copy of one dropped."""
+    """Otherwise a forged later rejection could keep messages in a cycle, or cause a message to be dropped."""
     policed.make("b", message_ttl_ms=10, expiry_address="a")
     policed.make("a", message_ttl_ms=10, expiry_address="b")
     forged = [{"queue": name, "reason": "rejected", "count": 1, "last-time": timestamp(1 << 45)} for name in "ab"]
@@ -161,7 +161,7 @@ def test_cycle_needs_an_earlier_death_and_no_client_since(
 @pytest.mark.parametrize("memory_limit_bytes", [1 << 20, 10_000], ids=["in memory", "on the disk"])
 @pytest.mark.parametrize("address", ["", "old"], ids=["dropped", "moved"])
 def test_mass_expiry_shares_the_core(memory_limit_bytes: int, address: str) -> None:
-    """No step removes more than a slice allows, nothing that has expired is handed out, and all of it goes (W7)."""
+    """No step removes more than a slice allows, no expired message is delivered, and all are removed (W7)."""
     policed = Policed(memory_limit_bytes, clock=WorkingClock(0.0001))
     policed.make("q", expiry_address=address)
     policed.make("other")
@@ -190,7 +190,7 @@ def test_mass_expiry_shares_the_core(memory_limit_bytes: int, address: str) -> N
 
 @contextmanager
 def sql_held_up(world: World) -> Iterator[None]:
-    """SQL answers nothing meanwhile, as a server that is far or locked."""
+    """Block the SQL thread, as a slow or locked server does."""
     world.store.start_sql()
     let_go = threading.Event()
     assert world.store._sql is not None
@@ -204,7 +204,7 @@ def sql_held_up(world: World) -> Iterator[None]:
 
 @pytest.mark.parametrize("memory_limit_bytes", [1 << 20, 10_000], ids=["in memory", "on the disk"])
 def test_moves_that_wait_hold_up_nothing_else(memory_limit_bytes: int) -> None:
-    """While the target of expired messages can't be made, others are handed out, and no step is done in vain."""
+    """While the target of expired messages cannot be created, others are delivered, and the core does not poll."""
     policed = Policed(memory_limit_bytes, auto_create=("old",))
     world = policed.world
     policed.make("q", expiry_address="old")
@@ -228,7 +228,7 @@ def test_moves_that_wait_hold_up_nothing_else(memory_limit_bytes: int) -> None:
 
 @pytest.mark.parametrize("count", [2, 40])
 def test_an_expiry_that_was_put_off_is_not_the_last_one(count: int) -> None:
-    """What expires later leaves an idle queue by itself, also when one step could not remove all before it."""
+    """Messages that expire later leave an idle queue by themselves, also if one step cannot remove all earlier ones."""
     policed = Policed(clock=WorkingClock(0.0005))
     policed.make("q")
     for number in range(count):

@@ -1,7 +1,7 @@
-"""A queue keeps its promises however little of it fits into memory.
+"""A queue keeps its guarantees however little of it fits into memory.
 
-Order, under any mix of sizes, durable and transient messages, releases and restarts; nothing lost or doubled; what is
-held in memory is counted exactly, and stays within the limit; browsers see all of it.
+Messages keep their order under any mix of sizes, durable and transient messages, releases and restarts; none is lost
+or duplicated. Memory is accounted exactly and stays within the limit, and browsers see all messages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _small() -> Iterator[None]:
 
 
 class DeepQueue(RuleBasedStateMachine):
-    """One queue, one consumer, against a sorted list of numbers."""
+    """A model of one queue with one consumer: a sorted list of message numbers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class DeepQueue(RuleBasedStateMachine):
 
     @rule()
     def drain(self) -> None:
-        """All waiting messages come, or as many as the memory has room for; the rest of the credit is returned."""
+        """All waiting messages arrive, or as many as fit into memory; the rest of the credit is returned."""
         self.limit += 10
         spent = self.world.drain(self.consumer, self.limit)
         self.look()
@@ -98,7 +98,7 @@ class DeepQueue(RuleBasedStateMachine):
 
     @rule()
     def drain_and_settle(self) -> None:
-        """A client that settles while it drains gets all waiting messages, whatever the memory has room for."""
+        """A client that settles while it drains gets all waiting messages, whatever fits into memory."""
         before = len(self.consumer.drains)
         self.limit += 30
         self.world.do(self.consumer.driver.request, self.limit, True)
@@ -129,7 +129,7 @@ class DeepQueue(RuleBasedStateMachine):
 
     @rule(which=st.integers(1, 30))
     def leave(self, which: int) -> None:
-        """The consumer goes, and gives back what it has."""
+        """Close the consumer, which returns its unsettled messages, and open another one."""
         returned, self.out = list(self.out.items()), {}
         for number, _ in returned:
             insort(self.waiting, number)
@@ -139,7 +139,7 @@ class DeepQueue(RuleBasedStateMachine):
 
     @rule(credit=st.integers(1, 30))
     def take_for_good(self, credit: int) -> None:
-        """A presettled consumer takes the first ones, in order, while the other one wants nothing."""
+        """A presettled consumer receives the first messages in order while the other one has no credit."""
         self.leave(0)
         taker = self.world.open(to_client=True, presettled=True)
         self.world.do(taker.driver.request, credit, False)
@@ -162,7 +162,7 @@ class DeepQueue(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """What was not durable is gone; the rest is there, and marked as perhaps delivered."""
+        """After a kill only the durable messages are on the queue."""
         self.waiting = sorted({*self.waiting, *self.out} & self.stored)
         self.out = {}
         self.world.kill_and_start()
@@ -171,7 +171,7 @@ class DeepQueue(RuleBasedStateMachine):
         self.connect()
 
     def teardown(self) -> None:
-        """Nothing is lost, nothing doubled: all that waits comes in order."""
+        """No message is lost or duplicated: all waiting messages arrive in order."""
         if not hasattr(self, "world"):
             return
         self.leave(0)
@@ -195,7 +195,7 @@ class DeepQueue(RuleBasedStateMachine):
         return [number_of(content) for _, content in forwarded]
 
     def look(self) -> None:
-        """What the consumer got is what stood first."""
+        """Check that the consumer received the first waiting messages."""
         entries = [entry for entry, _ in self.consumer.forwarded]
         got = self.numbers(self.consumer)
         self.out.update(zip(got, entries, strict=True))
@@ -204,7 +204,7 @@ class DeepQueue(RuleBasedStateMachine):
 
     @invariant()
     def counted_exactly(self) -> None:
-        """Each message once, with what it has in memory."""
+        """Memory accounting counts each message once, with its bytes in memory."""
         if not hasattr(self, "world"):
             return
         found = self.world.queue()
@@ -220,7 +220,7 @@ class DeepQueue(RuleBasedStateMachine):
 
     @invariant()
     def bounded(self) -> None:
-        """By the limit, but for the allowances and a batch that came or was read."""
+        """The used memory exceeds the limit by at most the allowances and one received or read batch."""
         if hasattr(self, "world"):
             batch = 12 * (70_100 + ENTRY_BYTES)
             assert self.world.broker.core.memory.used_bytes <= LIMIT_BYTES + 2 * ALLOWANCE_BYTES + batch

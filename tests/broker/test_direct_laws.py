@@ -1,9 +1,9 @@
-"""Laws of addresses that messages pass through, in one thread: whatever senders and receivers do, in any order.
+"""Properties of addresses with passthrough routing, in one thread, for any actions of senders and receivers.
 
-* An anycast message goes to one receiver at most, a multicast one to each that was there, in the order it was sent.
-* A sender hears of each message once, and what its receivers said: of several the weightiest (C12, C21, C58).
-* Who reads a message that comes in parts reads exactly its bytes, or that it was aborted (C27, C28, C30).
-* No credit is lost or made (C16), and no memory.
+* An anycast message goes to at most one receiver, a multicast message to each attached receiver, in sending order.
+* A sender gets one outcome per message: of those of several receivers the one with the highest weight (C12, C21, C58).
+* A receiver of a message in parts reads exactly its bytes, or gets an abort (C27, C28, C30).
+* No credit is lost or created (C16), and no memory leaks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PLACES = st.sampled_from(["any", "all"])
 
 
 class Copy:
-    """What one receiver has of one message."""
+    """The copy of one message at one receiver."""
 
     def __init__(self, tag: Any, content: bytes | StreamCursor) -> None:
         self.tag = tag
@@ -38,7 +38,7 @@ class Copy:
         self.settled = False
 
     def follow(self) -> None:
-        """Read what there is."""
+        """Read the content that is available."""
         if isinstance(self.content, StreamCursor) and not self.aborted:
             try:
                 while data := self.content.take(7):
@@ -52,7 +52,7 @@ class Copy:
 
 
 class Sent:
-    """A message as its sender knows it."""
+    """The model of a sent message."""
 
     def __init__(self, address: str, expected: list[Receiver], settled: bool) -> None:
         self.address = address
@@ -117,11 +117,11 @@ class Direct(RuleBasedStateMachine):
     def there(self, address: str) -> list[Receiver]:
         return [one for one in self.receivers if one.address == address]
 
-    # ---- who is there -----------------------------------------------------------------------------------------------
+    # ---- links ------------------------------------------------------------------------------------------------------
 
     @initialize(presettled=st.lists(st.booleans(), min_size=4, max_size=4))
     def begin(self, presettled: list[bool]) -> None:
-        """Most of what can happen takes two receivers and a sender."""
+        """Attach two receivers and a sender per address, as most transitions need them."""
         for address, its in (("any", presettled[:2]), ("all", presettled[2:])):
             for one in its:
                 self.attach_receiver(address, one, 10)
@@ -229,7 +229,7 @@ class Direct(RuleBasedStateMachine):
             self.said(one, found, state)
             self.world.do(one.terminal.driver.outcomes, [Outcome(None, found.tag, state)])
 
-    # ---- the laws ---------------------------------------------------------------------------------------------------
+    # ---- properties -------------------------------------------------------------------------------------------------
 
     @invariant()
     def each_gets_what_it_is_to_get(self) -> None:
@@ -268,7 +268,7 @@ class Direct(RuleBasedStateMachine):
                     assert told == max(said.values(), key=WEIGHTS.index)
 
     def teardown(self) -> None:
-        """Everything comes to its end: then every sender has all its credit, and nothing is held."""
+        """In the end, each sender has all its credit back, and no memory is in use."""
         for sender in self.senders:
             if sender.growing is not None:
                 self.world.send(sender.terminal, (sender.growing, b"", ABORTED | SETTLED))

@@ -1,7 +1,7 @@
-"""What a queue remembers of message-ids, across crashes: a broker in one thread on a disk in memory.
+"""Duplicate detection by message ID across crashes: a broker in one thread on a disk in memory.
 
-The law: a message that its sender was told is accepted is known by its id after a crash; one that it was not told of
-may be there or not, but when it is sent again it is there.
+The property: after a crash, the ID of each message that was confirmed to its sender is known. A message that was not
+confirmed may be stored or not, but it is on the queue after it is sent again.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ def numbered(number: int, *, durable: bool = True) -> bytes:
 
 
 def post(policed: Policed, terminal: FakeTerminal, number: int) -> None:
-    """A message comes; the core has not come to the end of its step, and so to no flush of its own, yet."""
+    """Deliver a message to the broker without finishing the step of the core, so that it does not flush yet."""
     terminal.driver.receive([(number, numbered(number), 0)])
 
 
 def write_full_blocks(policed: Policed) -> None:
-    """The writer's thread is that quick: blocks that are full are on the disk while the next one gathers."""
+    """Write full blocks to the disk while the next block is filled, as a fast writer thread does."""
     policed.world._durable(policed.world.store.journal.writer.write_out())
 
 
 def resend(policed: Policed, numbers: range) -> list[int]:
-    """Those of them that are on the queue when all were sent again."""
+    """Send the messages again and return the numbers of those that are on the queue afterwards."""
     sender = policed.world.open(to_client=False)
     for number in numbers:
         policed.world.send(sender, (number, numbered(number), 0))
@@ -47,7 +47,7 @@ def resend(policed: Policed, numbers: range) -> list[int]:
 
 
 def test_each_crash_keeps_what_was_confirmed_by_then() -> None:
-    """A block ends now and then between a message and its id."""
+    """With long IDs, blocks sometimes end between a message and its ID."""
     for crash_after in range(1, 30):
         life = Policed()
         life.make("q", duplicate_window=1000)
@@ -64,7 +64,7 @@ def test_each_crash_keeps_what_was_confirmed_by_then() -> None:
 
 
 def test_the_id_of_a_message_that_is_not_stored_is_not_remembered_behind_it(policed: Policed) -> None:
-    """A client that was not answered sends it again: it would be told accepted, and it would be nowhere."""
+    """Otherwise a client that sends it again gets `accepted` for a message that is not stored."""
     policed.make("q", duplicate_window=10)
     policed.send("q", "gone with the broker", durable=False, id=1)
     assert policed.send("q", "again", durable=False, id=1) == "accepted"
@@ -77,7 +77,7 @@ def test_the_id_of_a_message_that_is_not_stored_is_not_remembered_behind_it(poli
 
 
 def test_ids_are_kept_from_the_first_message_on(policed: Policed) -> None:
-    """No message comes in before there is something to keep its id on, be it as soon as the queue is there."""
+    """No message is accepted before its ID can be stored, even if it arrives as soon as the queue is created."""
     sender: list[FakeTerminal] = []
 
     def made(queue: Any) -> None:
@@ -96,7 +96,7 @@ def test_ids_that_an_earlier_queue_left_do_not_count(policed: Policed) -> None:
     policed.make("q", duplicate_window=5)
     policed.send("q", "old", id=1)
     kept = policed.world.queue(PREFIX + "q")
-    kept.change_lifetime(LifetimeEvent.DELETE)  # somebody deletes them just now, and fails
+    kept.change_lifetime(LifetimeEvent.DELETE)  # a deletion of the ID queue is in progress, and fails later
     policed.world.do(policed.world.broker.nodes.delete_queue, policed.world.queue(), lambda error: None)
     kept.change_lifetime(LifetimeEvent.NOT_DELETED)
     assert list(policed.world.broker.nodes.queues) == [PREFIX + "q"]
@@ -112,7 +112,7 @@ def test_what_comes_back_is_remembered_as_long_as_the_newest(policed: Policed) -
     policed.send("q", "a", id="a")
     policed.send("q", "b", id="b")
     taker = policed.open("q", 1)
-    policed.world.settle(taker, taker.forwarded[0][0], REJECTED)  # it is moved to where it is
+    policed.world.settle(taker, taker.forwarded[0][0], REJECTED)  # it is moved to its own queue
     policed.world.do(taker.driver.close, (), False, False)
     policed.send("q", "c", id="c")
     for life in ("the same", "another"):
@@ -128,7 +128,7 @@ def test_what_comes_back_is_remembered_as_long_as_the_newest(policed: Policed) -
 
 @pytest.mark.parametrize("overflow", ["reject", "drop", "ring"])
 def test_a_full_queue_knows_what_it_has_taken(policed: Policed, overflow: str) -> None:
-    """Refused, a client would hold what is stored for lost."""
+    """A client whose duplicate is rejected would consider the stored message lost."""
     policed.make("q", duplicate_window=5, max_messages=2, overflow=overflow)
     assert [policed.send("q", number, id=number) for number in (1, 2, 1, 2)] == ["accepted"] * 4
     assert policed.bodies("q") == [1, 2]

@@ -1,4 +1,4 @@
-"""A headers exchange against a model of a few lines: whatever properties messages have, and bindings ask for."""
+"""A headers exchange against a small model, for any message properties and binding arguments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def same(one: object, other: object) -> bool:
 
 
 def is_wanted(asked: Properties, there: Properties) -> bool:
-    """What a binding's arguments mean."""
+    """Return whether the arguments of a binding match the properties of a message."""
     wanted = {name: value for name, value in asked.items() if not name.startswith("x-")}
     fits = [name in there and (value is None or same(there[name], value)) for name, value in wanted.items()]
     enough = any(fits) if asked.get("x-match") == "any" else all(fits)
@@ -56,7 +56,7 @@ bindings = st.lists(st.tuples(st.sampled_from(QUEUES), st.sampled_from(["", "k"]
 @example([("q0", "", {"a": 1}), ("q0", "", {"a": 2})], [{"a": 1}, {"a": 2}])
 @example([("q0", "", {"b": None, "x-selector": "a = 'x'"})], [{"a": "x", "b": 1}, {"a": "y", "b": 1}, {"a": "x"}])
 def test_a_message_goes_once_to_each_queue_that_asks_for_it(bound: list[Bound], messages: list[Properties]) -> None:
-    """Of two bindings of one queue with the same key the later one counts."""
+    """Of two bindings with the same queue and key, the later one replaces the earlier one."""
     policed = Policed()
     nodes = policed.world.broker.nodes
     exchange = nodes.exchanges["amq.match"]

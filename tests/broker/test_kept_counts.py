@@ -1,4 +1,4 @@
-"""Counts of failed deliveries: what crashes leave of them, limits that come and go, disks that are full."""
+"""Stored counts of failed deliveries: crashes, limits that are added and removed, and full disks."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tests.harness.broker.transacting import Transacting
 __all__ = ["policed"]
 
 
-# ---- what a crash leaves --------------------------------------------------------------------------------------------
+# ---- crashes --------------------------------------------------------------------------------------------------------
 
 
 def test_a_power_cut_at_any_moment_leaves_no_count_too_high() -> None:
-    """Not of a message that is there, and soon none at all of one that is not."""
+    """Recovered counts are at most the real ones, and those of dequeued messages are removed."""
     policed = Policed()
     policed.make("q", max_deliveries=9)
     for number in range(4):
         policed.send("q", number)
     warm = policed.open("q", 1)
-    fail(policed, warm)  # there is a queue for counts, and the wiring changes no more
+    fail(policed, warm)  # the queue of counts exists, and the wiring does not change from here on
     policed.world.do(warm.driver.close, [], False, False)
     disks: list[tuple[MemoryDirectory, Counter[int]]] = []
     failures = Counter({0: 2})
@@ -59,7 +59,7 @@ def test_a_power_cut_at_any_moment_leaves_no_count_too_high() -> None:
 
 
 def test_a_kill_forgets_no_more_than_what_was_not_written_yet(policed: Policed) -> None:
-    """At each action of the core."""
+    """A kill is tried after each of the first actions of the core."""
     for done in range(6):
         life = Policed()
         life.make("q", max_deliveries=9)
@@ -93,7 +93,7 @@ def test_a_count_without_its_message_goes_at_the_next_start(policed: Policed) ->
 
 
 def test_counts_of_another_log_are_none_of_this_ones(policed: Policed) -> None:
-    """A store that was salvaged, or loaded from a dump, has the same wiring, and other messages by the same ids."""
+    """A store that was salvaged or loaded from a dump has the same wiring, but other messages with the same IDs."""
     policed.make("q", max_deliveries=3)
     policed.send("q", "a")
     policed.make(COUNTS, x_log="another")
@@ -122,7 +122,7 @@ def test_of_two_counts_of_a_message_the_higher_one_is_the_later(policed: Policed
     assert policed.world.queue().messages == 0
 
 
-# ---- what is not counted, or otherwise ------------------------------------------------------------------------------
+# ---- special cases --------------------------------------------------------------------------------------------------
 
 
 def test_a_queue_without_a_limit_writes_nothing_down(policed: Policed) -> None:
@@ -152,7 +152,7 @@ def test_what_is_not_stored_is_counted_in_memory(policed: Policed) -> None:
 
 
 def test_a_full_disk_counts_in_memory(policed: Policed) -> None:
-    """And on the disk again with the next failure behind it."""
+    """The first failure after the disk has room again writes the count to the disk."""
     policed.make("q", max_deliveries=6)
     policed.send("q", "a")
     taker, world = policed.open("q"), policed.world
@@ -246,7 +246,7 @@ def test_counts_may_be_taken_away(policed: Policed, how: str) -> None:
 
 
 def test_what_ended_is_not_held_while_its_count_waits_for_a_place(policed: Policed) -> None:
-    """SQL may be away for hours."""
+    """The SQL server may be unavailable for hours."""
     policed.make("q", max_deliveries=9)
     policed.send("q", "a")
     taker, world = policed.open("q"), policed.world
@@ -301,7 +301,7 @@ def test_a_queue_with_a_long_name_counts_as_others(policed: Policed, length: int
 
 
 def test_what_was_there_before_a_limit_has_failed_as_often_as_it_did(policed: Policed) -> None:
-    """Whether somebody had read it since the start or not."""
+    """The count includes failures before the limit was set, acquired since the restart or not."""
     policed.make("q")
     policed.send("q", "a")
     policed.send("q", "b")
@@ -317,7 +317,7 @@ def test_what_was_there_before_a_limit_has_failed_as_often_as_it_did(policed: Po
 
 
 def test_a_delay_goes_on_from_the_count(policed: Policed) -> None:
-    """What waited when the broker ended is handed out at once, and waits twice as long the next time."""
+    """A restart ends the current delay; the next delay is twice as long."""
     policed.make("q", max_deliveries=9, retry_delay_ms=100)
     policed.send("q", "later")
     for delay_s in (0.1, 0.2, 0.4):
@@ -356,7 +356,7 @@ def test_what_a_prepared_transaction_holds_keeps_its_count(policed: Transacting)
 
 
 def test_many_that_fail_together_are_written_together(policed: Policed) -> None:
-    """And recalled, without those that are off the queue meanwhile."""
+    """Their counts are recovered, except those of messages that were dequeued meanwhile."""
     many = 2000
     policed = Policed(60_000)
     policed.make("q", max_deliveries=9)

@@ -1,6 +1,6 @@
-"""Limits of queues: by messages and by bytes, with each overflow, for short messages and those that come in pieces.
+"""Queue limits in messages and bytes, with each overflow policy, for short messages and for those sent in pieces.
 
-What is on a queue after a restart, and what transactions put there, counts like all else.
+Recovered messages and messages of transactions count like all others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PIECE_BYTES = 70_000
 
 
 class Limited(Transacting):
-    """Messages of one size, whole or in pieces, in a transaction or not; a queue `q` with room for three of them."""
+    """Messages of one size, in one or several pieces, in transactions or not, and a queue `q` with room for three."""
 
     def __init__(self, size: str, by: str, overflow: str, **policy: Any) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Limited(Transacting):
         return bytes(Message(body=str(number).rjust(self.body_bytes), durable=durable, **fields).encode())
 
     def put(self, number: int, durable: bool = True, txn_id: bytes = b"", **fields: Any) -> str:
-        """Send one message; what became of it."""
+        """Send one message; return "accepted", "unsettled", or the error condition of the rejection."""
         if "q" not in self.senders:
             self.senders["q"] = self.world.open(to_client=False)
         terminal, content = self.senders["q"], self.encoded(number, durable, **fields)
@@ -53,11 +53,11 @@ class Limited(Transacting):
         return terminal.rejected.get(self.number, "accepted" if self.number in told else "unsettled")
 
     def numbers(self, credit: int = 100) -> list[int]:
-        """Take what is there."""
+        """Consume all messages; return their numbers."""
         return [int(body) for body in (message.body for message in self.take("q", credit))]
 
     def look(self) -> Sequence[int]:
-        """What is there, as a browser sees it."""
+        """Return the numbers of the messages on the queue as a browser sees them."""
         looker = self.world.open(to_client=True, browse=True)
         self.world.do(looker.driver.request, 100, False)
         self.world.read_all()
@@ -119,7 +119,7 @@ def test_ring_is_trimmed_after_a_crash_between_a_message_and_what_it_displaces(
     for _ in range(2):
         queue.restart()
         world.step()
-        world.read_all()  # a sorted queue reads what it has first
+        world.read_all()  # a sorted queue reads its messages first
         assert queue.look() == [*range(1, ROOM + 1)]
 
 
@@ -167,7 +167,7 @@ def test_what_a_transaction_puts_counts(size: str, by: str, overflow: str, durab
 @by
 @size
 def test_open_transactions_share_the_room(size: str, by: str) -> None:
-    """Until they are over: then it is there again, or what they put is."""
+    """The room of a transaction is reserved until it ends; a rollback frees it, a commit uses it."""
     queue = Limited(size, by, "reject")
     lost, kept = queue.declare(), queue.declare()
     assert [queue.put(number, True, lost) for number in (1, 2)] == ["accepted"] * 2
@@ -195,7 +195,7 @@ def test_what_can_never_be_there_is_refused(size: str, overflow: str) -> None:
 @size
 @pytest.mark.parametrize(("durable", "most_bytes"), [(True, 50), (False, 50), (False, 0)])
 def test_what_is_too_long_is_refused_alike_in_a_transaction(size: str, durable: bool, most_bytes: int) -> None:
-    """However it comes, and whether its queue has no room for it, or the broker."""
+    """A message is rejected in pieces or not, and whether its queue or the broker has no room for it."""
     queue = Limited(size, "messages", "reject")
     queue.make("small", max_bytes=most_bytes)
     queue.world.broker.core.memory.limit_bytes = 16 << 20 if most_bytes else 10
@@ -211,7 +211,7 @@ def test_what_is_too_long_is_refused_alike_in_a_transaction(size: str, durable: 
 @either
 @size
 def test_an_id_is_taken_once_however_it_comes(size: str, durable: bool) -> None:
-    """In pieces, in a transaction, behind a restart."""
+    """Duplicates are detected in messages sent in pieces, in transactions and after a restart."""
     queue = Limited(size, "messages", "ring")
     queue.make("once", duplicate_window=100)
     queue.senders["q"] = queue.world.open(to_client=False, address="once")

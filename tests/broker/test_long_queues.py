@@ -1,4 +1,4 @@
-"""What management does to a whole queue is done in slices: purges, deletions, pages of queues in no order."""
+"""Management operations on a whole queue run in slices: purge, delete, move, and pages of unordered queues."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MEMORY_BYTES = 1 << 26
 
 @pytest.fixture
 def busy() -> Policed:
-    """A look at the clock takes a tenth of a slice."""
+    """Return a broker whose clock advances by a tenth of a slice with each reading."""
     return Policed(MEMORY_BYTES, clock=WorkingClock(SLICE_S / LOOKS))
 
 
@@ -46,7 +46,7 @@ def fill(world: World, name: str, count: int = MANY, *, durable: bool = False) -
 
 
 def go_on(policed: Policed, progress: Callable[[], int]) -> int:
-    """Do what was put off, step by step, while others send; the most progress of a step."""
+    """Run the background work step by step while another client sends; return the largest progress of a step."""
     most, before, steps = 0, progress(), 0
     while policed.world.readings:
         policed.world.read_one()
@@ -92,7 +92,7 @@ def test_purge_and_deletion_of_a_long_queue_leave_others_their_turns(busy: Polic
 
 
 def test_purge_of_a_memory_store_leaves_others_their_turns() -> None:
-    """Also where some messages stay, and where some are on another queue."""
+    """The purge keeps the given messages, and those that are on another queue as well."""
     store = MemoryStore()
     store.run_inline(lambda lsn: None)
     made: list[Any] = []
@@ -120,7 +120,7 @@ def test_purge_of_a_memory_store_leaves_others_their_turns() -> None:
 def test_pages_of_a_queue_in_no_order_are_looked_for_in_slices(
     busy: Policed, monkeypatch: pytest.MonkeyPatch, *, is_sorted: bool
 ) -> None:
-    """They are what `in_memory` tells, and no message is left out."""
+    """A page equals the result of `in_memory`, without gaps."""
     if is_sorted:
         busy.make("q", priorities=True)
         fill(busy.world, "q")
@@ -156,14 +156,14 @@ def test_browser_of_a_long_sorted_queue_sees_all(busy: Policed) -> None:
 
 
 class RunningClock(ManualClock):
-    """The real time, for slices."""
+    """A clock that measures slices in real time."""
 
     def monotonic_s(self) -> float:
         return monotonic()
 
 
 def test_longest_step_of_a_purge_is_a_small_part_of_it(tell: Tell) -> None:
-    """By CPU time."""
+    """The steps are measured in CPU time."""
     world = World(MEMORY_BYTES * 4, clock=RunningClock())
     fill(world, "q", 200_000)
     took_s: list[float] = []
@@ -186,13 +186,13 @@ def test_longest_step_of_a_purge_is_a_small_part_of_it(tell: Tell) -> None:
 
 
 class Client:
-    """A connection, as the router shows it to the core."""
+    """A connection as the core sees it."""
 
     name, user = "evil's", "evil"
 
 
 def ask_to_move(busy: Policed) -> tuple[Client, FakeTerminal]:
-    """A connection that has asked for all of `q` to be moved to `to`, and the link on which it gets the answer."""
+    """Request a move of all messages of `q` to `to`; return the connection and the link that receives the response."""
     broker = busy.world.broker
     serve(broker.parts, lambda user, operation, name, pattern=False: "")
     end = Client()

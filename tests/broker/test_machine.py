@@ -1,7 +1,7 @@
-"""Anything in any order, with all policies, restarts at any point, and a plain model of what must be where.
+"""A model of queues with all policies, for any operations in any order and restarts at any point.
 
-Queues that lose nothing must have exactly what the model says. Of those whose policy drops messages it is known what
-may be there; of all, that the counters are right and that the core never raises.
+Queues without a dropping policy must contain exactly the messages of the model. For queues that drop messages, the
+model has the messages that may be there. The counters are checked on all queues, and the core never raises.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SELECTOR = encode.value(
 
 
 class Taker:
-    """A consumer of the model's."""
+    """A consumer in the model."""
 
     def __init__(self, terminal: FakeTerminal, queue: str, presettled: bool) -> None:
         self.terminal = terminal
@@ -59,7 +59,7 @@ class Taker:
 
 
 class Machine(RuleBasedStateMachine):
-    """One broker with little memory."""
+    """One broker with a small memory limit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(data=st.data(), crossing=st.integers(0, 4), lost=st.booleans())
     def leave(self, data: st.DataObject, crossing: int, lost: bool) -> None:
-        """Some messages are still on their way to the channel when it goes."""
+        """Close a consumer while some messages are still on their way to its channel."""
         if self.takers:
             taker = data.draw(st.sampled_from(self.takers))
             tags = [tag for tag, _ in taker.held]
@@ -268,7 +268,7 @@ class Machine(RuleBasedStateMachine):
     # ---- what must hold ---------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """What was forwarded since is with its consumer."""
+        """Record the newly forwarded messages as held by their consumers."""
         for taker in (*self.takers, *self.removed):
             forwarded = taker.terminal.forwarded
             for tag, content in forwarded[taker.seen :]:
@@ -301,9 +301,9 @@ class Machine(RuleBasedStateMachine):
                 assert queue.messages == held + alive + parked + stored, queue.name
 
     def teardown(self) -> None:
-        """Everybody leaves, and what there is is taken."""
+        """Close all consumers and consume all remaining messages."""
         for taker in self.takers:
-            self.look()  # what the one before gave back may be this one's now
+            self.look()  # messages that the previous consumer returned may have been forwarded to this one
             self.world.do(taker.terminal.driver.close, [tag for tag, _ in taker.held], False, False)
             taker.held.clear()
         for _ in range(8):

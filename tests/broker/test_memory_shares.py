@@ -1,4 +1,4 @@
-"""Transient messages and the memory limit: who fills a share makes their own senders wait, nobody else's (D9)."""
+"""Transient messages and the memory limit: an owner who fills a share blocks only their own senders (D9)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZE_BYTES = 10_000
 
 
 def send_while_allowed(world: World, sender: Any, numbers: range, size_bytes: int = SIZE_BYTES) -> int:
-    """How many messages were sent before the link was held."""
+    """Send until the link is held; return the number of messages sent."""
     for sent, number in enumerate(numbers):
         if sender.held:
             return sent
@@ -50,7 +50,7 @@ def test_hog_waits_and_others_send_larger_messages() -> None:  # D9
 
 
 def test_link_is_held_once_for_all_queues_of_an_owner(monkeypatch: pytest.MonkeyPatch) -> None:  # W10
-    """Otherwise one message for a thousand queues of an owner who fills the share would hold it a thousand times."""
+    """Otherwise a message to a thousand queues of an owner who fills the share would hold the link a thousand times."""
     world = World(LIMIT_BYTES)
     nodes = world.broker.nodes
     for number in range(20):
@@ -82,7 +82,7 @@ def send_kind(world: World, sender: Any, number: int, kind: str, queue: str, *, 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("limit", ["memory", "quota"])
 def test_senders_of_every_kind_are_held_before_anything_is_rejected(kind: str, limit: str) -> None:  # D9, W10
-    """Transient messages that come in pieces, and senders without an address, too; they go on when there is room."""
+    """This includes transient messages in pieces and anonymous senders; the senders continue when there is room."""
     quotas = Quotas(defaults=Quota(max_durable_bytes=1 << 20))
     world = World(LIMIT_BYTES if limit == "memory" else 1 << 28, quotas=quotas)
     is_relay, durable = "relay" in kind, limit == "quota"
@@ -126,7 +126,7 @@ def test_message_to_several_queues_fits_the_quota_of_each_owner(owners: tuple[st
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 200_000)), min_size=1, max_size=150))
 def test_senders_that_wait_are_never_rejected(sends: list[tuple[int, int]]) -> None:  # D9
-    """Whatever queues fill the memory, and in whatever order: who stops when told so has nothing rejected."""
+    """Whichever queues fill the memory, a sender that stops when its link is held gets no rejection."""
     world = World(LIMIT_BYTES)
     senders = [world.open(to_client=False, address=f"queue {number}") for number in range(7)]
     for number, (which, size_bytes) in enumerate(sends):

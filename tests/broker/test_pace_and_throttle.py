@@ -1,4 +1,4 @@
-"""The token bucket of a user's messages, and the throttle that keeps the credit of those who wait: properties."""
+"""Properties of the token bucket of a user's messages, and of the throttle that withholds credit from senders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cairnmq.broker.users.user_accounts import Pace
     steps=st.lists(st.tuples(st.floats(0, 3), st.integers(0, 2000)), max_size=60),
 )
 def test_pace_never_gives_more_than_its_rate(per_second: int, steps: list[tuple[float, int]]) -> None:
-    """In any interval it gives what comes in that time, and what one second holds."""
+    """In any interval it grants at most the tokens of that interval plus the burst of one second."""
     pace = Pace(per_second, 0.0)
     now_s = 0.0
     given_at: list[tuple[float, int]] = []
@@ -36,7 +36,7 @@ def test_pace_never_gives_more_than_its_rate(per_second: int, steps: list[tuple[
 
 @given(per_second=st.integers(1, 10_000), wanted=st.integers(1, 5000))
 def test_pace_gives_all_in_time(per_second: int, wanted: int) -> None:
-    """Whoever waits as long as it says gets at least one message each time."""
+    """A client that waits for `wait_s` gets at least one message each time."""
     pace, now_s, left, rounds = Pace(per_second, 0.0), 0.0, wanted, 0
     while left:
         given = pace.take(left, now_s)
@@ -48,7 +48,7 @@ def test_pace_gives_all_in_time(per_second: int, wanted: int) -> None:
 
 
 class Link:
-    """A sender's end, as far as a throttle knows it."""
+    """The interface of a sender link that a throttle uses."""
 
     def __init__(self) -> None:
         self.granted = 0
@@ -74,7 +74,7 @@ ACTIONS = st.lists(
 
 @given(ACTIONS)
 def test_throttle_keeps_every_credit(actions: list[tuple[str, int, int]]) -> None:
-    """What was withheld of a link is granted, is still kept, or went with the link; no link is held for ever."""
+    """Withheld credit is granted, still withheld, or dropped with its link; no link is held forever."""
     throttles = Throttles()
     throttle = Throttle(throttles)
     links: list[Any] = [Link() for _ in range(5)]
@@ -111,7 +111,7 @@ def test_throttle_keeps_every_credit(actions: list[tuple[str, int, int]]) -> Non
 
 
 def test_throttle_that_released_its_links_is_not_kept() -> None:
-    """Queues get a new one each time that their senders wait, and links live long."""
+    """A queue gets a new throttle each time that its senders must wait, and links live long."""
     throttles = Throttles()
     link: Any = Link()
     throttle = Throttle(throttles)

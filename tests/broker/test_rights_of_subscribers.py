@@ -1,6 +1,6 @@
-"""A subscription takes what comes to it, whatever mode its client names: it needs `receive`; `browse` will not do.
+"""A subscription consumes its messages whatever distribution mode its client requests: `receive` is needed.
 
-JMS clients ask for a copy where they subscribe by a name, as the spec of their mapping has it.
+`browse` does not suffice. JMS clients request a copy when they subscribe by name, as the AMQP JMS mapping specifies.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def test_who_looks_at_a_queue_is_to_browse(policed: Policed, durability: int) ->
 
 @pytest.mark.parametrize("asked", FAR.values(), ids=FAR)
 def test_who_subscribes_at_another_container_is_to_receive(policed: Policed, asked: dict[str, Any]) -> None:
-    """What stands at the other end of a link route is known there alone: what asks for a subscription may get one."""
+    """Only the remote container knows the node type: a request that looks like a subscription is treated as one."""
     policed.world.broker.remote.link_routes.start((parse_route("far.*=far"),))
     for operation, subscribes, browses in (("browse", REFUSED, []), ("receive", [], REFUSED)):
         allow(policed, operation)
@@ -95,7 +95,7 @@ def test_who_subscribes_at_another_container_is_to_receive(policed: Policed, ask
 
 
 def test_new_rules_ask_for_the_same(policed: Policed) -> None:
-    """Of links that are there, too; and management tells which of them only look on."""
+    """They also apply to existing links, and management shows which links only browse."""
     broker = policed.world.broker
     policed.make("q")
     broker.remote.link_routes.start((parse_route("far.*=far"),))
@@ -112,7 +112,7 @@ def test_new_rules_ask_for_the_same(policed: Policed) -> None:
 
 
 def test_new_rules_end_links_that_ask_what_there_was(policed: Policed) -> None:
-    """They may consume from what they found."""
+    """Such a link may consume from the subscription that it found."""
     broker = policed.world.broker
     policed.world.do(broker.drivers.connection_opened, CLIENT)
     terminus: dict[str, Any] = {"address": "amq.topic/t", **LASTING}

@@ -1,6 +1,6 @@
-"""The grammar of selectors, name by name and rule by rule, on messages that proton encoded.
+"""The grammar of selectors, name by name and rule by rule, on messages encoded by proton.
 
-Sentences of the specification (Jakarta Messaging 3.1, 3.8.1) that a group of cases stands for are in its comment.
+A comment cites the sentence of the specification (Jakarta Messaging 3.1, 3.8.1) that a group of cases covers.
 """
 
 from __future__ import annotations
@@ -334,7 +334,7 @@ def test_it_takes_the_message(text: str) -> None:
 
 @pytest.mark.parametrize("text", lines(NOT_TRUE))
 def test_it_does_not_take_the_message(text: str) -> None:
-    """False, or unknown."""
+    """The result is false or unknown."""
     assert not Selector(text).matches(CONTENT)
 
 
@@ -365,7 +365,7 @@ def test_a_message_with_nothing_has_defaults_and_nulls() -> None:
 
 
 def test_only_what_it_needs_is_read() -> None:
-    """Who does not ask for broken application properties does not mind them; who asks does not get the message."""
+    """Broken application properties do not affect a selector without them; a selector that uses them does not match."""
     content = bytes(Message(subject="order", body=1).encode())
     broken = content.replace(b"\x00\x53\x77", b"\x00\x53\x74\xc1\x05\x02\xa1\x01\xff\x40\x00\x53\x77")
     assert Selector("JMSType = 'order'").matches(broken)

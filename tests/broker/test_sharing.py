@@ -1,4 +1,4 @@
-"""How much of long messages goes to the disk at a time beside small ones (F27)."""
+"""The share of the disk that long messages get beside small ones (F27)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.harness.broker.world import FakeTerminal, World, message
 
 
 def flushes(sync_s: float, byte_s: float, number: int = 64) -> list[tuple[int, float]]:
-    """Of a disk that takes that long, some of them late by far."""
+    """Return sizes and durations of flushes of a disk with these costs; up to a tenth of them are delayed by 0.1 s."""
     random = Random(1)
     sizes = [random.choice((512, 2048, 65_000, 200_000)) for _ in range(number)]
     late = {random.randrange(number) for _ in range(number // 10)}
@@ -35,13 +35,13 @@ def test_what_the_flushes_do_not_tell_is_not_guessed() -> None:
 
 
 def test_a_disk_that_others_keep_busy_is_not_left_idle() -> None:
-    """Where flushes take long whatever they write, less in each would only be slower."""
+    """If the duration of a flush does not depend on its size, smaller flushes would only be slower."""
     assert fair_bytes([(512, 0.02), (100_000, 0.019)] * 32) == ALONE_BYTES
     assert fair_bytes([(512, 0.02), (100_000, 0.02)] * 32) == ALONE_BYTES
 
 
 class Turns:
-    """One sender in the middle of a long message, and another one of small ones."""
+    """A sender in the middle of a long message, and another sender of small messages."""
 
     def __init__(self) -> None:
         self.world = World(1 << 30)
@@ -53,7 +53,7 @@ class Turns:
         self.world.send(terminal, (number, data, flags))
 
     def is_held_up_by(self, size_bytes: int) -> bool:
-        """Whether the worker is asked to wait after a turn that read so much of the long message."""
+        """Return whether the worker must wait after a turn that received *size_bytes* of the long message."""
         found: list[bool] = []
 
         def turn() -> None:

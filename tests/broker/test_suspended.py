@@ -1,4 +1,4 @@
-"""Link endpoints that resume, in one thread: whatever breaks, and whenever, each message is stored once (G12)."""
+"""Resumable links in one thread: each message is stored once, whatever fails and whenever (G12)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PIECE_BYTES = 40_000
 
 
 class Sender:
-    """A client that does as part 2, 2.6.13 says. Its deliveries' handles are their tags."""
+    """A client that follows part 2, 2.6.13. The handles of its deliveries are their tags."""
 
     def __init__(self, world: World, address: str) -> None:
         self.world = world
@@ -70,7 +70,7 @@ class Sender:
             self.world.do(self.terminal.driver.receive_resuming, arrivals)
 
     def settle_oldest(self) -> None:
-        """It hears of an outcome, and settles."""
+        """Settle the oldest delivery whose outcome has arrived."""
         tag = next((tag for tag in self.unsettled if self.terminal and tag in self.terminal.confirmed), None)
         if tag is not None and self.terminal is not None:
             del self.unsettled[tag]
@@ -83,7 +83,7 @@ class Sender:
 
 
 def world_of(queues: int) -> World:
-    """With a fanout to that many queues."""
+    """Return a world with that many queues bound to a fanout exchange."""
     world = World(1 << 24)
     made: list[Any] = []
     for number in range(queues):
@@ -94,7 +94,7 @@ def world_of(queues: int) -> World:
 
 
 def on(world: World, name: str) -> Counter[int]:
-    """How often each message is on the queue."""
+    """Return the number of copies of each message on the queue."""
     receiver = world.open(to_client=True, address=name)
     world.do(receiver.driver.request, 1000, False)
     world.read_all()
@@ -128,7 +128,7 @@ def test_each_message_is_stored_once(queues: int, steps: list[tuple[str, int]]) 
                 sender.terminal = None
     world.step()
     sender.leave()
-    for _ in range(2):  # the second time there is nothing left to do
+    for _ in range(2):  # the second pass has nothing left to do
         sender.attach()
         sender.resume()
         while sender.terminal is not None and any(tag in sender.terminal.confirmed for tag in sender.unsettled):
@@ -324,7 +324,7 @@ def test_a_refused_message_is_not_remembered(sender: Sender) -> None:
 @pytest.mark.parametrize("kill", [False, True], ids=["", "killed"])
 @pytest.mark.parametrize("target", ["another", "made anew"])
 def test_what_was_stored_is_not_stored_again_whatever_the_link_leads_to_now(target: str, kill: bool) -> None:
-    """It was accepted, and that is told: also if it has gone with its queue since."""
+    """It was accepted, and is reported as accepted even if it was deleted with its queue."""
     world = world_of(2)
     sender = Sender(world, "q0")
     sender.attach()

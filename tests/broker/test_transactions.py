@@ -1,7 +1,7 @@
-"""Transactions against a model: atomic, isolated, in the order of commits, without a trace if they are rolled back.
+"""Transactions against a model: atomic, isolated, in the order of commits, without a trace after a rollback.
 
-Local and distributed ones at once, on two queues, with messages that last and messages that don't, receivers that
-settle at once, later or never, links that go, and brokers that are killed.
+Histories mix local and distributed transactions, two queues, durable and transient messages, receivers that settle
+at once, later or never, closed links, and killed brokers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _small() -> Iterator[None]:
 
 
 class Modelled:
-    """What a transaction is to do."""
+    """The model of a transaction: its effects when it commits."""
 
     def __init__(self, xid: bytes) -> None:
         self.xid = xid
@@ -69,7 +69,7 @@ class Modelled:
 
 
 class History:
-    """A broker and its clients, and what must be true of them."""
+    """A broker and its clients, with a model of their state."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -106,7 +106,7 @@ class History:
         self.limits[name] = 0
 
     def ask(self, request: bytes) -> int:
-        """Send a request; the delivery."""
+        """Send a request to the coordinator; return the number of its delivery."""
         delivery = next(self.numbers)
         self.world.send(self.control, (delivery, request, 0))
         return delivery
@@ -169,7 +169,7 @@ class History:
         self.out[name].update(zip(expected, (entry for entry, _ in got), strict=True))
 
     def free(self, name: str) -> list[int]:
-        """What a receiver has and has said nothing of."""
+        """Return the numbers of unsettled messages of a receiver that no transaction has an outcome for."""
         said = {number for one in (*self.open.values(), *self.ended.values()) for number in one.takes}
         return [number for number in self.out[name] if number not in said]
 
@@ -187,7 +187,7 @@ class History:
             del self.out[name][number]
 
     def settle(self) -> None:
-        """Outside of all transactions."""
+        """Settle a message outside of all transactions."""
         name, state = self.random.choice(QUEUES), self.random.choice(STATES)
         free = self.free(name)
         if not free:
@@ -312,7 +312,7 @@ class History:
         (self.commits if commit else self.rolls_back)(one)
 
     def kill(self) -> None:
-        """Only what lasts is there again, and what was prepared is as it was."""
+        """Kill the broker: only durable messages are recovered, and prepared transactions are as they were."""
         for one in self.open.values():
             self.rolls_back(one)
         self.open.clear()
