@@ -1,4 +1,4 @@
-"""What can't be exported says why in a sentence, and leaves nothing half."""
+"""Tests of failing exports: each reports its reason in one sentence, and leaves nothing incomplete."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(*arguments: object, limit: int | None = None) -> subprocess.CompletedPro
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_container(store: Path, tmp_path: Path, kind: str) -> None:
-    """It is named; what stands before is exported, of it nothing; and the rest, when it may be left out."""
+    """It is named, and only records before it are exported; with `skip_damaged` all but those of its damaged block."""
     hurt, target = tmp_path / "store", str(tmp_path / "target")
     shutil.copytree(store, hurt)
     journal = open_journal(str(hurt))
@@ -83,7 +83,7 @@ def test_damaged_sidecars(store: Path, tmp_path: Path) -> None:
     export(str(store), str(tmp_path / "target"), ExportRequest())
     found = [row["lsn"] for row in rows_in(tmp_path / "target", "parquet", ("lsn",))]
     journal = open_journal(str(store))
-    first = journal.log.first_lsn  # sidecars may have more: containers that the log left, and that nothing used again
+    first = journal.log.first_lsn  # the column index may have more: retired containers that are not reused yet
     assert [lsn for lsn in found if lsn >= first] == [row["lsn"] for row in expected(journal)]
     assert [lsn for lsn in found if lsn < first] == [lsn for lsn in rest if lsn < first]
 
@@ -166,7 +166,7 @@ UNFIT = {"parquet": "", "delta": "[]%\\", "iceberg": "#?"}
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_odd_names(store: Path, tmp_path: Path, kind: str) -> None:
-    """Of store, archive and target; what a format's library can't have in a path is refused, and nothing is made."""
+    """Store, archive and target have odd names; paths that a format's library cannot use are refused."""
     source, archive = tmp_path / f"store %20 #x? [ab] {ODD}", tmp_path / f"archive %20 #x? [ab] {ODD}"
     fill(source, 200, archive)
     known = sorted(os.listdir(tmp_path))
@@ -185,14 +185,14 @@ def test_odd_names(store: Path, tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_full_disk(tmp_path: Path, kind: str) -> None:
-    """Or a quota: what was committed stays, and it goes on when there is room."""
+    """The disk or a quota is full: committed records stay, and the export continues when there is room."""
     store, target = tmp_path / "store", tmp_path / "target"
     with open_store(str(store), options=OPTIONS) as made:
         for size in (10, 3000):
             made.queue("q").put_all([os.urandom(size) for _ in range(100)]).result()
     done = run(store, target, "--format", kind, "--commit-size", 8 * SMALL, "--payload", limit=40_000)
     assert done.returncode == 2
-    last = done.stderr.splitlines()[-1]  # before it stands what Rust has to say
+    last = done.stderr.splitlines()[-1]  # Rust libraries may write other lines before it
     assert last.startswith(f"cairnmq: {target}: no space left"), done.stderr
     assert last.endswith("free some space or raise the quota")
     done = run(store, target, "--format", kind, "--payload", "--json")

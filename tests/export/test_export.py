@@ -1,4 +1,4 @@
-"""What an export holds is what `columns` reads, however often and in whatever pieces it was made."""
+"""An export contains the rows that `columns` reads, however often and in whatever pieces it was made."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.harness.store.transaction_histories import Life
     seed=st.integers(0, 1 << 30), cuts=st.lists(st.integers(0, 200), min_size=1, max_size=4), commit=st.integers(1, 9)
 )
 def test_any_history_in_any_pieces(seed: int, cuts: list[int], commit: int) -> None:
-    """With kills, relocation, holes and what was reclaimed between two exports: each record once, as it was."""
+    """Whatever is killed, compacted or reclaimed between exports, each record is exported once, unchanged."""
     with TemporaryDirectory() as path:
         life = Life(seed)
         target = Path(path, "target")
@@ -54,7 +54,7 @@ def test_any_history_in_any_pieces(seed: int, cuts: list[int], commit: int) -> N
 @settings(max_examples=100)
 @given(runs=st.lists(st.integers(0, 60), unique=True), holes=st.integers(0, 60))
 def test_ranges(runs: list[int], holes: int) -> None:
-    """They are the set of what was added."""
+    """Ranges contain exactly the LSNs that were added."""
     ranges = Ranges()
     for lsn in runs:
         ranges = ranges.added(lsn, lsn + 1)
@@ -83,7 +83,7 @@ def test_parquet_export_gives_arrow_no_function_of_python(tmp_path: Path, monkey
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_format_read_back(tmp_path: Path, kind: str) -> None:
-    """By its own library and by DuckDB; grown in between; with contents, and queues of all kinds of names."""
+    """Each is read by its own library and by DuckDB, after growth, with contents, and with unusual queue names."""
     store, archive, target = tmp_path / "store", tmp_path / "archive", tmp_path / "target"
     archive.mkdir()
     columns = (*DEFAULT, "payload", *AMQP.names)
@@ -104,13 +104,13 @@ def test_each_format_read_back(tmp_path: Path, kind: str) -> None:
 
 
 def plain(rows: list[Row]) -> list[Row]:
-    """Maps as they are read from tables, which know no order of entries."""
+    """Sort the entries of maps, whose order tables do not preserve."""
     maps = [field.name for field in AMQP if pa.types.is_map(field.type)]
     return [{**row, **{name: row[name] and sorted(row[name]) for name in maps}} for row in rows]
 
 
 def by_duckdb(target: Path, kind: str) -> list[tuple[int, str]]:
-    """Its own readers of Delta and Iceberg have to be fetched from elsewhere, so it gets the files that are in them."""
+    """Read LSNs and queues with DuckDB, without its Delta and Iceberg extensions, which need a download."""
     found: list[tuple[int, str]]
     if kind == "iceberg":
         connection = iceberg(target).scan(selected_fields=("lsn", "queue")).to_duckdb("records")
@@ -134,7 +134,7 @@ def test_delta_and_iceberg_are_partitioned(tmp_path: Path) -> None:
 
 
 def test_beside_a_writer(tmp_path: Path) -> None:
-    """From the store and its archive by turns; containers come to the archive in another order than the log's."""
+    """The store and its archive are exported in turns; containers reach the archive in another order than the log's."""
     store, archive, target = tmp_path / "store", tmp_path / "archive", tmp_path / "target"
     archive.mkdir()
     with written(store, archive):
@@ -166,7 +166,7 @@ def test_an_archive_alone_is_exported_when_all_has_come(tmp_path: Path) -> None:
 
 
 def test_sidecars(tmp_path: Path) -> None:
-    """Their export goes on with that of the store, and the other way round."""
+    """The export of a column index continues that of its store, and the other way round."""
     store, archive, beside, target = (tmp_path / name for name in ("store", "archive", "beside", "target"))
     archive.mkdir()
     fill(store, 300, archive)

@@ -1,4 +1,4 @@
-"""What the fuzzer begins with: conversations, messages and selectors that are all right."""
+"""Seeds of the fuzzer: valid conversations, messages and selectors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SELECTORS = (
 
 
 def messages() -> list[Message]:
-    """Every section, every type that proton writes."""
+    """Return messages with every section and every type that proton writes."""
     plain = Message(body="hello", durable=True, subject="a.b.c", id=ulong(7), reply_to="q", address="q")
     full = Message(
         body={"list": [1, 2.5, None, True, b"bytes"], "uuid": uuid.UUID(int=5), "nested": {"a": [[1], [2]]}},
@@ -67,7 +67,7 @@ def encoded_messages() -> tuple[bytes, ...]:
 
 @cache
 def encoded_values() -> tuple[bytes, ...]:
-    """Filter sets, terminus properties, and what coordinators and transactional states say."""
+    """Return filter sets, terminus properties, and requests and states of transactions."""
     filters = {
         Symbol("selector"): DescribedValue(Symbol("apache.org:selector-filter:string"), SELECTORS[0]),
         Symbol("no-local"): DescribedValue(Ulong(0x0000468C00000003), []),
@@ -82,7 +82,7 @@ def encoded_values() -> tuple[bytes, ...]:
 
 @cache
 def conversations() -> tuple[tuple[bytes, ...], ...]:
-    """What proton's clients say to a broker when they do all that they can."""
+    """Return the recorded conversations of proton clients that together use all their features."""
     return tuple(tuple(said) for said in _record())
 
 
@@ -146,7 +146,7 @@ def _queue(client: Client) -> None:
 
 
 def _settled(client: Client) -> None:
-    """At most once, and with deliveries that the sender settles last."""
+    """Send and receive at most once, and with deliveries that the sender settles last."""
     link = client.session.sender("s")
     link.rcv_settle_mode = Link.RCV_SECOND
     sender = _attach(client, link, "q")
@@ -280,7 +280,7 @@ def _credentials() -> Credentials:
 
 
 def login() -> Login:
-    """One user is known."""
+    """Return a login with one user."""
     return Login(lambda name: _credentials(), anonymous=True, insecure=True)
 
 
@@ -291,7 +291,7 @@ def sasl_frame(code: int, *fields: bytes) -> bytes:
 
 @cache
 def logins() -> tuple[tuple[bytes, ...], ...]:
-    """A login with each mechanism; that of SCRAM is right up to its proof, which depends on the server's nonce."""
+    """Return a login per mechanism; that of SCRAM is valid up to its proof, which depends on the server's nonce."""
     plain = encode.binary(f"\0{USER}\0{PASSWORD}".encode())
     scram = ScramClient(["SCRAM-SHA-256"], USER, PASSWORD, c_nonce="rOprNGfwEbeRWgbNEkqO")
     first = encode.binary(scram.get_client_first().encode())

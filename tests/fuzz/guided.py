@@ -1,9 +1,8 @@
-"""The same targets, guided by coverage: `make guided TARGET=message SECONDS=600` has atheris look for new paths.
+"""Coverage-guided fuzzing of the targets with atheris: `make guided TARGET=message SECONDS=600`.
 
-A quarter as many inputs a second as `tests.fuzz.run`, and it finds its way into what changes by chance do not reach; so
-this is for long runs, and not among the tests. What it has found new is kept in `build/guided`, and it goes on from
-there. An input that fails is left by libFuzzer as `crash-...`; `python -m tests.fuzz.guided message crash-...` tries it
-again.
+It tries a quarter as many inputs per second as `tests.fuzz.run`, but reaches code that random changes do not; so it is
+for long runs, and not among the tests. New inputs are kept in `build/guided`, and later runs continue from there.
+libFuzzer stores a failing input as `crash-...`; `python -m tests.fuzz.guided message crash-...` tries it again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The other end of a connection that the broker opened, and a broker that wants to be joined: both say anything.
+"""Fuzzing of the peers of outgoing connections, inter-router connections included: they send anything.
 
-The conversations that it begins with are those of two whole brokers, recorded: joined, with messages that pass through
-in both directions; and one with links of clients and auto-links that go on over a connector to the other one.
+The seeds are recorded conversations of two complete brokers: one over an inter-router connection, with messages that
+pass through in both directions; and one with links of clients and auto-links that are routed over a connector.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NONCE = b"@the-client's-nonce@"
 
 
 class _Lines:
-    """Nobody dials: connections are made by hand."""
+    """A dialer that opens no connections: they are created by hand."""
 
     def dial(self, target: Target) -> None: ...
 
@@ -42,7 +42,7 @@ class _Lines:
 
 
 def _near() -> Site:
-    """The one that opens connections."""
+    """Return the broker that opens connections."""
     site = Site(container_id="near", anycast=("any.*",), multicast=("all.*",))
     site.broker.remote.link_routes.start((parse_link_route("far.*=far"),))
     site.broker.remote.auto_links.start((parse_auto_link("in:in@far:far-out"), parse_auto_link("out:out@far:far-in")))
@@ -52,12 +52,12 @@ def _near() -> Site:
 
 
 def _dial(site: Site, target: Target) -> ClientTerminal:
-    """A connection that *site* has opened to *target*, which has said nothing yet."""
+    """Return a connection that *site* has opened to *target*, and on which nothing was sent yet."""
     return ClientTerminal(site.context, target, wake=site.woken.append, over=lambda: None)
 
 
 class _Clients:
-    """On one broker: they send to, and receive from, all kinds of addresses."""
+    """Clients of one broker that send to and receive from all kinds of addresses."""
 
     def __init__(self, site: Site, sends_to: str, receives_from: str) -> None:
         self.client = Client(site)
@@ -99,7 +99,7 @@ class _Clients:
 
 @cache
 def conversations() -> tuple[tuple[tuple[bytes, ...], ...], tuple[tuple[bytes, ...], ...]]:
-    """What the other end says to who opened the connection, and what who opened it says."""
+    """Return for each target the frames of the accepting side, and those of the opening side."""
     found = [_record(target) for target in _TARGETS]
     return tuple(one for one, _ in found), tuple(one for _, one in found)
 
@@ -111,7 +111,7 @@ def _record(target: Target) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
     said_there, said_here = bytearray(), bytearray()
 
     def talk() -> None:
-        """Until neither has anything to say."""
+        """Exchange bytes until neither side sends any."""
         while True:
             before = len(said_here) + len(said_there)
             received = bytearray()
@@ -151,7 +151,7 @@ def _frames(data: bytes) -> Iterator[bytes]:
 
 
 def peers() -> Generator[None, bytes, None]:
-    """Whoever is at the other end, the broker never fails, and what it counts stays right."""
+    """Fuzz connections in both directions: the broker never fails, and its counters stay right."""
     site = _near()
     number = 0
     clients = _Clients(site, *_HERE)
@@ -190,7 +190,7 @@ def _hear(site: Site, terminal: ClientTerminal, data: bytes, clients: _Clients, 
 
 @cache
 def sasl_servers() -> tuple[tuple[bytes, ...], ...]:
-    """What servers say to who logs in."""
+    """Return the server sides of logins."""
     header = b"AMQP\x03\x01\x00\x00"
     salt = b"s=QUFBQUFBQUFBQUFBQUFBQQ==,i=4096"
     offers = [_said(MECHANISMS, b"\xf0" + _array(names)) for names in ((b"ANONYMOUS",), (b"PLAIN", b"SCRAM-SHA-256"))]
@@ -229,7 +229,7 @@ _IDENTITIES = (Identity("anna", "one stone"), Identity(), Identity("anna", "x", 
 
 
 def client_front(data: bytes) -> None:
-    """A server that says anything gets no further than it may, and makes little be held."""
+    """Fuzz the login as a client: no server gets further than it may, or makes the client hold much."""
     secure, proved = data[-1:] > b"\x80", False
     front = ClientHandshake(_IDENTITIES[len(data) % len(_IDENTITIES)], "there", secure=secure)
     for at in range(0, len(data), 100):

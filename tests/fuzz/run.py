@@ -1,8 +1,8 @@
 """Fuzzing: `python -m tests.fuzz.run --runs 1000000 --seed 7 [target ...]`, or `make fuzz RUNS=1000000 SEED=7`.
 
-Each target runs in a process of its own, which leaves each input in a file before it is tried: when C code ends the
-process, or an input takes so long that a signal does, the input is there. What is wrong is told with the target, the
-seed and the number of the execution, so that it can be done again, and the input is kept in `build/fuzz`.
+Each target runs in its own process, which stores each input in a file before it is tried: if C code ends the process,
+or a signal ends an input that takes too long, the input is available. A failure is reported with the target, the seed
+and the number of the execution, so that it can be reproduced, and the input is kept in `build/fuzz`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _HEAD_BYTES = 16
 
 
 class BadInput(AssertionError):
-    """An input did what none may."""
+    """An input that takes too much time or memory."""
 
 
 @dataclass
 class Failure:
-    """What went wrong."""
+    """A failed execution of a target."""
 
     target: str
     seed: int
@@ -54,7 +54,7 @@ class Failure:
 
 
 def fuzz(target: str, runs: int, seed: int) -> Failure | None:
-    """Try so many inputs, in a process of its own; what went wrong first."""
+    """Try *runs* inputs in a separate process; return the first failure, or None."""
     KEPT.mkdir(parents=True, exist_ok=True)
     last = KEPT / f"last-{target}-{os.getpid()}"
     last.write_bytes(bytes(1 << 20))
@@ -108,7 +108,7 @@ def _child(target_name: str, runs: int, seed: int, last: str) -> None:
 
 
 def _check_time(target_name: str, data: bytes) -> None:
-    """It took long: on a busy machine once, or each time?"""
+    """Check that the input is slow only once, as on a busy machine, and not each time."""
     from .targets import TARGETS
 
     taken_s = []

@@ -1,4 +1,4 @@
-"""A whole broker in one thread, without sockets: terminals, the core, queues, and a store on a disk in memory."""
+"""A complete broker in one thread, without sockets: terminals, the core, queues, and a store on a disk in memory."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MOST_TURNS = 20_000
 
 
 class CoreFailed(AssertionError):
-    """The broker would have ended."""
+    """A failure of the core, which would have ended the broker."""
 
 
 class _Posts:
-    """What the store and the broker post goes to the core."""
+    """A queue that passes the posts of the store and the broker to the core."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -39,14 +39,14 @@ class _Posts:
 
 
 class Site:
-    """One broker."""
+    """A broker with its core, clock and terminals."""
 
     def __init__(self, policy: Mapping[str, Any] = MappingProxyType({}), **options: Any) -> None:
-        """*policy*: of the queues `q` and `dead`, which are made on first use; *options*: the broker's."""
+        """Create a broker; *policy* is that of the queues `q` and `dead`, which are created on first use."""
         self.world = World(MEMORY_BYTES, **options)
         self.broker = self.world.broker
         self.broker.nodes.templates["q"] = self.broker.nodes.templates["dead"] = policy
-        self.broker.transactions._start = b"fuzz"  # else no two runs would be alike
+        self.broker.transactions._start = b"fuzz"  # otherwise runs would differ
         self.failure: BaseException | None = None
         self.core = Core(self.broker.steps.finish, self._failed)
         self._actions: Any = _Posts(self.core)
@@ -66,12 +66,12 @@ class Site:
         self.failure = self.failure or error
 
     def terminal(self) -> Terminal:
-        """A new connection."""
+        """Return a new connection."""
         self._number += 1
         return Terminal(self.context, f"client {self._number}", wake=self.woken.append)
 
     def settle_down(self, terminal: Terminal, hear: Callable[[bytes], None] | None = None) -> None:
-        """Have everybody do what there is to do; what is said to *terminal*'s client is heard, or thrown away."""
+        """Do all pending work; pass the bytes that *terminal* writes to *hear*, or drop them."""
         for _ in range(MOST_TURNS):
             self.core.run_all()
             if self.failure is not None:
@@ -89,7 +89,7 @@ class Site:
         raise AssertionError(f"after {MOST_TURNS} turns there is still something to do")
 
     def converse(self, data: bytes, piece_bytes: int) -> None:
-        """A client says *data*, and leaves."""
+        """Send *data* as a client, and disconnect."""
         terminal = self.terminal()
         for at in range(0, len(data), piece_bytes):
             terminal.receive(data[at : at + piece_bytes])
@@ -99,21 +99,21 @@ class Site:
         self.hang_up(terminal)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock, and run the actions that are due."""
         self.world.clock.advance(seconds)
         if self.broker.core.scheduler.due_s <= self.world.clock.monotonic_s():
             self.core.post(self.broker.core.scheduler.run)
             self.core.run_all()
 
     def hang_up(self, terminal: Terminal) -> None:
-        """The client of *terminal* is gone."""
+        """Disconnect the client of *terminal*."""
         terminal.end_input()
         self.settle_down(terminal)
         terminal.free()
         self.settle_down_without(terminal)
 
     def settle_down_without(self, terminal: Terminal) -> None:
-        """As `settle_down`, where the connection is gone."""
+        """Do all pending work when the connection of *terminal* has ended."""
         self.core.run_all()
         while self.woken:
             self.woken.popleft().do_work()
@@ -122,7 +122,7 @@ class Site:
             raise CoreFailed(f"the core failed: {self.failure!r}") from self.failure
 
     def check_accounts(self) -> None:
-        """Nobody is connected: what is counted is what is there."""
+        """Check the counters when no client is connected."""
         memory = self.broker.core.memory.used_bytes
         held = sum(queue.memory.held_bytes for queue in self.broker.nodes.queues.values())
         assert memory == held, f"{memory} bytes are counted, queues hold {held}"
@@ -131,13 +131,13 @@ class Site:
             links = [*queue.consumers, *queue.browsers, *queue.producers, *queue.detached_consumers]
             assert not links, f"{queue.name} has links still: {links}"
             if queue.contents.expiry is not None:
-                queue.contents.expiry.clean(True)  # what is over may stand between others for a while
+                queue.contents.expiry.clean(True)  # expired messages may remain between others for a while
             seen = (queue.messages, queue.waiting, queue.is_deleted)
             assert seen == (queue.depth + len(queue.contents.delayed), 0, False), f"{queue.name}: {seen}"
 
 
 class Client:
-    """One of proton's clients, without a socket; everything that it said is kept."""
+    """A proton client without a socket, which records all bytes that it sends."""
 
     def __init__(self, site: Site, container: str = "client") -> None:
         self.site = site
@@ -153,7 +153,7 @@ class Client:
         self.talk()
 
     def talk(self) -> None:
-        """Until neither has anything to say."""
+        """Exchange bytes until neither side sends any."""
         while True:
             self.site.settle_down(self.terminal, self._hear)
             size = self.transport.pending()
@@ -171,7 +171,7 @@ class Client:
             data = data[size:]
 
     def leave(self) -> list[bytes]:
-        """Close the connection; what was said: the protocol header, then the frames."""
+        """Close the connection; return the sent bytes: the protocol header, then the frames."""
         self.connection.close()
         self.talk()
         self.site.hang_up(self.terminal)

@@ -1,7 +1,7 @@
-"""What is fuzzed: each target takes one input, and raises nothing for it that it does not declare.
+"""The fuzz targets: each takes one input, and raises no undeclared exception for it.
 
-A target that has something to set up for many inputs is a generator function: it is sent inputs, and after a batch of
-them it is closed and made again, which checks what must hold then.
+A target with a setup for many inputs is a generator function: inputs are sent to it, and after a batch of them it is
+closed, which checks its invariants, and created again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Batch = Generator[None, bytes, None]
 
 
 class Target(NamedTuple):
-    """One of them."""
+    """A fuzz target, with its share of all executions."""
 
     make: Callable[[Mutator], bytes]
     begin: Callable[[], Batch]
@@ -62,7 +62,7 @@ def _pure(function: Callable[[bytes], Any]) -> Callable[[], Batch]:
 
 
 def _values(data: bytes) -> None:
-    """What is read can be written, and is the same when it is read again."""
+    """Check that a decoded value can be encoded, and is the same when it is decoded again."""
     with suppress(Malformed):
         found, end = decode.value(data)
         assert 0 < end <= len(data)
@@ -111,7 +111,7 @@ def _users(data: bytes) -> None:
 
 
 def _topics(data: bytes) -> None:
-    """Matching, as the tree does it, is what the patterns say."""
+    """Check that matching never fails, and that removed patterns match nothing."""
     patterns = data.decode("latin-1").split("\n")[:8]
     topics: Topics[int] = Topics()
     for number, pattern in enumerate(patterns):
@@ -144,7 +144,7 @@ def _selected(data: bytes) -> None:
 
 
 def _front(data: bytes) -> None:
-    """Nothing but SASL is reachable before a login, and a stranger makes it hold little."""
+    """Check that only SASL is reachable before a login, and that a stranger makes the broker hold little."""
     front = ServerHandshake(corpus.login())
     for at in range(0, len(data), 100):
         _, rest = front.feed(data[at : at + 100])
@@ -157,7 +157,7 @@ def _front(data: bytes) -> None:
 
 
 def _engine(data: bytes) -> None:
-    """An engine alone: all that the terminal would ask of it is asked, and each attach is answered."""
+    """Make all calls of a terminal on an engine alone, and answer each attach."""
     buckets = Buckets(1 << 20)
     engine = Engine("broker", LIMITS, buckets)
     for at in range(0, len(data), 700):
@@ -206,7 +206,7 @@ _policies = cycle(
 
 
 def _broker() -> Batch:
-    """A whole broker: it never fails, what it counts stays right, and another client never notices."""
+    """Fuzz a complete broker: it never fails, its counters stay right, and another client is not affected."""
     site = Site(next(_policies))
     other = Client(site, "other")
     number = 0
@@ -224,7 +224,7 @@ def _broker() -> Batch:
 
 
 def _exchange(client: Client, number: int) -> None:
-    """The other client sends a message, and gets it."""
+    """Send a message from the other client, and receive it."""
     name = f"others {number}"
     sender = client.session.sender(name)
     sender.target.address = "others"

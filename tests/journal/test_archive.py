@@ -1,4 +1,4 @@
-"""What leaves the log is kept in the archive, whole, once, within its limits, and the log never waits for it."""
+"""Containers that leave the log are archived completely, once, within limits, and without blocking the log."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_size_limit_removes_the_oldest(new: New) -> None:
         assert log.archiver.archive.total_bytes <= 4 * SIZE
     assert archived_slots(log.archive) == [8, 9, 10, 11]
     assert (log.archiver.archive.removed, log.archiver.dropped) == (8, 0)
-    log.reopen(close=True)  # free containers may still hold what was removed: it is older than all there is
+    log.reopen(close=True)  # free containers may still have removed contents, older than the rest
     assert archived_slots(log.archive) == [8, 9, 10, 11]
 
 
@@ -159,7 +159,7 @@ def test_another_container_of_the_same_lsns_is_never_replaced(new: New, caplog: 
 
 
 def test_an_archive_that_is_new_takes_what_is_left_over() -> None:
-    """History begins with what the free containers still hold whole."""
+    """The archive begins with the free containers that are still complete."""
     directory = MemoryDirectory()
     log = ArchivedLog(MemoryDirectory("/other"), directory)
     log.fill(4)
@@ -172,14 +172,14 @@ def test_an_archive_that_is_new_takes_what_is_left_over() -> None:
     archive = directory.beside("/archive")
     journal = reopen(directory, archive=archive)[0]
     assert set(archived_slots(archive)) == free
-    opening = journal.extent.current_slot  # it holds nothing else, so the next opening has it leave the log
+    opening = journal.extent.current_slot  # it contains nothing else, so the next opening retires it
     journal.close()
     assert reopen(directory, archive=archive)[0].pool.archiver is not None
     assert set(archived_slots(archive)) == free | {opening}
 
 
 def test_what_was_being_used_again_is_not_taken_for_history() -> None:
-    """The power failed while a free container was taken: its head is the old one, not all of its blocks are."""
+    """A power failure during the reuse of a free container leaves its old header, but not all of its blocks."""
     log = on_two_disks()
     directory = log.directory
     log.fill(4)
@@ -196,7 +196,7 @@ def test_what_was_being_used_again_is_not_taken_for_history() -> None:
 
 
 def test_a_file_with_a_second_name_is_not_written_to() -> None:
-    """Nor after an archive was given up, whose files a power cut left here, too."""
+    """This also holds after an archive was given up, if a power cut left its files here as well."""
     directory = MemoryDirectory()
     journal = new_log(directory)[1]
     elsewhere = directory.beside("/elsewhere")

@@ -1,4 +1,4 @@
-"""Damage is corrupt where something claims that the place was durable, and torn where nothing does."""
+"""Damage is corruption where a later block or the mark proves durability, and a torn tail elsewhere."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.harness.journal.logs import (
 
 
 def log_of(payloads: list[bytes]) -> tuple[MemoryDirectory, Journal, list[int]]:
-    """A log with a block for each payload; their LSNs."""
+    """Return a log with one block per payload, and the LSNs of the records."""
     directory = MemoryDirectory()
     _, journal = new_log(directory)
     lsns = []
@@ -62,7 +62,7 @@ SOME = [b"one", b"two" * 300, b"three", b"four" * 15_000, b"five"]
 @given(which=st.integers(0, 3), byte=st.integers(0), mask=st.integers(1, 255))
 @settings(max_examples=60)
 def test_rot_below_a_claim_is_corrupt(which: int, byte: int, mask: int) -> None:
-    """A later block knows that it was durable: nothing is opened, nothing is changed, and the LSNs are named."""
+    """A later block proves that it was durable: opening fails without changes, and the error names the LSNs."""
     directory, journal, _ = log_of(SOME)
     journal.abandon()
     hurt, following = blocks(directory)[which + 1 : which + 3]
@@ -85,7 +85,7 @@ def test_a_tool_reads_on_behind_the_damage() -> None:
 
 
 def test_a_left_over_block_behind_the_damage_hides_none_of_the_log() -> None:
-    """What an older incarnation left there is passed over, and reading goes on at the log's own next block."""
+    """A block left by an older incarnation is skipped, and reading continues at the log's own next block."""
     directory, journal, _ = log_of([b"of the first incarnation"])
     journal.close()
     journal = reopen(directory)[0]
@@ -107,7 +107,7 @@ def test_a_left_over_block_behind_the_damage_hides_none_of_the_log() -> None:
 @given(byte=st.integers(0), mask=st.integers(1, 255))
 @settings(max_examples=40)
 def test_what_nothing_claims_is_torn(byte: int, mask: int) -> None:
-    """The last block: recovery cuts there, and the log goes on in a new container."""
+    """This is the last block: recovery truncates the log there, and continues it in a new container."""
     directory, journal, _ = log_of(SOME)
     journal.abandon()
     last = blocks(directory)[-1]
@@ -139,7 +139,7 @@ def test_the_mark_claims_the_last_block(closed: bool) -> None:
 
 
 def test_blocks_behind_a_torn_one_are_not_read() -> None:
-    """A group was written and not synced; its first block was lost: the others were never confirmed either."""
+    """The first block of a group that was not synced is lost; the others were never confirmed either."""
     directory, journal, _ = log_of([b"safe"])
     moments = []
     for payload in (b"lost", b"whole", b"whole, too"):
@@ -184,7 +184,7 @@ def test_a_missing_newest_container_is_noticed_by_the_mark() -> None:
 @given(byte=st.integers(0, CONTAINER_HEAD.size - 1), mask=st.integers(1, 255), slot=st.integers(0, 1))
 @settings(max_examples=40)
 def test_a_container_with_a_rotten_head_is_no_free_one(byte: int, mask: int, slot: int) -> None:
-    """I11: its blocks know where they stand. No crash leaves a head that is neither whole nor zeros."""
+    """I11: its blocks contain their LSNs. No crash leaves a header that is neither complete nor zeros."""
     payloads = [b"%d" % number + BIG[5:] for number in range(12)]
     directory, journal, lsns = log_of(payloads)
     journal.abandon()
@@ -203,7 +203,7 @@ def is_container_head(item: Pending) -> bool:
 
 
 def test_a_container_that_was_lost_with_its_head_stays_free() -> None:
-    """A new container's head may be lost and its blocks not: they were never confirmed."""
+    """A crash may lose the header of a new container and keep its blocks, which were never confirmed."""
     directory, journal, _ = log_of([b"safe"])
     while journal.next_lsn < SIZE:
         put(journal, BIG)
@@ -218,7 +218,7 @@ def test_a_container_that_was_lost_with_its_head_stays_free() -> None:
 
 @pytest.mark.parametrize("kind", ["read", "open"])
 def test_a_read_error_is_no_torn_tail(kind: str) -> None:
-    """What can't be read now may be whole: refuse and change nothing, never cut. Whichever call fails."""
+    """Unreadable data may be intact: opening fails without changes and never truncates, whichever call fails."""
     directory, journal, _ = log_of(SOME)
     journal.abandon()
     before = content(directory)
@@ -242,9 +242,11 @@ def test_a_read_error_is_no_torn_tail(kind: str) -> None:
 
 
 def test_a_stale_block_of_a_reused_slot_is_not_read() -> None:
-    """I13: a crash loses a container's new head, not its blocks; the next incarnation starts the same slot in the
-    same file, and its first block is as long as the one that stood there. What follows is whole, and names as its
-    predecessor the LSN at which the new block stands, but it is of an older incarnation."""
+    """I13: a crash loses a container's new header, but not its blocks.
+
+    The next incarnation starts the same slot in the same file, and its first block is as long as the old one. The block
+    that follows is complete, and names the LSN of the new block as its predecessor, but is of an older incarnation.
+    """
     directory, journal, _ = log_of([b"safe"])
     while (room := SIZE - journal.next_lsn % SIZE) > 60_000:
         put(journal, bytes(50_000))
@@ -265,7 +267,7 @@ def test_a_stale_block_of_a_reused_slot_is_not_read() -> None:
     left = before_sync.after_power_cut(lambda item: not is_container_head(item))
     again, _, found = reopen(left)
     assert [read.payload for read in found if read.payload == b"stale"] == []
-    assert again.next_lsn == SIZE + 1024  # the slot, and the file, are used again
+    assert again.next_lsn == SIZE + 1024  # the slot and the file are reused
     again.abandon()
     again, report, found = reopen(left)
     assert [read.payload for read in found if read.payload == b"stale"] == []
@@ -276,7 +278,7 @@ def test_a_stale_block_of_a_reused_slot_is_not_read() -> None:
 
 
 def test_strangers_are_left_alone_and_told() -> None:
-    """A file of another log, of another number, of another size: no harm is done to it, and its number is not used."""
+    """Files of another log, with another number or of another size are not changed, and their numbers are not used."""
     directory, journal, _ = log_of([b"one"])
     journal.close()
     other = MemoryDirectory()
@@ -345,7 +347,7 @@ def test_a_log_without_a_whole_mark_is_refused() -> None:
 
 
 def test_a_block_of_another_log_ends_the_chain() -> None:
-    """The containers of two stores were mixed up, with heads that agree: blocks of the other log are not read."""
+    """Containers of two stores with consistent headers are mixed up: blocks of the other log are not read."""
     directory, journal, _ = log_of(SOME)
     journal.abandon()
     last = blocks(directory)[-1]

@@ -1,4 +1,4 @@
-"""The flusher's threads: what was kicked becomes durable, too much waits its turn, and a failure is told once."""
+"""The flusher's threads: kicked records become durable, full buffers block appenders, failures are reported once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SOON_S = 180
 
 
 class Owner:
-    """Runs a flusher; what it tells can be waited for."""
+    """A flusher whose reports can be awaited."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -36,7 +36,7 @@ class Owner:
         self.flusher = Flusher(journal, self.durable.put, self.failures.put)
 
     def until_durable(self, lsn: int) -> list[int]:
-        """Kick, and again after each flush, until *lsn* is durable; what was told."""
+        """Kick, and again after each flush, until *lsn* is durable; return the reported LSNs."""
         told = []
         self.flusher.kick()
         while self.journal.writer.durable_lsn <= lsn:
@@ -53,20 +53,20 @@ def owner(directory: Directory | None = None, *, buffers: int = 10) -> Iterator[
     _, journal = new_log(directory, buffers=buffers)
     made = Owner(journal)
     try:
-        assert wait_for(lambda: not journal.pool.lacks_spare())  # the reserve is there
+        assert wait_for(lambda: not journal.pool.lacks_spare())  # the reserve exists
         yield made
     finally:
         made.flusher.stop()
 
 
 def put_without_end(journal: Journal) -> None:
-    """As an appender does that never looks: it must be stopped."""
+    """Append records without checking for a failure, until an error is raised."""
     for _ in range(1000):
         put(journal, BIG)
 
 
 def fail(kind: str, from_now: FaultyDirectory, errno: int = EIO, once: bool = False) -> Plan:
-    """The next calls of *kind* on a container fail, or just the next one."""
+    """Return a plan that fails all further calls of *kind* on containers, or only the next one."""
     failed: list[int] = []
 
     def plan(call: DiskCall) -> Fault | None:
@@ -88,14 +88,14 @@ def test_everything_kicked_becomes_durable() -> None:
             if number % 50 == 49:
                 told += own.until_durable(lsn)
         told += own.until_durable(lsn)
-        assert told == sorted(set(told))  # each flush is told once, and further on
+        assert told == sorted(set(told))  # each flush is reported once, with rising LSNs
         assert told[-1] == own.journal.writer.durable_lsn > lsn
         assert own.journal.writer.meters.written.flushes <= 300
     assert [read.payload for read in read_all(directory)] == [b"%d" % number for number in range(300)]
 
 
 def test_a_kick_while_a_flush_runs_is_served_by_the_next() -> None:
-    """What gathers meanwhile goes in one block: the natural group."""
+    """Records that are appended meanwhile go into one block: the natural group."""
     directory = MemoryDirectory()
     with owner(directory) as own:
         begun, go_on = threading.Event(), threading.Event()
@@ -115,7 +115,7 @@ def test_a_kick_while_a_flush_runs_is_served_by_the_next() -> None:
         directory.on_operation = None
         go_on.set()
         assert len(own.until_durable(lsns[-1])) == 2
-        # that of the opening, the first, and one for all the others
+        # one for the opening, one for the first record, and one for all the others
         assert own.journal.writer.meters.written.flushes == 3
 
 
@@ -155,7 +155,7 @@ def test_no_more_than_max_write_buffers_wait() -> None:
 
 
 def test_a_bell_for_room_does_not_leave_a_later_kick_unserved() -> None:
-    """The writer may be rung for room and write a block between its sealing and the kick's own bell."""
+    """The writer may be woken for room and write a block between the seal and the wake-up of the kick."""
     with owner() as own:
         seal = own.journal.seal
 
@@ -181,7 +181,7 @@ def test_a_bell_for_room_does_not_leave_a_later_kick_unserved() -> None:
 @pytest.mark.parametrize("kind", ["write", "sync"])
 @pytest.mark.parametrize("once", [True, False])
 def test_a_failure_is_told_once_and_nothing_is_confirmed_after_it(kind: str, once: bool) -> None:
-    """The disk may work again at once: the journal does not."""
+    """The disk may work again at once, but the journal does not."""
     inner = MemoryDirectory()
     directory = FaultyDirectory(inner)
     with owner(directory) as own:
@@ -226,7 +226,7 @@ def test_an_appender_that_waits_for_room_hears_of_the_failure() -> None:
 
 
 def test_a_container_that_can_not_be_given_back_stops_nothing() -> None:
-    """E62: trimming is a courtesy."""
+    """E62: trimming is best effort."""
     inner = MemoryDirectory()
     directory = FaultyDirectory(inner)
     with owner(directory) as own:
@@ -283,7 +283,7 @@ def test_a_mark_that_can_not_be_written_costs_nothing(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("call", ["create", "write", "sync", "rename", "sync_names"])
 @pytest.mark.parametrize("number", [ENOSPC, EDQUOT, EFBIG])
 def test_a_full_disk_is_told_and_left_without_remains(monkeypatch: pytest.MonkeyPatch, call: str, number: int) -> None:
-    """The writer goes on in the reserve; when there is space again, that is told, too."""
+    """The writer continues in the reserve; the end of the full state is reported as well."""
     monkeypatch.setattr(flusher_module, "FULL_RETRY_S", 0.01)
     inner = MemoryDirectory()
     directory = FaultyDirectory(inner)
@@ -304,7 +304,7 @@ def test_a_full_disk_is_told_and_left_without_remains(monkeypatch: pytest.Monkey
         while pool.find_room() is None:
             own.until_durable(put(own.journal, BIG))
         for _ in range(2):
-            tried.get(timeout=SOON_S)  # the second try comes after the first was told
+            tried.get(timeout=SOON_S)  # the second attempt comes after the first was reported
         assert pool.full is not None
         assert "no space left" in pool.full.reason
         assert pool.unclaimed >= room.reserve(SIZE, len(pool.slots())) - 1
@@ -322,7 +322,7 @@ def test_a_full_disk_is_told_and_left_without_remains(monkeypatch: pytest.Monkey
 
 
 def test_the_last_containers_are_for_openings() -> None:
-    """With the reserve used up the journal ends rather than take them; then it opens as often as it is killed."""
+    """When the reserve is used up, the journal fails rather than use them; then it opens however often it is killed."""
     inner = MemoryDirectory()
     directory = FaultyDirectory(inner)
     with owner(directory) as own:
@@ -342,7 +342,7 @@ def test_the_last_containers_are_for_openings() -> None:
 
 
 class Disk(MemoryDirectory):
-    """A disk whose free space is what a test says."""
+    """A disk with an adjustable amount of free space."""
 
     free = 1 << 40
 
@@ -351,7 +351,7 @@ class Disk(MemoryDirectory):
 
 
 def test_a_disk_that_is_nearly_full_is_told_and_works_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With hysteresis; and that there is room again is noticed without any traffic."""
+    """The low state has hysteresis, and its end is detected without any traffic."""
     monkeypatch.setattr(flusher_module, "FULL_RETRY_S", 0.01)
     directory = Disk()
     with owner(directory) as own:
@@ -375,7 +375,7 @@ def test_a_disk_that_is_nearly_full_is_told_and_works_on(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("hurt", ["mark", "container"])
 def test_files_that_are_taken_away_end_the_journal(monkeypatch: pytest.MonkeyPatch, hurt: str) -> None:
-    """Also an idle one: what would go to them is not confirmed."""
+    """This also holds for an idle journal: records that would go to these files are not confirmed."""
     monkeypatch.setattr(flusher_module, "CHECK_S", 0.01)
     directory = MemoryDirectory()
     with owner(directory) as own:

@@ -1,4 +1,4 @@
-"""A container leaves the log anywhere; what is left is read in order, and what is missing by no hole was lost."""
+"""Containers leave the log anywhere, the rest is read in order, and any other missing container is corruption."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ U64 = st.integers(0, (1 << 64) - 1)
 
 
 def log_of(slots: int, directory: MemoryDirectory | None = None) -> tuple[MemoryDirectory, Journal, list[int]]:
-    """A log that has just begun its last slot, a block for each record; their LSNs."""
+    """Return a log that has just begun its last slot, with one block per record, and the LSNs of the records."""
     directory = directory or MemoryDirectory()
     _, journal = new_log(directory)
     lsns: list[int] = []
@@ -49,7 +49,7 @@ def log_of(slots: int, directory: MemoryDirectory | None = None) -> tuple[Memory
 
 
 def retire(journal: Journal, *slots: int) -> None:
-    """Take *slots* out of the log and give them back."""
+    """Retire *slots*, and reclaim their containers."""
     assert journal.retire(slots) == list(slots)
     put(journal, b"makes it durable")
     journal.flush()
@@ -82,7 +82,7 @@ def test_the_bytes_are_as_the_format_says() -> None:
     seed=st.integers(0, 1000),
 )
 def test_neighbours_are_joined_and_nobody_else(started: list[int], seed: int) -> None:
-    """In any order: two holes are one when no living slot is between them; slots never started are no slots."""
+    """Two holes join, in any order, when no live slot is between them; slots never started do not count."""
     rng = random.Random(seed)
     prev_lsn = {slot: before * SIZE + 512 for before, slot in zip([0, *started], started, strict=False)}
     removed = rng.sample(started[1:-1], rng.randrange(1, len(started) - 1))
@@ -103,7 +103,7 @@ def test_neighbours_are_joined_and_nobody_else(started: list[int], seed: int) ->
 
 
 def test_holes_with_living_slots_between_them_stay_apart() -> None:
-    """Slots 58 and 64 were joined when they were neighbours in the list."""
+    """Slots 58 and 64 were once joined because they were neighbors in the list."""
     found = holes.add([Hole(58, 1, 57 * SIZE + 512)], 64, 63 * SIZE + 512, SIZE)
     assert found == [Hole(58, 1, 57 * SIZE + 512), Hole(64, 1, 63 * SIZE + 512)]
 
@@ -114,7 +114,7 @@ def test_holes_with_living_slots_between_them_stay_apart() -> None:
 @given(order=st.permutations(range(7)), count=st.integers(1, 6))
 @settings(max_examples=25)
 def test_what_is_left_is_read_in_order(order: list[int], count: int) -> None:
-    """E8, E9, E24: whichever slots go, in whichever order; also by the next opening, and by LSN."""
+    """E8, E9, E24: any slots are retired in any order; the rest is read by scan, by LSN and by the next opening."""
     directory, journal, lsns = log_of(8)
     removed = order[:count]
     for slot in removed:
@@ -172,7 +172,7 @@ def test_the_base_forgets_the_holes_it_passes() -> None:
 
 
 def test_every_container_begins_with_the_holes() -> None:
-    """So that the newest one tells of all, whichever were reused."""
+    """The newest container thus lists all holes, whichever containers were reused."""
     directory, journal, _ = log_of(5)
     retire(journal, 1)
     retire(journal, 3)
@@ -190,7 +190,7 @@ def test_every_container_begins_with_the_holes() -> None:
 
 
 def test_with_too_many_holes_a_slot_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until the base passes it, or its neighbour becomes a hole."""
+    """The slot leaves when the base passes it, or when its neighbor becomes a hole."""
     monkeypatch.setattr(holes, "MAX_HOLES", 2)
     directory, journal, lsns = log_of(12)
     assert journal.retire([1, 3, 5, 7]) == [1, 3]
@@ -206,14 +206,14 @@ def test_with_too_many_holes_a_slot_stays(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_longest_runs_become_holes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What joins a hole leaves as ever; the others wait, and the longest of them comes next."""
+    """Slots that join a hole are retired at once; the others wait, and the longest run of them comes next."""
     monkeypatch.setattr(holes, "MAX_HOLES", 2)
     directory, journal, lsns = log_of(16)
     assert journal.retire([2, 4, 5, 9, 10, 11]) == [4, 5, 9, 10, 11]
     assert journal.retire([7, 13, 14]) == []
-    assert journal.retire([3]) == [2, 3]  # which was left behind one that leaves now
+    assert journal.retire([3]) == [2, 3]  # slot 2 was waiting, and joins the hole by way of slot 3
     assert journal.retire([6]) == [6, 7]
-    assert journal.retire([8]) == [8, 13, 14]  # two holes are one
+    assert journal.retire([8]) == [8, 13, 14]  # two holes become one
     assert [(hole.first, hole.slots) for hole in journal.extent.holes] == [(2, 10), (13, 2)]
     journal.flush()
     assert messages(reopen(directory.after_kill())[2]) == alive(lsns, *range(2, 12), 13, 14)
@@ -222,7 +222,7 @@ def test_the_longest_runs_become_holes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_starts_in_a_row_take_one_container_though_there_are_as_many_holes_as_there_may_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Those that wrote nothing else are one hole, and there are some more for those. Others wait as ever."""
+    """Slots of openings that wrote nothing else join into one hole, for which there is extra room; others wait."""
     monkeypatch.setattr(holes, "MAX_HOLES", 4)
     directory, journal, lsns = log_of(14)
     retire(journal, 1, 3, 5, 7)
@@ -239,14 +239,14 @@ def test_starts_in_a_row_take_one_container_though_there_are_as_many_holes_as_th
 
 
 def test_the_record_of_most_holes_fits() -> None:
-    """In a record; and it takes no more than a small part of what is written."""
+    """It fits into a record, and is a small part of the written bytes."""
     assert holes.HOLE_BYTES * holes.most_of_openings(1 << 30) <= MAX_PAYLOAD_BYTES
     for container_bytes in (512 << 10, 1 << 20, 64 << 20):
         assert 300 < holes.most(container_bytes) <= min(holes.MAX_HOLES, container_bytes / 64 / holes.HOLE_BYTES)
 
 
 def test_a_log_with_more_holes_than_there_may_be_is_read_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may have been more once; none is added until there is room for one."""
+    """An earlier limit may have been higher; no hole is added until there is room for one."""
     directory, journal, lsns = log_of(14)
     journal.retire([1, 3, 5, 7, 9])
     journal.flush()
@@ -277,7 +277,7 @@ def test_a_missing_container_that_is_no_hole_is_corrupt() -> None:
 
 @pytest.mark.parametrize("removed", [[4], [4, 5], [5, 4]])
 def test_rot_in_the_last_block_before_a_hole_is_noticed(removed: list[int]) -> None:
-    """The block that would name it as its predecessor went with the hole, which remembers it instead."""
+    """The block that names it as its predecessor was reclaimed with the hole, which stores the LSN instead."""
     directory, journal, _ = log_of(8)
     for slot in removed:
         retire(journal, slot)
@@ -298,7 +298,7 @@ def test_rot_in_the_first_block_behind_a_hole_is_noticed() -> None:
 
 
 def test_a_cut_that_takes_the_first_block_of_a_container_takes_no_holes() -> None:
-    """Of a flush into a new container the second block survives alone: the container before it tells the holes."""
+    """Only the second block of a flush into a new container survives: the previous container lists the holes."""
     directory, journal, lsns = log_of(6)
     retire(journal, 3)
     while journal.extent.current_slot < 6:
@@ -308,7 +308,7 @@ def test_a_cut_that_takes_the_first_block_of_a_container_takes_no_holes() -> Non
     before = content(directory)["log.mark"]
     journal.flush()
     journal.abandon()
-    patch(directory, "log.mark", 0, before)  # it was not written any more
+    patch(directory, "log.mark", 0, before)  # as if it had not been written again
     first, second = [found for found in blocks(directory) if found.lsn // SIZE == 6]
     flip_lsn(directory, first.lsn + 100)
     assert second.head.durable_lsn <= first.lsn
@@ -317,7 +317,7 @@ def test_a_cut_that_takes_the_first_block_of_a_container_takes_no_holes() -> Non
 
 
 def test_a_block_left_over_in_a_slot_that_was_started_again_tells_no_holes() -> None:
-    """An earlier incarnation wrote it, and a crash took its end: it knows fewer holes than the block before it."""
+    """It is of an earlier incarnation whose end was lost in a crash, and lists fewer holes than the block before it."""
     directory, journal, lsns = log_of(6)
     retire(journal, 2)
     journal.close()
@@ -346,7 +346,7 @@ def test_a_block_left_over_in_a_slot_that_was_started_again_tells_no_holes() -> 
 )
 @settings(max_examples=60)
 def test_holes_are_made_while_the_log_is_read(at: int, removed: list[int], then: int) -> None:
-    """No damage is seen; what lives is seen all, in order; and it is told what was recycled before it was read."""
+    """No damage is reported, all live records are read in order, and recycled unread containers are reported."""
     directory, journal, lsns = log_of(7)
     reader = LogReader(directory)
     read: list[int] = []
@@ -356,7 +356,7 @@ def test_holes_are_made_while_the_log_is_read(at: int, removed: list[int], then:
         if number == at:
             for slot in removed:
                 retire(journal, slot)
-            for _ in range(then):  # the containers are used again
+            for _ in range(then):  # the containers are reused
                 lsns.append(put(journal, BIG))
                 journal.flush()
     assert read == sorted(set(read))

@@ -1,4 +1,4 @@
-"""What is appended gets its address at once, is on the disk after a flush, and is read back as it was."""
+"""Appended records get their address at once, are on the disk after a flush, and are read back unchanged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def payloads_of(sizes: list[int]) -> list[bytes]:
 @given(batches=BATCHES, unflushed=st.lists(st.integers(0, 2000), max_size=5))
 @some_batches
 def test_what_was_flushed_is_read(batches: list[list[int]], unflushed: list[int]) -> None:
-    """Exactly that, in order, by the reader, by LSN, and by the next opening; what was only appended is not there."""
+    """Only flushed records are read, in order, by the reader, by LSN and by the next opening."""
     directory, journal = new_log()
     written = []
     for sizes in batches:
@@ -60,7 +60,7 @@ def test_what_was_flushed_is_read(batches: list[list[int]], unflushed: list[int]
 @given(batches=BATCHES)
 @some_batches
 def test_an_lsn_is_an_address(batches: list[list[int]]) -> None:
-    """E7: the byte position of the record's head in an endless log, cut into containers."""
+    """E7: an LSN is the byte position of the record header in an endless log that is cut into containers."""
     directory, journal = new_log()
     lsns = [put(journal, payload) for sizes in batches for payload in payloads_of(sizes)]
     journal.flush()
@@ -73,7 +73,7 @@ def test_an_lsn_is_an_address(batches: list[list[int]]) -> None:
 @given(batches=BATCHES)
 @some_batches
 def test_blocks_form_a_chain_and_stay_in_their_container(batches: list[list[int]]) -> None:
-    """E10: each names the one before it."""
+    """E10: each block names its predecessor."""
     directory, journal = new_log()
     for sizes in batches:
         for payload in payloads_of(sizes):
@@ -118,7 +118,7 @@ def test_a_record_takes_64_kib() -> None:
 
 
 def test_many_records_without_payload() -> None:
-    """More than a block, and more than a container, can hold."""
+    """They exceed the capacity of a block and of a container."""
     directory, journal = new_log(buffers=0)
     count = 3 * SIZE // HEAD_BYTES
     lsns = [put(journal, b"") for _ in range(count)]
@@ -130,7 +130,7 @@ def test_many_records_without_payload() -> None:
 @given(gap=st.integers(0, 3000))
 @settings(max_examples=40)
 def test_the_end_of_a_container_may_lie_anywhere(gap: int) -> None:
-    """A block fills a container to the last byte, or leaves a rest in which nothing fits."""
+    """A block fills a container to the last byte, or leaves a rest too small for another block."""
     directory, journal = new_log()
     room = SIZE - journal.next_lsn % SIZE
     written = [BIG] * (room // (len(BIG) + 2 * HEAD_BYTES) - 1)
@@ -149,7 +149,7 @@ def test_the_end_of_a_container_may_lie_anywhere(gap: int) -> None:
 
 
 def test_nothing_is_written_before_a_flush() -> None:
-    """E61: a flush is deferred until it is asked for, or too many blocks wait."""
+    """E61: a flush is deferred until it is requested, or until too many blocks wait."""
     directory = MemoryDirectory()
     _, journal = new_log(directory, buffers=3)
     operations: list[str] = []
@@ -197,7 +197,7 @@ def test_one_sync_for_a_group() -> None:
 
 
 def test_an_opening_looks_once_at_each_container() -> None:
-    """A reader of a log that is written looks again where the log ends; recovery has it for itself."""
+    """A reader of a live log looks again at the end of the log; recovery has the log to itself."""
     directory, journal = new_log()
     for _ in range(40):
         put(journal, BIG)

@@ -1,4 +1,4 @@
-"""Many records read back at once are what each of them is alone: the payload, or why it can't be read."""
+"""Reading many records at once gives the result of a single read for each: the payload, or the error."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def log_of(sizes: list[int], flush_every: int) -> tuple[MemoryDirectory, Journal
 )
 @settings(max_examples=60)
 def test_many_are_what_each_is_alone(sizes: list[int], flush_every: int, chosen: st.DataObject) -> None:
-    """Whatever is asked for, in whatever order, with rot anywhere, and LSNs at which nothing stands."""
+    """The LSNs are requested in any order, with damage anywhere, and some are not those of records."""
     directory, journal, lsns = log_of(sizes, flush_every)
     for lsn in chosen.draw(st.lists(st.sampled_from(lsns), max_size=3), "rotten"):
         flip_lsn(directory, lsn + chosen.draw(st.integers(0, 200), "at"), 1 << chosen.draw(st.integers(0, 7), "bit"))
@@ -63,7 +63,7 @@ def test_many_are_what_each_is_alone(sizes: list[int], flush_every: int, chosen:
 
 
 def test_a_long_block_head_is_not_believed() -> None:
-    """What a rotten head says of its size costs no memory."""
+    """A wrong size in a damaged block header costs no memory."""
     directory, journal, lsns = log_of([10] * 20, 100)
     flip_lsn(directory, lsns[0] - 64 + 19, 0x40)  # the block's size becomes 1 GiB more
     assert shown(journal.stored.read_many(lsns, MUCH)) == [alone(journal, lsn) for lsn in lsns]
@@ -88,7 +88,7 @@ def test_a_few_reads_bring_many() -> None:
 
 
 def test_nobody_waits_for_a_read_and_nothing_else_is_returned() -> None:
-    """While a slow disk is read, the pool works on; a container that is recycled meanwhile gives an error."""
+    """The pool continues to work while a slow disk is read; a container recycled meanwhile gives an error."""
     _, journal = new_log()
     lsn = put(journal, b"old")
     journal.flush()

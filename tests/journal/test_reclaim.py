@@ -1,4 +1,4 @@
-"""The base only rises, what lies below it is used again once that is durable, and nothing else is."""
+"""The base only rises; the containers below it are reused once it is durable, and no others are."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_base_only_rises(moves: list[int]) -> None:
 
 
 def test_traffic_one_at_a_time_does_not_grow_the_log() -> None:
-    """E9, E22, E68, E69: containers below the base are used again, for ever."""
+    """E9, E22, E68, E69: containers below the base are reused forever."""
     directory = MemoryDirectory()
     _, journal = new_log(directory)
     created: list[str] = []
@@ -70,7 +70,7 @@ def test_traffic_one_at_a_time_does_not_grow_the_log() -> None:
 
 @pytest.mark.parametrize("carried_by", ["block", "mark"])
 def test_a_container_waits_until_the_base_is_durable(carried_by: str) -> None:
-    """E8, E9; without traffic the mark tells, when the log is idle, so that space comes back all the same."""
+    """E8, E9: without traffic the mark of the idle log carries the base, so that space is reclaimed all the same."""
     directory, journal = new_log()
     old = put(journal, b"old")
     while journal.next_lsn < SIZE:
@@ -98,7 +98,7 @@ def test_a_container_waits_until_the_base_is_durable(carried_by: str) -> None:
 
 @pytest.mark.parametrize("place", mark.PLACES)
 def test_either_place_of_the_mark_tells_a_base_that_no_block_tells(place: int) -> None:
-    """What is below it was given away with the mark: rot in one place must not ask for it."""
+    """The containers below it were reclaimed with the mark: damage to one copy must not require them."""
     directory = MemoryDirectory()
     _, journal = new_log(directory)
     while journal.next_lsn < SIZE:
@@ -117,7 +117,7 @@ def test_either_place_of_the_mark_tells_a_base_that_no_block_tells(place: int) -
 @given(lifetimes=st.lists(st.integers(1, 40), min_size=20, max_size=120))
 @settings(max_examples=30)
 def test_a_live_record_is_never_recycled(lifetimes: list[int]) -> None:
-    """E21, E24: records die out of order, the base follows the oldest that lives; all that live can be read."""
+    """E21, E24: records are deleted out of order, the base follows the oldest live one, all live ones can be read."""
     directory, journal = new_log()
     live: dict[int, tuple[int, int]] = {}
     for now, lifetime in enumerate(lifetimes):
@@ -160,7 +160,7 @@ def test_the_log_shrinks_when_half_is_unused() -> None:
 
 
 def test_a_trimmed_log_is_whole() -> None:
-    """E62: whatever was given back, the next opening finds what lives, also if the power fails."""
+    """E62: after trimming, the next opening finds all live records, also after a power failure."""
     directory = MemoryDirectory()
     _, journal = new_log(directory)
     while len(journal.pool.slots()) < 12:
@@ -196,7 +196,7 @@ def test_containers_made_at_first(keep: int) -> None:
 
 @pytest.mark.parametrize("keep", [0, 1])
 def test_there_are_two_containers_at_least(keep: int) -> None:
-    """E6: each of 512 KiB at least, so the smallest log has 1 MiB."""
+    """E6: each has at least 512 KiB, so the smallest log has 1 MiB."""
     directory = MemoryDirectory()
     _, journal = new_log(directory, keep=keep)
     assert len(containers(directory)) == 2
@@ -229,7 +229,7 @@ def test_a_recycled_container_shows_nothing_of_its_earlier_life() -> None:
 
 
 def test_a_rotten_block_does_not_hide_the_base_that_blocks_behind_it_tell() -> None:
-    """Else the containers that were given back are named as lost, and not the block."""
+    """Otherwise the reclaimed containers are reported as lost instead of the block."""
     directory, journal = new_log()
     for _ in range(20):
         put(journal, BIG)
@@ -254,7 +254,7 @@ def test_a_rotten_block_does_not_hide_the_base_that_blocks_behind_it_tell() -> N
 
 
 def test_a_slot_that_is_full_to_the_last_byte_stays_until_the_next_begins() -> None:
-    """There is always a slot that the base stands in."""
+    """The base is always in a slot of the log."""
     _, journal = new_log()
     while (room := SIZE - journal.next_lsn % SIZE) > len(BIG):
         put(journal, BIG[:50_000])

@@ -1,4 +1,4 @@
-"""What no claim proves is read past the page cache and goes to another container, whatever crash comes in between."""
+"""Unproven blocks are read past the page cache and copied to another container, whatever crash comes in between."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.harness.journal.logs import BIG, SIZE, container_of, content, new_log
 
 
 def killed(payloads: int = 3) -> tuple[MemoryDirectory, list[int]]:
-    """A log that was killed: its last slot has unproven blocks. There are free containers enough."""
+    """Return a killed log with unproven blocks in its last slot and enough free containers, and the records' LSNs."""
     directory = MemoryDirectory()
     _, journal = new_log(directory, keep=6)
     lsns = []
@@ -29,12 +29,12 @@ def killed(payloads: int = 3) -> tuple[MemoryDirectory, list[int]]:
 
 
 def no_room(call: DiskCall) -> Fault | None:
-    """A disk that is full."""
+    """Fail the creation of files, as a full disk does."""
     return Fault(ENOSPC) if call.kind == "create" else None
 
 
 def test_what_is_unproven_moves_to_another_container() -> None:
-    """Byte for byte; the old one leaves the directory."""
+    """The blocks are copied byte for byte, and the old file is deleted."""
     directory, lsns = killed()
     slot = lsns[0] // SIZE
     old = container_of(directory, slot)
@@ -66,7 +66,7 @@ def test_nothing_moves_after_a_close() -> None:
 
 @pytest.mark.parametrize("also_later", [False, True])
 def test_after_a_failed_sync_the_page_cache_is_not_believed(also_later: bool) -> None:
-    """It shows the block, the disk has it not: nobody was told of it, and it is not there any more."""
+    """The block is in the page cache, but not on the disk: it was never confirmed, and is not recovered."""
     inner = MemoryDirectory()
     directory = FaultyDirectory(inner)
     _, journal = new_log(directory)
@@ -102,7 +102,7 @@ def test_after_a_failed_sync_the_page_cache_is_not_believed(also_later: bool) ->
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_crash_at_any_step_of_it_changes_nothing(full: bool) -> None:
-    """I9: what the first opening would show is what every later one shows, however often they are cut short."""
+    """I9: every later opening shows what the first one would, however often openings are interrupted."""
     directory, lsns = killed(12)
     rng = random.Random(1)
     cases = 0
@@ -143,7 +143,7 @@ def test_an_error_at_any_call_of_it_is_told_and_changes_nothing() -> None:
 
 
 def test_two_containers_of_one_slot_are_told() -> None:
-    """The later copy counts, whatever the names; the other one goes."""
+    """The later copy counts, whatever the names; the other one is deleted."""
     directory, lsns = killed()
     old = container_of(directory, lsns[0] // SIZE)
     held = content(directory)[old]
@@ -165,7 +165,7 @@ def test_two_containers_of_one_slot_are_told() -> None:
 
 
 def renamed(data: bytes, number: int) -> bytes:
-    """A container's bytes, as they would be in file *number*."""
+    """Return the bytes of a container as they would be in file *number*."""
     return encode_head(decode_head(data, "")._replace(number=number)) + data[512:]
 
 
@@ -189,7 +189,7 @@ def test_one_free_container_is_enough_to_open() -> None:
 
 
 def test_kill_after_kill_takes_no_room() -> None:
-    """On a full disk, with nothing but what openings need left to it."""
+    """The disk is full, and only the containers for openings are left."""
     directory, lsns = killed()
     for number in LogReader(directory).heads.free[room.FOR_OPENINGS :]:
         directory.unlink(file_name(number))

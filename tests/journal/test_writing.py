@@ -1,4 +1,4 @@
-"""A flush that goes through several containers."""
+"""Tests of flushes that go through several containers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def new_journal(directory: Directory, syncers: int) -> Journal:
 
 
 def append_through_all(journal: Journal) -> None:
-    """What takes up `CONTAINERS` containers."""
+    """Append records that fill about `CONTAINERS` containers."""
     for _ in range(PIECES):
         put(journal, PIECE)
 
@@ -58,7 +58,7 @@ def test_each_container_is_synced_once(tmp_path: Path, syncers: int) -> None:
 
 
 def test_nothing_is_durable_before_all_is() -> None:
-    """One container's sync takes long; all others are done."""
+    """The sync of one container is slow, and all others are done."""
     go_on, done = threading.Event(), threading.Event()
     in_sync = threading.Event()
     slow: list[str] = []
@@ -117,5 +117,5 @@ def test_one_failed_sync_fails_them_all(syncers: int, which: int) -> None:
 
 
 def container_written_first(journal: Journal) -> str:
-    """The name of the file that the log is in before a flush: it is the first one to be left."""
+    """Return the file name of the log's first container, which a flush leaves first."""
     return file_name(journal.pool.slots()[min(journal.pool.slots())])

@@ -1,4 +1,4 @@
-"""Who was handed which messages is written between everything else, and changes nothing of what a crash leaves."""
+"""Records of delivery tracking come between all others, and do not change the state that crashes leave."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STATES = amount("CAIRN_NOTED_STATES", 1_000, 100)
 
 
 class Noting:
-    """A consumer is handed messages before whatever else a world does."""
+    """A patch of worlds that records acquisitions of a consumer before each other operation."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.written = 0

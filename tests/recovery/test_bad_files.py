@@ -1,8 +1,8 @@
-"""Every file of a store, damaged in every way there is: the broker refuses and says what is lost, or nothing is.
+"""Every file of a store with every kind of damage: the broker refuses and reports what is lost, or nothing is lost.
 
-A refusal is one line: the container, the LSNs, what is lost, the reason, the remedy; and no byte is changed. What is
-refused is salvaged: all that is whole, nothing that was taken off for all to see. And no damage to a file that holds no
-part of the log stops a broker.
+A refusal is one line: the container, the LSNs, the loss, the reason, the remedy; and no byte is changed. A refused
+store can be salvaged: all complete messages, and none that was visibly dequeued. Damage to a file that contains no part
+of the log does not stop a broker.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Stores:
 
 @pytest.fixture(scope="module")
 def stores() -> Iterator[Stores]:
-    """A store, an older copy of it, and another one."""
+    """Create a store, an older copy of it, and another store."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as place:
         older, other = Path(place) / "older", Path(place) / "other"
         complete = with_holes(Path(place) / "store", older)
@@ -73,7 +73,7 @@ def place() -> Iterator[Path]:
         yield Path(path)
 
 
-# ---- the damages ----------------------------------------------------------------------------------------------------
+# ---- kinds of damage ------------------------------------------------------------------------------------------------
 
 Damage = Callable[[Path, Stores], None]
 """What happens to a file, in a copy of the store."""
@@ -152,7 +152,7 @@ def dangling(file: Path, stores: Stores) -> None:
 
 
 class Kind(NamedTuple):
-    """A damage, and what it does to a container that is part of the log."""
+    """A kind of damage, and its effect on a container that is part of the log."""
 
     damage: Damage
     opens: bool = False
@@ -185,7 +185,7 @@ CONTAINER: dict[str, Kind] = {
 
 
 def refused(path: Path) -> CairnError:
-    """The error with which the store at *path* does not open, twice, changing nothing."""
+    """Check that the store at *path* twice does not open, without changes; return the error."""
     before = tree(path)
     for _ in range(2):
         with pytest.raises(CairnError) as raised:
@@ -197,7 +197,7 @@ def refused(path: Path) -> CairnError:
 
 
 def check_salvage(path: Path, stores: Stores, touched: Callable[[int], bool]) -> None:
-    """The store at *path* is salvaged, by the law of `check_salvaged`, and is not changed."""
+    """Salvage the store at *path* without changing it, and check the result with `check_salvaged`."""
     before = tree(path)
     target = path.parent / "new"
     report = salvage(str(path), str(target), ManualClock(), lambda what, done, total: None)
@@ -233,7 +233,7 @@ def test_a_container_of_the_log(stores: Stores, place: Path, slot: int, name: st
 
 
 def test_the_verdict_in_full(stores: Stores, place: Path) -> None:
-    """What is known for certain, and what is only possible."""
+    """The error separates certain losses from possible ones."""
     complete = stores.complete
     path = Path(shutil.copytree(complete.path, place / "store"))
     journal = path / "journal"
@@ -263,7 +263,7 @@ def test_the_verdict_in_full(stores: Stores, place: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in CONTAINER if name != "swapped with another"])
 def test_a_free_container_may_be_anything(stores: Stores, place: Path, name: str) -> None:
-    """But for a link to nowhere: what it leads to may be the newest part of the log."""
+    """A dangling link is the exception: its target may be the newest part of the log."""
     path = Path(shutil.copytree(stores.complete.path, place / "store"))
     file = path / "journal" / stores.complete.free[0]
     CONTAINER[name].damage(file, stores)
@@ -319,7 +319,7 @@ def test_the_other_files(stores: Stores, place: Path, file: str, name: str) -> N
 
 @pytest.mark.parametrize("damage", [directory, pipe, dangling])
 def test_the_lock(stores: Stores, place: Path, damage: Damage) -> None:
-    """It is refused, a symbolic link too, which would create a file elsewhere; nothing waits for it."""
+    """The store does not open, without waiting; also for a symbolic link, which would create a file elsewhere."""
     path = Path(shutil.copytree(stores.complete.path, place / "store"))
     damage(path / "lock", stores)
     assert "lock: " in str(refused(path))
@@ -328,7 +328,7 @@ def test_the_lock(stores: Stores, place: Path, damage: Damage) -> None:
 @pytest.mark.parametrize("slot", SLOTS)
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EIO])
 def test_a_container_that_may_not_be_read(stores: Stores, slot: int, code: int, place: Path) -> None:
-    """What can't be read now may be whole: refused by name, and whole again when it can be read."""
+    """Unreadable data may be intact: opening fails with the file name, and shows everything once it can be read."""
     path = Path(shutil.copytree(stores.complete.path, place / "store"))
     name = stores.complete.container_of[slot]
     before = tree(path)
@@ -345,7 +345,7 @@ def test_a_container_that_may_not_be_read(stores: Stores, slot: int, code: int, 
 
 
 def test_two_containers_with_one_slot(stores: Stores, place: Path) -> None:
-    """The one of the later incarnation counts, whatever its name; the other is told and left alone."""
+    """The one of the later incarnation counts, whatever its name; the other is reported and not changed."""
     path = Path(shutil.copytree(stores.complete.path, place / "store"))
     store, _ = open_store(str(path), ManualClock())
     store.put(1, b"the last one", 1)

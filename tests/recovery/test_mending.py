@@ -1,4 +1,4 @@
-"""What the disk refuses to read costs as little as it can."""
+"""Sectors that the disk cannot read cost as little data as possible."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECTORS = 12
 
 
 class BadSectors:
-    """A file of which some sectors can't be read."""
+    """A file with some unreadable sectors."""
 
     def __init__(self, file: File, bad: set[int]) -> None:
         self.name = file.name
@@ -83,6 +83,6 @@ def test_a_bad_sector_costs_its_block_alone() -> None:
 
     found = survey(OnABadDisk())
     assert [(gap.finding.first_lsn, gap.finding.end_lsn) for gap in found.gaps] == [(hurt.lsn, hurt.end_lsn)]
-    assert [gap.unknown for gap in found.gaps] == [[]]  # its heads are proven
+    assert [gap.unknown for gap in found.gaps] == [[]]  # its record headers are proven
     assert any("Input/output error" in remark for remark in found.remarks())
     assert content(directory) == before

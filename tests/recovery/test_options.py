@@ -1,4 +1,4 @@
-"""What a store is made and run with, and where it keeps its log (checklist E5, E6, E11, E59 to E61)."""
+"""Options of a store at creation and in operation, and the place of its log (checklist E5, E6, E11, E59 to E61)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.harness.store.stores import queue
 
 
 def test_one_log_and_nothing_else_in_a_directory_of_its_own(tmp_path: Path) -> None:
-    """E5, E11: whose log it is stands in its mark, in each container, and in SQL."""
+    """E5, E11: the mark, each container and SQL contain the UUID of the log."""
     store, report = open_store(str(tmp_path / "store"), ManualClock())
     store.close()
     path = tmp_path / "store" / "journal"
@@ -39,7 +39,7 @@ def test_one_log_and_nothing_else_in_a_directory_of_its_own(tmp_path: Path) -> N
     ("wanted", "made"), [(1, 512 << 10), ((512 << 10) + 1, (512 << 10) + 512), (1 << 20, 1 << 20), (None, 1 << 20)]
 )
 def test_the_container_size_is_as_asked_for_and_stays(wanted: int | None, made: int) -> None:
-    """E59: 1 MiB by default, 512 KiB at least, whole sectors; fixed for all later containers of the log."""
+    """E59: 1 MiB by default, at least 512 KiB, whole sectors; fixed for all later containers of the log."""
     disk, wiring = MemoryDirectory(), MemoryWiring()
     options = StoreOptions() if wanted is None else StoreOptions(container_bytes=wanted)
     recover(disk, wiring, ManualClock(), options)[0].close()
@@ -62,7 +62,7 @@ def test_two_containers_by_default() -> None:
 
 @pytest.mark.parametrize("buffers", [1, 3, 10, 0])
 def test_flushes_are_deferred_until_so_many_blocks_wait(buffers: int) -> None:
-    """E61: puts are not written one by one; a lower number writes earlier, and 0 never before it is asked to."""
+    """E61: puts are not written one by one; a lower limit writes earlier, and 0 only on request."""
     disk = MemoryDirectory()
     store, _ = recover(disk, MemoryWiring(), ManualClock(), StoreOptions(max_write_buffers=buffers))
     q = queue(store)
@@ -73,5 +73,5 @@ def test_flushes_are_deferred_until_so_many_blocks_wait(buffers: int) -> None:
         store.put(q, bytes(60_000), 0)
         assert buffers == 0 or len(sealed) <= buffers
     assert bool(writes) == (buffers > 0)
-    assert not writes or writes[0] >= buffers - 1  # none before it had to be
+    assert not writes or writes[0] >= buffers - 1  # none earlier than necessary
     assert StoreOptions().max_write_buffers == 10
