@@ -1,4 +1,4 @@
-"""Queues joined with addresses of another container, without a client in between (qdrouterd calls them auto-links)."""
+"""Auto-links: queues connected to addresses of another container without a client in between (as in qdrouterd)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.harness.router.joined import is_up, until
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is tried again is tried again at once."""
+    """Retry connections and auto-links at once."""
     for module in (connectors, auto_links):
         monkeypatch.setattr(module, "FIRST_WAIT_S", 0.01)
     monkeypatch.setattr(auto_links, "REFUSAL_WAIT_S", 0.01)
@@ -44,14 +44,14 @@ def link_of(broker: RunningBroker) -> AutoLink:
 
 
 def starts(start_broker: StartBroker, far: Far, link: str, **options: Any) -> tuple[RunningBroker, Any]:
-    """A broker with one auto-link, and that link at the other container, not answered yet."""
+    """Start a broker with one auto-link; return it and the link at the other container, which is not answered yet."""
     broker = start_broker(connect_to=(f"amqp://127.0.0.1:{far.port}?name=there",), auto_links=(link,), **options)
     far.accept()
     return broker, far.asked()
 
 
 def both(far: Far, peer: Peer, condition: Any, what: str = "") -> None:
-    """Wait for something that takes both sides."""
+    """Wait for a condition that needs progress on both sides."""
 
     def looked() -> object:
         far._exchange()
@@ -64,7 +64,7 @@ def post(far: Far, link: Any, body: str, *, durable: bool = True) -> Any:
     return far.post(link, Message(body=body, durable=durable))
 
 
-# ---- what is asked for -----------------------------------------------------------------------------------------------
+# ---- attach ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_link_is_as_it_was_asked_for(start_broker: StartBroker, far: Far) -> None:  # C42
@@ -126,7 +126,7 @@ def test_it_may_go_through_an_exchange(start_broker: StartBroker, far: Far, peer
 
 
 def test_what_there_is_no_room_for_stays_at_the_other_one(start_broker: StartBroker, far: Far) -> None:
-    """It is released, not rejected, and its credit comes a while later."""
+    """The message is released, not rejected, and its credit is replenished after a delay."""
     _, link = starts(start_broker, far, "in:inbox@there", credit=1, memory_limit_bytes=0)
     far.answer(link)
     for _ in range(3):
@@ -147,7 +147,7 @@ def test_what_can_not_be_read_is_rejected(start_broker: StartBroker, far: Far) -
 
 @pytest.mark.parametrize("relayed", [False, True])
 def test_who_sent_what_was_the_other_ones_to_look_at(relayed: bool) -> None:
-    """Users are vouched for where they log in."""
+    """User IDs of messages are checked where the users log in."""
     world = World(1 << 20, vouch=True)
     world.open(to_client=False)
     terminal = FakeTerminal()
@@ -191,7 +191,7 @@ def test_what_the_other_one_rejects_is_a_dead_letter(start_broker: StartBroker, 
     both(far, peer, lambda: queue.messages == 0, "the queue to be empty")
 
 
-# ---- again -----------------------------------------------------------------------------------------------------------
+# ---- retries ---------------------------------------------------------------------------------------------------------
 
 
 def test_after_a_cut_nothing_is_missing(start_broker: StartBroker, far: Far, peer_at: NewPeer) -> None:

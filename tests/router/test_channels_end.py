@@ -1,4 +1,4 @@
-"""How a channel ends is told to its driver: closed for good, or only detached, with a session, by a cut cable."""
+"""The end of a link is passed to its driver: closed for good, detached, ended with its session, or cut off."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ends = list[tuple[bool, bool]]
 
 @pytest.fixture
 def ends(monkeypatch: pytest.MonkeyPatch) -> Ends:
-    """*lost* and *for_good* of each end that a consumer was told."""
+    """Record *lost* and *for_good* of each end of a consumer."""
     told: Ends = []
     close = Consumer.close
 

@@ -1,7 +1,7 @@
-"""Rules of connections, sessions and links, frame by frame: what a client may do, and what it is told otherwise.
+"""Rules of connections, sessions and links, frame by frame: permitted requests of clients, and errors for others.
 
 Where proton finds an error first, it closes the connection with a condition of its own choice, which is not always the
-specification's; docs/decisions/0020 lists them. What counts: that connection ends, with an error, and no other one.
+specification's; docs/decisions/0020 lists them. The connection must end, with an error, and no other one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def test_what_an_open_is_answered_with(peer: Peer) -> None:
 
 
 def test_frames_are_no_longer_than_the_client_takes(broker: RunningBroker) -> None:
-    """And a frame longer than the broker takes ends the connection; see also tests/hostile."""
+    """A frame longer than the broker's maximum ends the connection; see also tests/hostile."""
     with Raw(broker.port, opening(max_frame=512), begin()) as one:
         one.until("begin")
         one.say(attach("s", 0, "q"))
@@ -103,7 +103,7 @@ def test_links_have_a_limit_and_the_link_too_many_is_told(start_broker: StartBro
 
 
 def test_more_messages_than_credit_cost_their_link(start_broker: StartBroker, say: Say, peer_at: NewPeer) -> None:
-    """What there was credit for is kept, the rest is not, and the session goes on."""
+    """Messages within the credit are stored, the others are not, and the session continues."""
     port = start_broker(credit=3).port
     one = say(attach("l", 0, "q"), port=port)
     while one.until("flow").fields[4:7] != [0, 0, 3]:
@@ -117,7 +117,7 @@ def test_more_messages_than_credit_cost_their_link(start_broker: StartBroker, sa
 
 
 def test_nothing_of_a_session_comes_behind_its_end(say: Say) -> None:  # B2.4
-    """Links with deliveries under way go with it, and none of them is told any more."""
+    """Links with deliveries in progress end with it, and no further frames are sent for them."""
     one = say(attach("s", 0, "q"), attach("r", 1, "q", receives=True), flow(1, 100))
     one.until("attach")
     one.until("attach")
@@ -153,7 +153,7 @@ def test_a_name_can_be_attached_again_after_detach(peer: Peer, close: bool) -> N
 
 
 def test_a_name_on_another_session_or_connection_is_another_link(peer: Peer, new_peer: NewPeer) -> None:
-    """As clients in the field take it; nothing is stolen."""
+    """Existing clients expect this; no link is stolen."""
     other = new_peer()
     other.connection.container = peer.connection.container
     senders = [
@@ -170,7 +170,7 @@ def test_the_same_name_in_the_other_direction_is_another_link(say: Say) -> None:
     assert not [found for found in one.rest() if found.name == "detach"]
 
 
-# ---- who is let in ------------------------------------------------------------------------------------------------
+# ---- admission ----------------------------------------------------------------------------------------------------
 
 
 def wishing(port: int, container: str, *desired: str) -> Raw:
@@ -194,7 +194,7 @@ def test_a_container_may_be_connected_once_where_it_wants_that(broker: RunningBr
             assert other.until("open")
         first.say(frame(raw.CLOSE))
         assert first.rest()[-1].error == ""
-    with wishing(broker.port, "me", sole) as third:  # the first one is gone
+    with wishing(broker.port, "me", sole) as third:  # the first connection is closed
         assert sole in third.until("open").fields[7].items
         third.sock.close()
 
@@ -250,7 +250,7 @@ def test_an_address_that_is_none_is_refused(tmp_path: Path, place: str) -> None:
 def test_a_message_on_a_link_on_which_its_client_receives(
     say: Say, peer: Peer, credit: int, said: dict[str, bool]
 ) -> None:
-    """Proton would hold it, and send it back in place of what is on the queue."""
+    """Proton would keep the message, and send it back in place of the messages on the queue."""
     peer.put(peer.sender("q"), ["stays"])
     one = say(attach("r", 0, "q", receives=True), transfer(0, 0, MESSAGE, **said), flow(0, credit))
     while (found := one.hear()) is not None and found.name != "end":

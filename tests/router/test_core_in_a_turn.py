@@ -1,4 +1,4 @@
-"""How often the core runs in one turn of a worker (W2)."""
+"""Runs of the core in one turn of a worker (W2)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cairnmq.router.workers.worker import RERUN_S, Worker
 
 
 class Busy:
-    """Work of the core that takes *seconds*, and has a connection; what that does posts the same work again."""
+    """Work of the core that takes *seconds* and wakes a terminal, which posts the same work again."""
 
     def __init__(self, core: Core, worker: Worker, seconds: float) -> None:
         self._core, self._worker, self._seconds = core, worker, seconds

@@ -1,4 +1,4 @@
-"""Core-only code that another thread calls is found, in production at the first thing it says, in tests at once."""
+"""Calls of core-only code from another thread are detected: in production at a call of a terminal, in tests at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.harness.clients.peers import Peer
 
 
 def on_thread(name: str, call: Any) -> Any:
-    """What *call* raised on a thread of that name."""
+    """Run *call* on a thread of that name; return the exception that it raised, or None."""
     raised: list[BaseException] = []
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""A container that is not ours at the other end of a link route: RabbitMQ, as Debian packages it."""
+"""Link routes and auto-links to a container of another vendor: RabbitMQ, as Debian packages it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.harness.router.joined import is_up, until
 def _take(receiver: Any, number: int) -> list[bytes]:
     seen = list[bytes]()
     while len(seen) < number:
-        message = receiver.receive()  # proton's body is a view of memory that goes with the message
+        message = receiver.receive()  # proton's body is a view of memory that is freed with the message
         seen.append(bytes(message.body))
         receiver.accept()
     return seen
@@ -36,7 +36,7 @@ def rabbit(tmp_path: Path) -> RabbitMq:
 def test_links_go_on_to_another_kind_of_broker(
     rabbit: RabbitMq, start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # C42, C60
-    """With little credit: proton asks for twice as much at first, and takes half back while messages are under way."""
+    """The credit is small: proton requests twice as much at first, and withdraws half while messages are under way."""
     monkeypatch.setitem(os.environ, "RABBIT_PASSWORD", PASSWORD)
     with rabbit:
         broker: RunningBroker = start_broker(
@@ -75,7 +75,7 @@ def test_links_go_on_to_another_kind_of_broker(
 def test_queues_are_joined_with_those_of_another_kind_of_broker(
     rabbit: RabbitMq, start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is sent to a queue there goes by an auto-link to one here, from there by another one back."""
+    """A message sent to a queue of RabbitMQ comes here by one auto-link, and goes back by another one."""
     monkeypatch.setitem(os.environ, "RABBIT_PASSWORD", PASSWORD)
     with rabbit:
         broker: RunningBroker = start_broker(

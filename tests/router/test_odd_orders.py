@@ -1,7 +1,7 @@
-"""What a client may say in an order, or with numbers, that no library would: frame by frame, against a whole broker.
+"""Clients that send frames in an order, or with numbers, that no library would: frame by frame, to a complete broker.
 
-Serial numbers (transfers, deliveries, counts of links) wrap around 2^32. What counts: a message that was accepted is
-on the queue once, one that was not settled is not lost, and what nobody asked about changes nothing.
+Serial numbers (transfers, deliveries, counts of links) wrap around at 2^32. A message that was accepted is on the queue
+once, one that was not settled is not lost, and frames about unknown deliveries change nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def flow(handle: int | None = None, count: int = 0, credit: int = 0, **more: Any
 
 
 def sending(say: Say) -> Raw:
-    """With a link that sends, and has credit."""
+    """Open a connection with a sender link that has credit."""
     one = say(attach("s", 0))
     while len(credit := one.until("flow").fields) < 7 or credit[4] is None:
         pass
@@ -70,7 +70,7 @@ def sending(say: Say) -> Raw:
 
 
 def accepted(one: Raw, count: int) -> list[int]:
-    """The numbers of so many deliveries that are accepted."""
+    """Wait until *count* deliveries are accepted; return their numbers."""
     found: list[int] = []
     while len(found) < count:
         fields = one.until("disposition").fields
@@ -110,7 +110,7 @@ def test_numbers_wrap_on_a_link_that_sends(say: Say, peer: Peer, first: int) -> 
 
 @pytest.mark.parametrize("count", [WRAPS - 1, WRAPS - 2, WRAPS // 2])
 def test_a_receivers_count_of_deliveries_may_be_behind_as_far_as_it_likes(say: Say, peer: Peer, count: int) -> None:
-    """Credit is what it says on top of its count, less what was sent beyond that: a count from before zero wraps."""
+    """Credit is the link credit plus the count, less the sent deliveries: a count from before zero wraps."""
     fill(peer, *"abc")
     one = say(attach("r", 0, receives=True), flow(0, count, (2 - count) % WRAPS))
     assert texts([one.until("transfer") for _ in range(2)]) == ["a", "b"]
@@ -129,7 +129,7 @@ def test_a_count_that_is_ahead_takes_credit_away(say: Say, peer: Peer) -> None:
 
 
 def test_draining_without_credit_brings_nothing(say: Say, peer: Peer) -> None:
-    """Proton has nothing to say to that; credit that is given later is as if there had been no drain."""
+    """Proton does not respond to that; credit that is granted later works as if there had been no drain."""
     fill(peer, "a")
     one = say(
         attach("r", 0, receives=True), *[flow(0, 0, 0, drain=True, echo=True)] * 3, flow(echo=True), flow(0, 0, 1)
@@ -148,7 +148,7 @@ def test_a_window_of_nothing_keeps_messages_back(say: Say, peer: Peer) -> None:
 
 
 def test_a_window_wraps_too(say: Say, peer: Peer) -> None:
-    """What the client says it has heard is from before the first transfer: its window is that much less."""
+    """The client's next incoming ID is from before the first transfer, which reduces its window."""
     fill(peer, *"abc")
     one = say(attach("r", 0, receives=True), flow(0, 0, 10, window=4, received=WRAPS - 2), session=begin(window=0))
     assert texts([one.until("transfer") for _ in range(2)]) == ["a", "b"]
@@ -169,7 +169,7 @@ def test_what_comes_on_a_detached_link_ends_its_session(say: Say, peer: Peer, wh
 
 
 def test_two_deliveries_of_one_tag_are_two_messages(say: Say, peer: Peer) -> None:
-    """On a link that does not resume: it is an error of the sender's that costs nobody a message."""
+    """This holds on links that do not resume: it is an error of the sender that loses no message."""
     one = sending(say)
     one.say(transfer(0, "a", tag=b"t"), transfer(1, "b", tag=b"t"), transfer(2, "c", tag=b""))
     assert sorted(accepted(one, 3)) == [0, 1, 2]
@@ -179,7 +179,7 @@ def test_two_deliveries_of_one_tag_are_two_messages(say: Say, peer: Peer) -> Non
 @pytest.mark.parametrize("second", [False, True], ids=["first", "second"])
 @pytest.mark.parametrize("settled", [False, True])
 def test_dispositions_that_nobody_asked_for_change_nothing(say: Say, peer: Peer, second: bool, settled: bool) -> None:
-    """Of what was never sent, of what is settled, of the other direction, with no state or one there is not."""
+    """Their deliveries were never sent, are settled, or are of the other direction; or they have no final state."""
     fill(peer, *"abc")
     one = say(attach("r", 0, receives=True, second=second), attach("s", 1), flow(0, 0, 2))
     assert texts([one.until("transfer") for _ in range(2)]) == ["a", "b"]
@@ -209,7 +209,7 @@ def test_a_range_that_wraps_is_of_what_is_unsettled_in_it(say: Say, peer: Peer) 
 
 
 def test_an_outcome_that_is_changed_before_it_is_settled(say: Say, peer: Peer) -> None:
-    """The first one counts: it was taken."""
+    """The first one counts: the message was dequeued."""
     fill(peer, "a")
     one = say(attach("r", 0, receives=True, second=True), flow(0, 0, 1))
     one.until("transfer")
@@ -238,7 +238,7 @@ def test_an_outcome_that_is_changed_before_it_is_settled(say: Say, peer: Peer) -
     ],
 )
 def test_a_connection_ends_however_it_begins(broker: RunningBroker, peer: Peer, said: list[bytes]) -> None:
-    """All at once; whatever is wrong with it, the broker says close, and goes on with others."""
+    """The frames come all at once; whatever is wrong, the broker sends a close, and serves other clients."""
     one = Raw(broker.port, *said)
     frames = one.rest()
     assert frames[-1].name == "close"

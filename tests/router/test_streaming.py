@@ -1,4 +1,4 @@
-"""Messages pass through while they still come in, of any length, in little memory; and what breaks off on the way."""
+"""Messages of any length pass through while they still arrive, in little memory; some are interrupted on the way."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PART = bytes(range(256)) * 64
 
 @pytest.fixture(params=[1, 2])
 def broker(request: pytest.FixtureRequest, start_broker: StartBroker) -> RunningBroker:
-    """With two workers a message is often read by one and sent by the other."""
+    """Start a broker; with two workers a message is often read by one and sent by the other."""
     return start_broker(anycast=("any.*",), multicast=("all.*",), credit=10, worker_threads=request.param)
 
 
@@ -60,7 +60,7 @@ def end(peer: Peer, sender: Any) -> None:
 
 
 def arriving(peer: Peer, link: Any) -> bytes:
-    """What has come of the message that is on its way."""
+    """Return the bytes that have arrived of the incomplete message on *link*."""
     return bytes(peer._pieces.get(link, b""))
 
 
@@ -89,7 +89,7 @@ def test_parts_go_on_as_they_come(peer: Peer, new_peer: NewPeer, address: str) -
 
 
 def test_each_copy_is_read_at_its_own_pace(peer: Peer, new_peer: NewPeer) -> None:  # C21, C24, C25, C26, C28
-    """One receiver has it all while another has no credit yet, and a third reads nothing."""
+    """One receiver has the complete message while another has no credit yet, and a third reads nothing."""
     fast, late, slow = new_peer(), new_peer(), new_peer()
     links = [receiving(fast, "all.a"), receiving(late, "all.a", 0), receiving(slow, "all.a")]
     sender = peer.sender("all.a")
@@ -169,7 +169,7 @@ def test_a_sender_that_dies_in_the_middle_aborts(peer: Peer, new_peer: NewPeer) 
 def test_a_receiver_that_dies_in_the_middle_is_told_at_once(
     peer: Peer, new_peer: NewPeer, leave: Any, state: int
 ) -> None:
-    """The sender hears of it before it has sent the rest, which is thrown away."""
+    """The sender gets the outcome before it has sent the rest, which is discarded."""
     other = new_peer()
     receiver = receiving(other, "any.a")
     sender = peer.sender("any.a")
@@ -206,7 +206,7 @@ def test_multicast_goes_on_when_one_of_its_receivers_dies(peer: Peer, new_peer: 
 def test_a_sender_that_is_ahead_waits_and_others_do_not(
     peer: Peer, new_peer: NewPeer, broker: RunningBroker
 ) -> None:  # F25, F26
-    """A receiver whose window is shut holds back the sender's session, and nobody else, not even on its connection."""
+    """A receiver with a closed window blocks the sender's session, but no other one, even on the same connection."""
     slow = new_peer(max_frame_bytes=65536)
     session = slow.new_session(window_bytes=65536)
     link = session.receiver("slow")
@@ -245,7 +245,7 @@ def test_a_sender_that_is_ahead_waits_and_others_do_not(
 def test_sender_that_waits_goes_on_when_its_receiver_leaves(
     peer: Peer, new_peer: NewPeer, leave: Callable[[Peer], None]
 ) -> None:
-    """A link that is held has no events of its own: the loss of the copy that was behind must end the hold."""
+    """A held link has no events of its own: the removal of the copy that was behind must end the hold."""
     slow = new_peer(max_frame_bytes=65536)
     session = slow.new_session(window_bytes=65536)
     link = session.receiver("slow")

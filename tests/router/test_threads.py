@@ -1,4 +1,4 @@
-"""Who does what: workers speak AMQP and answer what is theirs, the core decides, and neither waits for the other."""
+"""Tasks of threads: workers speak AMQP and answer on their own, the core decides, and neither waits for the other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.harness.router.held_core import core_held_up
 def test_a_connection_is_one_workers_at_a_time(
     start_broker: StartBroker, peer_at: NewPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # C1, C2, C4, C5
-    """And only workers get at proton, which is behind these three methods."""
+    """Only workers use proton, which is behind these three methods."""
     users: defaultdict[Any, set[str]] = defaultdict(set)
 
     def watched(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,7 +90,7 @@ def test_credit_is_given_back_one_for_one_with_settlement(
 def test_a_terminal_takes_words_of_any_number_while_its_driver_is_busy(
     start_broker: StartBroker, peer_at: NewPeer
 ) -> None:  # F3, F4, F20
-    """Channels by the hundred on one socket, and nobody waits for the one who decides."""
+    """A connection has hundreds of links, and its worker does not wait for the core."""
     broker = start_broker()
     peer = peer_at(broker.port)
     links = [peer.sender(f"q{number % 7}", settled=True) for number in range(300)]
@@ -107,7 +107,7 @@ def test_a_terminal_takes_words_of_any_number_while_its_driver_is_busy(
 
 
 def test_what_is_watched_is_told_once_each_time(broker: RunningBroker) -> None:
-    """By a worker, and it stays readable all the time: as the descriptor of a cluster's group does."""
+    """A worker calls back, although the descriptor stays readable, as that of a cluster's group does."""
     told: list[str] = []
     came = threading.Semaphore(0)
 
@@ -125,7 +125,7 @@ def test_what_is_watched_is_told_once_each_time(broker: RunningBroker) -> None:
             assert turned.wait(DEADLINE_S)
             assert told == ["cairnmq-worker-0"] * number
         broker._router.stop()
-        broker._router.watch(fd, ready)  # nobody is there to tell it
+        broker._router.watch(fd, ready)  # no worker is left to call back
         assert len(told) == 3
     finally:
         os.close(fd)

@@ -1,4 +1,4 @@
-"""Links of one connection take turns, those of a higher priority first; long messages hold nobody up."""
+"""Links of one connection take turns, those of a higher priority first; long messages delay no others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def receiver(peer: Peer, address: str, priority: int | None = None) -> Any:
 
 
 def in_order(peer: Peer) -> list[Any]:
-    """The links of all messages from now on, in the order of arrival; and little fits into the socket."""
+    """Return a list that collects the links of messages in the order of arrival; make the receive buffer small."""
     peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 << 10)
     order: list[Any] = []
     take = peer._take
@@ -37,7 +37,7 @@ def in_order(peer: Peer) -> list[Any]:
 
 
 def behind_last(order: list[Any], link: Any) -> int:
-    """How many messages came behind the last one of *link*."""
+    """Return the number of messages that arrived after the last one of *link*."""
     return order[::-1].index(link)
 
 
@@ -60,7 +60,7 @@ def seen(peer: Peer, link: Any) -> int:
     ],
 )
 def test_a_link_with_much_to_send_lets_others_in(new_peer: NewPeer, first: int | None, second: int | None) -> None:
-    """A client takes nothing while one link has 8 MB for it; what comes for another link then goes before the rest."""
+    """A client reads nothing while one link has 8 MB for it; messages for another link then precede the rest."""
     peer = new_peer()
     order = in_order(peer)
     busy, late = receiver(peer, "busy", first), receiver(peer, "late", second)
@@ -87,7 +87,7 @@ def test_the_lower_priority_waits_for_the_higher_one(new_peer: NewPeer) -> None:
 
 
 def test_long_messages_of_several_links_go_side_by_side(new_peer: NewPeer) -> None:  # F15, F27
-    """Frame by frame, in turns: of two long ones neither is complete before most of the other has come."""
+    """They take turns frame by frame: neither of two long messages is complete before most of the other has arrived."""
     peer = new_peer()
     long = Message(body=bytes(6_000_000), durable=True)
     links = [receiver(peer, f"long{number}") for number in range(2)]

@@ -1,4 +1,4 @@
-"""A message far longer than what may be held passes through two brokers, joined or by a link route, in little."""
+"""Messages far longer than the memory bound pass through two brokers, over inter-router links or a link route."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Pair = tuple[Broker, Broker]
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    """What one stores nothing of, the other one has the receivers for."""
+    """Start two brokers, of which the second passes messages through to receivers at the first."""
     with Broker(str(tmp_path / "one"), *COMMON, "--container-id", "one") as one:
         url = f"amqp://127.0.0.1:{one.port}?name=one"
         joined = ("--connect-to", url + "&role=inter-router")
@@ -36,7 +36,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 
 
 def connected(broker: Broker) -> None:
-    """Wait until links go on."""
+    """Wait until the link route is open."""
     peer = Peer(broker.port)
     try:
         while True:

@@ -1,4 +1,4 @@
-"""A queue in use that is followed at another site: two brokers as processes, clients, SIGKILL (D23)."""
+"""A federated queue in use: two brokers as processes, clients, SIGKILL (D23)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def until(found: Callable[[], Any], what: str) -> Any:
 
 
 class Site:
-    """One broker, which may be killed and started again."""
+    """A broker process that can be killed and started again."""
 
     def __init__(self, store_dir: Path, *options: str) -> None:
         self.port = free_port()
@@ -58,13 +58,13 @@ class Site:
         return BlockingConnection(f"127.0.0.1:{self.port}", timeout=DEADLINE_S)
 
     def send(self, body: object, address: str = "q") -> None:
-        """On a connection of its own: while other processes run, nobody would say that one lives."""
+        """Send a message on a new connection: an open one would send no heartbeats while other processes run."""
         connection = self.connect()
         connection.create_sender(address).send(Message(body=body, durable=True))
         connection.close()
 
     def bodies(self, count: int) -> list[Any]:
-        """What is on the queue `q`, in order; it is taken off, durably."""
+        """Consume *count* messages of the queue `q`, durably; return their bodies in order."""
         connection = self.connect()
         receiver = connection.create_receiver("q", credit=100)
         found = []
@@ -77,7 +77,7 @@ class Site:
 
 
 class Client(threading.Thread):
-    """Sends numbers to the queue and takes some off, all the time, whatever becomes of the broker."""
+    """A thread that sends numbers to the queue and consumes some, and reconnects when the broker was killed."""
 
     def __init__(self, site: Site) -> None:
         super().__init__(daemon=True)
@@ -180,7 +180,7 @@ def test_the_source_keeps_its_log_for_a_follower_that_comes_back_and_for_no_othe
 
 
 def browse(site: Site, count: int) -> list[Any]:
-    """What is on the queue `q`, in order; it stays."""
+    """Return the bodies of *count* messages on the queue `q`, in order, without consuming them."""
     connection = site.connect()
     receiver = connection.create_receiver("q", credit=max(1, count), options=Copy())
     found = [receiver.receive(timeout=DEADLINE_S).body for _ in range(count)]

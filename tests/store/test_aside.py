@@ -1,4 +1,4 @@
-"""What is set aside is the whole store of that moment, whatever becomes of the store afterwards."""
+"""A copy of the store that is set aside is complete as of that moment, whatever happens to the store afterwards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIZE = 512 << 10
 
 
 class Kept:
-    """A store, and what is on its queue."""
+    """A store, and the messages that its queue must contain."""
 
     def __init__(self, path: Path, seed: int = 1) -> None:
         self.path = path
@@ -58,7 +58,7 @@ class Kept:
 
 
 def contents(place: Path, scratch: Path) -> dict[int, bytes]:
-    """Of a store that must not change: a copy of it is opened, as a broker would."""
+    """Return the messages of a store that must not change: a copy of it is opened, as a broker would."""
     shutil.rmtree(scratch, ignore_errors=True)
     shutil.copytree(place, scratch)
     store, report = open_store(str(scratch), ManualClock())
@@ -138,7 +138,7 @@ FILE_EVENTS = ("open", "os.link", "os.rename", "os.remove", "os.rmdir", "os.mkdi
 
 
 def killed_at(step: int, aside: Aside, durable_lsn: int) -> bool:
-    """Whether a process that sets aside got as far as to touch the disk for the *step*th time, and was killed there."""
+    """Fork a process that sets the store aside; return whether it was killed at its *step*th file operation."""
     child = os.fork()
     if not child:
         try:

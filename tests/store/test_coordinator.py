@@ -1,8 +1,8 @@
-"""Two stores and a PostgreSQL server agree on a distributed transaction, whoever is killed at whatever step.
+"""Two stores and a PostgreSQL server agree on a distributed transaction, whichever process is killed at any step.
 
 A coordinator moves a message from a queue of one store to a queue of another, and records that in a row. Its processes
-are real, and so are their ends: SIGKILL at each step in turn, in recovery too. What is then looked at is neither the
-coordinator's opinion nor what the stores held in memory.
+are real and end by SIGKILL at each step in turn, in recovery too. The tests then examine neither the coordinator's
+result nor the memory of the stores.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def world(server: Server, tell: Tell) -> Iterator[World]:
 
 
 class Ledger:
-    """What must be where, transaction by transaction, from the outcomes."""
+    """The expected places of messages and rows, from the outcomes of transactions."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -59,7 +59,7 @@ class Ledger:
         self._rows: list[bytes] = []
 
     def moved(self, orders: Orders, *, first: bool, others: bool) -> None:
-        """Note what each made of the transaction; where the message is then, if it is in one place."""
+        """Record the outcome of a transaction at the first store and at the others."""
         content = content_of(orders.xid)
         if FIRST in orders.participants:
             into = SECOND if SECOND in orders.participants else FIRST
@@ -69,7 +69,7 @@ class Ledger:
         self._rows += [content] * (others and ROWS in orders.participants)
 
     def check(self) -> None:
-        """Everything is where it must be, once, in order, unaltered; nothing is in doubt."""
+        """Check that everything is in its place, once, in order, unaltered, and that nothing is in doubt."""
         found = self.world.look()
         assert found.queues == self._queues
         assert sorted(found.rows) == sorted(self._rows)
@@ -77,7 +77,7 @@ class Ledger:
         assert found.rows_in_doubt == []
 
     def recover(self) -> None:
-        """A fresh process finds out what is to be done and does it."""
+        """Let a new process finish all transactions."""
         ended = self.world.live(self.world.orders())
         assert (ended.status, ended.result) == (0, True)
 
@@ -89,7 +89,7 @@ def ledger(world: World) -> Ledger:
 
 
 def is_locked(world: World, xid: str) -> bool:
-    """Whether the first store holds the transaction in doubt; then nobody else takes the message."""
+    """Return whether the first store holds the transaction in doubt; if so, check that its message is locked."""
     with world.copy(FIRST) as store:
         for transaction in store.transactions.in_doubt():
             assert transaction.xid == xid.encode()
@@ -104,13 +104,13 @@ def is_locked(world: World, xid: str) -> bool:
 
 
 def is_row_locked(world: World, xid: str) -> bool:
-    """Whether the server holds the transaction in doubt; then nobody else makes the row."""
+    """Return whether the server holds the transaction in doubt; if so, check that its row is locked."""
     for in_doubt in world.rows_in_doubt():
         assert in_doubt == xid
         world.sql("SET lock_timeout = 1")
         with pytest.raises(psycopg.errors.LockNotAvailable):
             world.sql("INSERT INTO moved VALUES (%s, '')", xid)
-        world.sql("RESET lock_timeout")  # what else is done here waits its turn
+        world.sql("RESET lock_timeout")  # other statements here wait as usual
         return True
     return False
 
@@ -129,7 +129,7 @@ def is_row_locked(world: World, xid: str) -> bool:
 def test_all_agree_when_it_is_killed_at_any_step(
     world: World, ledger: Ledger, tell: Tell, what: str, fields: dict[str, object]
 ) -> None:
-    """In all three it is committed, if the decision was written, or in none."""
+    """It is committed in all three, if the decision was written, or in none."""
     locked, rows_locked, outcomes = 0, 0, Counter[bool]()
     for step in count(1, EVERY):
         orders = world.orders(xid=world.xid(what), kill_at=step, **fields)
@@ -177,7 +177,7 @@ def test_all_agree_when_recovery_is_killed_at_any_step(world: World, ledger: Led
 
 @pytest.mark.parametrize("name", [FIRST, ROWS])
 def test_one_participant_commits_in_one_phase(world: World, ledger: Ledger, name: str) -> None:
-    """Nothing is prepared and nothing decided; killed at any step, it is done or it is not."""
+    """Nothing is prepared and no decision is written; killed at any step, the commit is done or not."""
     done = 0
     for step in count(1):
         orders = world.orders(xid=world.xid("alone"), participants=(name,), kill_at=step)
@@ -198,12 +198,12 @@ def test_one_participant_commits_in_one_phase(world: World, ledger: Ledger, name
     assert done >= 2
 
 
-# ---- somebody says no ---------------------------------------------------------------------------------------------
+# ---- a participant refuses ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("participants", [ALL, (ROWS, FIRST, SECOND)])
 def test_nobody_commits_what_one_refuses(world: World, ledger: Ledger, participants: tuple[str, ...]) -> None:
-    """The server says no when it is to prepare: the row is there already."""
+    """The server refuses to prepare, because the row exists already."""
     for step in count(1, EVERY):
         orders = world.orders(xid=world.xid("refused"), participants=participants, kill_at=step)
         world.sql("INSERT INTO moved VALUES (%s, '')", orders.xid)
@@ -224,7 +224,7 @@ def test_nobody_commits_what_one_refuses(world: World, ledger: Ledger, participa
 
 @pytest.mark.parametrize("stays_down", [False, True])
 def test_all_agree_when_the_server_is_killed(world: World, ledger: Ledger, tell: Tell, stays_down: bool) -> None:
-    """At each step from before it prepares until it has committed: what it prepared it has again when it is back."""
+    """It is killed at each step from before its prepare until its commit; prepared transactions survive its restart."""
     steps = world.live(orders := world.orders(xid=world.xid("whole"))).steps
     ledger.moved(orders, first=True, others=True)
     outcomes = Counter[bool]()
@@ -257,7 +257,7 @@ def test_all_agree_when_the_server_is_killed(world: World, ledger: Ledger, tell:
 @pytest.mark.parametrize("commits", [True, False])
 @pytest.mark.parametrize("operator", [True, False])
 def test_the_coordinator_hears_of_an_operator(world: World, ledger: Ledger, commits: bool, operator: bool) -> None:
-    """Of a decision against its own it has a note that outlives any kill, before the store may forget it."""
+    """A decision against its own is noted, and the note survives any kill, before the store may forget the decision."""
     standing = Standing.COMMITTED if operator else Standing.ROLLED_BACK
     expected = world.conflicts()
     steps = world.live(orders := world.orders(xid=world.xid("whole"), rolls_back=not commits)).steps
@@ -279,7 +279,7 @@ def test_the_coordinator_hears_of_an_operator(world: World, ledger: Ledger, comm
 
 
 def test_an_operator_decides_while_there_is_no_coordinator(world: World, ledger: Ledger) -> None:
-    """It was killed when all had been prepared; whoever opens the store sees the decision until it is forgotten."""
+    """The coordinator was killed when all were prepared; the store shows the decision until it is forgotten."""
     steps = world.live(orders := world.orders(xid=world.xid("whole"))).steps
     ledger.moved(orders, first=True, others=True)
     for landmark, commits in (("rows: prepare durable", False), ("commit written", True)):

@@ -1,4 +1,4 @@
-"""A store on a disk of a few MiB: what was let in can be taken off, in any order and through kills, on what is kept."""
+"""A store on a disk of a few MiB: stored messages can be dequeued in any order and through kills, in the reserve."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class World:
         self.store = self.open()
 
     def kick(self) -> None:
-        """Until nothing is left to be done."""
+        """Flush until no work is left."""
         for _ in range(3):
             self.store.kick()
         self.store.journal.writer.write_mark()
 
     def fill(self, size_bytes: int, batch: int) -> list[list[int]]:
-        """In turns, until the store says that it is full."""
+        """Put messages on both queues in turns until the store reports that it is full; return their IDs per queue."""
         there: list[list[int]] = [[], []]
         turn = 0
         while not self.store.full():
@@ -74,7 +74,7 @@ class World:
 @pytest.mark.parametrize("size_bytes", [40, 300, 5000])
 @pytest.mark.parametrize("order", ["one after the other", "at random"])
 def test_everything_can_be_taken_off(tmp_path: Path, size_bytes: int, order: str) -> None:
-    """One at a time, each in a flush of its own: a sector for each. The rest of the disk is taken by others at once."""
+    """The dequeues need a sector per flush; other programs fill the rest of the disk at once."""
     world = World(tmp_path / "wiring")
     there = world.fill(size_bytes, max(1, 20_000 // size_bytes))
     assert world.disk.free_bytes() < 6 << 20
@@ -103,7 +103,7 @@ def test_everything_can_be_taken_off(tmp_path: Path, size_bytes: int, order: str
 
 @pytest.mark.parametrize("size_bytes", [35_000, 60_000, 65_000])
 def test_what_only_fits_badly_is_not_copied(tmp_path: Path, size_bytes: int) -> None:
-    """Copies of all messages of a slot would leave as much room at the end as they did, and there were no end to it."""
+    """Copies of all messages of a slot would leave as much room at the end as the originals did, without end."""
     world = World(tmp_path / "wiring")
     there = world.fill(size_bytes, 1)
     store, queue = world.store, world.queues[0]
@@ -121,9 +121,9 @@ def test_what_only_fits_badly_is_not_copied(tmp_path: Path, size_bytes: int) -> 
     "end", [lambda store: store.journal.abandon(), lambda store: store.close()], ids=["kill", "close"]
 )
 def test_starts_that_end_after_their_first_dequeue(tmp_path: Path, end: Callable[[JournalStore], None]) -> None:
-    """Each leaves a container with a record that is needed, and no time to do anything about it.
+    """Each leaves a container with a record that is needed, and ends before compaction.
 
-    A start after a close has nothing to copy or to try, so it does not know by itself that the disk is full.
+    A start after a close has nothing to copy or to try, so it does not detect by itself that the disk is full.
     """
     world = World(tmp_path / "wiring")
     there = world.fill(5000, 4)
@@ -148,7 +148,7 @@ def test_what_is_refused_costs_nothing(tmp_path: Path) -> None:
 
 
 def test_what_nobody_waits_for_is_left_out_while_there_is_no_room(tmp_path: Path) -> None:
-    """Who was handed what takes nothing of the reserve, and the blocks say that it is not all there."""
+    """Delivery tracking uses none of the reserve, and the flags of blocks show that it is incomplete."""
     world = World(tmp_path / "wiring", acquisitions=True)
     store, queue = world.store, world.queues[0]
     there = world.fill(5000, 4)[0]

@@ -1,7 +1,7 @@
-"""Whatever is on a full disk, taking it off and rolling it back never ends the store, and it starts again.
+"""Properties of a store on a full disk: dequeues and rollbacks never end the store, and it starts again.
 
-Small containers, and a disk that others fill to the last byte as soon as the store says that it is full. What is let in
-then is refused; transactions that were open, holds, dequeues and kills go on.
+The containers are small, and other programs fill the disk to the last byte as soon as the store reports that it is
+full. New messages are refused then; open transactions, holds, dequeues and kills continue.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NAMES = "ab"
 
 
 class FullDisk(RuleBasedStateMachine):
-    """A store on a small disk, and what it has to have."""
+    """A store on a small disk, and a model of its contents."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class FullDisk(RuleBasedStateMachine):
         return store
 
     def teardown(self) -> None:
-        """All of it can be taken off, and then the disk has room for the store."""
+        """All messages can be dequeued, and then the disk has room for the store."""
         self.disk.capacity_bytes = min(self.disk.capacity_bytes, self.disk.used_bytes())
         for transaction in [*self.open_ones, *(self.store.transactions.of(xid) for xid in self.prepared)]:
             transaction.rollback(1)
@@ -72,7 +72,7 @@ class FullDisk(RuleBasedStateMachine):
         assert self.store.full() == ""
 
     def rest(self) -> None:
-        """Until nothing is left to be done."""
+        """Flush until no work is left."""
         for _ in range(3):
             self.store.kick()
             self.store.became_durable(self.store.journal.writer.durable_lsn)
@@ -80,16 +80,16 @@ class FullDisk(RuleBasedStateMachine):
         self.look_after_containers()
 
     def look_after_containers(self) -> None:
-        """What a thread of the store does beside the traffic."""
+        """Do the work of the store's background thread; if the disk is full, other programs take the rest."""
         pool = self.store.journal.pool
         pool.settle()
         while pool.prepare():
             pass
         pool.look_at_room()
-        if pool.is_full:  # others have the rest at once
+        if pool.is_full:  # other programs take the rest at once
             self.disk.capacity_bytes = min(self.disk.capacity_bytes, self.disk.used_bytes())
 
-    # ---- what comes in --------------------------------------------------------------------------------------------
+    # ---- puts -----------------------------------------------------------------------------------------------------
 
     def _contents(self, size_bytes: int, most: int) -> list[bytes]:
         return [bytes(size_bytes)] * max(1, min(most, BATCH_BYTES // (size_bytes + 64)))
@@ -112,7 +112,7 @@ class FullDisk(RuleBasedStateMachine):
 
     @rule(size_bytes=st.integers(0, 300), most=st.integers(1, 400), times=st.integers(2, 30))
     def fan_out(self, size_bytes: int, most: int, times: int) -> None:
-        """To many queues; here the same two in turns, as each is taken off again."""
+        """Enqueue messages often, as a fanout to many queues does; here on `b` alone, with dequeues in between."""
         contents = self._contents(size_bytes, most)
         if self.store.full(sum(map(len, contents)), len(contents) * times):
             return
@@ -133,7 +133,7 @@ class FullDisk(RuleBasedStateMachine):
 
     @rule(data=st.data(), distributed=st.booleans(), batches=st.integers(1, 60), size_bytes=st.integers(0, 400))
     def begin(self, data: st.DataObject, distributed: bool, batches: int, size_bytes: int) -> None:
-        """It puts until the store is full, and takes some off."""
+        """Begin a transaction that puts messages until the store is full, and dequeues some."""
         self.xids += 1
         transaction = self.store.transactions.begin(1, xid=b"%d" % self.xids if distributed else b"")
         self.open_ones.append(transaction)
@@ -186,10 +186,10 @@ class FullDisk(RuleBasedStateMachine):
             message_id = next(made) if isinstance(operation, Put) or is_made else operation.message_id
             self.there[operation.queue_id][message_id] = None
 
-    # ---- what goes off, and what happens --------------------------------------------------------------------------
+    # ---- dequeues, and other events -------------------------------------------------------------------------------
 
     def _some(self, queue_id: int, count: int) -> list[int]:
-        """The first of those that no transaction has."""
+        """Return the first *count* messages on the queue that no transaction has locked."""
         locked = self.store.transactions.locks.dequeued
         return [one for one in self.there[queue_id] if queue_id not in locked.get(one, ())][:count]
 

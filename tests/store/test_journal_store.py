@@ -1,4 +1,4 @@
-"""The journal store against a plain model: any calls, closings, kills and power cuts, and what is there afterwards."""
+"""The journal store against a plain model: any calls, closings, kills and power cuts, and the state afterwards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Change = tuple[int, bool, int, int]
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """The model: for each queue the messages in order, and each message's content."""
+    """A store, and its model: for each queue the messages in order, and the content of each message."""
 
     completed = Bundle("whole")  # messages with all their content, on queues or on none
     growing = Bundle("growing")
@@ -152,7 +152,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), queue=st.integers(0))
     def dequeue_some(self, data: st.DataObject, queue: int) -> None:
-        """At once, in any order; messages that are on other queues too, or have moved, are among them."""
+        """Dequeue messages at once, in any order; some are also on other queues, or were moved."""
         queue_id = self.some_queue(queue)
         if not self.on[queue_id]:
             return
@@ -176,7 +176,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(containers=st.integers(1, 3))
     def fill(self, containers: int) -> None:
-        """Traffic that is consumed at once, so that what was there before stands in sparse containers."""
+        """Enqueue and dequeue messages, so that older ones are in sparse containers."""
         queue_id = self.some_queue(0)
         end_lsn = self.store.journal.next_lsn + containers * SIZE
         while self.store.journal.next_lsn < end_lsn:
@@ -225,7 +225,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(seed=st.integers(0, 2**32), share=st.floats(0, 1))
     def cut_power_in_a_flush(self, seed: int, share: float) -> None:
-        """At any operation of it, relocation's included."""
+        """Cut the power at any operation of two flushes, compaction included."""
         moments: list[tuple[MemoryDirectory, int]] = []
         files = self.disk.files
         files.on_operation = lambda _: moments.append((files.after_kill(), self.store.journal.writer.durable_lsn))
@@ -239,7 +239,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.opened(confirmed_lsn)
 
     def opened(self, confirmed_lsn: int) -> None:
-        """What was confirmed is there; of the rest what the log says, to its end and in order; and nothing else."""
+        """Check that all confirmed changes are recovered, the others up to the end of the log, and nothing else."""
         report = self.open()
         end_lsn = report.log.end_lsn
         assert not [change for change in self.changes if end_lsn <= change[0] < confirmed_lsn]
@@ -254,8 +254,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.alive = {message_id: bytearray(self.contents[message_id]) for message_id in kept}
         for message_id, content in self.alive.items():
             assert content_of(self.store, message_id) == content
-        self.is_growing = set()  # E29, E32: what was never put on a queue is gone
-        self.highest = min(self.highest, end_lsn)  # what was never written has no id
+        self.is_growing = set()  # E29, E32: messages that were never enqueued are discarded
+        self.highest = min(self.highest, end_lsn)  # messages that were never written have no ID
         assert report.messages == len(kept)
 
     def some_queue(self, number: int) -> int:

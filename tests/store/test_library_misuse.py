@@ -1,4 +1,4 @@
-"""What a program can do wrong with the library, or at a bad moment: it is told, and nothing is lost or left hanging."""
+"""Misuse of the library, and calls at a bad moment: each raises an error, and nothing is lost or left hanging."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ def test_a_fork_leaves_the_store_to_who_opened_it(store: Store) -> None:
 
 @pytest.mark.parametrize("replace", [False, True])
 def test_a_database_that_is_removed_confirms_nothing_more(tmp_path: Path, *, replace: bool) -> None:
-    """SQLite would write on, to a file that nobody finds again."""
+    """SQLite would continue to write to a file that cannot be found again."""
     store = open_store(str(tmp_path), "sql")
     orders = store.queue("orders")
     orders.put(b"one").result(DEADLINE_S)
@@ -341,7 +341,7 @@ def test_while_the_disk_is_full_nothing_is_put_and_taking_goes_on(
         orders.put_all([b"1", b"2"]).result(DEADLINE_S)
         assert isinstance(store.inner, JournalStore)
         pool = store.inner.journal.pool
-        with monkeypatch.context() as patch:  # the store's threads look at it, too
+        with monkeypatch.context() as patch:  # the store's threads read it as well
             patch.setattr(RealDirectory, "free_bytes", lambda self: 0)
             pool.look_at_room()
             both = store.transaction()

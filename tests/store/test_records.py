@@ -1,4 +1,4 @@
-"""What the store writes for each call, and what of the log it holds by that."""
+"""The records that the store writes for each call, and the part of the log that they retain."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def disk() -> Disk:
 
 
 def test_a_whole_message_is_one_record_and_so_is_its_end(disk: Disk) -> None:
-    """E13, E17, E19, E20: the Start says the enqueue, too; the last Dequeue says the delete, too."""
+    """E13, E17, E19, E20: the Start includes the enqueue, and the last Dequeue includes the delete."""
     store, _ = disk.open()
     q = queue(store)
     message_id, lsn = store.put(q, b"content", NOW_US)
@@ -89,7 +89,7 @@ def test_a_long_message_is_put_in_pieces(size: int) -> None:
 
 
 def test_queues_share_one_stored_message(disk: Disk) -> None:
-    """E65: also one that was put on its first queue at once."""
+    """E65: this includes a message that was put on its first queue at once."""
     store, _ = disk.open()
     a, b, c = (queue(store, name) for name in "abc")
     message_id = put(store, a)
@@ -141,11 +141,11 @@ def test_what_is_wrong_is_refused_and_changes_nothing(disk: Disk) -> None:
     assert len(store.state) == 0
 
 
-# ---- what holds the log ---------------------------------------------------------------------------------------------
+# ---- retention of the log -------------------------------------------------------------------------------------------
 
 
 def test_the_base_moves_when_the_last_dequeue_is_durable(disk: Disk) -> None:
-    """E8, E20, E23: not before, though the message is gone from the map at once."""
+    """E8, E20, E23: not before, although the message is removed from the map at once."""
     store, _ = disk.open()
     q = queue(store)
     old = put(store, q)
@@ -181,7 +181,7 @@ def test_a_dequeue_that_never_became_durable_did_not_move_the_base(disk: Disk) -
 
 @given(order=st.permutations(range(12)))
 def test_out_of_order_deletes_never_pass_a_live_message(order: list[int]) -> None:
-    """E21, E24: the base is the container of the oldest that lives, however the others go."""
+    """E21, E24: the base is in the container of the oldest live message, in whatever order the others are dequeued."""
     disk = Disk()
     store, _ = disk.open()
     q = queue(store)
@@ -197,7 +197,7 @@ def test_out_of_order_deletes_never_pass_a_live_message(order: list[int]) -> Non
 
 
 def test_the_first_message_into_an_empty_store_begins_the_log(disk: Disk) -> None:
-    """E22, E68, E69: however much traffic goes through, one message at a time."""
+    """E22, E68, E69: the log stays short, however many messages go through, one at a time."""
     store, _ = disk.open()
     q = queue(store)
     most = 0
@@ -216,7 +216,7 @@ def test_the_first_message_into_an_empty_store_begins_the_log(disk: Disk) -> Non
 
 
 def test_a_container_that_dies_before_its_end_is_given_back(disk: Disk) -> None:
-    """E9, E69: nothing in it is ever touched again once the log has gone on behind it."""
+    """E9, E69: none of its records is needed once the log continues behind it."""
     store, _ = disk.open()
     q = queue(store)
     while SIZE - store.journal.next_lsn > len(BIG):
@@ -229,7 +229,7 @@ def test_a_container_that_dies_before_its_end_is_given_back(disk: Disk) -> None:
 
 
 def test_one_slow_message_holds_no_more_than_its_container(disk: Disk) -> None:
-    """E24, E69: what follows it is given back although it lives."""
+    """E24, E69: the containers behind it are reclaimed although it is live."""
     store, _ = disk.open()
     q = queue(store)
     slow = put(store, q, b"slow")
@@ -252,7 +252,7 @@ def test_one_slow_message_holds_no_more_than_its_container(disk: Disk) -> None:
 
 
 def test_notification_follows_durability(disk: Disk) -> None:
-    """E66: the completion comes from another thread, after the sync, and covers what was recorded before the kick."""
+    """E66: the completion comes from another thread, after the sync, and covers the records before the kick."""
     store, _ = disk.open()
     q = queue(store)
     told: SimpleQueue[int] = SimpleQueue()
@@ -275,7 +275,7 @@ def test_notification_follows_durability(disk: Disk) -> None:
     go_on.set()
     durable_lsn = told.get(timeout=180)
     assert durable_lsn > lsn
-    assert store.durable_lsn <= lsn  # the owner decides in which thread it learns that
+    assert store.durable_lsn <= lsn  # the owner chooses the thread that updates it
     store.became_durable(durable_lsn)
     assert store.durable_lsn == durable_lsn
     assert content_of(store, message_id) == b"content"
@@ -287,7 +287,7 @@ def test_notification_follows_durability(disk: Disk) -> None:
 
 
 def test_a_queue_is_made_on_another_thread(disk: Disk) -> None:
-    """E64: SQL never runs on the thread that makes the calls; an error is handed over, not raised."""
+    """E64: SQL never runs on the calling thread; an error is passed to the callback, not raised."""
     store, _ = disk.open()
     store.start(lambda lsn: None, lambda error: None)
     made: SimpleQueue[tuple[str, QueueRow | Exception]] = SimpleQueue()

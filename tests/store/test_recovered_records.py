@@ -1,4 +1,4 @@
-"""What recovery makes of the records it finds: the same maps again, and nothing of what is not whole."""
+"""The state that recovery builds from records: the same maps again, without incomplete messages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_same_state_from_calls_and_from_records(disk: Disk) -> None:
 
 
 def test_what_never_became_whole_or_never_reached_a_queue_is_discarded(disk: Disk) -> None:
-    """E29, E30: it is deleted, durably, and reported."""
+    """E29, E30: such messages are deleted durably, and reported."""
     store, _ = disk.open()
     q = queue(store)
     torn = store.stage(b"begun", NOW_US)
@@ -62,7 +62,7 @@ def test_what_never_became_whole_or_never_reached_a_queue_is_discarded(disk: Dis
     assert "discarded 3 messages, incomplete or on no queue" in "\n".join(report.lines())
     store.dequeue(kept, q, NOW_US)
     store.kick()
-    assert store.state.pins.live == {}  # none of them holds the log
+    assert store.state.pins.live == {}  # none of them retains the log
     assert disk.open()[1].discarded == 0
 
 
@@ -97,7 +97,7 @@ def test_what_has_no_start_is_ignored(records: list[tuple[RecordType, int, int, 
 
 
 def test_a_chain_that_ends_in_delete_is_ignored() -> None:
-    """E26: with a record of its own, or as a flag of the last dequeue."""
+    """E26: the delete is a record of its own, or a flag of the last dequeue."""
     state = State(SIZE)
     take_in(state, 600, head(RecordType.START, 600, 0, Flag.MORE))
     take_in(state, 700, head(RecordType.CHUNK, 600, extra=1))
@@ -111,7 +111,7 @@ def test_a_chain_that_ends_in_delete_is_ignored() -> None:
 
 
 def test_records_below_the_base_do_not_come_back(disk: Disk) -> None:
-    """E27: a message whose Start was recycled, and whose Dequeue was not, is nothing."""
+    """E27: a message whose Start was recycled is ignored, also if its Dequeue is still there."""
     disk.open()[0].close()
     journal, _ = open_log(disk.files, ManualClock(), visit=lambda block: None)
     q = 1

@@ -1,4 +1,4 @@
-"""A commit whose operations stand in other containers is relocated, and what of them can't be read ends nobody."""
+"""Compaction of commits whose operations are in other containers; unreadable operations do not fail the store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEPS = 200
 
 
 class Home:
-    """A store with a commit in a container of which nothing else is left, and its operations in full ones."""
+    """A store with a commit in a container without other live records, and its operations in full containers."""
 
     def __init__(self, operations: int = STEPS) -> None:
         self.files, self.wiring = MemoryDirectory(), MemoryWiring()
@@ -54,7 +54,7 @@ class Home:
         return store
 
     def traffic(self) -> None:
-        """What makes the log too long, so that slots are emptied, until that of the commit is looked at."""
+        """Enqueue and dequeue until slots are compacted, and that of the commit is reclaimed or found unreadable."""
         store = self.store
         for _ in range(1000):
             for _ in range(6):
@@ -87,7 +87,7 @@ def test_the_commit_moves(home: Home) -> None:
 
 
 def test_a_commit_of_more_than_a_container_lists() -> None:
-    """It becomes several copies, and none passes the end of its container."""
+    """It is copied in several records, none of which passes the end of its container."""
     home = Home(operations=2 * SIZE // 8)
     home.traffic()
     assert home.slot not in home.store.journal.extent.slots
@@ -102,7 +102,7 @@ def test_a_commit_of_more_than_a_container_lists() -> None:
     ids=["its place", "its message", "the block's head", "its number"],
 )
 def test_rot_in_an_operation_leaves_the_commit_where_it_is(home: Home, offset: int, data: bytes) -> None:
-    """The container of the commit stays, so does what it speaks of; it is told, and others are emptied."""
+    """The container of the commit stays, as do its operations; it is listed as unreadable, and others are compacted."""
     home.rot(home.kept[1] + offset, data)
     home.traffic()
     assert home.slot in home.store.journal.extent.slots
@@ -112,7 +112,7 @@ def test_rot_in_an_operation_leaves_the_commit_where_it_is(home: Home, offset: i
 
 
 def test_operations_are_read_in_bulk(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each block once; one record at a time the thread that makes the store's calls stood for each."""
+    """Each block is read once; reading record by record would block the thread that makes the store's calls."""
     blocks: list[int] = []
     alone: list[int] = []
     around, record = lookup._heads_around, lookup.read_record
@@ -136,7 +136,7 @@ def test_operations_are_read_in_bulk(home: Home, monkeypatch: pytest.MonkeyPatch
 
 
 def test_heads_are_those_that_were_written(home: Home) -> None:
-    """Also of records that stand in several blocks and containers; what is no record, or is gone, is not made up."""
+    """Records may be in several blocks and containers; an LSN outside of the log is left out, a wrong one raises."""
     read = home.store.journal.stored
     lsns = [kept for kept in home.kept if kept // SIZE in home.store.journal.extent.slots]
     heads = read.read_heads(lsns[::-1])

@@ -1,4 +1,4 @@
-"""The all-SQL store beyond what every store must do: its commits, a server that goes away, and who else may have it."""
+"""The all-SQL store beyond the tests of every store: its commits, an unavailable server, and exclusive access."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def queue(store: SqlStore, name: str = "q") -> int:
 
 
 def statements(store: SqlStore) -> list[str]:
-    """What the writer's connection says from now on, by its first words; an `executemany` is one."""
+    """Return a list that collects the first words of the writer's statements from now on; an `executemany` is one."""
     said: list[str] = []
 
     @event.listens_for(store._writer._database.engine, "before_cursor_execute")
@@ -121,11 +121,11 @@ def raising(error: JournalError) -> None:
     raise error
 
 
-# ---- the server goes away -------------------------------------------------------------------------------------------
+# ---- unavailable server ---------------------------------------------------------------------------------------------
 
 
 def test_a_server_that_goes_away_comes_back(server: Server, on_server: SqlMaker) -> None:
-    """Nothing is lost, nothing twice, without a restart; meanwhile the store says why it is full."""
+    """No message is lost or duplicated, without a restart; meanwhile the store reports why it is full."""
     store = on_server.open()
     told: SimpleQueue[int] = SimpleQueue()
     room = threading.Event()
@@ -163,7 +163,7 @@ def test_a_server_that_goes_away_comes_back(server: Server, on_server: SqlMaker)
 def test_a_connection_that_is_cut_while_it_commits(
     server: Server, on_server: SqlMaker, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody knows whether it was done; it is done once."""
+    """The store cannot tell whether the commit was done; the message is stored once."""
     store = on_server.open()
     q = queue(store)
     cut: list[bool] = []
@@ -192,7 +192,7 @@ def test_a_connection_that_is_cut_while_it_commits(
 
 
 def test_who_was_overtaken_writes_nothing(server: Server, on_server: SqlMaker, tmp_path: Path) -> None:
-    """While the server was away another broker took the catalog: the first one must not go on as if nothing was."""
+    """Another broker opened the catalog while the server was unavailable: the first one must not continue."""
     store = on_server.open()
     q = queue(store)
     store.put(q, b"first", NOW_US)
@@ -234,7 +234,7 @@ def test_an_error_that_does_not_pass_ends_the_store(maker: SqlMaker, monkeypatch
     store.close()
 
 
-# ---- who may have it ------------------------------------------------------------------------------------------------
+# ---- exclusive access -----------------------------------------------------------------------------------------------
 
 
 def test_a_store_has_one_process(maker: SqlMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
-"""A SQL server that is down, dies, refuses or holds something else: a named error each, nothing changed, no password.
+"""A SQL server that is down, dies, refuses or has other contents: a named error each, no change, no password.
 
-What is told goes through `str()`, the traceback and the chain of causes: an operator pastes all of that into a ticket.
+The checks cover `str()`, the traceback and the chain of causes: an operator pastes all of that into a ticket.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def wiring(server: Server, catalog: str) -> Iterator[Wiring]:
 
 
 def tell(error: BaseException) -> str:
-    """All that may end in a log; no password is in it, nor in the URL's spelling."""
+    """Return the text of an error; check that no password is in its text or traceback, nor in the URL's spelling."""
     told = "".join(traceback.format_exception(error)) + repr(error) + str(error)
     assert PASSWORD not in told
     assert "se-cret" not in told
     return str(error)
 
 
-# ---- what is asked for ----------------------------------------------------------------------------------------------
+# ---- addresses ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_driver_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     tell(caught.value)
 
 
-# ---- the server says no ---------------------------------------------------------------------------------------------
+# ---- refusals of the server -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_who_has_no_rights(server: Server, catalog: str) -> None:
 
 
 def test_a_server_that_is_read_only(server: Server, wiring: Wiring, catalog: str) -> None:
-    """What is there can be used; nothing new can be made, until it may be."""
+    """Existing queues can be used; none can be created or deleted until the server permits it."""
     row = wiring.create_queue("q")
     wiring.close()
     server.sql("ALTER ROLE cairn SET default_transaction_read_only = on")
@@ -189,7 +189,7 @@ def test_what_no_text_can_hold(wiring: Wiring) -> None:
     assert wiring.rows() == before
 
 
-# ---- what is there already ------------------------------------------------------------------------------------------
+# ---- existing contents ----------------------------------------------------------------------------------------------
 
 
 def test_catalogs_share_a_database(server: Server, catalog: str) -> None:  # E57
@@ -238,7 +238,7 @@ def test_a_catalog_has_one_broker(
     assert reader.owner() == owner
     reader.close()
     wiring.close()
-    monkeypatch.undo()  # the server needs a moment to see that the first one is gone
+    monkeypatch.undo()  # the server needs a moment to detect that the first connection is closed
     assert second.owner() == owner
     second.close()
 
@@ -247,7 +247,7 @@ def test_a_catalog_has_one_broker(
 
 
 def test_a_server_that_dies_comes_back(server: Server, wiring: Wiring) -> None:
-    """Without a restart here: each call tells that it is away, the first one after its return works."""
+    """No restart is needed: calls report that the server is unavailable, and the first one after its return works."""
     row = wiring.create_queue("q")
     server.stop()
     try:
@@ -266,7 +266,7 @@ def test_a_server_that_dies_comes_back(server: Server, wiring: Wiring) -> None:
 def test_a_connection_that_is_cut_in_the_middle_of_a_call(
     server: Server, wiring: Wiring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At each of its statements: all of it was done or nothing, and the same call again gives what it should."""
+    """Whichever statement is cut off, all of the call is done or nothing, and the repeated call succeeds."""
     old = wiring.create_queue("old")
     statement = 0
     while True:
@@ -299,10 +299,10 @@ def test_a_connection_that_is_cut_in_the_middle_of_a_call(
 def test_a_server_that_stands_still(
     server: Server, wiring: Wiring, catalog: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It answers nothing, and no timeout of its own passes."""
+    """The server does not answer, and none of its own timeouts expires."""
     wiring.create_queue("q")
     monkeypatch.setattr(sql, "_CALL_TIMEOUT_S", 0.5)
-    # the youngest: the connection of a test before may not have ended yet
+    # the newest one: the connection of an earlier test may still be open
     mine = "WHERE application_name = 'cairnmq' ORDER BY backend_start DESC LIMIT 1"
     pid = int(server.sql(f"SELECT pid FROM pg_stat_activity {mine}"))
     os.kill(pid, signal.SIGSTOP)
@@ -317,7 +317,7 @@ def test_a_server_that_stands_still(
 
 
 class _Cut:
-    """Has the server end the connection before the *at*th statement, a commit included."""
+    """A fault that ends the connection at the server before the *at*th statement, commits included."""
 
     def __init__(self, server: Server, at: int) -> None:
         self._server = server
@@ -341,7 +341,7 @@ class _Cut:
 
 
 def test_calls_do_not_wait_for_a_server_that_is_away(server: Server, wiring: Wiring) -> None:  # E64
-    """They are answered in order, on another thread, and the store is none the worse for it."""
+    """They are answered in order, on another thread, and later calls work."""
     calls = WiringCalls(wiring)
     calls.start_sql()
     answers: SimpleQueue[tuple[str, object]] = SimpleQueue()
