@@ -160,7 +160,7 @@ def test_a_message_goes_to_the_first_that_has_a_queue_for_it(way: str, wired: Wi
 
 
 def test_a_long_name_is_no_reason_to_lose_what_died_on_a_queue() -> None:
-    """The queue name is only the default routing key; a fanout exchange as dead-letter address ignores the key."""
+    """The queue name is the default routing key and may be too long for a key; a fanout exchange ignores the key."""
     policed = Policed()
     name = "q" * 300
     policed.make("dead")

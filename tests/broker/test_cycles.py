@@ -115,7 +115,7 @@ def test_delivery_limit_cycle_ends(policed: Policed) -> None:
 @pytest.mark.parametrize("size", [10, 200_000])
 @pytest.mark.parametrize("timed", [False, True])
 def test_death_history_of_a_sender_is_removed(policed: Policed, durable: bool, size: int, timed: bool) -> None:
-    """Otherwise a forged later rejection could keep messages in a cycle, or cause a message to be dropped."""
+    """A forged later rejection could keep messages in a cycle, or cause a message to be dropped, so it is removed."""
     policed.make("b", message_ttl_ms=10, expiry_address="a")
     policed.make("a", message_ttl_ms=10, expiry_address="b")
     forged = [{"queue": name, "reason": "rejected", "count": 1, "last-time": timestamp(1 << 45)} for name in "ab"]

@@ -268,7 +268,7 @@ class Direct(RuleBasedStateMachine):
                     assert told == max(said.values(), key=WEIGHTS.index)
 
     def teardown(self) -> None:
-        """In the end, each sender has all its credit back, and no memory is in use."""
+        """Check that finally each sender has all its credit back, and no memory is in use."""
         for sender in self.senders:
             if sender.growing is not None:
                 self.world.send(sender.terminal, (sender.growing, b"", ABORTED | SETTLED))

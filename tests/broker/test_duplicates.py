@@ -47,7 +47,7 @@ def resend(policed: Policed, numbers: range) -> list[int]:
 
 
 def test_each_crash_keeps_what_was_confirmed_by_then() -> None:
-    """With long IDs, blocks sometimes end between a message and its ID."""
+    """Some blocks end between a message and its long ID."""
     for crash_after in range(1, 30):
         life = Policed()
         life.make("q", duplicate_window=1000)
@@ -64,7 +64,7 @@ def test_each_crash_keeps_what_was_confirmed_by_then() -> None:
 
 
 def test_the_id_of_a_message_that_is_not_stored_is_not_remembered_behind_it(policed: Policed) -> None:
-    """Otherwise a client that sends it again gets `accepted` for a message that is not stored."""
+    """A client that sends such a message again would get `accepted` for a message that is not stored."""
     policed.make("q", duplicate_window=10)
     policed.send("q", "gone with the broker", durable=False, id=1)
     assert policed.send("q", "again", durable=False, id=1) == "accepted"

@@ -301,7 +301,7 @@ def test_a_queue_with_a_long_name_counts_as_others(policed: Policed, length: int
 
 
 def test_what_was_there_before_a_limit_has_failed_as_often_as_it_did(policed: Policed) -> None:
-    """The count includes failures before the limit was set, acquired since the restart or not."""
+    """A message from before the limit counts its actual failures, whether it was acquired since the start or not."""
     policed.make("q")
     policed.send("q", "a")
     policed.send("q", "b")
@@ -356,7 +356,7 @@ def test_what_a_prepared_transaction_holds_keeps_its_count(policed: Transacting)
 
 
 def test_many_that_fail_together_are_written_together(policed: Policed) -> None:
-    """Their counts are recovered, except those of messages that were dequeued meanwhile."""
+    """Counts are recovered, except those of messages that were dequeued meanwhile."""
     many = 2000
     policed = Policed(60_000)
     policed.make("q", max_deliveries=9)

@@ -92,7 +92,7 @@ class Machine(RuleBasedStateMachine):
         self.world.do(self.world.broker.drivers.open, attach, terminal)
         return terminal
 
-    # ---- what clients do --------------------------------------------------------------------------------------------
+    # ---- actions of clients -----------------------------------------------------------------------------------------
 
     @rule(
         queue=names,
@@ -223,7 +223,7 @@ class Machine(RuleBasedStateMachine):
                 self.takers.remove(taker)
                 self.removed.append(taker)
 
-    # ---- what administrators, time and power do ---------------------------------------------------------------------
+    # ---- actions of administrators, time and restarts ---------------------------------------------------------------
 
     @rule(queue=names)
     def purge(self, queue: str) -> None:
@@ -265,7 +265,7 @@ class Machine(RuleBasedStateMachine):
         for name, arguments in POLICIES.items():
             self.make(name, arguments)
 
-    # ---- what must hold ---------------------------------------------------------------------------------------------
+    # ---- invariants -------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
         """Record the newly forwarded messages as held by their consumers."""

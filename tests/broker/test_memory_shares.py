@@ -50,7 +50,7 @@ def test_hog_waits_and_others_send_larger_messages() -> None:  # D9
 
 
 def test_link_is_held_once_for_all_queues_of_an_owner(monkeypatch: pytest.MonkeyPatch) -> None:  # W10
-    """Otherwise a message to a thousand queues of an owner who fills the share would hold the link a thousand times."""
+    """A message to a thousand queues of an owner who fills the share must not hold the link a thousand times."""
     world = World(LIMIT_BYTES)
     nodes = world.broker.nodes
     for number in range(20):
@@ -82,7 +82,7 @@ def send_kind(world: World, sender: Any, number: int, kind: str, queue: str, *, 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("limit", ["memory", "quota"])
 def test_senders_of_every_kind_are_held_before_anything_is_rejected(kind: str, limit: str) -> None:  # D9, W10
-    """This includes transient messages in pieces and anonymous senders; the senders continue when there is room."""
+    """Senders of transient messages in pieces and anonymous senders are held too, and continue when there is room."""
     quotas = Quotas(defaults=Quota(max_durable_bytes=1 << 20))
     world = World(LIMIT_BYTES if limit == "memory" else 1 << 28, quotas=quotas)
     is_relay, durable = "relay" in kind, limit == "quota"

@@ -18,7 +18,7 @@ from cairnmq.broker.users.user_accounts import Pace
     steps=st.lists(st.tuples(st.floats(0, 3), st.integers(0, 2000)), max_size=60),
 )
 def test_pace_never_gives_more_than_its_rate(per_second: int, steps: list[tuple[float, int]]) -> None:
-    """In any interval it grants at most the tokens of that interval plus the burst of one second."""
+    """A pace grants in any interval at most the tokens of that interval plus the burst of one second."""
     pace = Pace(per_second, 0.0)
     now_s = 0.0
     given_at: list[tuple[float, int]] = []
@@ -48,7 +48,7 @@ def test_pace_gives_all_in_time(per_second: int, wanted: int) -> None:
 
 
 class Link:
-    """The interface of a sender link that a throttle uses."""
+    """A sender link with the methods that a throttle uses."""
 
     def __init__(self) -> None:
         self.granted = 0

@@ -95,7 +95,7 @@ def test_who_subscribes_at_another_container_is_to_receive(policed: Policed, ask
 
 
 def test_new_rules_ask_for_the_same(policed: Policed) -> None:
-    """They also apply to existing links, and management shows which links only browse."""
+    """New rules also apply to existing links, and management shows which links only browse."""
     broker = policed.world.broker
     policed.make("q")
     broker.remote.link_routes.start((parse_route("far.*=far"),))
@@ -112,7 +112,7 @@ def test_new_rules_ask_for_the_same(policed: Policed) -> None:
 
 
 def test_new_rules_end_links_that_ask_what_there_was(policed: Policed) -> None:
-    """Such a link may consume from the subscription that it found."""
+    """A link without a source may consume from the subscription that it found."""
     broker = policed.world.broker
     policed.world.do(broker.drivers.connection_opened, CLIENT)
     terminus: dict[str, Any] = {"address": "amq.topic/t", **LASTING}

@@ -324,7 +324,7 @@ def test_a_refused_message_is_not_remembered(sender: Sender) -> None:
 @pytest.mark.parametrize("kill", [False, True], ids=["", "killed"])
 @pytest.mark.parametrize("target", ["another", "made anew"])
 def test_what_was_stored_is_not_stored_again_whatever_the_link_leads_to_now(target: str, kill: bool) -> None:
-    """It was accepted, and is reported as accepted even if it was deleted with its queue."""
+    """A stored message is reported as accepted, even if it was deleted with its queue."""
     world = world_of(2)
     sender = Sender(world, "q0")
     sender.attach()

@@ -149,7 +149,7 @@ def test_times_count_in_prepared_transactions(policed: Transacting, restart: boo
 
 
 def test_a_message_that_says_it_died_has_the_ttl_that_it_is_sent_with(policed: Transacting) -> None:
-    """This is a dead letter that a client sends again, with all its annotations."""
+    """A dead letter that a client sends again, with all its annotations, is a new message."""
     policed.send("q", "again", ttl=5, annotations={symbol("x-opt-last-death-reason"): "rejected"})
     policed.world.advance(6)
     assert policed.world.queue().messages == 0

@@ -43,7 +43,7 @@ def run(*arguments: object, limit: int | None = None) -> subprocess.CompletedPro
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_container(store: Path, tmp_path: Path, kind: str) -> None:
-    """It is named, and only records before it are exported; with `skip_damaged` all but those of its damaged block."""
+    """Only records before a damaged container are exported; with `skip_damaged` all but those of the damaged block."""
     hurt, target = tmp_path / "store", str(tmp_path / "target")
     shutil.copytree(store, hurt)
     journal = open_journal(str(hurt))

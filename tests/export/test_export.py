@@ -83,7 +83,7 @@ def test_parquet_export_gives_arrow_no_function_of_python(tmp_path: Path, monkey
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_format_read_back(tmp_path: Path, kind: str) -> None:
-    """Each is read by its own library and by DuckDB, after growth, with contents, and with unusual queue names."""
+    """Every format is read by its own library and by DuckDB, after growth, with contents, and with odd queue names."""
     store, archive, target = tmp_path / "store", tmp_path / "archive", tmp_path / "target"
     archive.mkdir()
     columns = (*DEFAULT, "payload", *AMQP.names)

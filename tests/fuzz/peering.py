@@ -238,7 +238,7 @@ def client_front(data: bytes) -> None:
             piece = piece.replace(_NONCE, front._attempt.first.rpartition(b"r=")[2])
         answer, rest = front.feed(piece)
         assert secure or b"one stone" not in answer, "a password goes out only where that was allowed, or through TLS"
-        while front.check is not None and (at // 100 + len(data)) % 5:  # else more comes before it is done
+        while front.check is not None and (at // 100 + len(data)) % 5:  # otherwise more data comes before it is done
             proved = True
             _, rest = front.checked(front.check())
         assert not rest or front.stage is Stage.OPEN

@@ -196,7 +196,7 @@ def test_what_was_being_used_again_is_not_taken_for_history() -> None:
 
 
 def test_a_file_with_a_second_name_is_not_written_to() -> None:
-    """This also holds after an archive was given up, if a power cut left its files here as well."""
+    """A file with a second name stays unchanged, also if a power cut left files of a former archive here."""
     directory = MemoryDirectory()
     journal = new_log(directory)[1]
     elsewhere = directory.beside("/elsewhere")

@@ -62,7 +62,7 @@ SOME = [b"one", b"two" * 300, b"three", b"four" * 15_000, b"five"]
 @given(which=st.integers(0, 3), byte=st.integers(0), mask=st.integers(1, 255))
 @settings(max_examples=60)
 def test_rot_below_a_claim_is_corrupt(which: int, byte: int, mask: int) -> None:
-    """A later block proves that it was durable: opening fails without changes, and the error names the LSNs."""
+    """A later block proves durability: opening fails without changes, and the error names the LSNs."""
     directory, journal, _ = log_of(SOME)
     journal.abandon()
     hurt, following = blocks(directory)[which + 1 : which + 3]
@@ -107,7 +107,7 @@ def test_a_left_over_block_behind_the_damage_hides_none_of_the_log() -> None:
 @given(byte=st.integers(0), mask=st.integers(1, 255))
 @settings(max_examples=40)
 def test_what_nothing_claims_is_torn(byte: int, mask: int) -> None:
-    """This is the last block: recovery truncates the log there, and continues it in a new container."""
+    """Damage of the last block makes recovery truncate the log there, and continue it in a new container."""
     directory, journal, _ = log_of(SOME)
     journal.abandon()
     last = blocks(directory)[-1]
@@ -184,7 +184,7 @@ def test_a_missing_newest_container_is_noticed_by_the_mark() -> None:
 @given(byte=st.integers(0, CONTAINER_HEAD.size - 1), mask=st.integers(1, 255), slot=st.integers(0, 1))
 @settings(max_examples=40)
 def test_a_container_with_a_rotten_head_is_no_free_one(byte: int, mask: int, slot: int) -> None:
-    """I11: its blocks contain their LSNs. No crash leaves a header that is neither complete nor zeros."""
+    """I11: blocks of a container contain their LSNs. A crash leaves no header that is neither complete nor zeros."""
     payloads = [b"%d" % number + BIG[5:] for number in range(12)]
     directory, journal, lsns = log_of(payloads)
     journal.abandon()

@@ -322,7 +322,7 @@ def test_a_full_disk_is_told_and_left_without_remains(monkeypatch: pytest.Monkey
 
 
 def test_the_last_containers_are_for_openings() -> None:
-    """When the reserve is used up, the journal fails rather than use them; then it opens however often it is killed."""
+    """When the reserve is used up, the journal fails, and the last containers remain for openings after kills."""
     inner = MemoryDirectory()
     directory = FaultyDirectory(inner)
     with owner(directory) as own:
@@ -375,7 +375,7 @@ def test_a_disk_that_is_nearly_full_is_told_and_works_on(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("hurt", ["mark", "container"])
 def test_files_that_are_taken_away_end_the_journal(monkeypatch: pytest.MonkeyPatch, hurt: str) -> None:
-    """This also holds for an idle journal: records that would go to these files are not confirmed."""
+    """An idle journal ends as well: records that would go to these files are not confirmed."""
     monkeypatch.setattr(flusher_module, "CHECK_S", 0.01)
     directory = MemoryDirectory()
     with owner(directory) as own:

@@ -172,7 +172,7 @@ def test_the_base_forgets_the_holes_it_passes() -> None:
 
 
 def test_every_container_begins_with_the_holes() -> None:
-    """The newest container thus lists all holes, whichever containers were reused."""
+    """The newest container lists all holes, whichever containers were reused."""
     directory, journal, _ = log_of(5)
     retire(journal, 1)
     retire(journal, 3)
@@ -190,7 +190,7 @@ def test_every_container_begins_with_the_holes() -> None:
 
 
 def test_with_too_many_holes_a_slot_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The slot leaves when the base passes it, or when its neighbor becomes a hole."""
+    """A slot beyond the limit leaves when the base passes it, or when its neighbor becomes a hole."""
     monkeypatch.setattr(holes, "MAX_HOLES", 2)
     directory, journal, lsns = log_of(12)
     assert journal.retire([1, 3, 5, 7]) == [1, 3]
@@ -239,7 +239,7 @@ def test_starts_in_a_row_take_one_container_though_there_are_as_many_holes_as_th
 
 
 def test_the_record_of_most_holes_fits() -> None:
-    """It fits into a record, and is a small part of the written bytes."""
+    """The largest list of holes fits into a record, and is a small part of the written bytes."""
     assert holes.HOLE_BYTES * holes.most_of_openings(1 << 30) <= MAX_PAYLOAD_BYTES
     for container_bytes in (512 << 10, 1 << 20, 64 << 20):
         assert 300 < holes.most(container_bytes) <= min(holes.MAX_HOLES, container_bytes / 64 / holes.HOLE_BYTES)
@@ -277,7 +277,7 @@ def test_a_missing_container_that_is_no_hole_is_corrupt() -> None:
 
 @pytest.mark.parametrize("removed", [[4], [4, 5], [5, 4]])
 def test_rot_in_the_last_block_before_a_hole_is_noticed(removed: list[int]) -> None:
-    """The block that names it as its predecessor was reclaimed with the hole, which stores the LSN instead."""
+    """The block that names the last one before a hole was reclaimed with the hole, which stores the LSN instead."""
     directory, journal, _ = log_of(8)
     for slot in removed:
         retire(journal, slot)
@@ -317,7 +317,7 @@ def test_a_cut_that_takes_the_first_block_of_a_container_takes_no_holes() -> Non
 
 
 def test_a_block_left_over_in_a_slot_that_was_started_again_tells_no_holes() -> None:
-    """It is of an earlier incarnation whose end was lost in a crash, and lists fewer holes than the block before it."""
+    """A block of an earlier incarnation whose end was lost in a crash lists fewer holes than the block before it."""
     directory, journal, lsns = log_of(6)
     retire(journal, 2)
     journal.close()

@@ -118,7 +118,7 @@ def test_a_record_takes_64_kib() -> None:
 
 
 def test_many_records_without_payload() -> None:
-    """They exceed the capacity of a block and of a container."""
+    """The records exceed the capacity of a block and of a container."""
     directory, journal = new_log(buffers=0)
     count = 3 * SIZE // HEAD_BYTES
     lsns = [put(journal, b"") for _ in range(count)]

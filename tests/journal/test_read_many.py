@@ -65,7 +65,7 @@ def test_many_are_what_each_is_alone(sizes: list[int], flush_every: int, chosen:
 def test_a_long_block_head_is_not_believed() -> None:
     """A wrong size in a damaged block header costs no memory."""
     directory, journal, lsns = log_of([10] * 20, 100)
-    flip_lsn(directory, lsns[0] - 64 + 19, 0x40)  # the block's size becomes 1 GiB more
+    flip_lsn(directory, lsns[0] - 64 + 19, 0x40)  # the block's size grows by 1 GiB
     assert shown(journal.stored.read_many(lsns, MUCH)) == [alone(journal, lsn) for lsn in lsns]
 
 

@@ -98,7 +98,7 @@ def test_a_container_waits_until_the_base_is_durable(carried_by: str) -> None:
 
 @pytest.mark.parametrize("place", mark.PLACES)
 def test_either_place_of_the_mark_tells_a_base_that_no_block_tells(place: int) -> None:
-    """The containers below it were reclaimed with the mark: damage to one copy must not require them."""
+    """Containers below the base were reclaimed with the mark: damage to one copy must not require them."""
     directory = MemoryDirectory()
     _, journal = new_log(directory)
     while journal.next_lsn < SIZE:
@@ -196,7 +196,7 @@ def test_containers_made_at_first(keep: int) -> None:
 
 @pytest.mark.parametrize("keep", [0, 1])
 def test_there_are_two_containers_at_least(keep: int) -> None:
-    """E6: each has at least 512 KiB, so the smallest log has 1 MiB."""
+    """E6: a container has at least 512 KiB, so the smallest log has 1 MiB."""
     directory = MemoryDirectory()
     _, journal = new_log(directory, keep=keep)
     assert len(containers(directory)) == 2
@@ -229,7 +229,7 @@ def test_a_recycled_container_shows_nothing_of_its_earlier_life() -> None:
 
 
 def test_a_rotten_block_does_not_hide_the_base_that_blocks_behind_it_tell() -> None:
-    """Otherwise the reclaimed containers are reported as lost instead of the block."""
+    """Recovery must report the block as lost, and not the reclaimed containers."""
     directory, journal = new_log()
     for _ in range(20):
         put(journal, BIG)

@@ -185,7 +185,7 @@ CONTAINER: dict[str, Kind] = {
 
 
 def refused(path: Path) -> CairnError:
-    """Check that the store at *path* twice does not open, without changes; return the error."""
+    """Check twice that the store at *path* does not open and is not changed; return the error."""
     before = tree(path)
     for _ in range(2):
         with pytest.raises(CairnError) as raised:
@@ -345,7 +345,7 @@ def test_a_container_that_may_not_be_read(stores: Stores, slot: int, code: int, 
 
 
 def test_two_containers_with_one_slot(stores: Stores, place: Path) -> None:
-    """The one of the later incarnation counts, whatever its name; the other is reported and not changed."""
+    """The container of the later incarnation counts, whatever its name; the other is reported and not changed."""
     path = Path(shutil.copytree(stores.complete.path, place / "store"))
     store, _ = open_store(str(path), ManualClock())
     store.put(1, b"the last one", 1)

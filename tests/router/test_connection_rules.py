@@ -44,7 +44,7 @@ def test_what_an_open_is_answered_with(peer: Peer) -> None:
 
 
 def test_frames_are_no_longer_than_the_client_takes(broker: RunningBroker) -> None:
-    """A frame longer than the broker's maximum ends the connection; see also tests/hostile."""
+    """Longer messages are split; for frames longer than the broker accepts see tests/hostile."""
     with Raw(broker.port, opening(max_frame=512), begin()) as one:
         one.until("begin")
         one.say(attach("s", 0, "q"))

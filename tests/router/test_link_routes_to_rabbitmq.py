@@ -56,7 +56,7 @@ def test_links_go_on_to_another_kind_of_broker(
         direct = there.create_receiver("/queue/via", credit=10)
         for body in bodies[:10]:
             assert _take(direct, 1) == [body]
-        there.create_sender("/queue/via")  # answered behind the outcomes: else RabbitMQ may end before it has seen them
+        there.create_sender("/queue/via")  # answered after the outcomes; otherwise RabbitMQ may end before them
         there.close()  # the link alone is not closed as long as it has messages
         receiver = here.create_receiver("hub./queue/via", credit=5)
         first = receiver.receive()

@@ -169,7 +169,7 @@ def test_what_comes_on_a_detached_link_ends_its_session(say: Say, peer: Peer, wh
 
 
 def test_two_deliveries_of_one_tag_are_two_messages(say: Say, peer: Peer) -> None:
-    """This holds on links that do not resume: it is an error of the sender that loses no message."""
+    """A repeated tag on a link that does not resume is an error of the sender that loses no message."""
     one = sending(say)
     one.say(transfer(0, "a", tag=b"t"), transfer(1, "b", tag=b"t"), transfer(2, "c", tag=b""))
     assert sorted(accepted(one, 3)) == [0, 1, 2]
@@ -179,7 +179,7 @@ def test_two_deliveries_of_one_tag_are_two_messages(say: Say, peer: Peer) -> Non
 @pytest.mark.parametrize("second", [False, True], ids=["first", "second"])
 @pytest.mark.parametrize("settled", [False, True])
 def test_dispositions_that_nobody_asked_for_change_nothing(say: Say, peer: Peer, second: bool, settled: bool) -> None:
-    """Their deliveries were never sent, are settled, or are of the other direction; or they have no final state."""
+    """The deliveries were never sent, are settled, or are of the other direction; or they get no final state."""
     fill(peer, *"abc")
     one = say(attach("r", 0, receives=True, second=second), attach("s", 1), flow(0, 0, 2))
     assert texts([one.until("transfer") for _ in range(2)]) == ["a", "b"]

@@ -87,7 +87,7 @@ def test_the_lower_priority_waits_for_the_higher_one(new_peer: NewPeer) -> None:
 
 
 def test_long_messages_of_several_links_go_side_by_side(new_peer: NewPeer) -> None:  # F15, F27
-    """They take turns frame by frame: neither of two long messages is complete before most of the other has arrived."""
+    """Links take turns frame by frame: no long message is complete before most of the other one has arrived."""
     peer = new_peer()
     long = Message(body=bytes(6_000_000), durable=True)
     links = [receiver(peer, f"long{number}") for number in range(2)]

@@ -129,7 +129,7 @@ def is_row_locked(world: World, xid: str) -> bool:
 def test_all_agree_when_it_is_killed_at_any_step(
     world: World, ledger: Ledger, tell: Tell, what: str, fields: dict[str, object]
 ) -> None:
-    """It is committed in all three, if the decision was written, or in none."""
+    """The transaction is committed in all three, if the decision was written, or in none."""
     locked, rows_locked, outcomes = 0, 0, Counter[bool]()
     for step in count(1, EVERY):
         orders = world.orders(xid=world.xid(what), kill_at=step, **fields)
@@ -224,7 +224,7 @@ def test_nobody_commits_what_one_refuses(world: World, ledger: Ledger, participa
 
 @pytest.mark.parametrize("stays_down", [False, True])
 def test_all_agree_when_the_server_is_killed(world: World, ledger: Ledger, tell: Tell, stays_down: bool) -> None:
-    """It is killed at each step from before its prepare until its commit; prepared transactions survive its restart."""
+    """The server is killed at each step from before its prepare until its commit; what it prepared survives."""
     steps = world.live(orders := world.orders(xid=world.xid("whole"))).steps
     ledger.moved(orders, first=True, others=True)
     outcomes = Counter[bool]()
@@ -257,7 +257,7 @@ def test_all_agree_when_the_server_is_killed(world: World, ledger: Ledger, tell:
 @pytest.mark.parametrize("commits", [True, False])
 @pytest.mark.parametrize("operator", [True, False])
 def test_the_coordinator_hears_of_an_operator(world: World, ledger: Ledger, commits: bool, operator: bool) -> None:
-    """A decision against its own is noted, and the note survives any kill, before the store may forget the decision."""
+    """A decision against the coordinator's is noted before the store may forget it, and the note survives any kill."""
     standing = Standing.COMMITTED if operator else Standing.ROLLED_BACK
     expected = world.conflicts()
     steps = world.live(orders := world.orders(xid=world.xid("whole"), rolls_back=not commits)).steps

@@ -121,7 +121,7 @@ def test_what_only_fits_badly_is_not_copied(tmp_path: Path, size_bytes: int) -> 
     "end", [lambda store: store.journal.abandon(), lambda store: store.close()], ids=["kill", "close"]
 )
 def test_starts_that_end_after_their_first_dequeue(tmp_path: Path, end: Callable[[JournalStore], None]) -> None:
-    """Each leaves a container with a record that is needed, and ends before compaction.
+    """Every start leaves a container with a record that is needed, and ends before compaction.
 
     A start after a close has nothing to copy or to try, so it does not detect by itself that the disk is full.
     """

@@ -197,7 +197,7 @@ class FullDisk(RuleBasedStateMachine):
     def take(self, which: int, share: float, seed: int, at_once: int) -> None:
         ids = self._some(self.queues[which], 1 << 30)
         random.Random(seed).shuffle(ids)
-        self._take(self.queues[which], ids[: int(share * len(ids))], at_once)  # a few: relocation keeps up
+        self._take(self.queues[which], ids[: int(share * len(ids))], at_once)  # a few at once: compaction keeps up
 
     def _take(self, queue_id: int, ids: list[int], at_once: int) -> None:
         for at in range(0, len(ids), at_once):

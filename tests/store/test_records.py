@@ -89,7 +89,7 @@ def test_a_long_message_is_put_in_pieces(size: int) -> None:
 
 
 def test_queues_share_one_stored_message(disk: Disk) -> None:
-    """E65: this includes a message that was put on its first queue at once."""
+    """E65: queues share a message also if it was put on its first queue at once."""
     store, _ = disk.open()
     a, b, c = (queue(store, name) for name in "abc")
     message_id = put(store, a)
@@ -216,7 +216,7 @@ def test_the_first_message_into_an_empty_store_begins_the_log(disk: Disk) -> Non
 
 
 def test_a_container_that_dies_before_its_end_is_given_back(disk: Disk) -> None:
-    """E9, E69: none of its records is needed once the log continues behind it."""
+    """E9, E69: no record of a container without live messages is needed once the log continues behind it."""
     store, _ = disk.open()
     q = queue(store)
     while SIZE - store.journal.next_lsn > len(BIG):
@@ -229,7 +229,7 @@ def test_a_container_that_dies_before_its_end_is_given_back(disk: Disk) -> None:
 
 
 def test_one_slow_message_holds_no_more_than_its_container(disk: Disk) -> None:
-    """E24, E69: the containers behind it are reclaimed although it is live."""
+    """E24, E69: containers behind a live message are reclaimed."""
     store, _ = disk.open()
     q = queue(store)
     slow = put(store, q, b"slow")

@@ -43,7 +43,7 @@ def test_the_same_state_from_calls_and_from_records(disk: Disk) -> None:
 
 
 def test_what_never_became_whole_or_never_reached_a_queue_is_discarded(disk: Disk) -> None:
-    """E29, E30: such messages are deleted durably, and reported."""
+    """E29, E30: incomplete messages and messages on no queue are deleted durably, and reported."""
     store, _ = disk.open()
     q = queue(store)
     torn = store.stage(b"begun", NOW_US)

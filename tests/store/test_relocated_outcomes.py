@@ -87,7 +87,7 @@ def test_the_commit_moves(home: Home) -> None:
 
 
 def test_a_commit_of_more_than_a_container_lists() -> None:
-    """It is copied in several records, none of which passes the end of its container."""
+    """A long commit is copied in several records, none of which passes the end of its container."""
     home = Home(operations=2 * SIZE // 8)
     home.traffic()
     assert home.slot not in home.store.journal.extent.slots
@@ -112,7 +112,7 @@ def test_rot_in_an_operation_leaves_the_commit_where_it_is(home: Home, offset: i
 
 
 def test_operations_are_read_in_bulk(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each block is read once; reading record by record would block the thread that makes the store's calls."""
+    """Every block is read once; reading record by record would block the thread that makes the store's calls."""
     blocks: list[int] = []
     alone: list[int] = []
     around, record = lookup._heads_around, lookup.read_record

@@ -49,7 +49,7 @@ def wiring(server: Server, catalog: str) -> Iterator[Wiring]:
 
 
 def tell(error: BaseException) -> str:
-    """Return the text of an error; check that no password is in its text or traceback, nor in the URL's spelling."""
+    """Return the text of an error; check that neither the text nor the traceback contains a password."""
     told = "".join(traceback.format_exception(error)) + repr(error) + str(error)
     assert PASSWORD not in told
     assert "se-cret" not in told
@@ -341,7 +341,7 @@ class _Cut:
 
 
 def test_calls_do_not_wait_for_a_server_that_is_away(server: Server, wiring: Wiring) -> None:  # E64
-    """They are answered in order, on another thread, and later calls work."""
+    """Calls are answered in order, on another thread, and later calls work."""
     calls = WiringCalls(wiring)
     calls.start_sql()
     answers: SimpleQueue[tuple[str, object]] = SimpleQueue()
