@@ -1,9 +1,9 @@
-"""A real broker: `cairnmq broker` as a process of its own on a fresh store, and the load client on loopback.
+"""Benchmarks of a broker process (`cairnmq broker`) on a new store, with the load client on loopback.
 
-One sender and one receiver at once, every message confirmed. *accepted* counts messages from the first one sent to the
-last one settled, and times each from sent to settled; *received* counts to the last one received, and times each from
-sent to received. The yardstick is the client alone, its sender joined to its receiver, in the same round: how far the
-broker is from being measured too slow by its client.
+One sender and one receiver run at the same time, and every message is confirmed. *accepted* counts messages from the
+first one sent to the last one settled, and times each from sent to settled; *received* counts to the last one received,
+and times each from sent to received. The yardstick is the client alone in the same round, its sender connected to its
+receiver: it shows how far the client is from limiting the rate of the broker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAIN = "from cairnmq.cli.main import main; main()"
 
 
 class Load(NamedTuple):
-    """What is sent, and how much of it at once."""
+    """A load: the kind and the size of its messages, and the number in flight."""
 
     kind: str
     """"durable", "transient", or "client alone" without a broker."""
@@ -35,7 +35,7 @@ class Load(NamedTuple):
 
     @property
     def guess_per_s(self) -> float:
-        """CPU on the busier side for each message, and a round trip for each window.
+        """Return a guess from the CPU time of the busier side per message, and a round trip per window.
 
         A durable message takes 10 us of CPU, a transient one 8, the client alone 3; each KiB costs 1 us more. A round
         trip takes 450 us with a sync and the threads it wakes, 150 us without, 100 us without a broker.
@@ -49,7 +49,7 @@ class Load(NamedTuple):
 
     @property
     def alone(self) -> Load:
-        """The yardstick."""
+        """Return the yardstick: this load without a broker."""
         return self._replace(kind="client alone")
 
 
@@ -63,7 +63,7 @@ GOALS_PER_S = {Load("durable", 256, 100): 20_600, Load("durable", 256, 1000): 30
 
 
 class Broker:
-    """The process, from its first line to its last."""
+    """A broker process, from its start to its end."""
 
     def __init__(self, directory: str, *options: str) -> None:
         os.makedirs(directory, exist_ok=True)
@@ -96,11 +96,11 @@ class Broker:
             raise BenchError(f"the broker ended with status {self._process.returncode}: {self._log()}")
 
     def cpu_s(self) -> float:
-        """CPU time it has used so far, all threads."""
+        """Return the CPU time that the broker has used so far, in all threads."""
         return cpu_s_of(self._process.pid)
 
     def resident_bytes(self) -> int:
-        """The memory that it has in use."""
+        """Return the resident memory of the broker."""
         with open(f"/proc/{self._process.pid}/status") as status:
             return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS"))
 
@@ -109,12 +109,12 @@ class Broker:
         return self._process.pid
 
     def reset_peak(self) -> None:
-        """Forget how much memory it once took."""
+        """Reset the peak of the resident memory."""
         with open(f"/proc/{self._process.pid}/clear_refs", "w") as peaks:
             peaks.write("5")
 
     def peak_bytes(self) -> int:
-        """The most memory that it had in use since then."""
+        """Return the peak of the resident memory since the last reset."""
         with open(f"/proc/{self._process.pid}/status") as status:
             return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
 
@@ -124,7 +124,7 @@ class Broker:
 
 
 def cpu_s_of(pid: int) -> float:
-    """CPU time that a process has used so far, all threads."""
+    """Return the CPU time that a process has used so far, in all threads."""
     with open(f"/proc/{pid}/stat") as stat:
         fields = stat.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -132,7 +132,7 @@ def cpu_s_of(pid: int) -> float:
 
 @dataclass
 class Rounds:
-    """What one client found of one load, round by round."""
+    """The measurements of one client under one load, one entry per round."""
 
     per_s: list[float] = field(default_factory=list)
     p50_us: list[float] = field(default_factory=list)
@@ -151,12 +151,12 @@ class Rounds:
 
 
 def measure(path: str, rounds: int, round_s: float) -> list[Row]:
-    """All loads, each for about *round_s* a round, on one broker whose store is in *path*."""
+    """Measure all loads, each for about *round_s* per round, on one broker whose store is in *path*."""
     queue_names = (f"bench-{number}" for number in count())
     accepted = {load: Rounds() for load in LOADS}
     received = {load: Rounds() for load in LOADS}
     with Broker(path) as broker, Clients() as clients:
-        clients.run(broker.port, next(queue_names), 1000, 256, 100, durable=True)  # everything was done once
+        clients.run(broker.port, next(queue_names), 1000, 256, 100, durable=True)  # warm-up
         for load in LOADS * rounds:
             port = broker.port if load.kind != "client alone" else 0
             messages = max(2, round(load.guess_per_s * round_s))

@@ -1,15 +1,15 @@
 """The load client: one sender or one receiver on a connection of its own, in a process of its own.
 
 It must not be the bottleneck, and shares the cores with the broker: so it calls proton's C functions, and asks proton
-for no events. A receiver looks at its link's current delivery; a sender at the delivery it sent longest ago, since a
+for no events. A receiver reads its link's current delivery; a sender checks the delivery it sent longest ago, since a
 broker settles in the order it received (one that did not would be measured too slow, never too fast).
 
-Every message is checked whole: one encoded message in which only the numbers differ,
+Every message is checked completely. All messages are one encoded message in which only the numbers differ:
 
 header section  durable or not
 data section    size of the body: sequence (8 bytes), time sent in ns (8 bytes), then the same bytes in every message
 
-so that the receiver proves that nothing was lost, doubled, out of order or altered.
+So the receiver proves that no message was lost, duplicated, reordered or altered.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NUMBERS = struct.Struct("<QQ")
 
 
 class Far(NamedTuple):
-    """A node of a lab of daemons, in whose namespace the client and the broker are."""
+    """A node of a lab of daemons, in whose namespace the client connects to the broker."""
 
     lab: str
     root: str
@@ -51,7 +51,7 @@ class Far(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What one client process has to do once."""
+    """A job for one client process."""
 
     sender: bool
     port: int
@@ -77,7 +77,7 @@ class Job(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of a job. Times are `time.monotonic_ns`, which all processes share."""
+    """The result of a job. Times are `time.monotonic_ns`, which all processes share."""
 
     begun_ns: int
     ended_ns: int
@@ -92,7 +92,7 @@ class Result(NamedTuple):
 
 
 class Template:
-    """An encoded message, and where its numbers stand."""
+    """An encoded message, and the position of its numbers."""
 
     def __init__(self, body_bytes: int, durable: bool, recovered: bool = False) -> None:
         if body_bytes < MIN_BODY_BYTES:
@@ -160,7 +160,7 @@ def send(wire: Wire, job: Job) -> Result:
 
 
 def receive(wire: Wire, job: Job) -> Result:
-    """Receive and accept all messages, check each, and make sure that no more come."""
+    """Receive and accept all messages, check each of them, and check that no more arrive."""
     template = Template(job.body_bytes, job.durable, job.recovered)
     prefix, filler, size, place = template.prefix, template.filler, len(template.encoded), template.place
     message = bytearray(FRAME_BYTES)
@@ -205,7 +205,7 @@ def _same(message: bytearray, prefix: bytes, filler: bytes, size: int) -> bool:
 
 
 def _difference(message: bytes | bytearray, template: Template, sequence: int) -> str:
-    """What is wrong with *message*."""
+    """Return a description of the error in *message*."""
     if len(message) != len(template.encoded):
         return f"message {sequence}: {len(message)} bytes came, {len(template.encoded)} were sent"
     found = NUMBERS.unpack_from(message, template.place)[0]
@@ -248,7 +248,7 @@ def _connect(job: Job) -> socket.socket:
 
 
 def _serve(pipe: Connection) -> None:
-    """The life of a client process: its port for peers, then a job at a time."""
+    """Run a client process: send its port for peers, then do one job at a time."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         pipe.send(listener.getsockname()[1])
         while (job := pipe.recv()) is not None:
@@ -259,7 +259,7 @@ def _serve(pipe: Connection) -> None:
 
 
 class Clients:
-    """A sender and a receiver, or more of them, each a process, for any number of jobs."""
+    """A sender and a receiver, or more client processes, for any number of jobs."""
 
     def __init__(self, number: int = 2) -> None:
         context = multiprocessing.get_context("spawn")
@@ -290,9 +290,9 @@ class Clients:
     def run(
         self, port: int, address: str, messages: int, body_bytes: int, window: int, durable: bool
     ) -> tuple[Result, Result]:
-        """What the sender and the receiver found, both working at once.
+        """Run a sender and a receiver at the same time, and return the results of both.
 
-        *port* is the broker's; 0 joins the two without one, which shows how much the client alone can do.
+        *port* is the broker's. With 0, the sender connects to the receiver, which shows the limit of the client alone.
         """
         sending, receiving = self._pipes[:2]
         receiving.send(Job(False, port, address, messages, body_bytes, window, durable))
@@ -312,7 +312,7 @@ class Clients:
         return results[0], results[1]
 
     def run_all(self, jobs: Sequence[Job]) -> list[Result]:
-        """What came of each of these, all working at once on one broker, receivers first to attach."""
+        """Run all *jobs* at the same time on one broker, and return their results. Receivers attach first."""
         for sender in (False, True):
             those = [(job, pipe) for job, pipe in zip(jobs, self._pipes, strict=False) if job.sender is sender]
             for job, pipe in those:
@@ -329,7 +329,7 @@ class Clients:
         return results
 
     def run_one(self, job: Job) -> Result:
-        """What the sender or the receiver found, working alone."""
+        """Run one sender or receiver alone, and return its result."""
         pipe = self._pipes[0 if job.sender else 1]
         pipe.send(job)
         self._answer(pipe)

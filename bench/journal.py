@@ -1,16 +1,17 @@
-"""The journal, one thread, fsynced, against the bare disk.
+"""Benchmarks of journal appends, one thread, fsynced, against the bare disk.
 
-A group is so many records, appended and then flushed: one block, one pwrite, one fdatasync. A record is a whole
-message with its only enqueue, as the store writes it. All that is durable is dead at once, so that containers are
-recycled, as in a broker whose receivers keep up. Three yardsticks write as many bytes per group, and sync once, into a
-zero-filled file as large as all containers together. (The journal syncs once more where a block is cut at a
-container's end.)
+The records of a group are appended and then flushed: one block, one pwrite, one fdatasync. A record is a complete
+message with its only enqueue, as the store writes it. Durable records are dead at once, so containers are recycled, as
+in a broker whose receivers keep up. Three yardsticks write the same number of bytes per group, and sync once, into a
+zero-filled file twice as large as the initial containers together. (The journal syncs once more where a block is cut
+at a container's end.)
 
-Embedded stores (`embedded.py`) commit as many values in one synced transaction; the journal is to be ahead of each.
+Embedded stores (`embedded.py`) commit the same number of values in one synced transaction; the journal has to be faster
+than each of them.
 
-bare  bytes that are ready: what the disk and the system calls take
-join  heads and payloads that are ready, joined: what it takes to write them in one piece
-loop  heads packed one by one, with a checksum of the payload, then joined: what a plain Python program would do
+bare  bytes that are ready: the cost of the disk and the system calls
+join  record headers and payloads that are ready, joined: the cost of writing them in one piece
+loop  record headers packed one by one, with a checksum of the payload, then joined: the cost of plain Python
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _START, _ENQUEUE = int(RecordType.START), int(Flag.ENQUEUE)
 
 
 class Case(NamedTuple):
-    """So many records of one payload size per sync."""
+    """A number of records of one payload size per sync."""
 
     payload_bytes: int
     group: int
@@ -54,17 +55,17 @@ class Case(NamedTuple):
 
     @property
     def guess_per_s(self) -> float:
-        """A sync takes 110 us; a record 700 ns to append and encode, and a copy into the page cache at 2 GB/s."""
+        """Return a guess: 110 us per sync, 700 ns to append and encode a record, 2 GB/s to copy into the page cache."""
         return self.group / (110e-6 + self.group * (700e-9 + self.payload_bytes / 2e9))
 
     @property
     def used_bytes(self) -> int:
-        """The size of the journal's block for one group."""
+        """Return the size of the journal's block for one group."""
         return BLOCK_HEAD_BYTES + self.group * (HEAD_BYTES + self.payload_bytes)
 
     @property
     def block_bytes(self) -> int:
-        """The size of a block with its padding, as it is written."""
+        """Return the size of a block with its padding, as it is written."""
         return -(-self.used_bytes // SECTOR_BYTES) * SECTOR_BYTES
 
 
@@ -82,7 +83,7 @@ CASES = (
 
 
 class Disk:
-    """A zero-filled file, written from its beginning to its end and again."""
+    """A zero-filled file that is written from its beginning to its end, repeatedly."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -125,7 +126,7 @@ class Disk:
         os.close(self._fd)
 
     def _repeat(self, until_s: float, make: Callable[[], bytes]) -> int:
-        """Write and sync what *make* returns until it is *until_s*; how often that was."""
+        """Write and sync the result of *make* until the time *until_s*, and return the number of writes."""
         groups = 0
         while not groups or time.perf_counter() < until_s:
             data = make()
@@ -139,19 +140,19 @@ class Disk:
 
 
 def open_journal(directory: RealDirectory) -> Journal:
-    """A new journal, all its containers made."""
+    """Create a journal with all its containers, and open it."""
     clock = SystemClock()
     format_log(directory, DEFAULT_CONTAINER_BYTES, uuid4(), clock.wall_us())
     return open_log(directory, clock, visit=lambda block: None, initial_containers=CONTAINERS, syncers=SYNCERS)[0]
 
 
 def append_groups(journal: Journal, payloads: list[bytes], until_s: float) -> int:
-    """What is measured: append and flush groups until it is *until_s*; how many they were."""
+    """Append and flush groups until the time *until_s*, and return their number: the operation that is measured."""
     append, append_all = journal.append, journal.append_all
     groups = 0
     while not groups or time.perf_counter() < until_s:
         time_us = time.time_ns() // 1000
-        if len(payloads) > 1:  # as the store does with what arrives together
+        if len(payloads) > 1:  # as the store does with messages that arrive together
             append_all(_START, payloads, time_us=time_us, flags=_ENQUEUE, queue_id=1)
         else:
             append(_START, payloads[0], time_us=time_us, flags=_ENQUEUE, message_id=OWN_LSN, queue_id=1)
@@ -170,7 +171,7 @@ def _commit_groups(store: embedded.Embedded, payloads: list[bytes], firsts: Iter
 
 
 def measure(path: str, rounds: int, round_s: float) -> list[Row]:
-    """All cases, in *path*; a round takes each case through journal and yardsticks for about *round_s* each."""
+    """Measure all cases in *path*. Each round of a case runs journal and yardsticks for about *round_s* each."""
     os.mkdir(path)
     disk = Disk(os.path.join(path, "bare"))
     journal = open_journal(RealDirectory(os.path.join(path, "journal"), create=True))

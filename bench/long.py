@@ -1,11 +1,15 @@
-"""A very long message passes through the broker, and small ones beside it.
+"""Benchmarks of small messages while a very long message passes through the broker.
 
-One durable message is streamed in and then out again, each by a client of its own, while small durable messages go one
-at a time over other connections. Told are the 99th percentile of these, sent until settled, beside an idle broker,
-beside the long message coming and beside it going, and how much memory the broker took meanwhile; what the long one
-gets on beside them of what it gets on alone. A yardstick for the disk: the same while a file is written and synced as
-fast as that came, with no broker in between. And one for the machine: the same while the long message passes through
-another broker; only what is above that is this one's doing.
+One durable message is streamed in and then out again, each by a client of its own, while small durable messages are
+sent one at a time over other connections. The results are:
+
+* the 99th percentile of the time of a small message from sent to settled: with the broker idle otherwise, while the
+  long message arrives, and while it is delivered;
+* the growth of the broker's memory, and the rate of the long message as a share of its rate alone.
+
+A yardstick for the disk is the percentile while a file is written and synced at the rate of the long message, without a
+broker in between. One for the machine is the percentile while the long message passes through another broker: only the
+excess over it is due to this broker.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ _HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"
 
 
 def stream_in(port: int, address: str, size_bytes: int) -> None:
-    """Send one durable message of that length, and wait until it is accepted."""
+    """Send one durable message of *size_bytes*, and wait until it is accepted."""
     wire = Wire(socket.create_connection(("127.0.0.1", port)), "long-sender")
     wire.attach(address, "long", sender=True)
     link, session = wire.link, lib.pn_link_session(wire.link)
@@ -52,7 +56,7 @@ def stream_in(port: int, address: str, size_bytes: int) -> None:
     while left:
         while lib.pn_session_outgoing_bytes(session) > _AHEAD_BYTES:  # the window is closed
             wire.turn()
-            wire.flush()  # else what the window lets go would be written only to wait for one more word
+            wire.flush()  # else the next turn would write what the window permits, then wait for more input
         part = min(left, len(chunk))
         put(link, chunk, part)
         left -= part
@@ -67,7 +71,7 @@ def stream_in(port: int, address: str, size_bytes: int) -> None:
 
 
 def stream_out(port: int, address: str, size_bytes: int) -> None:
-    """Receive and accept one message, which must have that much content."""
+    """Receive and accept one message, and check that its content has *size_bytes*."""
     wire = Wire(socket.create_connection(("127.0.0.1", port)), "long-receiver")
     wire.attach(address, "long", sender=False)
     link, room = wire.link, 1 << 20
@@ -94,7 +98,7 @@ def stream_out(port: int, address: str, size_bytes: int) -> None:
 
 
 def write_beside(path: str, size_bytes: int, per_s: float) -> None:
-    """Write a file of that length at that rate, a mebibyte and a sync at a time."""
+    """Write a file of *size_bytes* at *per_s* bytes per second, 1 MiB and a sync at a time."""
     block, begun_s, written = bytes(1 << 20), time.monotonic(), 0
     with open(path, "wb", buffering=0) as file:
         while written < size_bytes:
@@ -106,7 +110,7 @@ def write_beside(path: str, size_bytes: int, per_s: float) -> None:
 
 
 class Found(NamedTuple):
-    """What one round found. Each percentile is the median of those of the small messages, so many at a time."""
+    """The measurements of one round. Each percentile is the median over the batches of small messages."""
 
     idle_p99_us: float
     in_p99_us: float
@@ -124,7 +128,7 @@ class Found(NamedTuple):
 
 
 class _Beside:
-    """Something done in another process, and how long it took."""
+    """Work in another process, and its duration."""
 
     def __init__(self, work: Callable[..., None], *args: Any) -> None:
         context = multiprocessing.get_context("spawn")
@@ -137,7 +141,7 @@ class _Beside:
         return not self._process.is_alive()
 
     def finish(self) -> float:
-        """Wait for its end; the seconds that it took."""
+        """Wait for the end of the work, and return its duration in seconds."""
         try:
             took_s = self._pipe.recv()
         except EOFError:
@@ -156,7 +160,7 @@ def _timed(pipe: Connection, work: Callable[..., None], *args: Any) -> None:
 def measure_once(
     broker: Broker, far: Broker, clients: Clients, path: str, size_bytes: int, messages: int, number: int
 ) -> Found:
-    """One round. Small messages go to *broker*, *messages* at a time, for as long as the long one is on its way."""
+    """Measure one round. Batches of *messages* small messages pass through *broker* while the long one passes, too."""
     names = (f"small-{number}-{name}" for name in count())
     address = f"long-{number}"
 
@@ -167,11 +171,11 @@ def measure_once(
         return median(found)
 
     def beside(work: Callable[..., None], *args: Any) -> tuple[float, float]:
-        """The percentile, and how long the work took."""
+        """Return the percentile, and the duration of *work* in seconds."""
         other = _Beside(work, *args)
         return p99_us(other.done), other.finish()
 
-    p99_us(lambda: True)  # everything was done once
+    p99_us(lambda: True)  # warm-up
     broker.reset_peak()
     before_bytes = broker.peak_bytes()
     alone_in_s = _Beside(stream_in, broker.port, address, size_bytes).finish()
@@ -188,7 +192,7 @@ def measure_once(
 
 
 def measure(path: str, rounds: int, size_bytes: int, messages: int) -> list[Row]:
-    """Rounds with one message of that length each, on a broker whose store is in *path*."""
+    """Measure all rounds, with long messages of *size_bytes*, on a broker whose store is in *path*."""
     options = "--max-message-size", str(size_bytes * 2)
     beside = os.path.join(path, "far")
     os.makedirs(beside)

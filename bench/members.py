@@ -1,17 +1,18 @@
-"""A cluster of three members on this machine, beside a broker without one, and a cluster of one; client of `broker`.
+"""Benchmarks of a three-member cluster on this machine, against a broker without a cluster and a cluster of one.
 
-Corosync daemons and brokers are in a lab's network namespaces, on one machine: what is shared with the clients are its
-cores and its one disk, so nothing of this says what three machines do. 256 B, durable, every message checked:
+Corosync daemons and brokers run in a lab's network namespaces on one machine, and share its cores and its only disk
+with the clients, so the results do not predict those of three machines. The client is that of `broker`. Messages have
+256 B and are durable, and each of them is checked:
 
 none, one       a sender and a receiver at the broker
-passive         at the first of three members, the others only follow
+passive         both at the first of three members, the others only follow
 elsewhere       the receiver at another member than the sender
 active          three pairs, each with a queue of its own, and at a member of its own
 shared          a sender, and a receiver at each member, all of one queue, whose ownership moves
 
-*fail-over*: the machine of a member ends (broker and daemon at once), until another member confirms a message that was
-sent when that one was gone; corosync has to notice first (`DETECTION_S`). *join*: a member that was updated before
-comes to a queue of many messages while a publisher goes on at a steady rate; until it has them all.
+*fail-over* lasts from the end of a member's machine (broker and daemon at once) until another member confirms a message
+that was sent afterwards; Corosync has to detect the failure first (`DETECTION_S`). *join* lasts until a member that was
+synchronized before has received a queue of many messages, while a publisher sends at a steady rate.
 """
 
 from __future__ import annotations
@@ -149,7 +150,10 @@ Found = tuple[float, float, float]
 
 
 def _pairs(clients: Clients, pairs: Sequence[tuple[Place, Place]], name: str, messages: int, window: int) -> Found:
-    """Each with a queue of its own. A pair's rate is from its first message sent to its last one received."""
+    """Measure *pairs* of places, each pair with a queue of its own, and return the sum of the rates.
+
+    The rate of a pair counts from its first message sent to its last one received.
+    """
     jobs: list[Job] = []
     for number, ((port, far), (to_port, to_far)) in enumerate(pairs):
         address = f"{name}-{number}"
@@ -166,7 +170,7 @@ def _pairs(clients: Clients, pairs: Sequence[tuple[Place, Place]], name: str, me
 
 
 def _shared(clients: Clients, places: Sequence[Place], name: str, messages: int, window: int) -> Found:
-    """One queue: the sender is at the first of *places*, and a receiver at each."""
+    """Measure one queue with the sender at the first of *places*, and a receiver at each of them."""
     sharers = len(places)
     jobs = [
         Job(False, port, name, messages, 256, window, True, work=receive_share, far=far, sharers=sharers)
@@ -181,7 +185,7 @@ def _shared(clients: Clients, places: Sequence[Place], name: str, messages: int,
 
 
 def _rates(path: Path, members: Members, rounds: int, round_s: float) -> list[Row]:
-    """In turns; the rates of several pairs are added."""
+    """Measure all kinds in turns. The rates of several pairs are added."""
     names = (f"b{number}" for number in count())
     found: dict[tuple[str, int], list[Found]] = {}
     one_of = ("--cluster-name", "bench", "--cluster-size", "1")
@@ -213,7 +217,7 @@ def _rates(path: Path, members: Members, rounds: int, round_s: float) -> list[Ro
 
 
 def _fail_over(members: Members) -> float:
-    """Seconds until another member confirms, from the end of the machine that clients were on."""
+    """Return the seconds from the end of the first member's machine until another member confirms a message."""
     first, second = members.all[1], members.all[2]
     sender = second.connect().create_sender("fail-over")
     sender.send(Message(body="before", durable=True), timeout=PATIENCE_S)
@@ -231,7 +235,7 @@ def _fail_over(members: Members) -> float:
 
 
 def _join(members: Members, messages: int) -> float:
-    """Seconds until a member that comes has that many messages."""
+    """Return the seconds that a restarted member needs to receive *messages* messages and serve."""
     third, first = members.all.pop(3), members.all[1]
     third.end()
     fill = [
@@ -264,7 +268,7 @@ def _join(members: Members, messages: int) -> float:
 
 
 def measure(path: str, rounds: int, round_s: float, backlog: int) -> list[Row]:
-    """Nothing where there can be no lab."""
+    """Return the rows of the cluster, or none where a lab can't be created."""
     if unavailable_reason():
         return []
     with three(Path(path)) as members:
@@ -281,6 +285,6 @@ def measure(path: str, rounds: int, round_s: float, backlog: int) -> list[Row]:
 
 
 def left_out() -> list[str]:
-    """What is not measured here, and why."""
+    """Return a remark with the reason if the cluster can't be measured here."""
     reason = unavailable_reason()
     return [f"three members are left out: {reason}"] if reason else []

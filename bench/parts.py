@@ -1,9 +1,9 @@
-"""Where the broker's CPU time goes: it is sampled while messages pass through, one sender and one receiver.
+"""A breakdown of the broker's CPU time, sampled while messages pass through it from one sender to one receiver.
 
-py-spy looks at its threads from outside, some hundred times a second, which costs the broker nothing but being stopped
-for a moment. Each sample counts for the part whose code is at work: the file of the innermost Python function; what
-that calls in C, such as proton or a system call, is the caller's. Samples of threads that only wait are left out. A
-part's time per message is its share of the CPU time that the broker took, as the system counts it.
+py-spy samples its threads from outside, some hundred times a second, which costs the broker only a short pause. Each
+sample counts for the part whose code runs: the file of the innermost Python function; C code that it calls, such as
+proton or a system call, counts for the caller. Samples of threads that only wait are left out. The time of a part per
+message is its share of the CPU time that the broker used, as the system counts it.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ SAMPLES_PER_S = 300
 
 
 def installed() -> str:
-    """Where py-spy is; empty if it is not."""
+    """Return the path of py-spy, or an empty string if it is not installed."""
     return shutil.which("py-spy", path=os.pathsep.join((os.path.dirname(sys.executable), os.environ["PATH"]))) or ""
 
 
 def left_out() -> list[str]:
-    """A remark if py-spy, and so the share of each part, is missing."""
+    """Return a remark if py-spy, and so the share of each part, is missing."""
     return [] if installed() else ["where the CPU time goes is left out: pip install py-spy"]
 
 
 def measure(path: str, rounds: int, round_s: float) -> list[Row]:
-    """All parts, sampled for about *round_s* a round; nothing without py-spy."""
+    """Measure all parts for about *round_s* per round. Return no rows without py-spy."""
     program = installed()
     if not program:
         return []
@@ -63,12 +63,12 @@ def measure(path: str, rounds: int, round_s: float) -> list[Row]:
 
 
 def _round(program: str, path: str, broker: Broker, clients: Clients, address: str, messages: int) -> dict[str, float]:
-    """Microseconds of CPU for each message, part by part."""
+    """Return the CPU time of each part per message, in microseconds."""
     samples_path = os.path.join(path, "samples")
     command = [program, "record", "-p", str(broker.pid), "-f", "raw", "-o", samples_path, "-r", str(SAMPLES_PER_S)]
     with subprocess.Popen([*command, "-d", "3600"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as spy:
         assert spy.stdout is not None
-        spy.stdout.readline()  # it has begun
+        spy.stdout.readline()  # sampling has begun
         before_s = broker.cpu_s()
         clients.run_all([Job(sender, broker.port, address, messages, 256, 1000, True) for sender in (False, True)])
         broker_us = (broker.cpu_s() - before_s) / messages * 1e6
@@ -77,7 +77,7 @@ def _round(program: str, path: str, broker: Broker, clients: Clients, address: s
     if not os.path.exists(samples_path):
         raise BenchError(f"py-spy wrote no samples: {said}")
     with open(samples_path) as samples:
-        counted = Counter(dict.fromkeys(PARTS, 1))  # none is nothing
+        counted = Counter(dict.fromkeys(PARTS, 1))  # no part is zero, as its rate would be infinite
         for line in samples:
             stack, _, number = line.rpartition(" ")
             part = _part_of(stack.rpartition(";")[2])
@@ -88,7 +88,7 @@ def _round(program: str, path: str, broker: Broker, clients: Clients, address: s
 
 
 def _part_of(function: str) -> str:
-    """*function* is the name and, in brackets, the file and the line; empty if it waits."""
+    """Return the part of *function*, a name with file and line in parentheses, or an empty string if it waits."""
     if any(waiting in function for waiting in _WAITING):
         return ""
     place = function.rpartition("(")[2]

@@ -1,8 +1,9 @@
-"""What it takes to ask a store: verify all of it, tell its space by the heads of its records alone, dump it as JSON.
+"""Benchmarks of offline tools: verify a store, report its space from record headers alone, and dump it as JSON.
 
-A store is filled once, in each round half of its messages are taken off again, and is closed; its files are in the page
-cache. Rates are MB of journal per second of CPU time of one thread, as the machine may be busy; what verify has
-another process look through (the checkpoint) is not in it. The yardstick reads the same files and checksums every byte.
+A store is filled once, every second batch of its messages is dequeued again, and it is closed; its files are in the
+page cache. Rates are MB of journal per second of CPU time of one thread, as the machine may be busy; the check of the
+checkpoint, which verify runs in another process, is excluded. The yardstick reads the same files and checksums every
+byte.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def measure(path: str, rounds: int, total_bytes: int) -> list[Row]:
 
 
 def _dump(path: str) -> int:
-    """The records of a store as lines, which go nowhere; how many."""
+    """Dump the records of a store as lines, discard them, and return their number."""
     totals = Totals()
     with open(os.devnull, "w") as nowhere:
         dump(open_evidence([path]), RowFilter(), JsonLines({}), nowhere.write, totals)

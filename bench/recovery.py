@@ -1,9 +1,9 @@
-"""A restart: from the journal alone, from a checkpoint and the log behind it, and after a clean shutdown.
+"""Benchmarks of a restart: from the journal alone, from a checkpoint and the log after it, and after a clean shutdown.
 
-A store of many live messages on ten queues is built once. Each opening is a process of its own, which then ends as a
-killed one would, so that the next one finds the same. The files are in the page cache. The yardstick reads the same
-files and checksums every byte, in the same round: pread and crc32c, nothing else. Rates are messages per second of the
-wall clock; a note tells the rest.
+A store of many live messages on ten queues is built once. Each opening is a process of its own, which then exits
+without cleanup, as if killed, so that the next one finds the same files. The files are in the page cache. The yardstick
+reads the same files and checksums every byte, in the same round: only pread and crc32c. Rates are messages per second
+of the wall clock; a note has the other figures.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SECTION = "recovery, 256 B messages on 10 queues"
 
 
 class Opening(NamedTuple):
-    """What a process told of its opening."""
+    """The measurements of a process that opened the store."""
 
     seconds: float
     cpu_s: float
@@ -62,7 +62,7 @@ def measure(path: str, rounds: int, messages: int = DEFAULT_MESSAGES) -> list[Ro
 def _compare(
     store: str, rounds: int, journal_bytes: int, messages: int, what: str, guess_per_s: float, how: str = "open"
 ) -> Row:
-    """Open *rounds* times, *how* ending each time; beside each the yardstick."""
+    """Open the store *rounds* times with the action *how*, and measure the yardstick before each opening."""
     openings: list[Opening] = []
     read_s: list[float] = []
     for _ in range(rounds):
@@ -149,7 +149,7 @@ def _memory_bytes() -> int:
 
 
 def main() -> None:
-    """Do one thing and end as if killed."""
+    """Run one action, and exit without cleanup, as if killed."""
     action, path, messages = sys.argv[1], sys.argv[2], int(sys.argv[3])
     opening: Opening | list[float] = []
     if action in ("build", "add"):

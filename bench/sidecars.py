@@ -1,8 +1,8 @@
-"""What it costs a broker's clients that sidecars are made beside it (`cairnmq broker --sidecars`).
+"""Benchmarks of the cost of column indexes (`cairnmq broker --sidecars`) for the clients of the broker.
 
-Two brokers with small containers, one with sidecars, take turns. *taken* has a receiver, so containers come back soon,
-and the process that makes sidecars hurries after them; *kept* has a sender alone, so that each container gets one. That
-process is stopped while the other broker has its turn: what it has to do it does while its own broker is at work.
+Two brokers with small containers, one with column indexes, take turns. *taken* has a receiver, so containers are reused
+soon, and the process that writes column indexes races with their reuse; *kept* has a sender alone, so each container
+gets an index. That process is stopped during the other broker's turn: it only works while its own broker does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CONTAINER = ("--container-size", str(512 << 10))
 
 
 def measure(path: str, rounds: int, round_s: float) -> list[Row]:
-    """Both kinds of load, with sidecars and without, turn by turn."""
+    """Measure both kinds of load, with and without column indexes, in turns."""
     names = count()
     found: dict[tuple[str, bool], list[tuple[float, float, float]]] = {}
     messages = max(2, round(_GUESS_PER_S * round_s * TIMES))
@@ -65,7 +65,7 @@ def measure(path: str, rounds: int, round_s: float) -> list[Row]:
 
 
 def _turn(broker: Broker, clients: Clients, address: str, messages: int, kind: str) -> tuple[float, float, float]:
-    """Messages a second, p99 in microseconds, CPU of the broker for each message."""
+    """Return messages per second, p99 in microseconds, and the broker's CPU time per message in microseconds."""
     before_s = broker.cpu_s()
     jobs = [Job(sender, broker.port, address, messages, 256, 1000, True) for sender in (False, True)]
     results = clients.run_all(jobs if kind == "taken" else jobs[1:])
@@ -75,7 +75,7 @@ def _turn(broker: Broker, clients: Clients, address: str, messages: int, kind: s
 
 
 def _keeper_of(pid: int) -> int:
-    """The process that the broker has started to make sidecars."""
+    """Return the ID of the process that the broker has started to write column indexes."""
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in children.read_text().split():
             if "sidecars.keeper" in Path(f"/proc/{child}/cmdline").read_text():
@@ -84,7 +84,7 @@ def _keeper_of(pid: int) -> int:
 
 
 def _made(store: str) -> str:
-    """How many there are, and how many containers were sealed."""
+    """Return the numbers of column indexes and of sealed containers, in words."""
     try:
         log = open_journal(store).log
         made = len(Folder(os.path.join(store, "sidecars"), log.uuid).containers)

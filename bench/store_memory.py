@@ -1,7 +1,7 @@
-"""What a store keeps in memory: for a message on a queue, and for a transaction that is open.
+"""Measurements of the memory that a store needs per message on a queue, and per open transaction.
 
-In a process for each kind of store, where Python counts what is allocated (tracemalloc). Content is not in memory once
-it is durable; the transaction is a local one that holds one put of no content and one take.
+Each kind of store runs in a process of its own, where Python counts allocations (tracemalloc). Content is not in memory
+once it is durable; the transaction is a local one with one enqueue of no content and one dequeue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BATCH = 1000
 
 
 def measure_memory(path: str, messages: int) -> dict[str, str]:
-    """Operation to a sentence for the note at it."""
+    """Return a sentence for the note of each operation, by operation."""
     told = [(name, *_process(name, os.path.join(path, f"memory-{name}"), messages)) for name in KINDS]
     return {
         "put": ", ".join(f"{name} {a_message:.0f}" for name, a_message, _ in told)
@@ -41,7 +41,7 @@ def _process(name: str, path: str, messages: int) -> tuple[float, float]:
 
 
 def _bytes_of(work: Callable[[], object]) -> int:
-    """What *work* leaves in memory, with what it returns."""
+    """Return the memory that *work* and its result leave allocated, in bytes."""
     before_bytes = tracemalloc.get_traced_memory()[0]
     kept = work()
     left_bytes = tracemalloc.get_traced_memory()[0] - before_bytes
@@ -67,7 +67,7 @@ def main() -> None:
             transaction.dequeue(message_id, queue_id, now_us())
         return kept
 
-    put_all()  # what the first messages bring along is not theirs
+    put_all()  # warm-up: allocations that only the first messages cause are not counted
     tracemalloc.start()
     a_message = _bytes_of(put_all) / messages
     message_ids = store.messages()[queue_id]

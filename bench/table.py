@@ -1,7 +1,7 @@
-"""Rows of the one table, and how it is printed.
+"""The rows of the result table, and its output.
 
-What is compared is measured in turns, round by round: yardstick, then the thing itself. A row shows the median of the
-rounds and the median of the rounds' ratios; neither asks the machine to be as fast in the last round as in the first.
+A subject and its yardstick are measured in turns, round by round. A row shows the median of the rounds and the median
+of the rounds' ratios; neither requires the machine to be as fast in the last round as in the first.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from rich.table import Table
 
 
 class BenchError(Exception):
-    """Something was lost, doubled, out of order or altered, or did not answer: there is nothing to report."""
+    """A failure without a result: a message was lost, duplicated, reordered or altered, or a peer did not answer."""
 
 
 class Percentiles(NamedTuple):
-    """Of times in microseconds."""
+    """Percentiles of times in microseconds."""
 
     p50_us: float
     p99_us: float
@@ -31,7 +31,7 @@ class Percentiles(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """Of a kind, beside "none"."""
+    """The goal of a kind in relation to the kind "none"."""
 
     rate: float
     """Ratio, at least."""
@@ -41,7 +41,7 @@ class Goal(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """One thing measured against one yardstick."""
+    """A subject measured against one yardstick."""
 
     section: str
     what: str
@@ -69,9 +69,9 @@ class Row:
 
     @property
     def reached(self) -> bool | None:
-        """Whether the goal is; None where there is none, or the disk was too slow to tell.
+        """Return True if the goal is reached, or None without a goal or if the disk was too slow for a verdict.
 
-        A disk that others keep busy makes everything equally slow: a ratio counts only beside a fast yardstick.
+        A disk that other processes keep busy slows all rates down equally: a ratio needs a fast yardstick.
         """
         if self.goal_ratio is not None:
             return None if self.yardstick_per_s < self.guess_per_s / 2 else self.ratio >= self.goal_ratio
@@ -87,7 +87,7 @@ def row(
     yardstick_rates: Sequence[float],
     **more: Any,
 ) -> Row:
-    """A row from the rounds' rates of the thing and of its yardstick."""
+    """Return a row from the rounds' rates of the subject and of its yardstick."""
     ratios = [rate / other for rate, other in zip(rates, yardstick_rates, strict=True)]
     return Row(
         section, what, median(rates), min(rates), max(rates), guess_per_s, yardstick, median(yardstick_rates),
@@ -103,9 +103,9 @@ def rows_in_flight(
     *more: str,
     goals: Mapping[str, Goal] | None = None,
 ) -> list[Row]:
-    """Rows of *kinds* at each number of messages in flight, "none" the yardstick.
+    """Return rows of *kinds* at each number of messages in flight, with "none" as the yardstick.
 
-    *found*: of each round the rate, p50, p99, and what the fields *more* of a row are.
+    *found*: for each round the rate, p50, p99, and the values of the fields *more* of a row.
     """
     fields = ("p50_us", "p99_us", *more)
     rows = []
@@ -133,7 +133,7 @@ def as_json(rows: Iterable[Row]) -> list[dict[str, Any]]:
 
 
 def machine(directory: str) -> dict[str, Any]:
-    """What the figures depend on."""
+    """Return the properties of the machine that the figures depend on."""
     return {
         "python": platform.python_version(),
         "cores": len(os.sched_getaffinity(0)),
@@ -179,7 +179,7 @@ def render(console: Console, rows: Sequence[Row], title: str, caption: str) -> N
 
 
 def _short(rate: float) -> str:
-    """Three digits are all that such a figure is worth."""
+    """Format a rate with few digits, as more of them would not be significant."""
     if rate >= 1_000_000:
         return f"{rate / 1_000_000:.2f}M"
     return f"{rate / 1000:.{1 if rate < 100_000 else 0}f}k" if rate >= 1000 else f"{rate:.0f}"
@@ -202,7 +202,7 @@ def _cpu(row: Row) -> str:
 
 
 def _file_system(directory: str) -> str:
-    """Its type, since a sync costs nothing on tmpfs."""
+    """Return the type of the file system of *directory*, since a sync costs nothing on tmpfs."""
     best, kind = "", "unknown"
     path = os.path.realpath(directory)
     try:

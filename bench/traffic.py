@@ -1,9 +1,9 @@
-"""A store under load, its threads running: what checkpoints and relocation cost the traffic beside them.
+"""Benchmarks of a store under load, with its threads: the cost of checkpoints and compaction for the traffic.
 
-Batches of messages are put, and as many are taken off that were put a while ago; some batches are in flight at any
-time. A settlement is from put to the durable notice. *plain* takes messages off in order, without a checkpoint;
-*checkpoints* is the same traffic while one is taken every few MiB; *stragglers* leaves one message in a hundred behind
-for long, so that the log does not shrink without relocation. Each has a store of its own, and they take turns.
+Batches of messages are enqueued, and as many older messages are dequeued; some batches are in flight at any time. A
+settlement lasts from the enqueue to the durability notice. *plain* dequeues messages in order, without a checkpoint;
+*checkpoints* is the same traffic with a checkpoint every few MiB; *stragglers* keeps one message in a hundred for long,
+so that the log does not shrink without compaction. Each has a store of its own, and they take turns.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SECTION = "store under load, 256 B, batches of 64"
 
 
 class Traffic:
-    """One way of using a store, on and on."""
+    """A continuous load of one kind on a store of its own."""
 
     def __init__(self, path: str, *, checkpoint_bytes: int, stragglers_percent: int, backlog: int) -> None:
         self._running = Running(path, StoreOptions(initial_containers=8, checkpoint_bytes=checkpoint_bytes))
@@ -51,7 +51,7 @@ class Traffic:
         self.p99_us: list[float] = []
 
     def run(self, round_s: float) -> None:
-        """A round; it ends when everything is settled."""
+        """Run a round, which ends when all batches are settled."""
         begun_s = time.perf_counter()
         took_us: list[float] = []
         batches = 0
@@ -68,7 +68,7 @@ class Traffic:
         self.p99_us.append(quantiles([*took_us, max(took_us)], n=100)[-1])
 
     def note(self) -> str:
-        """What the store's own figures say."""
+        """Return the metrics of the store, in words."""
         found = figures_of(self._running.store)
         return (
             f"log {found.used_bytes / max(1, found.live_bytes):.1f} x live bytes of {found.live_bytes / 1e6:.1f} MB, "
@@ -99,7 +99,7 @@ class Traffic:
             dequeue(self._left.popleft(), queue_id, time_us)
 
     def _land(self) -> list[float]:
-        """Hear of a flush; how long the batches took that it settled."""
+        """Wait for a flush, and return the settlement times in microseconds of the batches that it settled."""
         durable_lsn = self._running.hear()
         now_s = time.perf_counter()
         took_us = []

@@ -1,4 +1,4 @@
-"""Writes the pictures of the README: output of real commands on the store of a real broker, as SVG.
+"""Write the pictures of the README as SVG: the output of real commands on the store of a real broker.
 
 Run `python scripts/terminal_pictures.py [DIRECTORY]` in the development environment; the default is docs/images.
 """
@@ -54,7 +54,7 @@ _FORMAT = """\
 
 
 def shown(place: Path, *command: str) -> str:
-    """What a command writes to a terminal of `WIDTH` columns; its progress bars are left out."""
+    """Return the output of a command on a terminal of `WIDTH` columns, without its progress bars."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, WIDTH, 0, 0))
     environment = {**os.environ, "COLUMNS": str(WIDTH), "TERM": "xterm-256color"}
@@ -86,7 +86,7 @@ def draw(target: Path, title: str, output: str) -> None:
 
 
 def work(port: int) -> str:
-    """Messages for the pictures; returns a time at which four orders were on their queue."""
+    """Send and receive the messages for the pictures. Return a time at which four orders were on their queue."""
     container = Container()
     container.container_id = "packer-1"
     connection = BlockingConnection(f"127.0.0.1:{port}", timeout=60, container=container)
