@@ -160,7 +160,7 @@ def _timed(pipe: Connection, work: Callable[..., None], *args: Any) -> None:
 def measure_once(
     broker: Broker, far: Broker, clients: Clients, path: str, size_bytes: int, messages: int, number: int
 ) -> Found:
-    """Measure one round. Batches of *messages* small messages pass through *broker* while the long one passes, too."""
+    """Measure one round: batches of *messages* small messages on *broker* while a long message is in transit."""
     names = (f"small-{number}-{name}" for name in count())
     address = f"long-{number}"
 

@@ -1,6 +1,6 @@
-"""What is handed out in a transaction comes back without it (AMQP 1.0 part 4, 4.4.3), frame by frame.
+"""Tests of acquisition in transactions (AMQP 1.0 part 4, 4.4.3), frame by frame.
 
-A flow says by the property `txn-id` in which transaction its credit is spent. No client library sends that.
+The property `txn-id` of a flow names the transaction in which its credit is spent. No client library sends it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def flow_of_session(*, next_incoming: int = 0) -> bytes:
 
 
 class Delivery(NamedTuple):
-    """A message that came, whole."""
+    """A complete message that was received."""
 
     number: int
     txn_id: bytes
@@ -51,7 +51,7 @@ def discharge_of(txn_id: bytes, *, fail: bool) -> bytes:
 
 
 class Controller(Raw):
-    """A client with a link to the coordinator, and one that receives."""
+    """A client with a link to the coordinator, and a receiving link."""
 
     def __init__(self, port: int, address: str = "q", *, presettled: bool = False, copy: bool = False) -> None:
         control = frame(
@@ -77,7 +77,7 @@ class Controller(Raw):
     # ---- requests -------------------------------------------------------------------------------------------------
 
     def ask(self, request: bytes) -> Any:
-        """The state of its answer."""
+        """Send a request to the coordinator, and return the state of its answer."""
         self.request(request)
         return self.outcome(self._requests - 1, receiver=True)
 
@@ -86,7 +86,7 @@ class Controller(Raw):
         self._requests += 1
 
     def outcome(self, number: int, *, receiver: bool) -> Any:
-        """What the broker, as a *receiver* or a sender, says of a delivery."""
+        """Wait for a disposition from the broker, as the *receiver* or the sender of a delivery; return its state."""
         while True:
             for found in self.others:
                 if found.name == "disposition" and found.fields[0] is receiver:
@@ -107,14 +107,14 @@ class Controller(Raw):
         return bytes(state.value[0])
 
     def discharge(self, txn_id: bytes, *, fail: bool = False) -> str:
-        """The error's name; empty if it was done."""
+        """Discharge a transaction, and return the name of the error, or an empty string."""
         state = self.ask(discharge_of(txn_id, fail=fail))
         return "" if state.descriptor == ACCEPTED else str(state.value[0].value[0])
 
     # ---- receiving ------------------------------------------------------------------------------------------------
 
     def flow(self, credit: int, properties: dict[Symbol, Any] | None = None, *, drain: bool = False) -> None:
-        """As many more as *credit*; *properties* as they are."""
+        """Grant *credit* for more messages, and send *properties* unchanged."""
         counts = Uint(self._count), Uint(credit)
         self.say(self.flow_frame(counts, properties, drain))
 
@@ -154,7 +154,7 @@ class Controller(Raw):
             self._one_more()
 
     def transfers(self) -> int:
-        """How many came that were not taken."""
+        """Return the number of transfers that arrived and were not taken."""
         return sum(found.name == "transfer" for found in self.others)
 
     def tell(self, one: Delivery, outcome: int, txn_id: bytes = b"", *, settled: bool = False) -> None:
@@ -171,7 +171,7 @@ class Controller(Raw):
         return found.error
 
     def settle_down(self) -> None:
-        """All that was said so far was heard, and what it came to said: the coordinator answers behind it."""
+        """Wait until the broker has processed all frames so far: the coordinator answers after them."""
         self.ask(discharge_of(b"nobody's", fail=True))
 
 
@@ -201,7 +201,7 @@ def numbers(found: list[Any]) -> list[int]:
 
 
 def left(peer: Peer) -> list[tuple[int, int, bool]]:
-    """What is on the queue, taken off it: number, delivery-count, and whether it was handed out to nobody before."""
+    """Take all messages off the queue, and return the number, delivery count and first-acquirer flag of each."""
     found = taken(peer)
     return [
         (number, one.message.delivery_count, one.message.first_acquirer)
@@ -231,7 +231,7 @@ def test_what_is_acquired_and_accepted_is_gone_with_the_commit(peer: Peer, contr
 def test_what_is_acquired_is_released_by_a_discharge_that_fails(
     peer: Peer, control: NewController, size: int, durable: bool
 ) -> None:
-    """In its order. Whose outcome was told counts as a failed delivery, settled or not, and the rest does not."""
+    """The order is kept. Messages with an outcome count as failed deliveries, settled or not; the others do not."""
     put(peer, 4, size, durable=durable)
     one = control()
     txn_id = one.declare()
@@ -246,7 +246,7 @@ def test_what_is_acquired_is_released_by_a_discharge_that_fails(
 
 
 def test_what_has_no_outcome_is_its_receivers_after_the_commit(peer: Peer, control: NewController) -> None:
-    """In no transaction: it may be settled in none, or in another one, or goes back with its link."""
+    """The receiver may settle the message in no transaction or in another one; its link's end releases it."""
     put(peer, 4)
     one = control()
     first = one.declare()
@@ -263,14 +263,14 @@ def test_what_has_no_outcome_is_its_receivers_after_the_commit(peer: Peer, contr
 
 
 def one_by_one(peer: Peer, number: int) -> list[Any]:
-    """Wait for so many messages; they may still be on their way back to the queue."""
+    """Receive *number* messages; wait for those that are not back on the queue yet."""
     receiver = peer.receiver("q", number)
     return peer.take(receiver, number)
 
 
 @pytest.mark.parametrize("how", ["cut", "session", "link"])
 def test_what_is_acquired_comes_back_when_its_client_goes(peer: Peer, control: NewController, how: str) -> None:
-    """Counted if the client vanished, whatever it had told, as outside of transactions."""
+    """A lost connection counts as a failed delivery with or without an outcome, as outside of transactions."""
     put(peer, 3)
     one = control()
     txn_id = one.declare()
@@ -323,7 +323,7 @@ def test_another_connections_id_is_unknown(peer: Peer, control: NewController) -
 
 @pytest.mark.parametrize("empty", [{}, {Symbol("txn-id"): None}, {Symbol("other"): 1}], ids=repr)
 def test_the_property_is_cleared_by_a_map_without_it(peer: Peer, control: NewController, empty: Any) -> None:
-    """A flow without properties says nothing of it."""
+    """A flow without properties does not change the transaction."""
     put(peer, 4)
     one = control()
     txn_id = one.declare()
@@ -349,7 +349,7 @@ def test_a_discharge_clears_it_and_leaves_the_credit(peer: Peer, control: NewCon
 
 
 def test_several_transactions_on_one_link(peer: Peer, control: NewController) -> None:
-    """Each message is in the one that was named last when it was handed out."""
+    """A message belongs to the transaction that was named last when it was dispatched."""
     put(peer, 6)
     one = control()
     first, second = one.declare(), one.declare()
@@ -367,7 +367,7 @@ def test_several_transactions_on_one_link(peer: Peer, control: NewController) ->
 
 
 def test_a_flow_in_pieces_and_among_others(peer: Peer, control: NewController) -> None:
-    """However the bytes are cut, and whatever stands around it."""
+    """A flow is read correctly wherever its bytes are cut, and among other frames."""
     put(peer, 30)
     one = control()
     txn_id = one.declare()
@@ -399,7 +399,7 @@ def test_drain_hands_out_in_the_transaction_what_there_is(peer: Peer, control: N
 
 
 def test_an_outcome_outside_of_the_transaction_fails_it(peer: Peer, control: NewController) -> None:
-    """In no transaction, or in another one, which fails as well; what was acquired is not the receiver's any more."""
+    """The outcome is sent in no transaction, or in another one, which fails as well; the message is requeued."""
     put(peer, 2)
     one = control()
     for settled in (True, False):
@@ -419,7 +419,7 @@ def test_an_outcome_outside_of_the_transaction_fails_it(peer: Peer, control: New
 def test_half_a_message_that_is_acquired_is_aborted_by_a_discharge_that_fails(
     peer: Peer, control: NewController
 ) -> None:
-    """The session's window is shut in the middle of it, and opened again."""
+    """The session window closes in the middle of the message, and opens again."""
     put(peer, 1, 3_000_000)
     one = control()
     txn_id = one.declare()
@@ -439,7 +439,7 @@ def test_half_a_message_that_is_acquired_is_aborted_by_a_discharge_that_fails(
 def test_what_can_not_be_taken_back_is_not_acquired(
     start_broker: StartBroker, peer_at: NewPeer, control: NewController
 ) -> None:
-    """On links that are sent settled, that browse, and that get what passes through."""
+    """Presettled links, browsers and links with passthrough routing refuse the property."""
     port = start_broker(anycast=("any.*",)).port
     peer = peer_at(port)
     put(peer, 1)
@@ -451,7 +451,7 @@ def test_what_can_not_be_taken_back_is_not_acquired(
 
 
 class Skipping(SystemClock):
-    """A clock of which a test says when time has passed."""
+    """A clock that a test can advance."""
 
     skipped_s = 0.0
 
@@ -462,7 +462,7 @@ class Skipping(SystemClock):
 def test_a_transaction_that_took_too_long_hands_out_nothing_more(
     start_broker: StartBroker, peer_at: NewPeer, control: NewController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before it is discharged, or another one is named: its client does not know yet."""
+    """Dispatch on the link stops until its client discharges the transaction or names another one."""
     monkeypatch.setattr("cairnmq.broker_plugin.run.SystemClock", Skipping)
     broker = start_broker(transactions=TransactionLimits(LONG_S), limits=Limits(idle_timeout_ms=0))
     peer = peer_at(broker.port)
@@ -484,7 +484,7 @@ def test_a_transaction_that_took_too_long_hands_out_nothing_more(
 
 
 def test_each_transaction_that_fails_counts_where_an_outcome_was_told(peer: Peer, control: NewController) -> None:
-    """So a limit of deliveries ends a message that fails its transaction each time; whoever tells one has tried."""
+    """So a delivery limit also applies to a message whose transaction fails each time after its outcome was sent."""
     put(peer, 1)
     one = control()
     for turn in range(3):

@@ -1,4 +1,4 @@
-"""A browser sees all messages in order and takes none, whatever it answers and whoever works beside it."""
+"""Tests of browsers, which receive all messages in order and dequeue none, whatever outcomes they send."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_it_sees_what_comes_later(peer: Peer) -> None:
 
 @either
 def test_it_looks_on_while_a_consumer_works(new_peer: NewPeer, durable: bool) -> None:
-    """It sees a part of the messages, in order, each once; the consumer gets all of them."""
+    """A browser receives a part of the messages, in order and each once; the consumer gets all of them."""
     looking, working = new_peer(), new_peer()
     working.put(working.sender("q"), range(100), durable=durable)
     browser, consumer = looking.receiver("q", copy=True), working.receiver("q")
@@ -74,9 +74,9 @@ def test_it_looks_on_while_a_consumer_works(new_peer: NewPeer, durable: bool) ->
 
 
 def test_long_messages_may_go_while_it_looks(new_peer: NewPeer) -> None:
-    """What is taken off the queue and out of the store while a browser's copies are on their way harms nobody.
+    """Long messages may be dequeued and deleted while a browser's copies of them are in transit.
 
-    The browser gets whole messages only; one it can't get any more is passed by.
+    The browser gets only complete messages, and skips those that are no longer stored.
     """
     looking, working = new_peer(), new_peer()
     bodies = [bytes([number]) * 2_000_000 for number in range(10)]
@@ -86,7 +86,7 @@ def test_long_messages_may_go_while_it_looks(new_peer: NewPeer) -> None:
     looking.stall()
     for received in working.take(working.receiver("q", 10), 10):
         received.accept()
-    working.put(sender, bodies[:1] * 20)  # the journal goes round
+    working.put(sender, bodies[:1] * 20)  # the journal reuses its containers
     seen = [received.body for received in looking.drain(browser)]
     assert [body[0] for body in seen] == sorted(body[0] for body in seen[:-20]) + [0] * 20
     assert all(body == bodies[body[0]] for body in seen)

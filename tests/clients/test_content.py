@@ -1,4 +1,4 @@
-"""What comes out is what went in, byte for byte, whatever its size and whatever it is made of."""
+"""Tests of message content, which is delivered byte for byte as it was sent, for all sizes and types."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DURABLE = b"\x00\x53\x70\xc0\x02\x01\x41"
 
 
 def raw(size_bytes: int, *, durable: bool) -> bytes:
-    """A message with so many bytes of random data in its body."""
+    """Return an encoded message with *size_bytes* of random data in its body."""
     data = random.Random(size_bytes).randbytes(size_bytes)
     return (DURABLE if durable else b"") + b"\x00\x53\x75\xb0" + size_bytes.to_bytes(4) + data
 
@@ -75,7 +75,7 @@ def test_100_mib(peer: Peer) -> None:
 
 @pytest.mark.parametrize("size", [2_000, 300_000])
 def test_a_message_too_large_costs_its_link(start_broker: StartBroker, peer_at: NewPeer, size: int) -> None:
-    """And only that: nothing of it is kept, and the connection goes on."""
+    """The broker closes only the link: it keeps nothing of the message, and the connection stays open."""
     peer = peer_at(start_broker(limits=Limits(max_message_bytes=1500)).port)
     sender, other = peer.sender("q"), peer.sender("q")
     assert sender.remote_max_message_size == 1500
@@ -98,7 +98,7 @@ def test_a_long_message_taken_back_halfway_leaves_nothing(peer: Peer, durable: b
 
 
 def test_links_do_not_wait_for_a_long_message_of_another(peer: Peer) -> None:
-    """A message that never ends on one link holds up nobody else on that session and queue."""
+    """An incomplete message on one link does not delay other links of its session and queue."""
     slow, quick = peer.sender("q"), peer.sender("q")
     endless = slow.delivery(slow.delivery_tag())
     slow.stream(raw(200 * KIB, durable=True)[:-1])
@@ -112,7 +112,7 @@ SIMPLE = [value for value in VALUES if not isinstance(value, list | dict | Array
 
 @either
 def test_every_amqp_type(peer: Peer, durable: bool) -> None:
-    """In the body, in application properties, in annotations; with every property and both kinds of body."""
+    """All types are kept in bodies, application properties and annotations, and so are data and sequence bodies."""
     sent: list[Any] = [Message(body=value, durable=durable) for value in VALUES]
     everything = Message(
         body={"all": VALUES},

@@ -1,4 +1,4 @@
-"""What is durable survives; what is not touches no disk."""
+"""Tests of durability: durable messages survive a restart, and transient ones cause no disk writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .conftest import Connect, NewPeer, StartProcess
 
 
 def written(broker: RunningBroker) -> int:
-    """How far the journal reaches, also what is not flushed yet."""
+    """Return the end of the journal, including records that are not flushed yet."""
     return journal_store(broker).journal.next_lsn
 
 
@@ -60,7 +60,7 @@ def test_durable_messages_do(broker: RunningBroker, peer: Peer) -> None:
 
 
 def test_confirmed_means_durable(broker: RunningBroker, peer: Peer) -> None:
-    """When the sender hears `accepted`, and when the receiver's outcome is settled, the flush is done."""
+    """The flush is done before the sender receives `accepted`, and before the receiver's outcome is settled."""
     sender, receiver = peer.sender("q"), peer.receiver("q", 100)
     for number in range(20):
         peer.put(sender, [number])
@@ -72,7 +72,7 @@ def test_confirmed_means_durable(broker: RunningBroker, peer: Peer) -> None:
 
 
 def test_a_durable_message_keeps_its_place_among_transient_ones(peer: Peer) -> None:
-    """What needs no flush waits for what does."""
+    """A message that needs no flush waits for those before it that need one."""
     sender = peer.sender("q")
     messages = [Message(body=number, durable=number % 3 == 0) for number in range(60)]
     peer.send(sender, *messages)
@@ -80,7 +80,7 @@ def test_a_durable_message_keeps_its_place_among_transient_ones(peer: Peer) -> N
 
 
 def test_a_clean_restart(start_process: StartProcess, peer_at: NewPeer) -> None:
-    """Durable messages are there in order, marked as perhaps seen before; transient ones and settled ones are not."""
+    """Durable messages are recovered in order, marked as possibly delivered; transient and settled ones are not."""
     process = start_process()
     peer = peer_at(process.port)
     for address in ("q", "caf\u00e9 $1/*", "empty"):

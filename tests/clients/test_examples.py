@@ -1,6 +1,6 @@
-"""Proton's published Python examples, as Debian installs them, run unchanged.
+"""Tests of Proton's published Python examples, unchanged, as Debian installs them.
 
-Each runs in a process of its own, in this interpreter's environment; `at_port` turns the port they name, 5672, into the
+Each runs in a process of its own, in this interpreter's environment; `at_port` replaces their port, 5672, with the
 broker's.
 """
 
@@ -36,7 +36,7 @@ Start = Callable[..., "Example"]
 
 
 class Example:
-    """An example that runs."""
+    """A running example program."""
 
     def __init__(self, port: int, directory: Path, name: str, *arguments: str) -> None:
         program = EXAMPLES / f"{name}.py"
@@ -59,7 +59,7 @@ class Example:
         return self.process.stdout.readline().rstrip("\n")
 
     def all_lines(self, told: str = "") -> list[str]:
-        """Everything it says when it has been *told* that; it ends by itself, without an error."""
+        """Send *told* to the example, wait until it ends without an error, and return its output."""
         said, _ = self.process.communicate(told)
         assert self.process.returncode == 0, said
         return said.splitlines()
@@ -107,7 +107,7 @@ def test_simple_send_to_a_named_queue(start: Start) -> None:
 @pytest.mark.parametrize("client", ["client", "sync_client"])
 @pytest.mark.parametrize("server_name", ["server", "server_tx"])
 def test_client_and_server(start: Start, peer: Peer, server_name: str, client: str) -> None:
-    """The reply goes to a dynamic node, through the anonymous relay, in a transaction if the server has them."""
+    """The reply goes to a dynamic node, through the anonymous relay, in a transaction if the server uses them."""
     server = start(server_name)
     if server_name == "server":
         assert server.line().startswith("Listening on")
@@ -115,7 +115,7 @@ def test_client_and_server(start: Start, peer: Peer, server_name: str, client: s
 
 
 def test_queue_browser(start: Start, peer: Peer) -> None:
-    """It ends by itself when nothing has arrived that it has not shown, so how much it sees is a matter of time."""
+    """The browser ends when it has shown all that has arrived, so the number of messages it shows depends on timing."""
     sender = peer.sender("examples")
     peer.send(sender, *(Message(body=f"message {number}", durable=True) for number in range(25)))
     said = start("queue_browser").all_lines()
@@ -136,14 +136,14 @@ def test_selected_recv(start: Start) -> None:
 
 
 def test_abstract_server(start: Start) -> None:
-    """Its program is a library and what makes use of it."""
+    """The program consists of a library and its user."""
     server = start("abstract_server")
     assert start("client").all_lines() == [f"{line} => {line.upper()}" for line in VERSE]
     assert server.line().startswith("Request from: ")
 
 
 def test_from_database_to_database(start: Start) -> None:
-    """Each record is deleted here when it is settled, and accepted there when it is inserted."""
+    """The source deletes a record when its message is settled; the target accepts the message after the insertion."""
     for name in ("src_db", "dst_db"):
         assert start("db_ctrl", "init", name).all_lines() == []
     assert start("db_ctrl", "insert", "src_db").all_lines("one\ntwo\nthree\n") == []
@@ -163,7 +163,7 @@ def test_transactions(start: Start) -> None:
 
 
 def test_interactive_transactions(start: Start) -> None:
-    """What is aborted had been settled by the client, so it comes back."""
+    """Messages that the client settled in an aborted transaction are delivered again."""
     assert start("tx_send", "-m", "3", "-b", "3").all_lines() == ["all messages committed"]
     receiver = start("tx_recv_interactive")
     for command, answers in (

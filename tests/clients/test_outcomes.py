@@ -1,4 +1,4 @@
-"""What a receiver says of a message decides what becomes of it, and what the next receiver is told."""
+"""Tests of delivery outcomes: their effect on a message, and on the header that its next receiver gets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_it_comes_back(peer: Peer, case: Case, durable: bool, size: int) -> None
     peer.send(peer.sender("q"), Message(body=body, durable=durable, first_acquirer=True, delivery_count=3))
     receiver = peer.receiver("q", 1)
     (first,) = peer.take(receiver)
-    assert told(first) == (3, True)  # as the sender said
+    assert told(first) == (3, True)  # as the sender set them
     first.settle(case.state, failed=case.failed)
     receiver.flow(1)
     (second,) = peer.take(receiver)
@@ -77,7 +77,7 @@ def test_it_is_gone(new_peer: NewPeer, state: int, durable: bool, size: int) -> 
 
 @pytest.mark.parametrize("failed", [True, False])
 def test_undeliverable_here_means_there_only(peer: Peer, failed: bool) -> None:
-    """The one who said so never gets it again, what stands behind it isn't held up, and everybody else may have it."""
+    """The link never gets the message again; its later messages are not delayed, and other links may get this one."""
     peer.put(peer.sender("q"), range(5))
     picky = peer.receiver("q", 1)
     (first,) = peer.take(picky)
@@ -110,7 +110,7 @@ def test_undeliverable_everywhere_waits_for_somebody_new(peer: Peer) -> None:
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32), number=st.integers(1, 30), taken=st.integers(0, 30))
 def test_order_is_kept_whatever_comes_back(peer: Peer, seed: int, number: int, taken: int) -> None:
-    """Messages given back in any order, one by one or at once, stand again where they stood."""
+    """Messages that are released in any order, one by one or at once, return to their positions in the queue."""
     chance = random.Random(seed)
     address = f"q{next(addresses)}"
     peer.put(peer.sender(address), range(number), durable=chance.random() < 0.5)
@@ -131,7 +131,7 @@ def test_order_is_kept_whatever_comes_back(peer: Peer, seed: int, number: int, t
 
 
 def test_an_outcome_may_come_before_the_settlement(peer: Peer) -> None:
-    """A receiver in mode `second` names the outcome and waits for the broker to settle."""
+    """A receiver in mode `second` sends the outcome, and waits for the broker to settle."""
     peer.put(peer.sender("q"), range(4))
     receiver = peer.receiver("q", 4)
     states = [Delivery.ACCEPTED, Delivery.RELEASED, Delivery.REJECTED, Delivery.MODIFIED]

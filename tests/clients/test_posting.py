@@ -1,4 +1,4 @@
-"""What is posted in a transaction is there with the commit, and nothing of it before (AMQP 1.0 part 4)."""
+"""Tests of posting in transactions (AMQP 1.0 part 4): messages are on queues after the commit, and not before."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_messages_keep_their_order_whatever_they_are(peer: Peer) -> None:
 
 
 def test_several_transactions_at_a_time_on_several_sessions_and_queues(peer: Peer) -> None:
-    """In the order of commits; one link takes turns between transactions and none."""
+    """Messages are in the order of commits; each link alternates between transactions and no transaction."""
     control = Control(peer)
     first, second = control.declare(), control.declare()
     senders = [peer.sender(name, session=peer.new_session()) for name in ("a", "b")]
@@ -93,7 +93,7 @@ def test_presettled_messages_are_in_the_transaction_too(peer: Peer, durable: boo
 
 
 def test_the_anonymous_relay_is_waited_for(peer: Peer) -> None:
-    """The queues are made while the discharge is under way already."""
+    """The queues are created while the discharge is already in progress."""
     control, sender = Control(peer), peer.sender(None)
     txn_id = control.declare()
     for number in range(9):

@@ -1,4 +1,4 @@
-"""Links that resume: a sender whose connection breaks learns what is stored, and sends nothing twice (G12)."""
+"""Tests of resumable sending links (G12): after a broken connection, each message is stored exactly once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .conftest import NewPeer, StartProcess
 
 
 def bodies(peer: Peer, count: int, address: str = "q") -> list[Any]:
-    """What is on the queue, which has that many messages and no more."""
+    """Receive *count* messages, check that the queue has no more, and return their bodies."""
     receiver = peer.receiver(address, count + 1)
     found = [one.body for one in peer.take(receiver, count)]
     peer.settle_down()
@@ -40,7 +40,7 @@ def test_what_was_stored_is_told_and_not_stored_again(
         sender.send(b"t%d" % number, f"m{number}")
     sender.hear(b"t2", 2)
     sender.cut()
-    sender.unsettled[b"t3"] = "m3"  # sent, for all it knows, and never there
+    sender.unsettled[b"t3"] = "m3"  # sent from the client's point of view, and never received by the broker
     sender.connect(broker.port)
     assert {*sender.told} == {b"t0", b"t1", b"t2"}
     assert sender.resume() == [b"t3"]
@@ -58,7 +58,7 @@ def test_what_was_stored_is_told_and_not_stored_again(
 def test_each_message_is_stored_once_wherever_the_connection_breaks(
     start_process: StartProcess, peer_at: NewPeer, step: str, killed: bool
 ) -> None:
-    """The connection breaks at that step of the second message, or the broker is killed."""
+    """The connection breaks, or the broker is killed, at *step* of the second message."""
     broker = start_process()
     sender = ResumingSender("q")
     sender.connect(broker.port)
@@ -223,7 +223,7 @@ def test_what_goes_through_an_exchange_is_told_too(broker: RunningBroker) -> Non
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_messages_for_many_consumers_are_remembered(broker: RunningBroker, peer: Peer, waits: bool) -> None:
-    """Their dispatch takes several steps, and the next message waits for it: together with its delivery tag."""
+    """Dispatch takes several steps, and the next message waits for it, together with its delivery tag."""
     count, receivers = 20, [peer.receiver("amq.fanout", 100) for _ in range(3 * AT_ONCE)]
     sender = ResumingSender("amq.fanout")
     sender.connect(broker.port)

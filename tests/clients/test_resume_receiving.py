@@ -1,4 +1,4 @@
-"""Links that resume: a receiver whose connection breaks goes on with what it has, and processes nothing twice (G12)."""
+"""Tests of resumable receiving links (G12): after a broken connection, each message is processed exactly once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fill(peer: Peer, *texts: str, durable: bool = True) -> None:
 
 
 def bodies(peer: Peer) -> list[Any]:
-    """What others can get."""
+    """Drain the queue with another receiver, and return the bodies."""
     found = [one.body for one in peer.drain(peer.receiver("q"), 100)]
     peer.settle_down()
     return found
@@ -43,7 +43,7 @@ def receiver(broker: RunningBroker, peer: Peer) -> ResumingReceiver:
 def test_each_message_is_processed_once_wherever_the_connection_breaks(
     start_process: StartProcess, peer_at: NewPeer, step: str, killed: bool
 ) -> None:
-    """The connection breaks at that step of the second message, or the broker is killed."""
+    """The connection breaks, or the broker is killed, at *step* of the second message."""
     broker = start_process()
     peer = peer_at(broker.port)
     fill(peer, "m0", "m1", "m2", "m3")
@@ -57,7 +57,7 @@ def test_each_message_is_processed_once_wherever_the_connection_breaks(
     if step in ("stored", "settled"):
         held = dict(receiver.unsettled)
         receiver.hear(second)
-        if step == "stored":  # as if the connection had broken before that came
+        if step == "stored":  # as if the connection had broken before the settlement arrived
             receiver.unsettled = held
     if killed:
         broker.stop(signal.SIGKILL)
@@ -133,7 +133,7 @@ def test_a_client_that_attaches_anew_takes_the_link_over(broker: RunningBroker, 
 
 
 def test_of_many_connections_that_attach_at_once_one_has_the_link(broker: RunningBroker, peer: Peer) -> None:
-    """The others are told that it was stolen, and nothing that they were handed is lost."""
+    """The others get the error `amqp:link:stolen`, and no message that was dispatched to them is lost."""
     fill(peer, "m0", "m1", "m2")
     wires = [Raw(broker.port, opening("shop"), begin()) for _ in range(6)]
     for wire in wires:
@@ -150,7 +150,7 @@ def test_of_many_connections_that_attach_at_once_one_has_the_link(broker: Runnin
                 assert one.result().error == "amqp:link:stolen"
                 del waiting[one]
         (winner,) = waiting.values()
-        winner.say(frame(DETACH, Uint(0), False))  # it ends the wait, too, and keeps what is unsettled
+        winner.say(frame(DETACH, Uint(0), False))  # this also ends the wait, and keeps the unsettled messages
     receiver = ResumingReceiver("q")
     receiver.connect(broker.port)
     assert sorted(receiver.receive().text for _ in range(3)) == ["m0", "m1", "m2"]
@@ -161,7 +161,7 @@ def test_of_many_connections_that_attach_at_once_one_has_the_link(broker: Runnin
 def test_a_link_that_comes_back_in_another_mode_begins_anew(
     broker: RunningBroker, receiver: ResumingReceiver, peer: Peer
 ) -> None:
-    """What it had goes back at once, and not when its time is over; then nothing is kept any more."""
+    """Its unsettled messages are released at once, not after its timeout; its state is no longer kept."""
     assert [receiver.receive().text for _ in range(3)] == ["m0", "m1", "m2"]
     receiver.cut()
     receiver.unsettled.clear()
@@ -169,7 +169,7 @@ def test_a_link_that_comes_back_in_another_mode_begins_anew(
     assert not receiver.told
     assert [receiver.receive().text for _ in range(3)] == ["m0", "m1", "m2"]
     receiver.cut()
-    back = peer.take(peer.receiver("q", 4), 3)  # when the broker has seen that it is gone
+    back = peer.take(peer.receiver("q", 4), 3)  # when the broker has detected that the connection is closed
     assert sorted(one.body for one in back) == ["m0", "m1", "m2"]
 
 

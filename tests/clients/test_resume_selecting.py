@@ -1,4 +1,4 @@
-"""Links that resume and select: a receiver goes on with what it has, over cut connections and a killed broker (G12)."""
+"""Tests of resumable links with selectors (G12), over cut connections and a killed broker."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ RED, BLUE = "colour = 'red'", "colour = 'blue'"
 
 
 def fill(peer: Peer, *texts: str) -> None:
-    """Durable messages, whose colours stand before the numbers."""
+    """Send durable messages whose color is their text without its digits."""
     made = [Message(body=text, durable=True, properties={"colour": text.rstrip("0123456789")}) for text in texts]
     peer.send(peer.sender("q"), *made)
 
 
 def bodies(peer: Peer) -> list[Any]:
-    """What others can get, and give back."""
+    """Drain the queue with another receiver, release all messages, and return their bodies."""
     found = peer.drain(peer.receiver("q"), 100)
     for one in found:
         one.settle(Delivery.RELEASED)
@@ -45,7 +45,7 @@ def process(receiver: ResumingReceiver, count: int) -> None:
 def test_each_message_is_processed_once_wherever_the_connection_breaks(
     start_process: StartProcess, peer_at: NewPeer, step: str, killed: bool, then: str
 ) -> None:
-    """The connection breaks at that step of the second message, or the broker is killed; the client may choose anew."""
+    """The connection breaks, or the broker is killed, at *step* of the second message; the selector may change."""
     broker = start_process()
     peer = peer_at(broker.port)
     fill(peer, "blue0", "red0", "red1", "blue1", "red2", "green0", "red3")
@@ -59,9 +59,9 @@ def test_each_message_is_processed_once_wherever_the_connection_breaks(
     if step in ("stored", "settled"):
         held = dict(receiver.unsettled)
         receiver.hear(second)
-        if step == "stored":  # as if the connection had broken before that came
+        if step == "stored":  # as if the connection had broken before the settlement arrived
             receiver.unsettled = held
-    del receiver.unsettled[third.tag]  # as if it had not come
+    del receiver.unsettled[third.tag]  # as if it had not arrived
     if killed:
         broker.stop(signal.SIGKILL)
         broker = start_process()

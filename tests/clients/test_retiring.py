@@ -1,4 +1,4 @@
-"""What is settled in a transaction is done with the commit, and comes back without it (AMQP 1.0 part 4)."""
+"""Tests of retiring in transactions (AMQP 1.0 part 4): outcomes take effect with the commit, and not without it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_was_settled_comes_back_with_a_rollback_as_a_failed_delivery(peer: 
 def test_what_was_not_settled_is_still_the_receivers_after_a_rollback(
     peer: Peer, new_peer: NewPeer, durable: bool
 ) -> None:
-    """It may say something else then: in another transaction, or in none."""
+    """The receiver may then send another outcome, in another transaction or in none."""
     peer.put(peer.sender("q"), range(4), durable=durable)
     control, receiver = Control(peer), peer.receiver("q", 4)
     received = peer.take(receiver, 4)
@@ -80,7 +80,7 @@ def test_what_was_not_settled_is_still_the_receivers_after_a_rollback(
     assert received[0].delivery.settled
     again = taken(looking)
     assert [(one.body, one.message.delivery_count) for one in again] == [(2, 0)]
-    peer.detach(receiver)  # the last one it had said nothing new of
+    peer.detach(receiver)  # the last message got no new outcome
     assert bodies(looking) == [3]
 
 
@@ -158,7 +158,7 @@ def test_a_message_in_two_transactions_rolls_both_back(peer: Peer) -> None:
 def test_posting_in_a_transaction_without_a_coordinator_is_refused(
     peer: Peer, new_peer: NewPeer, settled: bool
 ) -> None:
-    """What comes before and behind it on the same link is taken by itself."""
+    """Unsettled messages are rejected, and others on the link are accepted; presettled ones close the link."""
     sender = peer.sender("q")
     before = peer.post(sender, Message(body="before", durable=True))
     inside = [Message(body=body, durable=True) for body in ("a", "b" * 200_000)]
@@ -183,7 +183,7 @@ def test_retiring_in_a_transaction_without_a_coordinator_is_refused(peer: Peer) 
 
 
 def test_retiring_in_an_unknown_transaction(peer: Peer) -> None:
-    """Settled, it comes back; unsettled, there is nothing to tell it by but the link."""
+    """A settled message is requeued; for an unsettled one, closing the link is the only way to report the error."""
     peer.put(peer.sender("q"), range(2))
     receiver = peer.receiver("q", 2)
     Control(peer)
