@@ -1,4 +1,4 @@
-"""Brokers that know users, in this process, and certificates to meet them with."""
+"""Fixtures of brokers with users, in this process, and of certificates for their clients."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
 
 @pytest.fixture
 def guarded(start_broker: StartBroker, users_file: str) -> RunningBroker:
-    """A broker that lets in only who has a password, and takes it without TLS."""
+    """Start a broker that requires a password, and accepts it without TLS."""
     return start_broker(users_file=users_file, anonymous=False, insecure_auth=True)
 
 
@@ -84,7 +84,7 @@ def open_to_all(start_broker: StartBroker) -> RunningBroker:
 
 
 class Certificates:
-    """A CA and what it signs, in files."""
+    """A CA and the certificates that it signs, in files."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -96,7 +96,7 @@ class Certificates:
         server.private_key_and_cert_chain_pem.write_to_path(self.server)
 
     def client(self, name: str = "", *, authority: trustme.CA | None = None) -> ssl.SSLContext:
-        """What a client needs that has a certificate for the common name *name*, or none."""
+        """Return the TLS context of a client with a certificate for the common name *name*, or with none."""
         context = ssl.create_default_context(cafile=self.ca)
         if name:
             issued = (authority or self.authority).issue_cert("client@example.org", common_name=name)
@@ -106,7 +106,7 @@ class Certificates:
         return context
 
     def shown_by_client(self, name: str) -> bytes:
-        """The certificate that a client of that name was made with last."""
+        """Return the certificate that was last issued to a client of that name."""
         return (self._directory / f"client-{name!r}.pem").read_bytes()
 
     def options(self, clients: str = "none") -> TlsOptions:
@@ -125,7 +125,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def assert_serves(port: int, wire: Wire | None = None) -> None:
-    """Others never noticed: a message goes through."""
+    """Check that the broker serves other clients: a message passes through it."""
     with wired(port) as other:
         other.open()
         other.attach("out", 0, "others", sends=True)

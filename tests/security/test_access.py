@@ -1,4 +1,4 @@
-"""Access rules, over a real socket and by themselves; and whom a message may say it is from."""
+"""Tests of access rules, over a real socket and by themselves, and of the user-id of messages."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def copying(address: str) -> bytes:
 
 
 def attached(wire: Wire, handle: int, address: str, *, sends: bool, browse: bool = False) -> str:
-    """Attach; why it was refused, if it was."""
+    """Attach, and return the error condition, or an empty string if the link was accepted."""
     if browse:
         wire.say(
             performative(ATTACH, string(f"l{handle}"), uint(handle), TRUE, NULL, NULL, copying(address), target("me"))
@@ -103,7 +103,7 @@ def attached(wire: Wire, handle: int, address: str, *, sends: bool, browse: bool
         wire.say(performative(0x11, NULL, uint(0), uint(9), uint(9)), channel=handle + 1)
     else:
         wire.say(performative(0x11, NULL, uint(0), uint(9), uint(9)), channel=handle + 1)
-    while True:  # it answers in order: a session that is begun behind the attach comes behind what the attach brings
+    while True:  # answers come in order: that to the begin comes after those to the attach
         code, _, body = wire.next()
         if code == DETACH:
             start = body.index(b"amqp:")
@@ -125,8 +125,8 @@ def attached(wire: Wire, handle: int, address: str, *, sends: bool, browse: bool
         ("ben", "orders", True, False, "amqp:unauthorized-access"),
         ("ben", "orders.secret", False, False, "amqp:unauthorized-access"),
         ("ben", "orders.secret", False, True, ""),
-        ("ben", "orders.none", False, False, "amqp:unauthorized-access"),  # there is none, and he may not make it
-        ("ben", "nothing", False, False, "amqp:unauthorized-access"),  # nor learn that there is none
+        ("ben", "orders.none", False, False, "amqp:unauthorized-access"),  # it does not exist; ben may not create it
+        ("ben", "nothing", False, False, "amqp:unauthorized-access"),  # nor find out that it does not exist
         ("ben", "orders*", False, False, "amqp:unauthorized-access"),  # A14: a pattern for a name is only a name
         ("ben", "orders,others", False, False, "amqp:unauthorized-access"),
         ("anna", "*", True, False, "amqp:unauthorized-access"),
@@ -169,7 +169,7 @@ def test_the_relay_asks_for_each_message(ruled: RunningBroker) -> None:  # A13
 
 
 def disposition(wire: Wire) -> tuple[list[int], bytes]:
-    """The first and last delivery the next one is about."""
+    """Return the first and last delivery of the next disposition, and its body."""
     while True:
         code, _, body = wire.next()
         if code == DISPOSITION:
@@ -200,7 +200,7 @@ def test_who_may_not_connect_hears_it(start_broker: StartBroker, users_file: str
 
 
 def dynamic(wire: Wire, handle: int, *, sends: bool) -> str:
-    """Attach to a node made for this link; its name."""
+    """Attach to a dynamic node, and return its name."""
     made = performative(0x29 if sends else 0x28, NULL, NULL, NULL, NULL, TRUE)
     ends = (source("me"), made) if sends else (made, target("me"))
     count = (NULL, NULL, uint(0)) if sends else ()
@@ -266,7 +266,7 @@ VERDICTS: dict[str, tuple[bytes, type[Exception] | None]] = {
 
 
 def walked(content: bytes, cuts: set[int]) -> type[Exception] | None:
-    """What becomes of the message when it arrives in pieces."""
+    """Check a message that arrives in pieces, and return the type of the error, or None."""
     walk = Walk("anna")
     ends = [*sorted(cut for cut in cuts if cut < len(content)), len(content)]
     try:
@@ -296,7 +296,7 @@ def test_a_user_id_is_found_wherever_it_stands(content: bytes, verdict: type[Exc
     at=st.integers(0, 60),
 )
 def test_pieces_come_to_the_same(content: bytes, cuts: set[int], change: bytes, at: int) -> None:  # A15
-    """Whatever is let through in pieces is let through whole, and never with another's name."""
+    """A message in pieces gets the verdict of the complete one, and none passes with another user's name."""
     content = content[:at] + change + content[at + len(change) :]
     verdict = walked(content, cuts)
     assert verdict is walked(content, set())

@@ -1,4 +1,4 @@
-"""Connections that the broker opens: as whom, to whom, what it does when they break, and that it keeps secrets."""
+"""Tests of connections that the broker opens: authentication, targets, failures, and the protection of secrets."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def is_up(broker: RunningBroker) -> None:
 
 
 def fails(broker: RunningBroker) -> str:
-    until(lambda: connector_of(broker).state == "waiting", "it should fail")  # that is said last, behind the reason
+    until(lambda: connector_of(broker).state == "waiting", "it should fail")  # the state is set last, after the reason
     return str(connector_of(broker).reason)
 
 
 def ctl(running: BrokerProcess, *arguments: str) -> str:
-    """What `cairnmq ctl` prints."""
+    """Run `cairnmq ctl`, and return its output."""
     port = next(line.rpartition(":")[2] for line in running.lines if " listening on " in line)
     found = CliRunner().invoke(cairnmq, ["ctl", "--url", f"amqp://127.0.0.1:{port}", "--timeout", "60", *arguments])
     assert found.exit_code == 0, found.output
@@ -105,7 +105,7 @@ def test_a_server_that_does_not_know_the_password_is_not_believed() -> None:
 
 
 def test_a_server_that_goes_on_and_on_while_it_is_answered_is_left() -> None:  # A8
-    """What comes while the password is hashed is held, and not for ever."""
+    """Input that arrives while the password is hashed is held, up to a limit."""
     front = ClientHandshake(Identity("anna", "secret"), "mq", secure=True)
     offer = b"\x00\x53\x40\xc0\x13\x01\xe0\x10\x01\xa3\x0dSCRAM-SHA-256"
     answer, _ = front.feed(SASL_HEADER + (len(offer) + 8).to_bytes(4) + b"\x02\x01\x00\x00" + offer)
@@ -234,7 +234,7 @@ def test_no_secret_is_shown_by_ps_or_the_log(tmp_path: Path, guarded: RunningBro
         assert b"--connect-to" in shown
         told = ""
 
-        def is_up_here() -> bool:  # which the other one knows a moment earlier
+        def is_up_here() -> bool:  # the other broker detects it a moment earlier
             nonlocal told
             told = ctl(running, "--json", "connectors", "show", "there")
             return '"state": "up"' in told

@@ -1,4 +1,4 @@
-"""What one client can make the broker do: sizes, depths, ranges and floods are bounded, and others never notice."""
+"""Tests of the limits on one client: sizes, depths, ranges and floods are bounded, and other clients are served."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def nested(levels: int, how: str) -> bytes:
-    """A value so deep; built from the inside out, by its heads only."""
+    """Return a value that is nested *levels* deep, built from the inside out, by its constructors only."""
     if how == "described":
         return b"\x00\xa3\x01x" * levels + b"\x40"
     heads, size = [], 1
     for level in range(levels):
-        if how == "array":  # the code of its values stands in front of them
+        if how == "array":  # the code of its values precedes them
             heads.append(struct.pack(">II", 9 * level + 5, 1) + (b"\xf0" if level else b"\x40"))
         else:
             key = b"\x40" if how == "map" else b""
@@ -67,7 +67,7 @@ def nested(levels: int, how: str) -> bytes:
 
 
 def places(value: bytes) -> dict[str, list[bytes]]:
-    """Frames with *value* wherever proton may look at it."""
+    """Return frames with *value* at each position where proton may read it."""
     opened = performative(OPEN, string("deep"))
     begun = performative(BEGIN, NULL, uint(0), uint(99), uint(99))
     linked = attach("l", 0, "orders", sends=False)
@@ -98,7 +98,7 @@ def places(value: bytes) -> dict[str, list[bytes]]:
 
 @pytest.mark.parametrize("how", ["list", "map", "array", "described"])
 def test_deep_nesting_ends_nothing(tmp_path: Path, how: str) -> None:  # A2
-    """As deep as a frame of 64 KiB has room for, everywhere; in a process of its own, whose stack may end."""
+    """Values nest as deeply as a 64 KiB frame permits, in a broker process of its own, as its stack may overflow."""
     levels = {"list": 6_000, "map": 5_000, "array": 5_900, "described": 13_000}[how]
     with broker_process(tmp_path / "data") as running:
         with wired(running.port) as first:
@@ -180,7 +180,7 @@ def test_nothing_is_kept_of_what_clients_make_up(open_to_all: RunningBroker) -> 
     assert len(header._redelivered) <= header._CACHE_LIMIT
     names = {f"made-up-{kind}{number}" for kind in "cstl" for number in range(90)}
     deadline_s = time.monotonic() + 180
-    while True:  # the last connections may still be on their way out
+    while True:  # the last connections may not be closed yet
         gc.collect()
         names_in = (list(holder) for holder in gc.get_objects() if type(holder) is dict)  # the broker's threads go on
         kept = {text for holder in names_in for text in holder if type(text) is str}
@@ -190,7 +190,7 @@ def test_nothing_is_kept_of_what_clients_make_up(open_to_all: RunningBroker) -> 
 
 
 def test_the_session_window_is_the_receivers(start_broker: StartBroker) -> None:  # A4
-    """Frames beyond the window that was given are a violation, though there is credit for them."""
+    """Frames beyond the session window are a violation, even if the link has credit for them."""
     broker = start_broker(limits=Limits(session_window_bytes=8 * (64 << 10)))
     with wired(broker.port) as wire:
         wire.open().attach("out", 0, "orders", sends=True)
@@ -208,7 +208,7 @@ def test_more_messages_than_credit_close_the_link(open_to_all: RunningBroker) ->
     with wired(open_to_all.port) as wire:
         wire.open().attach("out", 0, "orders", sends=True)
         number = 0
-        for many in (900, 900, 900, 1010):  # the first ones have more read at once: no credit comes in between
+        for many in (900, 900, 900, 1010):  # after the first ones more is read at once: no credit is sent in between
             wire.say(*(transfer(number + of, b"\x00\x53\x77\xa1\x01x") for of in range(many)))
             number += many
             while many == 900:
@@ -267,7 +267,7 @@ def test_a_message_in_too_many_frames_closes_its_link(start_broker: StartBroker,
 
 
 def test_a_message_in_many_frames_is_one(start_broker: StartBroker) -> None:  # A6
-    """As many as are allowed, again and again: what is counted is one message's."""
+    """The limit of frames counts per message: several messages may have the full number each."""
     broker = start_broker(limits=Limits(max_transfers=100))
     with wired(broker.port) as wire:
         wire.open().attach("out", 0, "orders", sends=True)
@@ -316,7 +316,7 @@ def test_sessions_and_links_are_counted(start_broker: StartBroker) -> None:
 
 
 def test_unsettled_messages_are_counted(start_broker: StartBroker) -> None:
-    """Who settles nothing gets no more than so many; who settles goes on getting."""
+    """A consumer that settles nothing gets at most `max_unsettled` messages, and more when it settles."""
     broker = start_broker(limits=Limits(max_unsettled=10))
     with wired(broker.port) as wire:
         wire.open()
@@ -337,10 +337,10 @@ def test_unsettled_messages_are_counted(start_broker: StartBroker) -> None:
 
 
 def test_nothing_from_outside_is_run() -> None:  # A23
-    """No pickle, no eval, nothing fetched or imported by a name that came over the wire: none of it is there at all."""
+    """The broker's code has no pickle, no eval, and no import or fetch by a name that came over the wire."""
     forbidden = {"pickle", "marshal", "shelve", "dill", "yaml", "urllib.request", "requests", "httpx", "xmlrpc", "code"}
     floors = [path.resolve() for path in (ROOT / "typings/cairnmq").iterdir()]
-    beside = ("tools", "analytics")  # never in a broker; Spark's own processes hand each other objects by pickle
+    beside = ("tools", "analytics")  # never in a broker; Spark's own processes exchange objects by pickle
     for path in (file for floor in floors if floor.name not in beside for file in floor.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
@@ -352,7 +352,7 @@ def test_nothing_from_outside_is_run() -> None:  # A23
 
 
 def test_a_body_is_passed_on_and_never_opened(open_to_all: RunningBroker) -> None:  # A17, A23
-    """Whatever it says that it is: a Java object, a pickle, a bomb of zeros."""
+    """The content type does not matter: a Java object, a pickle, a compression bomb."""
     with wired(open_to_all.port) as wire:
         wire.open()
         wire.attach("out", 0, "orders", sends=True)

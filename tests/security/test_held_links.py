@@ -1,4 +1,4 @@
-"""What is in flight on held links takes bounded memory, and their connections survive not being read (W10)."""
+"""Tests of held links (W10): their messages take bounded memory, and connections that are not read stay open."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_client_that_goes_while_it_is_not_read_is_noticed(running: RunningBroker
 def test_connection_that_receives_is_read_on_up_to_a_limit(
     running: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What its links wait for may be that it settles what it has."""
+    """The connection is read on, as its links may wait for outcomes that it sends."""
     monkeypatch.setattr(terminal, "MOST_HELD_BYTES", 100_000)
     monkeypatch.setattr(terminal, "MOST_HELD_BESIDE_BYTES", 8 << 20)
     with logged_in(running, "anna") as anna:

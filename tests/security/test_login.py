@@ -1,4 +1,4 @@
-"""Who comes in, over a real socket: SASL in all its mechanisms, and everything that is not quite it."""
+"""Tests of logins over a real socket: all SASL mechanisms, and malformed or misplaced handshakes."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_broken_end_of_scram(guarded: RunningBroker, final: bytes) -> None:  #
 
 
 def flow_of(broker: RunningBroker, mechanism: str, user: str) -> tuple[list[tuple[int, int]], bytes]:
-    """Codes and sizes of the frames that a wrong password meets, and the salt."""
+    """Log in with a wrong password, and return the codes and sizes of the broker's frames, and the salt."""
     client = ScramClient(["SCRAM-SHA-256"], user, "wrong")
     salt, seen = b"", []
     with wired(broker.port) as wire:
@@ -229,7 +229,7 @@ def test_nothing_but_sasl_is_reachable_before_it_is_done(guarded: RunningBroker)
 
 
 def test_what_follows_a_wrong_password_is_not_looked_at(guarded: RunningBroker) -> None:  # A11
-    """Also if it came along with it, before the password was checked."""
+    """This also holds for input that arrives with the password, before the check."""
     begin = performative(BEGIN, NULL, uint(0), uint(9), uint(9))
     opening = AMQP + frame(performative(OPEN, string("sly"))) + frame(begin)
     with wired(guarded.port) as wire:
@@ -237,7 +237,7 @@ def test_what_follows_a_wrong_password_is_not_looked_at(guarded: RunningBroker) 
         assert wire.read(8) == SASL
         assert wire.outcome() == AUTH
         assert wire.rest() == b""
-    with wired(guarded.port) as wire:  # while with the right one it counts
+    with wired(guarded.port) as wire:  # with the right password it is processed
         wire.send(SASL + sasl_init("PLAIN", f"\0anna\0{PASSWORDS['anna']}".encode()) + opening)
         assert wire.read(8) == SASL
         assert wire.outcome() == OK
@@ -249,7 +249,7 @@ def test_what_follows_a_wrong_password_is_not_looked_at(guarded: RunningBroker) 
 
 
 def test_login_is_followed_by_all_frames_that_came_with_it(guarded: RunningBroker) -> None:
-    """Also by more control frames than a turn of the worker digests of one connection."""
+    """This also holds for more control frames than the worker processes of one connection in a turn."""
     begin = performative(BEGIN, NULL, uint(0), uint(9), uint(9))
     attaches = b"".join([frame(attach(f"link {number}", number, "q", sends=True)) for number in range(40)])
     opening = AMQP + frame(performative(OPEN, string("sly"))) + frame(begin) + attaches
@@ -277,7 +277,7 @@ def test_frames_before_the_login_are_short(guarded: RunningBroker) -> None:  # A
 
 
 def test_where_a_proxy_speaks_first_nobody_is_let_in(open_to_all: RunningBroker) -> None:  # A12
-    """No PROXY header is believed: whom a connection is from, only the socket says."""
+    """PROXY headers are refused: the address of a client comes from the socket only."""
     for header in (b"PROXY TCP4 127.0.0.1 127.0.0.1 1 2\r\n", b"\r\n\r\n\x00\r\nQUIT\n!\x11\0\x0c"):
         with wired(open_to_all.port) as wire:
             wire.send(header + AMQP + frame(performative(OPEN, string("sly"))))
@@ -303,7 +303,7 @@ def test_who_is_removed_can_not_log_in_any_more(start_broker: StartBroker, tmp_p
 def test_others_are_served_while_a_password_is_hashed(
     start_broker: StartBroker, users_file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is done on a thread of its own; of those that wait for it only so many may be, and the rest is told so."""
+    """Hashing has a thread of its own; the number of waiting logins is limited, and later ones get `sys-temp`."""
     monkeypatch.setattr(gate, "MOST_WAITING", 2)
     monkeypatch.setattr("cairnmq.router.connections.terminal.OPEN_TIMEOUT_S", 600.0)  # however long all that takes
     broker = start_broker(users_file=users_file, insecure_auth=True)
@@ -332,8 +332,8 @@ def test_others_are_served_while_a_password_is_hashed(
 def test_a_delayed_login_yields_to_other_addresses(
     start_broker: StartBroker, users_file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newest one of the address with the most is told to try again; connections that are gone keep no place."""
-    monkeypatch.setattr(gate, "MOST_WAITING", 8)  # six delayed ones that are not trusted, two of an address
+    """The newest login of the address with the most has to try again; closed connections free their places."""
+    monkeypatch.setattr(gate, "MOST_WAITING", 8)  # six delayed untrusted logins, two per address
     monkeypatch.setattr("cairnmq.router.connections.terminal.OPEN_TIMEOUT_S", 600.0)
     for name, value in (("FREE_FAILURES", 0), ("FIRST_DELAY_S", 600.0), ("MOST_DELAY_S", 600.0)):
         monkeypatch.setattr(f"cairnmq.router.admission.guesses.{name}", value)
@@ -371,7 +371,7 @@ def test_who_does_not_finish_is_dropped(guarded: RunningBroker, monkeypatch: pyt
 
 
 def ending(wire: Wire, password: str) -> bytes:
-    """How the connection of anna, who wants a link at once, is closed; empty if she gets it."""
+    """Log in as anna and attach at once; return the close frame, or an empty string if the link is attached."""
     assert wire.scram("anna", password) == OK
     wanted = (performative(OPEN, string("third")), performative(BEGIN, NULL, uint(0), uint(99), uint(99)))
     wire.send(AMQP)
@@ -396,7 +396,7 @@ def test_connections_of_a_user_are_counted(start_broker: StartBroker, users_file
         other.open()
     held.pop().sock.close()
     deadline_s = time.monotonic() + DEADLINE_S
-    while True:  # the broker notices in its own time
+    while True:  # the broker may detect the closed connection later
         with wired(broker.port) as again:
             if not ending(again, PASSWORDS["anna"]):
                 break

@@ -1,4 +1,4 @@
-"""Quotas of users, on a real broker: what one user may have, and that others never notice (W10)."""
+"""Tests of user quotas on a real broker: the limits of one user, and their independence of other users (W10)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def start(start_broker: StartBroker, users_file: str) -> Callable[..., RunningBr
 
 
 def attach_refused(wire: Wire, handle: int, address: str) -> str:
-    """Why a sending link to *address* is refused."""
+    """Attach a sending link to *address*, and return the error that refuses it."""
     wire.say(attach(f"refused {handle}", handle, address, sends=True))
     return repr(wire.until(DETACH)[1])
 
@@ -86,7 +86,7 @@ def test_a_quota_of_links(start: Callable[..., RunningBroker], others: str) -> N
 
 
 def test_a_quota_of_connections(start: Callable[..., RunningBroker]) -> None:  # W10
-    """It says who, how many and what to do; a connection that is closed makes room, and others are not counted."""
+    """The error has the user, the number and the remedy; a closed connection makes room, other users' do not count."""
     running = start(quota(max_connections=2))
     with logged_in(running, "anna") as first, logged_in(running, "anna"), logged_in(running, "ben"):
         with wired(running.port) as third:
@@ -130,7 +130,7 @@ def test_a_quota_of_queues(start: Callable[..., RunningBroker], kind: str) -> No
 
 
 def test_queues_asked_for_at_once_count(start: Callable[..., RunningBroker]) -> None:  # W10
-    """SQL takes its time; what is being made counts."""
+    """Queues that SQL is still creating count."""
     running = start(quota(max_queues=5), store_kind="journal")
     with logged_in(running, "anna") as anna:
         anna.say(*[attach(f"make {number}", number, f"queue {number}", sends=True) for number in range(50)])
@@ -159,7 +159,7 @@ def attach_dynamic(name: str, handle: int) -> bytes:
 
 @pytest.mark.parametrize("kind", ["whole", "long", "relayed"])
 def test_message_for_too_many_queues_is_rejected(start: Callable[..., RunningBroker], kind: str) -> None:
-    """None of them gets it; others, whose quota is another one, may send it."""
+    """No queue gets the message; a user with another quota may send it."""
     running = start(quota(max_queues_per_message=3))
     with logged_in(running, "anna") as anna, logged_in(running, "ben") as ben:
         for handle in range(4):
@@ -197,7 +197,7 @@ def send_long(wire: Wire, number: int, content: bytes, handle: int) -> None:
 
 @pytest.mark.parametrize("store_kind", ["memory", "journal", "sql"])
 def test_durable_bytes_over_the_quota_wait(start: Callable[..., RunningBroker], store_kind: str) -> None:  # W10
-    """What is in flight beyond the limit is not rejected: it is stored or waits until messages were taken."""
+    """Messages in flight beyond the limit are not rejected: they are stored, or wait until others are dequeued."""
     limit, count, size, senders = 200_000, 400, 20_000, 3
     running = start(quota(max_durable_bytes=limit), store_kind=store_kind)
     with ExitStack() as stack:
@@ -240,7 +240,7 @@ def test_a_message_that_never_fits_is_rejected(start: Callable[..., RunningBroke
 
 
 def test_bytes_are_charged_to_their_owner_after_a_start(tmp_path: Path, users_file: str) -> None:  # W10
-    """The owner is in the wiring, and the bytes are in the journal; whoever has sent them."""
+    """The owner is in the wiring, and the bytes are in the journal, regardless of their sender."""
     (tmp_path / "acl.toml").write_text(quota(max_durable_bytes=50_000))
     options = BrokerOptions(
         str(tmp_path / "store"),
@@ -338,7 +338,7 @@ def test_sizes_in_quotas(size: tuple[str, int]) -> None:
 
 
 def test_messages_per_second_are_paced(start: Callable[..., RunningBroker]) -> None:  # W10
-    """No credit beyond the pace is given, and nothing is rejected. Links of one user share the pace."""
+    """No credit beyond the pace is granted, and no message is rejected. Links of one user share the pace."""
     rate, count = 200, 500
     running = start(quota(max_messages_per_second=rate))
     with logged_in(running, "anna") as anna, logged_in(running, "anna") as again:
@@ -388,7 +388,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_one_user_does_not_fill_the_disk(disk: Path, users_file: str) -> None:  # W10
-    """With no quota configured: the hog waits, and others store; when they have taken its messages, it goes on."""
+    """Without a quota, the hog waits while others store; when its messages are consumed, it continues."""
     options = BrokerOptions(
         str(disk / "store"),
         router=RouterOptions(port=0, users_file=users_file, anonymous=False, insecure_auth=True),
@@ -420,7 +420,7 @@ def test_one_user_does_not_fill_the_disk(disk: Path, users_file: str) -> None:  
 def test_disk_alarm_leaves_its_reserve_to_all(disk: Path, tmp_path: Path, users_file: str) -> None:  # W10
     """On a full disk beside a hog the alarm is raised, no user stores, and all users receive; then all continue.
 
-    Nothing is stored in the reserve for dequeues, and nothing is lost. Ben may use the whole disk: with a user's
+    Nothing is stored in the reserve for dequeues, and nothing is lost. Ben may use the complete disk: with a user's
     share of it, Ben's messages would be held, without an answer, from the share up to the alarm.
     """
     access = tmp_path / "access"
@@ -457,7 +457,7 @@ def test_disk_alarm_leaves_its_reserve_to_all(disk: Path, tmp_path: Path, users_
                 )
                 assert not alarm(), "a hog alone does not bring it about"
                 number, accepted = 10, 10
-                while not alarm():  # containers that the broker created before, or gives back meanwhile, are used up
+                while not alarm():  # this uses up containers that the broker created before or reclaims meanwhile
                     fill()
                     send(ben, range(number, number + 10), durable("y" * size))
                     number, accepted = number + 10, accepted + sum(outcomes(ben, 10))

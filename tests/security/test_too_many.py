@@ -1,4 +1,4 @@
-"""More clients than `--max-connections`: those beyond hear why, and so many of them that it costs little."""
+"""Tests of more clients than `--max-connections`: the excess clients get a reason, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST = 2
 
 
 def told(wire: Wire, user: str) -> bytes:
-    """The close that a client gets who logs in, opens and wants a link at once; empty if it gets that."""
+    """Log in, open and attach at once; return the close frame, or an empty string if the link is attached."""
     if user:
         assert wire.scram(user, PASSWORDS[user]) == 0
     wire.send(AMQP)
@@ -47,7 +47,7 @@ def told(wire: Wire, user: str) -> bytes:
 
 
 def ended(wire: Wire) -> bool:
-    """Whether the broker closes the socket without a word."""
+    """Return True if the broker closes the socket without sending anything."""
     try:
         return wire.sock.recv(1) == b""
     except ConnectionError:
@@ -90,7 +90,7 @@ def test_one_too_many_is_told_the_limit(
             assert ended(wire)
     held.pop().sock.close()
     deadline_s = time.monotonic() + DEADLINE_S
-    while True:  # the broker notices in its own time
+    while True:  # the broker may detect the closed connection later
         with wired(port, context=context) as wire:
             if not told(wire, user):
                 break
@@ -99,7 +99,7 @@ def test_one_too_many_is_told_the_limit(
 
 
 def test_those_who_say_nothing_keep_nobody_out(start_broker: StartBroker, users_file: str) -> None:
-    """W5: beyond the most unauthenticated connections the oldest goes, so that the next client can log in."""
+    """W5: beyond the limit of unauthenticated connections the oldest one is closed, so the next client can log in."""
     crowded = start_broker(max_connections=MOST, max_unauthenticated=5, anonymous=False, users_file=users_file)
     silent = [Wire(crowded.port) for _ in range(40)]
     with wired(crowded.port) as wire:
@@ -108,7 +108,7 @@ def test_those_who_say_nothing_keep_nobody_out(start_broker: StartBroker, users_
             assert ended(one)
         for _ in range(10):
             silent.append(Wire(crowded.port))
-        with wired(crowded.port) as other:  # those that are in stay, and take no place of these
+        with wired(crowded.port) as other:  # authenticated connections stay, and do not count as unauthenticated
             assert told(other, "anna") == b""
             assert b"--max-connections" in told_by_next(crowded.port)
     for one in silent:
@@ -121,7 +121,7 @@ def told_by_next(port: int) -> bytes:
 
 
 def test_places_are_kept_for_managers(start_broker: StartBroker, users_file: str) -> None:
-    """W5: who may manage everything gets in where others are too many."""
+    """W5: a user who may manage everything can connect when the limit refuses others."""
     rules = """
         [[rules]]
         who = ["anna"]
@@ -143,7 +143,7 @@ def test_places_are_kept_for_managers(start_broker: StartBroker, users_file: str
 
 
 def test_an_address_opens_a_bounded_number_in_a_second(start_broker: StartBroker) -> None:
-    """W5: more are closed at once, and after a while there may be others."""
+    """W5: connections beyond the rate are closed at once, and after a while new ones are accepted."""
     broker = start_broker(connection_rate=2)
     wires = [Wire(broker.port) for _ in range(30)]
     for wire in wires[:10]:
