@@ -1,4 +1,4 @@
-"""A store with a real journal to dump, and the command run on it."""
+"""Fixtures of a store with a real journal, and of the command that runs on it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Store:
         )  # fmt: skip
 
     def put_flushed(self, *payloads: bytes) -> list[int]:
-        """A block for each."""
+        """Append messages, each in a block of its own, and return their LSNs."""
         lsns = []
         for payload in payloads:
             lsns.append(self.put(payload))
@@ -75,7 +75,7 @@ class Store:
         return lsns
 
     def fill(self, containers: int) -> list[int]:
-        """Messages of 60,000 bytes, a block each, until so many more containers were begun; their LSNs."""
+        """Append messages of 60,000 bytes, one per block, until *containers* more are begun; return their LSNs."""
         begun = len(self.journal.pool.slots())
         lsns: list[int] = []
         while len(self.journal.pool.slots()) < begun + containers:
@@ -94,7 +94,7 @@ class Store:
             file.write(data)
 
     def flip(self, lsn: int) -> None:
-        """Turn over the bits of the byte at *lsn*."""
+        """Invert the bits of the byte at *lsn*."""
         with open(self.file_of(lsn), "rb") as file:
             file.seek(lsn % self.journal.container_bytes)
             byte = file.read(1)[0]
@@ -110,7 +110,7 @@ class Store:
 
 
 class Result(NamedTuple):
-    """What the command printed, and its exit status."""
+    """The output of the command, and its exit status."""
 
     out: str
     err: str
@@ -163,13 +163,13 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """An empty store, which is a journal with one log-open record."""
+    """Return an empty store, which is a journal with one log-open record."""
     return Store(tmp_path / "store")
 
 
 @pytest.fixture
 def snapshot() -> Callable[[Path], dict[str, tuple[int, bytes]]]:
-    """What a directory tree holds: path to time of change and bytes."""
+    """Return a function that maps each path of a directory tree to its modification time and its bytes."""
 
     def take(path: Path) -> dict[str, tuple[int, bytes]]:
         files = [path, *(Path(root) / name for root, dirs, names in os.walk(path) for name in (*dirs, *names))]

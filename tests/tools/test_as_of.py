@@ -1,4 +1,4 @@
-"""`cairnmq as-of`: what is shown, restored, refused and told, on stores on a disk."""
+"""Tests of `cairnmq as-of` on stores on a disk: its output, restores, refusals and reports."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ START_US = 1_700_000_000_000_000
 
 
 class Filled:
-    """A store whose log has moved on, with an archive: ten messages a minute, of which half are taken later."""
+    """A store with an archive and an advanced log: ten messages a minute, half of which are dequeued later."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.archive = path / "store", path / "archive"
@@ -69,7 +69,7 @@ class Filled:
         return store
 
     def expected(self, minute: int) -> list[int]:
-        """What was on orders when that minute's messages had come."""
+        """Return the messages on orders after those of *minute* have arrived."""
         ids = enumerate(self.ids[: 10 * (minute + 1)])
         return [one for number, one in ids if number // 10 == minute or number % 10 > 4]
 
@@ -293,7 +293,7 @@ def test_moments() -> None:
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="the tool that takes a capability away is missing")
 @pytest.mark.parametrize("verb", [("as-of", "end"), ("trace", "1088"), ("restore", "other")], ids=lambda verb: verb[0])
 def test_directory_of_another_user_is_reported_with_the_remedy(tmp_path: Path, verb: tuple[str, str]) -> None:
-    """The capability to read everything is taken away from root; others do not have it."""
+    """Root runs the command without its capability to read all files, which other users do not have."""
     within = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
     store = tmp_path / "closed" / "store"
     store.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A backup is the store at one LSN, whatever the broker does meanwhile; what is damaged is never restored."""
+"""Tests of backups: a backup is the store at one LSN, also under traffic, and damaged backups are never restored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SIZE = 512 << 10
 
 
 class Traffic:
-    """A store whose messages come and go."""
+    """A store with messages that are enqueued and dequeued."""
 
     def __init__(self, path: Path, seed: int = 1, options: StoreOptions | None = None) -> None:
         self.path = path
@@ -58,7 +58,7 @@ class Traffic:
             del self.live[message_id]
 
     def churn(self, rounds: int) -> None:
-        """About a third of a container each time."""
+        """Enqueue and dequeue messages, about a third of a container per round."""
         for _ in range(rounds):
             for _ in range(4):
                 self.put()
@@ -68,7 +68,7 @@ class Traffic:
 
 
 def contents(path: Path) -> dict[int, bytes]:
-    """What a broker would find."""
+    """Recover the store in *path*, and return the contents of its messages."""
     store, report = open_store(str(path), ManualClock())
     try:
         assert not report.homeless
@@ -95,7 +95,7 @@ def traffic(tmp_path: Path) -> Iterator[Traffic]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_backup_under_traffic_is_one_moment(tmp_path: Path, seed: int) -> None:
-    """At each step of the backup the store goes on: containers are retired, new ones are begun."""
+    """At every third step of the backup the store changes: containers are retired, and new ones are begun."""
     traffic = Traffic(tmp_path / "store", seed)
     traffic.churn(80)
     moments = [dict(traffic.live)]
@@ -123,14 +123,14 @@ def test_a_backup_under_traffic_is_one_moment(tmp_path: Path, seed: int) -> None
 def test_without_the_hold_containers_would_go(
     tmp_path: Path, traffic: Traffic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the test above is worth."""
+    """A backup under traffic fails without the hold, so the test above depends on it."""
     traffic.churn(20)
     traffic.store.journal.pool._limbo.holds = None
     begun = set(traffic.store.journal.extent.slots)
     journal = traffic.store.journal.pool.directory
 
     def meanwhile(what: str, done: int, total: int) -> None:
-        while what == "copying" and begun & set(LogReader(journal).heads.by_slot):  # until they hold something else
+        while what == "copying" and begun & set(LogReader(journal).heads.by_slot):  # until all of them are reused
             for message_id in list(traffic.live):
                 traffic.store.dequeue(message_id, traffic.queue, traffic.clock.wall_us())
             traffic.live.clear()
@@ -221,7 +221,7 @@ def test_an_empty_store(tmp_path: Path, traffic: Traffic) -> None:
 
 
 def test_it_goes_with_an_archive(tmp_path: Path) -> None:
-    """What is held keeps its name in the journal, too, until the hold ends."""
+    """Held containers also keep their names in the journal until the hold ends."""
     traffic = Traffic(tmp_path / "store", options=StoreOptions(SIZE, archive_dir=str(tmp_path / "archive")))
     traffic.churn(20)
     moments = [dict(traffic.live)]
@@ -365,7 +365,7 @@ def test_an_interrupted_restore_leaves_nothing(copy: Path, tmp_path: Path) -> No
 def test_a_power_cut_leaves_no_half_restored_store_that_opens(
     copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A target that exists is filled in place; until the mark has its name a broker refuses what is there."""
+    """An existing target is filled in place; a broker refuses it until the durability mark has its name."""
     (tmp_path / "new").mkdir()
 
     def cut(what: str, done: int, total: int) -> None:
@@ -380,7 +380,7 @@ def test_a_power_cut_leaves_no_half_restored_store_that_opens(
 
 
 def test_an_error_at_any_call_makes_no_backup(traffic: Traffic) -> None:
-    """Of the disk that is read, or of the one that is written."""
+    """The error is one of the disk that is read, or of the one that is written."""
     traffic.churn(5)
     source = RealDirectory(str(traffic.path / "journal"))
     reading, writing = FaultyDirectory(source), FaultyDirectory(MemoryDirectory())

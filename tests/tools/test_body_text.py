@@ -1,4 +1,4 @@
-"""The body of a message as text: the same in SQL, the views, the dump and what is peeked at."""
+"""Tests of the text of message bodies, which is the same in SQL, the views, the dump and PEEK."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_every_tool_shows_the_same_text(store: Path, command: Dump) -> None:
 
 
 def test_a_peeked_body_is_text_or_says_how_long_it_is() -> None:
-    """What PEEK gives: bytes of data, up to so many; or the value."""
+    """PEEK returns the bytes of a data body, up to a limit, or the value."""
     for body, text in (("one", "one"), (b"one", "one"), ("ö".encode()[:1], None), (b"\x00\x01", None), (None, None)):
         assert _body_text(body, 64) == text
     assert _body_text("schö".encode()[:-1], 4) == "sch"  # it was cut there

@@ -1,4 +1,4 @@
-"""Who reads a store whose disk is full ends with a reason, and the store goes on: what was held is used again."""
+"""Tests of broken holds: on a full disk, the store reuses held containers, and their readers end with the reason."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REASONS = "the disk is full, and the broker had to reuse the space that was held
 
 
 class FullStore:
-    """Messages on one queue, on a disk that is full to the last byte."""
+    """A store with messages on one queue, on a disk that is full to the last byte."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -48,7 +48,7 @@ class FullStore:
         self.disk.capacity_bytes = self.disk.used_bytes()
 
     def drain(self) -> None:
-        """Take everything off, for which the reserve is not enough without what is held."""
+        """Dequeue all messages, for which the reserve is too small without the held containers."""
         for message_id in shown(self.store).get(self.queue, []):
             self.store.dequeue(message_id, self.queue, NOW_US)
             self.store.kick()
@@ -78,7 +78,7 @@ def test_a_backup_ends_with_the_reason_and_leaves_nothing(full: FullStore, tmp_p
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_export_commits_nothing_that_it_read_since(full: FullStore, tmp_path: Path, kind: str) -> None:
-    """What it has exported before is right, and the next one goes on behind it."""
+    """Rows that the export committed before are correct, and the next export continues after them."""
     target = tmp_path / "target"
     was: dict[int, Row] = {row["lsn"]: row for row in expected(open_journal(str(full.path)))}
     committed: list[int] = []
@@ -95,7 +95,7 @@ def test_an_export_commits_nothing_that_it_read_since(full: FullStore, tmp_path:
     assert rows
     assert all(was[row["lsn"]] == row for row in rows)
     done = export(str(full.path), str(target), ExportRequest(commit_bytes=1 << 30))
-    assert done.missing  # what the broker has used again, and said as such
+    assert done.missing  # the range that the broker has reused is reported
     assert done.records > 0
 
 
@@ -111,7 +111,7 @@ def test_a_view_of_the_past_says_why_there_is_none(full: FullStore) -> None:
 
 
 def test_who_holds_anew_holds(full: FullStore) -> None:
-    """One that was broken is no other's; and one that ends does not end another."""
+    """A broken hold does not affect later ones, and the end of a hold does not end another one."""
     first = Hold(str(full.path))
     assert full.place.break_holds()
     assert not full.place.is_held()

@@ -1,4 +1,4 @@
-"""How the commands that ask a store end: one rule for all of them, whatever they are given and whoever reads."""
+"""Tests of the end of commands that read a store: one rule for all, whatever their arguments and their output."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ASK = [
 
 
 def filled(store: Store) -> int:
-    """Messages on a queue, in several containers; the id of one."""
+    """Put messages into several containers, and return the ID of the first one."""
     store.name_queues("orders", HOSTILE)
     [first, *_] = store.fill(3)
     store.put(b"x", queue_id=2)
@@ -46,7 +46,7 @@ def call(words: tuple[str, ...], path: Path, message_id: int = 1) -> list[str]:
 
 
 def to_nobody(command: list[str]) -> tuple[int, str]:
-    """The status of a command whose output goes into a pipe that is closed already, and what it said beside."""
+    """Run a command with its output to a closed pipe, and return its status and its standard error."""
     read, write = os.pipe()
     os.close(read)
     try:
@@ -79,7 +79,7 @@ def test_a_closed_pipe_hides_no_finding(store: Store, words: tuple[str, ...]) ->
     filled(store)
     store.overwrite(512 * 1024 + 512, bytes(64))
     status, said = to_nobody(call(words, store.path))
-    shows_less = words[0] == "dump" and "--summary" not in words  # nobody wants more, so it reads no more
+    shows_less = words[0] == "dump" and "--summary" not in words  # it stops reading when its output is closed
     assert status in ((0, 1) if shows_less else (1,)), said
     assert "Traceback" not in said
 
@@ -182,7 +182,7 @@ def test_a_size_that_is_none_is_a_wrong_call(store: Store, command: Dump) -> Non
 @pytest.mark.parametrize("room", ["4k", "64k", "600k", "1100k", "1700k"])
 @pytest.mark.parametrize("verb", ["salvage", "load"])
 def test_a_full_disk_for_a_new_store_is_told(store: Store, tmp_path: Path, room: str, verb: str) -> None:
-    """Whatever part of the store it meets: wiring, journal, checkpoint, quarantine."""
+    """The disk may be full at any part of the store: wiring, journal, checkpoint, quarantine."""
     filled(store)
     complete = subprocess.run([CAIRNMQ, "dump", "--complete", store.path], capture_output=True, timeout=DEADLINE_S)
     store.overwrite(512 * 1024 + 512, bytes(64))
@@ -211,7 +211,7 @@ def cpu_s(process: subprocess.Popen[str]) -> float:
 def test_a_signal_leaves_no_temporary_files(
     store: Store, tmp_path: Path, number: signal.Signals, after_s: float
 ) -> None:
-    """Wherever it meets the query: so much CPU time behind its beginning. DuckDB swallows what is raised within it."""
+    """The signal arrives *after_s* of CPU time into the query. DuckDB swallows exceptions that are raised within it."""
     filled(store)
     spill = tmp_path / "spill"
     spill.mkdir()

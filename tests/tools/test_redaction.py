@@ -1,4 +1,4 @@
-"""What a rule hides is not in the dump, everything else is as it was, and a message stays a message."""
+"""Tests of redaction: hidden values are not in the dump, all others are unchanged, and messages stay valid."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def head(kind: RecordType, flags: int = 0, message_id: int = 64) -> tuple[Any, .
 
 
 def hidden(content: bytes, *rules: str, key: str = "", cuts: tuple[int, ...] = ()) -> bytes:
-    """*content* as a dump shows it, in pieces cut there."""
+    """Redact *content* in pieces, cut at *cuts*, and return it as a dump shows it."""
     redaction = Redaction(Rules(rules, key.encode()))
     ends = [*sorted(cuts), len(content)]
     shown, begin = b"", 0
@@ -106,7 +106,7 @@ def test_junk_and_pieces_keep_their_length_and_are_hidden(junk: bytes, cuts: set
     [b"\x00\x53\x77\xf0\0\0\0\x20\xff\xff\xff\xff\x45", b"\x00" * 5000, b"\x00\x53\x77" + b"\xd0" * 99],
 )
 def test_what_is_made_to_hurt_does_not(junk: bytes) -> None:
-    hidden(junk + b"\x45" * 10, "all")  # it ends, and has the length it had
+    hidden(junk + b"\x45" * 10, "all")  # the redaction ends, and keeps the length
 
 
 def test_a_piece_whose_beginning_is_not_there_is_hidden_as_a_whole() -> None:

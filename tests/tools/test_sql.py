@@ -1,4 +1,4 @@
-"""`cairnmq sql`: the answers are those of other tools, only what is asked for is read, and it ends well in any case."""
+"""Tests of `cairnmq sql`: results equal those of other tools, only necessary data is read, and the end is clean."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of a few containers with two queues, a transaction and a purge."""
+    """Create a store of a few containers with two queues and a transaction."""
     path = tmp_path_factory.mktemp("sql") / "store"
     with open_library(str(path), options=StoreOptions(container_bytes=512 << 10)) as store:
         orders, done = store.queue("orders"), store.queue("done")
@@ -110,7 +110,7 @@ def asked(journal: Journal, query: str) -> list[dict[str, Any]]:
 
 
 def test_only_what_is_asked_for_is_read(lived: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Columns, and containers that a condition on LSNs leaves."""
+    """A query reads only its columns, and only the containers that match its conditions on LSNs."""
     journal = open_journal(str(lived))
     seen: list[tuple[tuple[str, ...], int]] = []
     real = Journal.records
@@ -214,7 +214,7 @@ def test_a_full_disk_for_the_output(lived: Path) -> None:
 def test_an_interruption_while_a_view_is_read_stays_one(
     lived: Path, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
-    """It comes out of DuckDB as an error of its own."""
+    """DuckDB turns the interruption into an error of its own."""
 
     def interrupted(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
@@ -225,7 +225,7 @@ def test_an_interruption_while_a_view_is_read_stays_one(
 
 
 def test_a_query_reaches_no_file(lived: Path, tmp_path: Path, command: Dump) -> None:
-    """Not even a container, which was written over."""
+    """A query can read or write no file, and so can't overwrite a container."""
     container = min((lived / "journal").glob("*.cairn"))
     before = container.read_bytes()
     for query in (
@@ -240,7 +240,7 @@ def test_a_query_reaches_no_file(lived: Path, tmp_path: Path, command: Dump) -> 
 
 
 def test_a_container_that_is_gone_is_told(lived: Path, tmp_path: Path, command: Dump) -> None:
-    """What is left was given for the whole."""
+    """A missing container is an error, so that the rest of the log does not pass for all of it."""
     store = tmp_path / "store"
     shutil.copytree(lived, store)
     lost = open_journal(str(store)).log.pieces[1]
@@ -260,7 +260,7 @@ def test_a_container_that_is_gone_is_told(lived: Path, tmp_path: Path, command: 
 
 @pytest.fixture(params=["Python's", "another"])
 def hearing_ctrl_c(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Spark, for one, has a handler of its own that does more, and raises the same."""
+    """Install Python's SIGINT handler, or another one that raises the same exception, as Spark's does."""
 
     def another(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -277,7 +277,7 @@ def hearing_ctrl_c(request: pytest.FixtureRequest) -> Iterator[None]:
 def test_ctrl_c_at_any_step_is_told_as_such(
     lived: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Dump, place: str
 ) -> None:
-    """Out of DuckDB it comes as an error of its own, or as Python's; and a file that was just made goes again."""
+    """DuckDB raises an error of its own, or Python's; a file that was just created is removed again."""
 
     def interrupted(*arguments: Any, **_: Any) -> Any:
         found = open(*arguments) if place == "the file is made" else None  # noqa: SIM115
@@ -295,9 +295,9 @@ def test_ctrl_c_at_any_step_is_told_as_such(
 
 
 def test_ctrl_c(lived: Path, tmp_path: Path) -> None:
-    """Also within DuckDB; what was written stays, and is not taken for all there is."""
+    """This also holds within DuckDB; written rows stay in a file whose name marks it as partial."""
     for query, written in ((LONG, True), (f"select count(*) from ({LONG})", False)):
-        # a shell ignores SIGINT for what it runs in the background
+        # a shell ignores SIGINT for its background jobs
         command = ["env", "--default-signal=INT", CAIRNMQ, "sql", str(lived), query, "--arrow", str(tmp_path / "rows")]
         started = subprocess.Popen(command, stderr=subprocess.PIPE)
         partial = tmp_path / "rows.partial"

@@ -1,4 +1,4 @@
-"""`cairnmq stat` and `cairnmq explain`: the figures are those of a store that is open, and the remedies work."""
+"""Tests of `cairnmq stat` and `cairnmq explain`: their figures are those of an open store, and the remedies work."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ KIB = 1 << 10
 
 @pytest.fixture
 def lived(tmp_path: Path) -> Path:
-    """A store whose log has an old message in front, much that is dead, and a transaction in doubt."""
+    """Create a store whose log has an old message in front, many dead records, and a transaction in doubt."""
     path = tmp_path / "lived"
     with open_library(str(path), options=StoreOptions(container_bytes=512 << 10)) as store:
         orders, bills = store.queue("orders"), store.queue("bills; rm -rf /")
@@ -85,7 +85,7 @@ def test_stat_tells_what_is_there(lived: Path, command: Dump, snapshot: Snapshot
 @settings(max_examples=30)
 @given(number=st.integers(0, 11), complete_below_bytes=st.sampled_from([0, 16 << 10]), data=st.data())
 def test_heads_alone_tell_as_much_as_the_whole_log(number: int, complete_below_bytes: int, data: st.DataObject) -> None:
-    """At any moment of a life with everything in it, and whether a payload that is needed is read alone or not."""
+    """This holds for any state of a generated scenario, with needed payloads read alone or with their block."""
     world = lives(number)
     moment = world[data.draw(st.integers(0, len(world) - 1))]
     reader = HeadsReader(moment, complete_below_bytes=complete_below_bytes)
@@ -116,7 +116,7 @@ def replayed(reader: HeadsReader) -> State:
 
 
 class Replayed:
-    """What a reader's blocks add up to."""
+    """The state that the blocks of a reader make, for comparison."""
 
     def __init__(self, reader: HeadsReader, *, by_whole: bool) -> None:
         if by_whole:
@@ -141,7 +141,7 @@ def test_damage_is_passed_by_and_told(store: Store, command: Dump) -> None:
 
 
 def test_what_was_read_is_told_exactly(store: Store, command: Dump, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that the system was asked for of the journal's files, and nothing of what Python itself reads."""
+    """The figure counts all bytes that are read from the journal's files, and none that Python itself reads."""
     store.fill(3)
     store.journal.close()
     real, got = os.pread, [0]
@@ -221,7 +221,7 @@ def test_a_transaction_pins_the_tail(tmp_path: Path, command: Dump) -> None:
 @settings(max_examples=20)
 @given(st.integers(0, 11), st.data())
 def test_whatever_is_needed_is_held_by_something_with_a_name(number: int, data: st.DataObject) -> None:
-    """And what would come free with a slot is no longer held once the slot is gone."""
+    """The slots that would be freed with a slot have no live records, and only freed slots hold them."""
     world = lives(number)
     reader = HeadsReader(world[data.draw(st.integers(0, len(world) - 1))])
     state = replayed(reader)
@@ -266,7 +266,7 @@ def test_beside_a_broker_the_remedies_work(running: Any, tmp_path: Path, command
 
 
 def test_the_sight_of_a_store_is_what_a_start_finds(tmp_path: Path) -> None:
-    """From a checkpoint and from heads alone."""
+    """The overview is correct both from a checkpoint and from record headers alone."""
     rng = random.Random(4)
     path = str(tmp_path / "store")
     options = StoreOptions(container_bytes=512 << 10, checkpoint_bytes=600_000)
@@ -290,7 +290,7 @@ def test_the_sight_of_a_store_is_what_a_start_finds(tmp_path: Path) -> None:
 
 
 def test_the_consumer_of_what_pins_the_log_is_named_where_it_is_written_down(tmp_path: Path, command: Dump) -> None:
-    """The last one since the broker started; nobody once it has started again, or where nothing is written."""
+    """It is the last consumer since the broker's start; none is named after a restart or without delivery tracking."""
     place = tmp_path / "data"
 
     def takers() -> list[tuple[str, str] | None]:

@@ -1,4 +1,4 @@
-"""`cairnmq verify`: what it finds, where, and with which status; and that it never writes."""
+"""Tests of `cairnmq verify`: its findings, their places and the exit status; it never writes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Snapshot = Callable[[Path], dict[str, tuple[int, bytes]]]
 
 @pytest.fixture
 def lived(tmp_path: Path) -> Path:
-    """A store with messages, transactions, a purge, and a checkpoint; closed."""
+    """Create a store with messages, transactions, a purge, and a checkpoint, and close it."""
     path = tmp_path / "lived"
     with open_library(str(path)) as store:
         orders, done = store.queue("orders"), store.queue("done")
@@ -89,7 +89,7 @@ def test_what_a_payload_costs(store: Store, command: Dump) -> None:
 
 
 def rewrite(store: Store, block: Block, change: Callable[[bytearray], None]) -> None:
-    """Change a block, and give it the checksum that fits: what a defect would write."""
+    """Change a block, and update its checksum, as a defect in the writer would do."""
     with open(store.file_of(block.lsn), "r+b") as file:
         file.seek(block.lsn % store.journal.container_bytes)
         data = bytearray(file.read(block.head.size_bytes))
@@ -228,7 +228,7 @@ def test_the_archive(tmp_path: Path, command: Dump) -> None:
 
 
 def test_beside_a_writer_that_recycles_relocates_and_takes_checkpoints(tmp_path: Path) -> None:
-    """Nothing is found, whatever moment is met."""
+    """A verification at any time finds no corruption."""
     path = str(tmp_path / "live")
     options = StoreOptions(container_bytes=512 << 10, checkpoint_bytes=1 << 20)
     store, _ = open_store(path, SystemClock(), options)
@@ -249,7 +249,7 @@ def test_beside_a_writer_that_recycles_relocates_and_takes_checkpoints(tmp_path:
                 ids, _ = store.put_all(made[0].id, [b"%09d" % number * 300] * 20, 1)
                 waiting += ids
                 number += 1
-                kept = waiting[::37]  # a few stay for long, so that their containers are emptied
+                kept = waiting[::37]  # a few stay for long, so that compaction empties their containers
                 taken, waiting = ([one for one in waiting[:-200] if one not in kept], kept + waiting[-200:])
                 store.dequeue_all(taken, made[0].id, 1)
                 waiting = [one for one in dict.fromkeys(waiting) if one not in set(taken)][-2000:]
@@ -275,7 +275,7 @@ def test_beside_a_writer_that_recycles_relocates_and_takes_checkpoints(tmp_path:
 
 
 def test_it_is_interrupted(lived: Path, command: Dump, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was found by then is told, and marked."""
+    """The findings so far are reported, and marked as incomplete."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

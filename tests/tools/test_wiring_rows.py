@@ -1,4 +1,4 @@
-"""What tools do with a wiring: all of it is kept, what is going stays gone, and files of version 1 are as good."""
+"""Tests of tools with a wiring: they keep all of it, bring no deleted queue back, and accept files of version 1."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def open_(path: Path) -> JournalStore:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A store with everything there is, two messages on each of its queues, and one of these about to go."""
+    """Create a store with all kinds of definitions, and with two messages on each of two queues."""
     store = open_(tmp_path / "store")
     for name in ("keep", "going", "bare"):
         store.create_queue(name, ignore, {"of": name})
@@ -65,7 +65,7 @@ def begin_destroying(path: Path, queue_id: int) -> None:
 
 
 def make_version_1(path: Path) -> None:
-    """As the wiring of *path* would have been then."""
+    """Replace the wiring of *path* with one of version 1."""
     file = path / "wiring.sqlite"
     with closing(sqlite3.connect(file)) as sql:
         [[uuid]] = sql.execute("SELECT uuid FROM store")
@@ -112,7 +112,7 @@ def test_a_salvage_brings_no_queue_back_whose_deletion_is_final(path: Path, tmp_
 
 
 def test_a_queue_that_is_destroyed_while_a_backup_is_made(path: Path, tmp_path: Path) -> None:
-    """Its messages are in the log's copy, and it is in no later copy of SQL."""
+    """Its messages are in the copy of the log, but the queue is not in the later copy of SQL."""
     store = open_(path)
     removed = False
 
