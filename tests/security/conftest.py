@@ -35,7 +35,7 @@ def users_file(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
-    """Start brokers, on stores in memory unless *store_kind* says otherwise."""
+    """Return a function that starts brokers, with stores in memory by default."""
 
     def start(
         *,

@@ -150,7 +150,7 @@ def test_sizes_are_checked_before_memory_is_taken(open_to_all: RunningBroker) ->
 
 
 def test_nothing_is_kept_of_what_clients_make_up(open_to_all: RunningBroker) -> None:  # A3
-    """Symbols, container ids, link names, capabilities and headers: a new one each time leaves nothing behind."""
+    """The broker keeps no symbols, AMQP container IDs or link names that clients invent, and caches few headers."""
 
     def pass_by(number: int) -> None:
         with wired(open_to_all.port) as wire:
