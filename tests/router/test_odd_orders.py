@@ -54,11 +54,14 @@ def disposition(
     return frame(raw.DISPOSITION, receiver, number(first), last_field, settled, state)
 
 
-def flow(handle: int | None = None, count: int = 0, credit: int = 0, **more: Any) -> bytes:
+def flow(
+    handle: int | None = None, count: int = 0, credit: int = 0, *, window: int = 2048, received: int = 0,
+    drain: bool = False, echo: bool = False,
+) -> bytes:  # fmt: skip
+    """Encode a flow; *received* is its next-incoming-id."""
     link = (None, None, None) if handle is None else (Uint(handle), number(count), Uint(credit))
-    window = Uint(more.get("window", 2048))
-    ids = number(more.get("heard", 0)), window, number(more.get("said", 0)), Uint(2048)
-    return frame(raw.FLOW, *ids, *link, None, more.get("drain", False), more.get("echo", False))
+    ids = number(received), Uint(window), number(0), Uint(2048)
+    return frame(raw.FLOW, *ids, *link, None, drain, echo)
 
 
 def sending(say: Say) -> Raw:
