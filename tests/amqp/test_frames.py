@@ -1,4 +1,4 @@
-"""What proton leaves out of frames is read and written, however the bytes are cut; and bad ones do no harm."""
+"""Tests of frame fields that proton ignores: reading and writing, arbitrary splits of the input, invalid bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 @contextmanager
 def engine_after(*parts: bytes) -> Iterator[Engine]:
-    """An engine that has digested *parts*, whose peer is not answered yet."""
+    """Yield an engine that has processed *parts* and has not sent a response yet."""
     engine = Engine("broker", Limits(max_frame_bytes=MOST_BYTES), Buckets(1 << 20))
     feed(engine, *parts)
     yield engine
@@ -64,7 +64,7 @@ def test_an_attach_is_read_however_it_is_cut(states: dict[bytes, int], incomplet
 
 @given(lists(booleans(), min_size=1, max_size=8), booleans())
 def test_the_resume_flag_is_read(resumed: list[bool], holds: bool) -> None:
-    """Each delivery comes in two transfers, of which the second has no flag; also those that wait on a held link."""
+    """The flag of a delivery's first transfer counts; its second transfer has none. A held link is covered, too."""
     said = [
         transfer_begun(b"%d" % number, number, b"part", more=more, resume=one and more)
         for number, one in enumerate(resumed)

@@ -1,4 +1,4 @@
-"""Sections as proton encodes and decodes them; annotations that are put in; and messages that are none."""
+"""Tests of message sections: comparison with proton, insertion of annotations, and malformed messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.harness.amqp.typed import characters, same, to_proton, values
 texts = st.none() | st.text(characters, max_size=20)
 symbols = st.none() | st.text(st.characters(max_codepoint=127), min_size=1, max_size=20).filter("None".__ne__)
 ids = st.none() | st.text(characters, max_size=20) | st.uuids() | st.integers(0, 2**64 - 1) | st.binary(max_size=20)
-times = st.none() | st.integers(0, 2**40).map(lambda seconds: 1000 * seconds)  # proton rounds what is in between
+times = st.none() | st.integers(0, 2**40).map(lambda seconds: 1000 * seconds)  # proton rounds to whole seconds
 properties: strategies.Strategy = st.builds(
     Properties,
     ids,
@@ -71,12 +71,12 @@ def complete(content: bytes) -> Any:
 
 
 def copied(of: Any) -> Any:
-    """Out of memory that goes with the message."""
+    """Return a copy of a memory view, whose memory is freed with the message; return other values unchanged."""
     return bytes(of) if isinstance(of, memoryview) else of
 
 
 def unless_none(text: Any) -> str | None:
-    """Proton says `symbol('None')` where there is none."""
+    """Return *text*, or None if it is empty or "None": proton returns `symbol('None')` for an absent value."""
     return None if text in ("None", "") else str(text)
 
 
@@ -236,7 +236,7 @@ def value(section: Section | None) -> int:
 
 
 def outside(content: bytes, found: Sections) -> tuple[bytes, bytes]:
-    """What stands before and behind the message annotations."""
+    """Return the bytes before and after the message annotations, or around the position where they would be."""
     section = found.message_annotations
     if section is None:
         before = found.delivery_annotations or found.header
@@ -268,7 +268,7 @@ PROPS = b"\x00\x53\x73\x45"
 @pytest.mark.parametrize(
     "content",
     [
-        BODY + PROPS,  # behind the body
+        BODY + PROPS,  # after the body
         BODY + HEAD,
         b"\x00\x53\x75\xa0\x00" + b"\x00\x53\x74\xc1\x01\x00",
         b"\x00\x53\x78\xc1\x01\x00" + PROPS,
@@ -280,9 +280,9 @@ PROPS = b"\x00\x53\x73\x45"
         HEAD + HEAD,
         b"\x00\x53\x6f\x45" + BODY,
         b"\x00\x53\x79\x45" + BODY,
-        b"\x00\x80\x00\x00\x46\x8c\x00\x00\x00\x73\x45" + BODY,  # ends like the descriptor of properties,
-        b"\x00\xa3\x16amqp:properties:list:x\x45" + BODY,  # begins like its name,
-        b"\x00\x50\x73\x45" + BODY,  # is of another type
+        b"\x00\x80\x00\x00\x46\x8c\x00\x00\x00\x73\x45" + BODY,  # a descriptor that ends like that of properties,
+        b"\x00\xa3\x16amqp:properties:list:x\x45" + BODY,  # begins like its symbolic name,
+        b"\x00\x50\x73\x45" + BODY,  # has another type,
         b"\x00\x00\x53\x73\x40\x45" + BODY,  # or is described itself
         b"\x00\x53\x73\xc1\x01\x00" + BODY,  # properties that are a map
         b"\x00\x53\x74\x45" + BODY,

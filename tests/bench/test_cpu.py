@@ -1,4 +1,4 @@
-"""What the benchmarks of Spark count as CPU time."""
+"""Tests of the CPU clock of the Spark benchmarks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ input()
 
 
 def test_a_process_that_ended_unwaited_for_is_counted() -> None:
-    """And what was counted once stays."""
+    """The CPU time of a process that nobody waited for is counted, and still is after its parent has ended."""
     with CpuClock() as clock:
         before_s = clock.cpu_s()
         with subprocess.Popen([sys.executable, "-c", _BURNS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
@@ -32,4 +32,4 @@ def test_a_process_that_ended_unwaited_for_is_counted() -> None:
             found_s = clock.cpu_s() - before_s
             parent.communicate(b"\n")
         assert found_s > 0.5
-        assert clock.cpu_s() - before_s > found_s - 0.1  # ticks are whole, and what looking took is not
+        assert clock.cpu_s() - before_s > found_s - 0.1  # a descendant's time is in whole ticks

@@ -40,7 +40,7 @@ def scraped(measured: JournalMetrics) -> dict[str, Metric]:
 
 @pytest.mark.parametrize("family", [*FAMILIES, *BROKER_FAMILIES], ids=lambda family: family.name)
 def test_conventions(family: Family[Any]) -> None:
-    """What `promtool check metrics` looks at."""
+    """Names and help texts follow the rules that `promtool check metrics` enforces."""
     name = family.full_name
     assert re.fullmatch(r"cairnmq_[a-z0-9]+(_[a-z0-9]+)*", name)
     assert family.help.endswith(".")
@@ -70,7 +70,7 @@ def test_values_are_the_figures(scraped: dict[str, Metric], measured: JournalMet
     assert value("cairnmq_journal_live_bytes") == 164
     assert value("cairnmq_disk_full") == 0
     [pin] = scraped["cairnmq_journal_base_pin_info"].samples
-    assert pin.labels == {"held_by": "message"}  # ids and names would make a new series for each message
+    assert pin.labels == {"held_by": "message"}  # IDs and names would create a new series for each message
     assert measured.base_held_by.endswith('on queue a "strange"\\ name\n')
     assert value("cairnmq_checkpoint_failing") == 0
     assert not scraped["cairnmq_checkpoint_age_seconds"].samples
@@ -128,7 +128,7 @@ def test_only_so_many_queues_have_series_of_their_own_and_totals_never_go_back()
 
 
 def test_dynamic_nodes_have_series_only_if_a_pattern_names_them() -> None:
-    """Reply queues come and go with their clients: each would be a series for good."""
+    """Reply queues exist only as long as their clients, and each one would create a permanent series."""
     world = World(1)
     for name in ("orders", "dynamic-1", "dynamic-2"):
         world.broker.nodes.add_queue(name, {})

@@ -1,4 +1,4 @@
-"""A real broker is scraped over HTTP while messages go through it."""
+"""Tests of the metrics server, including HTTP scrapes of a real broker that processes messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.harness.security.quotas import wait_until
 
 
 def scrape(url: str) -> dict[str, float]:
-    """The value of each sample without labels."""
+    """Return the value of each sample that has no labels."""
     with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain")
         text = answer.read().decode()
@@ -43,7 +43,7 @@ def scrape(url: str) -> dict[str, float]:
 
 
 class Pages:
-    """Counts the pages that are rendered, each of which takes a while."""
+    """A collector that counts the rendered pages and takes 5 ms for each."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -60,9 +60,9 @@ class Pages:
 
 
 def test_requests_share_pages_that_are_newer_than_they() -> None:  # W13
-    """Pages for 7 clients that request without a pause leave the broker most of the time.
+    """Clients that request without a pause share pages, and each response is newer than its request.
 
-    With more, the last request of each client may still count when its next one arrives, and the limit closes one.
+    With more clients, the server may still count a client's last request when the next one arrives, and refuse it.
     """
     pages, server = Pages(), MetricsServer("127.0.0.1", 0, Health())
     server.show(pages)
@@ -94,7 +94,7 @@ def test_requests_share_pages_that_are_newer_than_they() -> None:  # W13
 
 
 class HeldPage:
-    """A page that is rendered when the test releases it."""
+    """A collector whose page is blocked until the test releases it."""
 
     def __init__(self) -> None:
         self.begun, self.released = threading.Event(), threading.Event()
@@ -109,7 +109,7 @@ class HeldPage:
 
 
 def request_page(port: int, query: str = "", method: str = "GET", headers: Sequence[str] = ()) -> socket.socket:
-    """A connection with a complete request for metrics, whose response is not read."""
+    """Return a connection on which a complete request for metrics was sent and no response was read."""
     sock = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
     sock.sendall("\r\n".join((f"{method} /metrics{query} HTTP/1.0", *headers, "", "")).encode())
     return sock
@@ -121,7 +121,7 @@ def read_all(sock: socket.socket) -> bytes:
 
 
 def test_health_is_answered_while_pages_are_requested() -> None:  # W13
-    """Requests for many pages of different formats leave threads for /health."""
+    """Pending requests for many different pages leave threads for `/health`."""
     page, server = HeldPage(), MetricsServer("127.0.0.1", 0, Health())
     server.show(page)
     waiting: list[socket.socket] = []
@@ -200,7 +200,7 @@ def test_response_that_is_not_read_logs_no_traceback(
 
 
 class NumberedPage(HeldPage):
-    """Numbered pages: the first one is held."""
+    """A collector of numbered pages, all of which are blocked until the test releases them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -214,7 +214,7 @@ class NumberedPage(HeldPage):
 
 
 def test_requests_that_differ_share_the_pages_of_four_formats(monkeypatch: pytest.MonkeyPatch, tell: Tell) -> None:
-    """Query strings and headers that no two requests share do not delay the scrape of another client."""
+    """Requests with unique query strings and headers do not delay the scrape of another client."""
     monkeypatch.setattr(metrics_server, "REST", 0)
     monkeypatch.setattr(metrics_server, "MOST_REQUESTS", 1000)  # no request is closed while it is read
     page, server = NumberedPage(), MetricsServer("127.0.0.1", 0, Health())
@@ -268,7 +268,7 @@ PROMETHEUS_2 += "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
     ],
 )
 def test_format_is_negotiated(accept: str, expected: str, tell: Tell) -> None:
-    """OpenMetrics 1.0.0 is the only version: a client that accepts another one gets the text format."""
+    """OpenMetrics is served in version 1.0.0 only; a client that accepts another version gets the text format."""
     server = MetricsServer("127.0.0.1", 0, Health())
     try:
         head, _, body = read_all(request_page(port_of(server), headers=[f"Accept: {accept}"])).partition(b"\r\n\r\n")
@@ -281,7 +281,7 @@ def test_format_is_negotiated(accept: str, expected: str, tell: Tell) -> None:
 
 
 class FailingPage(NumberedPage):
-    """Numbered pages: the second one fails."""
+    """A collector of numbered pages that fails for the second page."""
 
     def collect(self) -> Iterator[Metric]:
         yield from super().collect()
@@ -292,7 +292,7 @@ class FailingPage(NumberedPage):
 def test_page_that_fails_is_no_response_to_others(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Of two requests that wait for the second page, one gets an error, and the other one the third page."""
+    """If two requests wait for the second page, which fails, one gets an error and the other one the third page."""
     monkeypatch.setattr(metrics_server, "REST", 0)
     page, server = FailingPage(), MetricsServer("127.0.0.1", 0, Health())
     server.show(page)
@@ -339,7 +339,7 @@ def test_figures_follow_the_traffic(tmp_path: Path) -> None:
         for _ in range(60):
             receiver.receive()
             receiver.accept()
-        receiver.close()  # what was settled before is done with when this is answered
+        receiver.close()  # the response shows that the broker has processed all earlier settlements
         connection.close()
         assert running.stop() == 0
         with pytest.raises(urllib.error.URLError):
@@ -347,7 +347,7 @@ def test_figures_follow_the_traffic(tmp_path: Path) -> None:
 
 
 def get(url: str) -> tuple[int, str, Any]:
-    """The status, the kind and the body."""
+    """Return the status, the content type and the body of the response."""
     try:
         with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
@@ -373,7 +373,7 @@ def test_what_is_wrong_is_told_with_a_503() -> None:
     server = MetricsServer("127.0.0.1", 0, health)
     try:
         base = server.url.removesuffix("/metrics")
-        assert get(base + "/health")[0] == 200  # while a long recovery is under way
+        assert get(base + "/health")[0] == 200  # during a long recovery
         assert get(base + "/ready")[0] == 503
         full = [""]
         health.serving(lambda: full[0])
@@ -397,7 +397,7 @@ def test_without_the_option_nothing_listens(tmp_path: Path) -> None:
     ("host", "reason"), [("127.0.0.1", "Address already in use"), ("not-a-host.invalid", ""), ("192.0.2.1", "assign")]
 )
 def test_a_port_that_can_not_be_had_is_told(host: str, reason: str, tmp_path: Path) -> None:
-    """And nothing was begun: there is no store yet."""
+    """An unavailable metrics port is reported in one line, and the store is not created."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         options = ("--port", "0", "--metrics-port", str(port), "--metrics-listen", host)
@@ -411,7 +411,7 @@ def test_a_port_that_can_not_be_had_is_told(host: str, reason: str, tmp_path: Pa
 
 
 def asked(port: int, *headers: str, path: str = "/metrics") -> bytes:
-    """The status line of the answer."""
+    """Return the status line of the response."""
     with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as sock:
         sock.sendall("\r\n".join((f"GET {path} HTTP/1.0", *headers, "", "")).encode())
         answer = b""
@@ -464,7 +464,7 @@ def test_a_page_of_another_site_reads_nothing_from_loopback() -> None:  # W13: D
 
 
 def is_over(sock: socket.socket) -> bool:
-    """Whether the server has ended the connection."""
+    """Return True if the server has closed the connection."""
     try:
         return sock.recv(1, socket.MSG_DONTWAIT) == b""
     except BlockingIOError:
@@ -474,7 +474,7 @@ def is_over(sock: socket.socket) -> bool:
 
 
 def test_slow_clients_keep_nobody_out(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    """W13: many that send a header now and then have a bounded number of threads, an end, and no traceback."""
+    """W13: many clients that send headers slowly use few threads, are disconnected, and cause no traceback."""
     monkeypatch.setattr(metrics_server, "REQUEST_S", 1.0)
     server, slow = MetricsServer("127.0.0.1", 0, Health()), list[socket.socket]()
     try:

@@ -1,4 +1,4 @@
-"""A real broker tells a socket, as it tells systemd, how it is."""
+"""Tests of the status notifications that a broker sends to systemd, here to a socket of the test."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KEEP_ALIVE = "WATCHDOG=1"
 
 
 class Listener:
-    """In place of systemd."""
+    """A notification socket in place of systemd's."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -42,12 +42,12 @@ class Listener:
         self.socket.bind("\0" + address[1:] if address.startswith("@") else address)
 
     def next(self, timeout_s: float = DEADLINE_S) -> str:
-        """Raises TimeoutError."""
+        """Return the next notification; raise TimeoutError if none arrives in time."""
         self.socket.settimeout(timeout_s)
         return self.socket.recv(4096).decode()
 
     def drain(self) -> None:
-        """All that was said so far is heard."""
+        """Discard all notifications received so far."""
         self.socket.setblocking(False)
         while True:
             try:
@@ -105,7 +105,7 @@ def test_a_broker_is_alive_until_it_is_stopped_and_again_when_it_goes_on(tmp_pat
 
 
 def test_a_broker_whose_core_hangs_is_not_alive(tmp_path: Path) -> None:
-    """Though its threads are."""
+    """While the core is blocked, no keep-alive is sent, although other threads run."""
     listener = Listener(str(tmp_path / "notify"))
     options = BrokerOptions(str(tmp_path / "store"), router=RouterOptions(port=0))
     running = RunningBroker(options, manager=ServiceManager(listener.address, WATCHDOG_S))
@@ -123,7 +123,7 @@ def test_a_broker_whose_core_hangs_is_not_alive(tmp_path: Path) -> None:
 
 
 def test_the_unit_file_of_the_page_starts_a_broker() -> None:
-    """As far as it names options, and what the broker answers to."""
+    """The documented unit file uses existing options, the notify type, and a watchdog interval of at least 30 s."""
     unit = ConfigParser(interpolation=None, strict=False)  # systemd allows a key more than once
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read_string(PAGE.read_text().partition("```ini")[2].partition("\n")[2].partition("```")[0])
@@ -137,7 +137,7 @@ def test_the_unit_file_of_the_page_starts_a_broker() -> None:
 
 
 def test_that_files_are_read_again_is_told_by_when_and_how_it_went(tmp_path: Path, listener: Listener) -> None:
-    """As `Type=notify-reload` wants it: asked by the signal, and by management."""
+    """A reload by signal or by management is reported to systemd as `Type=notify-reload` requires."""
     rules, allowed = tmp_path / "acl.toml", '[[rules]]\nwho = ["*"]\nmay = ["*"]\n'
     rules.write_text(allowed)
     environment = listener.environment()
@@ -167,7 +167,7 @@ def test_that_files_are_read_again_is_told_by_when_and_how_it_went(tmp_path: Pat
 
 
 def test_that_it_has_reloaded_is_said_when_there_is_room_and_not_when_it_stops(tmp_path: Path) -> None:
-    """Without it systemd waits for the end of the reload, and the core waits for nobody."""
+    """A reload's end is reported once the socket has room, without blocking the core, and not after `STOPPING=1`."""
     listener, clock = Listener(str(tmp_path / "notify")), ManualClock()
     scheduler = Scheduler(clock, lambda action: None)
     manager = ServiceManager(listener.address, 4.0)
@@ -225,7 +225,7 @@ def test_a_listener_that_takes_no_more_does_not_hold_up_the_core(tmp_path: Path)
     manager = ServiceManager(listener.address, 4.0)
     manager.keep_alive(scheduler)
     begun = scheduler.due_s
-    for _ in range(5000):  # far more than a socket holds
+    for _ in range(5000):  # far more than the socket buffer holds
         clock.advance(1)
         scheduler.run()
     assert scheduler.due_s == begun + 5000
@@ -240,7 +240,7 @@ def test_a_listener_that_takes_no_more_does_not_hold_up_the_core(tmp_path: Path)
 def test_that_it_is_up_is_not_lost_without_a_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where nobody takes it for long, as the operator sees a start that never ends."""
+    """The broker logs a warning if systemd does not receive the readiness notification within `PATIENCE_S`."""
     monkeypatch.setattr(service_manager_module, "PATIENCE_S", 1)
     listener, scheduler = Listener(str(tmp_path / "notify")), Scheduler(ManualClock(), lambda action: None)
     manager = ServiceManager(listener.address, 4.0)

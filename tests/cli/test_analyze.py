@@ -1,4 +1,4 @@
-"""`cairnmq analyze`, as a process: what it prints and writes, and one line for what can't be."""
+"""Tests of `cairnmq analyze` as a process: its output, its files, and its one-line errors."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def run(
 
 @contextmanager
 def begun(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """The same while it runs, in a group of its own."""
-    # a shell ignores SIGINT for what it runs in the background
+    """Yield a running `cairnmq analyze` in its own session; kill it at the end."""
+    # a shell ignores SIGINT in background processes
     command = ["env", "--default-signal=INT", sys.executable, "-c", "from cairnmq.cli.main import main; main()"]
     running = subprocess.Popen(
         [*command, "analyze", *arguments, "--master", "local[1]"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -122,7 +122,7 @@ def test_where_standard_output_is_full(store: str, how: tuple[str, ...]) -> None
 
 
 def test_where_nobody_reads_on(store: str) -> None:
-    """`| head` is no error."""
+    """A closed output pipe, as with `| head`, is not an error."""
     with begun("groups", store, "--json") as running:
         assert running.stdout is not None
         running.stdout.close()
@@ -132,7 +132,7 @@ def test_where_nobody_reads_on(store: str) -> None:
 
 @pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_in_the_middle(store: str, tmp_path: Path, signal_: signal.Signals) -> None:
-    """Of all that a terminal's Ctrl-C reaches, Spark's processes too."""
+    """A signal to the whole process group, as Ctrl-C sends it, interrupts the command with one line and no files."""
     log = tmp_path / "spark.log"
     with begun("all", store, "--json", "--to", str(tmp_path / "rows"), "--spark-log", str(log)) as running:
         until(lambda: log.exists() and "NativeCodeLoader" in log.read_text())
@@ -157,7 +157,7 @@ def test_without_pyspark_it_says_what_to_install(store: str, tmp_path: Path) -> 
 
 
 def test_a_report_of_all_jobs(store: str, tmp_path: Path) -> None:
-    """Rows in a file, and a page that a browser shows, with plots, and without what names of queues would do to it."""
+    """All jobs write rows to a file and an HTML report with plots, in which queue names are escaped."""
     html, rows = tmp_path / "report.html", tmp_path / "rows.json"
     found = run("all", store, "--master", "local[2]", "--html", str(html), "--json", "--to", str(rows))
     assert (found.returncode, found.stdout) == (0, "")

@@ -1,4 +1,4 @@
-"""`cairnmq backup` and `cairnmq restore` beside a broker that is busy, and as a person meets them."""
+"""Tests of `cairnmq backup` and `cairnmq restore` beside a busy broker, and of their output."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ main()
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """The command, to its end."""
+    """Run `cairnmq` with *arguments* until it ends, and return its result."""
     return subprocess.run([CAIRNMQ, *map(str, arguments)], capture_output=True, text=True, timeout=DEADLINE_S)
 
 
@@ -51,7 +51,7 @@ def told(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 class Traffic:
-    """One client that sends durable messages and takes some, each with a number and 20 KB."""
+    """A client that sends numbered durable messages of 20 KB and consumes most of them."""
 
     def __init__(self, running: BrokerProcess) -> None:
         self.confirmed: set[int] = set()
@@ -74,7 +74,7 @@ class Traffic:
                 sender.send(Message(body=body(self.sent), durable=True))
                 self.confirmed.add(self.sent)
                 self.surely_taken |= self.taken
-                if self.sent % 10:  # the backlog grows slowly, so that old containers are left behind
+                if self.sent % 10:  # the backlog grows slowly, so that old containers are emptied
                     message = receiver.receive(timeout=DEADLINE_S)
                     self.taken.add(number_of(message.body))
                     receiver.accept()
@@ -87,7 +87,7 @@ class Traffic:
                 self._progress.notify_all()
 
     def wait_for(self, sent: int) -> None:
-        """Each message has a deadline: all of them may take long."""
+        """Wait until message number *sent* was sent; the deadline applies to each message, not to all of them."""
         with self._progress:
             while self.sent < sent and self.failure is None:
                 assert self._progress.wait(DEADLINE_S)
@@ -109,7 +109,7 @@ def number_of(content: object) -> int:
 
 
 def drain(running: BrokerProcess) -> list[int]:
-    """What is on the queue, each whole."""
+    """Receive and accept all messages of the queue, check that each is complete, and return their numbers."""
     peer = Peer(running.port)
     receiver = peer.receiver("orders")
     found: list[int] = []
@@ -122,7 +122,7 @@ def drain(running: BrokerProcess) -> list[int]:
 
 
 def test_a_backup_in_the_middle_of_traffic(tmp_path: Path) -> None:
-    """All that was confirmed before, and not taken since, once; nothing by half, nothing that was never sent."""
+    """A restored backup has each message confirmed before and not dequeued since, once and complete; all were sent."""
     with broker(tmp_path / "data", "--container-size", "524288") as running:
         traffic = Traffic(running)
         for round in range(2):
@@ -165,7 +165,7 @@ def test_a_stopped_store(tmp_path: Path) -> None:
 
 @contextmanager
 def stuck_backup(store: Path, target: Path) -> Iterator[subprocess.Popen[str]]:
-    """A backup that is stopped while it copies."""
+    """Yield a backup process that is blocked while it copies; kill it at the end."""
     process = subprocess.Popen(
         [sys.executable, "-c", STUCK, "backup", str(store), str(target)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -190,7 +190,7 @@ def test_a_killed_backup_harms_nobody_and_lets_go(tmp_path: Path) -> None:
         traffic = Traffic(running)
         traffic.wait_for(50)
         with stuck_backup(store, tmp_path / "copy") as process:
-            traffic.wait_for(traffic.sent + 400)  # 8 MB: no container is used again
+            traffic.wait_for(traffic.sent + 400)  # 8 MB: containers are not recycled during the backup
             held = containers(store)
             assert held > 12
             process.send_signal(signal.SIGKILL)
@@ -204,7 +204,7 @@ def test_a_killed_backup_harms_nobody_and_lets_go(tmp_path: Path) -> None:
         traffic.stop()
         assert (tmp_path / "copy.partial").exists()
         assert not (tmp_path / "copy").exists()
-        assert told(run("backup", store, tmp_path / "copy", "--json"))["messages"] > 0  # clears the rest away
+        assert told(run("backup", store, tmp_path / "copy", "--json"))["messages"] > 0  # removes the partial backup
         assert not (tmp_path / "copy.partial").exists()
         assert set(drain(running)) == traffic.confirmed - traffic.taken
 
@@ -223,7 +223,7 @@ def test_an_interrupted_backup_leaves_nothing(tmp_path: Path, number: int) -> No
 
 @pytest.mark.parametrize("command", ["backup", "restore"])
 def test_a_full_target_disk_is_one_line_and_leaves_nothing(tmp_path: Path, command: str) -> None:
-    """A limit on file sizes stands in for the full disk."""
+    """A full target disk is reported in one line and leaves no files; a file size limit simulates it."""
     with broker(tmp_path / "data") as running:
         assert running.stop() == 0
     told(run("backup", tmp_path / "data", tmp_path / "copy", "--json"))
@@ -279,7 +279,7 @@ def test_bars_are_shown_on_a_terminal_only(tmp_path: Path) -> None:
             while piece := os.read(terminal, 4096):
                 shown += piece
         except OSError:
-            pass  # that is how a terminal ends
+            pass  # a closed terminal raises this
         assert process.stdout is not None
         assert json.loads(process.stdout.read())["messages"] == 0
     os.close(terminal)

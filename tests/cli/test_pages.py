@@ -1,4 +1,4 @@
-"""What the pages say of commands is so: every option that they call one with, and every command of `ctl`."""
+"""Tests that the documentation matches the CLI: the options in its examples, and the commands of `ctl`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def commands_of(group: click.Group) -> dict[str, click.Command]:
 def test_calls_have_options_that_there_are() -> None:
     calls, wrong = 0, []
     for page in PAGES:
-        text = page.read_text().replace("\\\n", " ").replace(" -- cairnmq ", "\ncairnmq ")  # a command in a command
+        text = page.read_text().replace("\\\n", " ").replace(" -- cairnmq ", "\ncairnmq ")  # nested commands
         for call in CALL.findall(text):
             found: click.Command = cairnmq
             known = {"-h", "--help"}

@@ -1,4 +1,4 @@
-"""`cairnmq replay` and `as-of --resend`, between real brokers: byte for byte, in order, confirmed, and resumable."""
+"""Tests of `cairnmq replay` and `as-of --resend` between real brokers: identical bytes, order, confirms, resumption."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker with the queue `orders`."""
+    """Yield a broker with the queue `orders`."""
     with broker(tmp_path_factory.mktemp("broker") / "store") as started:
         cairnmq("ctl", "--url", f"127.0.0.1:{started.port}", "queues", "create", "orders")
         yield started
@@ -41,7 +41,7 @@ def cairnmq(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[
 
 
 def taken(port: int, queue: str, number: int) -> list[bytes]:
-    """So many messages of a queue, and that there are no more."""
+    """Receive and accept *number* messages of a queue, check that it has no more, and return their contents."""
     peer = Peer(port)
     link = peer.receiver(queue, number)
     received = peer.take(link, number)
@@ -55,7 +55,7 @@ def taken(port: int, queue: str, number: int) -> list[bytes]:
 
 
 def bare(contents: list[bytes]) -> list[tuple[Any, Any]]:
-    """What no broker changes of messages."""
+    """Return the message ID and the body of each message, which brokers do not change."""
     messages = []
     for content in contents:
         message = Message()
@@ -70,7 +70,7 @@ def test_arrivals_come_again(tmp_path: Path) -> None:
             ctl = ("ctl", "--timeout", "60", "--url", f"127.0.0.1:{one.port}")
             cairnmq(*ctl, "queues", "create", name)
             cairnmq(*ctl, "exchanges", "bind", "amq.fanout", name)
-        peer = Peer(one.port)  # behind those processes: meanwhile nobody would say that it lives
+        peer = Peer(one.port)  # connects after those processes, as it sends no keep-alives meanwhile
         sender = peer.sender("orders")
         sizes = [10, 70_000, 200_000, 10, 0, 1000]
         sent = [Message(id=f"m{n}", body=bytes([n]) * size, durable=True) for n, size in enumerate(sizes)]
@@ -91,7 +91,7 @@ def test_arrivals_come_again(tmp_path: Path) -> None:
         assert len(taken(two.port, "left", 3)) == len(taken(two.port, "right", 3)) == 3
         lines = cairnmq("dump", tmp_path / "one", "--json", "--type", "start", "--queue", "orders").stdout.splitlines()
         *found, _ = map(json.loads, lines)
-        third = found[1]["lsn"]  # of those that are one record: the fourth message
+        third = found[1]["lsn"]  # the fourth message sent: long messages are not listed
         again = ("replay", tmp_path / "one", "--to", f"{to}/elsewhere", "--queue", "orders", "--from-lsn", third)
         resend_again = ("as-of", tmp_path / "one", "end", "--resend", f"{to}/elsewhere")
         remedy = "create it first, or permit that with --create (HTTP API: create)"
@@ -102,7 +102,7 @@ def test_arrivals_come_again(tmp_path: Path) -> None:
         assert "elsewhere" not in queues
         cairnmq(*again, "--create", "--count", "2", "--rate", "1000")
         assert bare(taken(two.port, "elsewhere", 2)) == expected[3:5]
-        # what was taken since is there as of the moment before, and can be sent again
+        # messages dequeued since this point in time are on the queue as of it, and can be sent again
         moment = found[-1]["lsn"] + 1
         resend = ("as-of", tmp_path / "one", moment, "--queue", "orders", "--resend", to, "--json")
         told = json.loads(cairnmq(*resend, "--skip", 1).stdout.splitlines()[-1])["sent"]
@@ -143,7 +143,7 @@ def test_node_is_not_required_of_a_user_without_management(tmp_path: Path) -> No
 
 
 def test_node_is_required_of_a_user_whose_quota_of_links_is_used_up(tmp_path: Path) -> None:
-    """Only access rules permit a target that is not checked: a misspelled one would pass."""
+    """An exhausted link quota is reported; only access rules may leave the target unchecked."""
     (tmp_path / "rules").write_text('[[rules]]\nwho = ["*"]\nmay = ["*"]\n\n[[quotas]]\nwho = ["*"]\nmax-links = 1\n')
     with broker(tmp_path / "store", "--acl-file", str(tmp_path / "rules")) as started:
         with pytest.raises(LinkRefused, match=r"\$management: amqp:resource-limit-exceeded: ") as caught:
@@ -174,7 +174,7 @@ def test_an_interrupted_replay_goes_on_where_it_says(tmp_path: Path) -> None:
         peer.put(peer.sender("orders"), range(300))
         peer.close()
         command = ["replay", str(tmp_path / "one"), "--to", f"amqp://127.0.0.1:{two.port}"]
-        running = subprocess.Popen(  # at a rate at which it is not done before it is interrupted, however late that is
+        running = subprocess.Popen(  # at a rate low enough that it cannot end before it is interrupted
             [CAIRNMQ, *command, "--rate", "10"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         watching = Peer(two.port)

@@ -1,4 +1,4 @@
-"""What the views say of messages, queues and transactions is what the store has, and what its clients did."""
+"""Tests that the views of messages, queues and transactions match the store and the operations of its clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.harness.store.stores import NOW_US, Disk, put, queue, shown
 @settings(max_examples=8)
 @given(seed=st.integers(0, 1 << 30), steps=st.integers(0, 900))
 def test_the_queues_are_as_the_store_has_them(seed: int, steps: int) -> None:
-    """After transactions, relocation, purges and kills; ids, order, sizes and contents."""
+    """IDs, order, sizes and contents match the store after transactions, compaction, purges and kills."""
     with TemporaryDirectory() as path:
         life = live(seed, steps)
         journal = open_journal(lay_out(life.files, Path(path)))
@@ -51,7 +51,7 @@ def test_the_queues_are_as_the_store_has_them(seed: int, steps: int) -> None:
 
 
 def test_containers_with_one_record_each(tmp_path: Path) -> None:
-    """Read one by one into the same buffer, of which nothing may be kept."""
+    """Containers are read into one reused buffer, so results must not refer to it."""
     options = StoreOptions(container_bytes=64 << 10, min_container_bytes=64 << 10, reserve_bytes=256 << 10)
     with open_store(str(tmp_path), options=options) as store:
         ids = [store.queue("q").put(bytes(60_000)).result() for _ in range(10)]
@@ -63,7 +63,7 @@ def test_containers_with_one_record_each(tmp_path: Path) -> None:
 
 
 def test_contents_are_read_from_the_first_message_on(tmp_path: Path) -> None:
-    """With nothing of the log before it: in parts the views say the same as at once."""
+    """Messages from an ID on are the same as in the complete view, also if earlier containers are missing."""
     columns = ["message_id", "payload"]
     journal = open_journal(lay_out(live(3, 600).files, tmp_path))
     complete = journal.messages(columns=columns).to_pylist()
@@ -117,7 +117,7 @@ def test_why_a_message_left_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_lives_are_what_the_clients_did(mix: str, tmp_path: Path) -> None:
-    """Every place that the log still knows begins and ends at the LSNs that the clients were told."""
+    """Each place still recorded in the log begins and ends at the LSNs that were returned to the clients."""
     traffic = Traffic(mix, 11)
     moments = []
     for _ in range(50):
@@ -148,7 +148,7 @@ def test_lives_are_what_the_clients_did(mix: str, tmp_path: Path) -> None:
                 live_rows += 1
                 assert key not in ends
             else:
-                assert place["end_lsn"] >= ends[key]  # a copy of the end stands for one that is gone
+                assert place["end_lsn"] >= ends[key]  # a copy of the dequeue replaces a reclaimed one
                 assert place["end"] == "dequeued"
         is_live = any(place["end"] is None for place in row["places"])
         assert row["state"] == ("queued" if is_live else "removed")
@@ -162,7 +162,7 @@ def test_lives_are_what_the_clients_did(mix: str, tmp_path: Path) -> None:
 @settings(max_examples=6)
 @given(seed=st.integers(0, 99), end=st.integers(10, 60))
 def test_depth_as_of_an_lsn(seed: int, end: int) -> None:
-    """While nothing was reclaimed the log tells what was on the queues at any time."""
+    """Until the first reclaim, the log yields the queue contents as of any LSN."""
     traffic = Traffic("exponential lifetimes", seed)
     moments = []
     for _ in range(end):

@@ -1,4 +1,4 @@
-"""What is said to be whole as of an LSN is what was so then, whatever was given back since; all else is told."""
+"""Tests of views as of an LSN: they equal the state at that LSN, or missing records are reported."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def test_with_an_archive_it_is_right_as_of_any_lsn(seed: int, steps: int) -> Non
         there = {piece.slot_lsn // journal.log.container_bytes for piece in journal.log.pieces}
         for lsn, expected in past.points[:: max(1, len(past.points) // 12)]:
             if lsn // journal.log.container_bytes not in there:
-                continue  # a slot in which a broker only started, and was killed twice, is not archived
+                continue  # a slot in which a broker only started and was killed twice is not archived
             assert missing_as_of(journal.log, lsn) is None
             assert shown_by(journal, as_of(lsn)) == expected
 
 
 @settings(max_examples=15, phases=FOUND)
 @given(st.integers(0, 1 << 32), st.integers(5, 40), st.just(0))
-@example(527, 36, 738048)  # the block behind it tells what was reclaimed for records that stand between
-@example(5114, 23, 202560)  # what was done by a commit that stands there was relocated since
+@example(527, 36, 738048)  # the next block records what was reclaimed for the records in between
+@example(5114, 23, 202560)  # the records of a commit at this LSN were relocated since
 def test_within_transactions_it_is_what_recovery_would_make_of_the_log(seed: int, steps: int, also: int) -> None:
     with TemporaryDirectory() as path:
         past, journal = lived(path, seed, steps, archives=True)

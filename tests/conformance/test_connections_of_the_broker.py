@@ -1,4 +1,4 @@
-"""Forbidden frames from a container that the broker connects to end what they concern, and nothing else."""
+"""Tests that forbidden frames from a peer that the broker connects to close only the endpoint they concern."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BODY = b"\x00\x53\x77\x43"
 
 @pytest.fixture
 def listener(start_broker: StartBroker) -> Iterator[socket.socket]:
-    """Where a broker connects to that wants messages from a node, for a queue of its own."""
+    """Yield a listening socket to which a broker connects to receive messages from a node by an auto-link."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         url = f"amqp://127.0.0.1:{found.getsockname()[1]}?name=there&sasl=no"
         start_broker(connect_to=(url,), auto_links=("in:inbox@there:node",))
@@ -33,14 +33,14 @@ def begun(channel: int = 0, remote_channel: int = 0) -> bytes:
 
 
 def answer(asked: Frame, *, has_count: bool = True, source: object = "node") -> bytes:
-    """The attach of the sender."""
+    """Return the sender's attach frame that answers *asked*."""
     name, count = asked.fields[0], Uint(0) if has_count else None
     termini = Described(Uint(raw.SOURCE), [source]), Described(Uint(raw.TARGET), ["inbox"])
     return frame(raw.ATTACH, name, Uint(0), False, Ubyte(0), Ubyte(0), *termini, None, None, count)
 
 
 def attached(listener: socket.socket) -> RawServer:
-    """A connection on which the broker has its link, and the test has credit."""
+    """Return a connection on which the broker's link is attached and the test has credit."""
     one = RawServer(listener, opening())
     one.until("begin")
     one.say(begun())
@@ -91,7 +91,7 @@ def test_forbidden_frame_ends_what_it_concerns_and_the_broker_goes_on(listener: 
 
 @pytest.mark.parametrize("wrong", ["initial-delivery-count", "address"])
 def test_forbidden_answer_to_an_attach_closes_the_link(listener: socket.socket, wrong: str) -> None:
-    """The answer is no success, and the broker asks for the link again."""
+    """The broker detaches after a forbidden attach response, and attaches the link again."""
     with RawServer(listener, opening()) as one:
         one.until("begin")
         one.say(begun())
@@ -116,7 +116,7 @@ def test_echo_of_the_remote_container_is_answered(listener: socket.socket) -> No
 
 
 def test_sessions_freed_by_a_hostile_answer_are_not_used(listener: socket.socket) -> None:
-    """Proton maps a session on each channel that an answer names, and used it there after it was freed."""
+    """Sessions that a hostile begin maps to a second channel are not used after they are freed (a proton defect)."""
     with attached(listener) as one:
         ends = [frame(raw.END, channel=channel) for channel in (5, 0)]
         one.say(begun(channel=5), *ends, *[attach(f"a{number}" * 40, number, "q") for number in range(4)])

@@ -1,4 +1,4 @@
-"""A drain is answered, also where the broker limits the unsettled messages of a link."""
+"""Tests that a drain is answered, also if the broker limits the unsettled messages of a link."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def flow(delivery_count: int, credit: int, *, drain: bool = False) -> bytes:
 
 
 def filled(broker: RunningBroker, queue: str, count: int) -> Raw:
-    """A connection that is to receive from *queue*, with so many messages on it."""
+    """Return a connection with a receiver on *queue*, which has *count* messages."""
     with Raw(broker.port, opening(), begin(), attach("out", 0, queue)) as sender:
         while len(sender.until("flow").fields) < 7:
             pass
@@ -49,7 +49,7 @@ def filled(broker: RunningBroker, queue: str, count: int) -> Raw:
 
 
 def until_drained(one: Raw, before: int, credit: int) -> tuple[int, int]:
-    """How many messages came until all *credit* was used or given back, and the delivery-count then."""
+    """Read until all *credit* is used or returned; return the number of messages and the delivery-count."""
     count = 0
     while (found := one.hear()) is not None:
         count += found.name == "transfer"
@@ -66,7 +66,7 @@ def until_drained(one: Raw, before: int, credit: int) -> tuple[int, int]:
 def test_drain_is_answered_beyond_the_limit_of_unsettled_messages(
     broker: RunningBroker, count: int, credit: int
 ) -> None:  # V2
-    """What the limit allows is delivered, all other credit is given back, and the next credit counts from there."""
+    """A drain delivers up to the limit and returns all other credit, and later credit counts from there."""
     queue = f"q-{count}-{credit}"
     with filled(broker, queue, count) as one:
         one.say(flow(0, credit, drain=True))
@@ -91,7 +91,7 @@ def test_drain_is_answered_while_nothing_more_may_be_unsettled(broker: RunningBr
 
 
 def test_settled_messages_are_not_limited_by_unsettled_ones(broker: RunningBroker) -> None:  # V2, a sibling
-    """A link without outcomes has nothing to ask again for: it gets all it has credit for."""
+    """A link that receives settled messages gets messages for all its credit, whatever the limit."""
     with filled(broker, "settled", 3 * MOST_UNSETTLED) as one:
         settles = attach("settled", 1, "settled", receives=True).replace(b"\x50\x02\x50\x00", b"\x50\x01\x50\x00")
         fields = (Uint(0), Uint(2048), Uint(0), Uint(2048), Uint(1), Uint(0), Uint(1000), None, False)
@@ -103,7 +103,7 @@ def test_settled_messages_are_not_limited_by_unsettled_ones(broker: RunningBroke
 @pytest.mark.parametrize("count", [0, 3])
 @pytest.mark.parametrize("granted", [0, 5])
 def test_drain_without_credit_is_answered(broker: RunningBroker, count: int, granted: int) -> None:  # V2
-    """A client that takes its credit back and drains waits for a flow, as go-amqp's DrainCredit does (2.6.7)."""
+    """A client that revokes its credit and drains gets a flow, for which go-amqp's DrainCredit waits (2.6.7)."""
     with filled(broker, f"empty-{count}-{granted}", count) as one:
         if granted:
             one.say(flow(0, granted))

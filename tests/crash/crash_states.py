@@ -24,14 +24,14 @@ _SECTOR_BYTES = 512
 
 
 class File:
-    """A file: its synced content, and the changes since."""
+    """A file: its synced content and the changes since the last sync."""
 
     def __init__(self, content: bytes = b"") -> None:
         self.content = bytearray(content)
         self.pending: list[Change] = []
 
     def apply(self, change: Change, keep_bytes: int | None = None) -> None:
-        """Make *change*; of a write only the first *keep_bytes*, if given."""
+        """Apply *change*; of a write, apply only the first *keep_bytes* if given."""
         if change.kind is Kind.TRUNCATE:
             del self.content[change.offset :]
             self.content.extend(bytes(change.offset - len(self.content)))
@@ -42,7 +42,7 @@ class File:
 
 
 class State(NamedTuple):
-    """What is on the disk after a crash."""
+    """Content of the disk after a crash."""
 
     label: str
     """For a failure: the number of the change and the kind of crash."""
@@ -52,7 +52,7 @@ class State(NamedTuple):
     """The points that the program had passed."""
 
     def write(self, root: Path) -> None:
-        """Make the directory *root* what it is in this state."""
+        """Replace the directory *root* by the tree of this state."""
         if root.exists():
             shutil.rmtree(root)
         root.mkdir(mode=0o700)
@@ -66,7 +66,7 @@ class State(NamedTuple):
 
 
 class Recorded:
-    """A directory as it was before a program ran, and what the program changed."""
+    """A directory before a program ran, and the program's changes to it."""
 
     def __init__(self, root: Path) -> None:
         """Read *root* as it is now."""
@@ -89,7 +89,7 @@ class Recorded:
         """Yield the states that a kill leaves, one for each change that makes a difference, and the last one."""
         for number in range(len(changes) + 1):
             if not number or changes[number - 1].kind not in (Kind.SYNC, Kind.SYNC_DIRECTORY, Kind.MARK):
-                ends = number  # the marks behind a change belong to it
+                ends = number  # the marks after a change belong to it
                 while ends < len(changes) and changes[ends].kind is Kind.MARK:
                     ends += 1
                 yield self._state(changes[:ends], f"killed after change {number}", None)
@@ -104,7 +104,7 @@ class Recorded:
                 yield self._state(changes[:number], label, Random(seed))
 
     def _state(self, changes: Sequence[Change], label: str, random: Random | None, *, least: bool = False) -> State:
-        """Return the state after *changes*: all of them, or what *random* lets survive of what was not synced."""
+        """Return the state after *changes*: all of them, or those that were synced and a selection by *random*."""
         names = [number for number, change in enumerate(changes) if change.kind in _NAMES]
         durable = max((n for n, change in enumerate(changes) if change.kind is Kind.SYNC_DIRECTORY), default=0)
         kept = len(changes)

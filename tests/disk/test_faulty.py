@@ -1,4 +1,4 @@
-"""The faulty disk fails the calls it is told to fail, as the real one would, and no other."""
+"""Tests that the faulty disk fails exactly the configured calls, with the errors of a real disk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Attempt = Callable[[], object]
 
 
 def one_call_of_each_kind(directory: Directory) -> list[Attempt]:
-    """As `KINDS` has them; none needs the one before. Opening the file is call 1, these are 2 to 11."""
+    """Return independent calls in the order of `KINDS`. Opening the file is call 1; these are calls 2 to 11."""
     file = directory.open("a", writable=True)
     return [
         directory.names,
@@ -42,7 +42,7 @@ def one_call_of_each_kind(directory: Directory) -> list[Attempt]:
 
 
 def elsewhere(directory: Directory) -> Directory:
-    """Another directory on the same disk."""
+    """Return another directory on the same disk."""
     assert isinstance(directory, FaultyDirectory)
     assert isinstance(directory.inner, MemoryDirectory)
     return FaultyDirectory(directory.inner.beside("/elsewhere"))
@@ -54,7 +54,7 @@ def prepare(directory: Directory) -> None:
 
 
 def failed(attempts: list[Attempt]) -> list[type[DiskError] | None]:
-    """How each of them failed, None where it did not."""
+    """Make each attempt and return the type of its error, or None for a success."""
     errors: list[type[DiskError] | None] = []
     for attempt in attempts:
         try:
@@ -147,7 +147,7 @@ def test_after_a_failed_sync_a_good_one_proves_nothing() -> None:
 
 
 def test_what_is_read_past_the_page_cache_is_what_was_synced() -> None:
-    """After a failed sync the cache shows "abc", and the disk does not have it; a copy of the disk does not notice."""
+    """After a failed sync, "abc" is in the page cache only; a copy of the disk is not affected by `forget`."""
     inner = MemoryDirectory()
     directory = FaultyDirectory(inner, once(3, IO_ERROR))
     file = directory.create("a")
@@ -174,7 +174,7 @@ def test_the_plan_can_be_exchanged() -> None:
 
 
 def test_it_raises_what_the_real_disk_raises(tmp_path: Path) -> None:
-    """A full device and a faulty one explain themselves in the same words."""
+    """A simulated full device raises the same error and remedy as a real one."""
     directory = FaultyDirectory(RealDirectory(str(tmp_path)), once(2, FULL))
     with pytest.raises(DiskFull) as planned:
         directory.create("a").write_at(0, b"x")

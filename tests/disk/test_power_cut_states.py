@@ -1,4 +1,4 @@
-"""What exactly a power cut can leave, in full for small cases."""
+"""Tests of the exact set of states that a power cut can leave, in small cases."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_a_write_of_what_was_there_changes_nothing() -> None:
 
 
 def test_disks_with_the_same_content_have_the_same_fingerprint() -> None:
-    """However they came to it, and only those."""
+    """Fingerprints are equal if and only if the contents are, whatever the order of changes."""
     directory, file = synced_file(b"x" * 600)
     before = directory.fingerprint()
     assert directory.after_kill().fingerprint() == before
@@ -231,7 +231,7 @@ def test_disks_with_the_same_content_have_the_same_fingerprint() -> None:
     file.write_at(100, b"x")
     assert directory.fingerprint() == before
     file.write_at(600, b"\0")
-    assert directory.fingerprint() != before  # the size counts
+    assert directory.fingerprint() != before  # the size is included
     other = MemoryDirectory()
     other.create("b").write_at(0, b"x" * 600)
     assert other.fingerprint() != before

@@ -1,4 +1,4 @@
-"""What only a disk of the kernel's does."""
+"""Tests of properties that only a directory of the operating system has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cairnmq.base.errors import DiskError
 def test_a_disk_that_fails_once_a_file_is_open_leaves_it_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the file system could not be unmounted."""
+    """A file whose creation fails after it was opened is closed, so that the file system can be unmounted."""
 
     def fails(fd: int) -> os.stat_result:
         raise OSError(EIO, os.strerror(EIO))

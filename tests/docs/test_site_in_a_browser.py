@@ -1,4 +1,4 @@
-"""The site in a real browser: search finds pages, and no page is wider than a phone, and diagrams are pictures.
+"""Tests of the documentation site in a real browser: search, page width on a phone, and rendering of diagrams.
 
 A page in the browser visits the site in a frame and posts what it found to the server of this test.
 """
@@ -60,7 +60,7 @@ CALL.then(post, (error) => post({error: String(error)}));
 
 
 class Visitor(SimpleHTTPRequestHandler):
-    """Serves the site, and receives what the browser found."""
+    """An HTTP request handler that serves the site and receives the browser's results."""
 
     def do_POST(self) -> None:
         self.server.found.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))  # type: ignore[attr-defined]
@@ -72,7 +72,7 @@ class Visitor(SimpleHTTPRequestHandler):
 
 
 def visited(site: Path, place: Path, width: int, call: str) -> Any:
-    """What *call*, an expression of the frame page, gives in a frame of this width."""
+    """Return the result of *call*, a JavaScript expression of the frame page, in a frame of *width* pixels."""
     if CHROMIUM is None:
         pytest.skip("no chromium: apt-get install chromium")
     frame = site / "frame-of-test.html"
