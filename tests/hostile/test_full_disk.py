@@ -1,4 +1,4 @@
-"""A disk that is full to the last byte: consumers drain it, kills and starts go on, and producers wait their turn."""
+"""Tests of a broker on a completely full disk: draining, kills and restarts, and producers without credit."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ BODY_BYTES = 20_000
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 24 MiB."""
+    """Yield the mount point of a file system of 24 MiB."""
     with mounted_disk(tmp_path / "disk", "size=24m") as place:
         yield place
 
 
 def fill_to_the_last_byte(path: Path) -> None:
-    """What others do to the disk; also to what the broker gives back of a container that it could not make."""
+    """Fill the disk until no byte is free, including space that the broker frees after a failed container creation."""
     with open(path, "wb", buffering=0) as file:
         for size in (1 << 20, 4096, 1):
             with suppress(OSError):
@@ -46,7 +46,10 @@ def body(number: int) -> bytes:
 
 
 def publish_until_refused(peer: Peer, senders: list[Any]) -> list[list[int]]:
-    """In turns; the numbers that were accepted, for each sender. Then go on until there is no credit left."""
+    """Send by all senders in turn until a message is refused, then until no credit is left.
+
+    Return the numbers of the accepted messages for each sender.
+    """
     accepted: list[list[int]] = [[] for _ in senders]
     number = 0
     while True:
@@ -78,7 +81,7 @@ def accept_for_sure(peer: Peer, received: Received) -> None:
 
 
 def drain(peer: Peer, address: str, count: int) -> list[int]:
-    """Take *count* messages, accept each, and see that there are no more."""
+    """Receive and accept *count* messages, check that the queue has no more, and return their numbers."""
     receiver = peer.receiver(address)
     numbers: list[int] = []
     while len(numbers) < count:
@@ -96,14 +99,14 @@ def drain(peer: Peer, address: str, count: int) -> list[int]:
 def journal_bytes(store: Path) -> int:
     total = 0
     for path in (store / "journal").iterdir():
-        with suppress(FileNotFoundError):  # given back meanwhile
+        with suppress(FileNotFoundError):  # deleted meanwhile
             total += path.stat().st_size
     return total
 
 
 @pytest.mark.parametrize("kills", [0, 8])
 def test_a_full_disk_is_drained_and_service_resumes(disk: Path, kills: int) -> None:
-    """Two queues in turns, so that no container is empty before most is gone: relocation must work in the reserve."""
+    """Messages of two queues alternate, so that no container becomes empty early: compaction must use the reserve."""
     store, filler = disk / "store", disk / "filler"
     with broker(store, "--credit", str(CREDIT)) as running:
         peer = Peer(running.port)
@@ -121,7 +124,7 @@ def test_a_full_disk_is_drained_and_service_resumes(disk: Path, kills: int) -> N
             return
         running.stop(signal.SIGKILL)
     taken: list[int] = []
-    for _ in range(kills):  # each start confirms something, so none is for nothing
+    for _ in range(kills):  # each run confirms a dequeue, so that each makes progress
         fill_to_the_last_byte(disk / f"filler-{len(taken)}")
         with broker(store, "--credit", str(CREDIT)) as running:
             peer = Peer(running.port)
@@ -145,7 +148,7 @@ def test_a_full_disk_is_drained_and_service_resumes(disk: Path, kills: int) -> N
 
 
 def resume(peer: Peer, senders: list[Any], filler: Path) -> None:
-    """Space is freed: credit comes back by itself, and messages are taken again."""
+    """Free space, wait until all senders have credit again, and check that a message is accepted."""
     filler.unlink()
     peer.wait(lambda: all(sender.credit == CREDIT for sender in senders), "the credit to come back")
     delivery = peer.post(senders[0], Message(body=body(1), durable=True))
@@ -153,7 +156,7 @@ def resume(peer: Peer, senders: list[Any], filler: Path) -> None:
 
 
 def test_a_long_message_that_meets_a_full_disk_gives_its_space_back(disk: Path) -> None:
-    """It is refused at its end, and what was stored of it goes."""
+    """The message is rejected after its last transfer, and the space of its stored part is reclaimed."""
     store = disk / "store"
     with broker(store, "--credit", str(CREDIT)) as running:
         peer = Peer(running.port)
@@ -184,12 +187,12 @@ def test_a_queue_that_can_not_be_made_is_refused_to_that_client_only(disk: Path)
 
 
 def sender_without_credit(peer: Peer, address: str) -> Any:
-    """Attached, or refused; there is no credit to wait for."""
+    """Return a sender that is attached or refused, without waiting for credit."""
     return peer.attach(peer.session.sender(address), address)
 
 
 def test_a_limit_that_no_one_sees_is_met_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Like a quota: the file system says that there is room, and no container can be made. Here it is a file's size."""
+    """A limit that `statvfs` does not show, such as a quota (here: of file sizes), rejects messages until lifted."""
     store = tmp_path / "data"
     with broker(store, "--credit", str(CREDIT)) as running:
         peer = Peer(running.port)
@@ -198,7 +201,7 @@ def test_a_limit_that_no_one_sees_is_met_and_leaves_nothing_behind(tmp_path: Pat
         resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, ((1 << 20) - 512, resource.RLIM_INFINITY))
         accepted = 1
         while True:
-            delivery = peer.post(sender, Message(body=bytes(60_000), durable=True))  # never up to a container's end
+            delivery = peer.post(sender, Message(body=bytes(60_000), durable=True))  # never fills a container exactly
             outcome_of(peer, delivery)
             if delivery.remote_state != Delivery.ACCEPTED:
                 break
@@ -219,7 +222,7 @@ def test_a_store_directory_that_goes_away_ends_the_broker(tmp_path: Path, how: s
     store = tmp_path / "data"
     with broker(store) as running:
         if how == "removed":
-            while store.exists():  # the broker makes and renames files meanwhile
+            while store.exists():  # the broker creates and renames files meanwhile
                 shutil.rmtree(store, ignore_errors=True)
         elif how == "moved":
             store.rename(tmp_path / "elsewhere")

@@ -1,4 +1,4 @@
-"""Clients that mean harm, or are badly broken: others are served meanwhile, memory is bounded, and nothing is lost."""
+"""Tests of hostile or defective clients: other clients are served, memory is bounded, and no message is lost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def assert_served(port: int, name: str, count: int) -> None:
 
 
 class Bystander:
-    """Another client: what it sends to one queue it gets back, what it sends to another one it leaves there."""
+    """A well-behaved client that sends to two queues, receives from one of them, and leaves messages on the other."""
 
     def __init__(self, port: int, name: str) -> None:
         self.confirmed = 0
@@ -87,7 +87,7 @@ def resident_bytes(running: BrokerProcess) -> int:
 
 
 def hear_all(raw: Raw) -> None:
-    """What the broker has to say to a close: nothing of it matters but that it comes to an end."""
+    """Shut down the sending direction, read and ignore frames until the broker closes the connection, and close it."""
     raw.sock.shutdown(socket.SHUT_WR)
     raw.rest()
     raw.sock.close()
@@ -120,7 +120,7 @@ def links_come_and_go(port: int) -> None:
 
 
 def links_come_and_go_unheard(port: int) -> None:
-    """Attached and detached before the core has answered, over and over, under the same name."""
+    """Attach and detach links of the same name repeatedly, without waiting for a response."""
     raw = Raw(port, opening(), begin())
     pair = attach("same", 0, "node", receives=True) + frame(DETACH, Uint(0), True)
     with suppress(OSError):
@@ -130,7 +130,7 @@ def links_come_and_go_unheard(port: int) -> None:
 
 
 def sessions_come_and_go(port: int) -> None:
-    """As many as one connection may begin in a second."""
+    """Begin and end as many sessions as one connection may begin per second."""
     raw = Raw(port, opening())
     for _ in range(19):
         for channel in range(50):
@@ -158,7 +158,7 @@ def connections_do_nothing(port: int) -> None:
 
 
 def credit_without_end(port: int) -> None:
-    """As much as proton understands; for what is more, the link is closed, and the client knows."""
+    """Grant the most credit that proton supports; more than that is answered by a detach with an error."""
     raw = Raw(port, opening(), begin(), attach("greedy", 0, "nothing here", receives=True))
     raw.until("attach")
     for _ in range(1000):
@@ -187,7 +187,7 @@ def senders_die_in_the_middle(port: int) -> None:
         with suppress(OSError):
             for _ in range(50):
                 raw.say(part)
-        raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, no goodbye
+        raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset instead of a close
         raw.sock.close()
 
 
@@ -236,7 +236,7 @@ def receivers_read_nothing(port: int) -> None:
 
 
 def nothing_is_ever_settled(port: int) -> None:
-    """One takes all there is and goes; the next one gets it all."""
+    """Receive all messages and disconnect without settling them, repeatedly; each next client receives them all."""
     connection = BlockingConnection(f"127.0.0.1:{port}", timeout=DEADLINE_S)
     sender = connection.create_sender("unsettled")
     for number in range(300):

@@ -1,4 +1,4 @@
-"""How the clients in other languages are run."""
+"""Compilation and execution of client programs in other languages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def run(program: Program, running: BrokerProcess, *arguments: object) -> str:
 
 
 def compiled(source: Path, program: Path, *options: str) -> str:
-    """A C++ program of proton's; without pkg-config, as Debian's libqpid-proton-cpp.pc requires what isn't there."""
+    """Compile a C++ program with proton and return its path; skip the test without g++ or proton.
+
+    It does not use pkg-config, as Debian's libqpid-proton-cpp.pc requires packages that do not exist.
+    """
     if shutil.which("g++") is None:
         pytest.skip("there is no g++: apt-get install g++ libqpid-proton-cpp12-dev")
     command = ["g++", "-std=c++17", "-O1", *options, "-o", str(program), str(source), "-lqpid-proton-cpp", "-lpthread"]

@@ -1,13 +1,13 @@
-"""Clients of other libraries whose member is killed, or stopped: they go on with the others, as promised.
+"""Tests of failover with clients of other libraries, whose cluster member is killed or stopped.
 
-A program for each library is given one place, or all, and learns of the others as it is let in:
+A program for each library gets the address of one member or of all, and learns the others when it connects:
 
-    send ADDRESS COUNT HOST:PORT...       says `at N` for each hundred confirmed; sends again what was not confirmed
-    receive ADDRESS COUNT HOST:PORT...    says `got N first|again` for each message, `settled N` where it hears of that
+    send ADDRESS COUNT HOST:PORT...       prints `at N` for each 100 confirmed; sends unconfirmed messages again
+    receive ADDRESS COUNT HOST:PORT...    prints `got N first|again` for each message, `settled N` for each settlement
 
-Messages are numbered by their id. Both say `open N` on each connection, which tells of so many others. A sender sends
+Messages are numbered by their ID. Both print `open N` for each connection that lists N other members. A sender sends
 the second half only on another connection than the first one, and ends when all is confirmed. A receiver accepts each
-message ten later, on the connection that brought it, and ends when it has got and accepted that many different ones.
+message ten later, on the connection that delivered it, and ends when it has accepted COUNT different ones.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def one_life(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealScenario]
 
 @pytest.fixture
 def life(one_life: RealScenario) -> RealScenario:
-    """All its members serve, also the one that the test before stopped, and it tells clients of the others."""
+    """Return a cluster whose members all serve and announce the others, also the one that the previous test stopped."""
     one_life.wait(one_life.serve_again, "they serve again")
     one_life.wait(lambda: one_life.tells_of_others(HERS), "it knows the others")
     return one_life
@@ -104,13 +104,13 @@ def client(request: pytest.FixtureRequest) -> Program:
 
 @pytest.fixture
 def queue(request: pytest.FixtureRequest) -> str:
-    """A queue of the test's own, as RabbitMQ's client has it."""
+    """Return the address of the test's own queue in the form of RabbitMQ's client."""
     return f"/queues/{request.node.name}"
 
 
 @contextmanager
 def started(life: RealScenario, program: Program, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """The program, run beside a member; it ends well."""
+    """Yield the program, run on a member's host; wait until it ends, and check that it succeeded."""
     command, environment = program
     with subprocess.Popen(
         life.lab.command(OURS, [*command, *map(str, arguments)]), env={**os.environ, **environment},
@@ -133,12 +133,15 @@ def connected(life: RealScenario) -> Iterator[Peer]:
 
 
 def sent_away(life: RealScenario) -> list[str]:
-    """What those that went on said if they sent clients away: daemons that get no turn for a second lose each other."""
+    """Return the log lines of the surviving members that report disconnected clients.
+
+    Group communication daemons that get no CPU time for a second lose contact with each other.
+    """
     return [line for node in (2, 3) for line in life.brokers[node].lines if "clients are disconnected" in line]
 
 
 def numbered(numbers: range) -> list[Message]:
-    """Messages; RabbitMQ's client looks for annotations."""
+    """Return messages with these numbers as IDs, and with annotations, which RabbitMQ's client requires."""
     return [
         Message(id=number, durable=True, first_acquirer=True, body=b"", annotations={"x-opt-n": number})
         for number in numbers
@@ -146,7 +149,7 @@ def numbered(numbers: range) -> list[Message]:
 
 
 def sends(life: RealScenario, program: Program, queue: str, known: int) -> None:
-    """*known*: how many places it is given."""
+    """Check the sender of *program*, which gets the addresses of *known* members, while its member is killed."""
     places = [f"{address(node)}:{PORT}" for node in (1, 2, 3)[:known]]
     with started(life, program, "send", queue, COUNT, *places) as client:
         assert client.stdout is not None
@@ -166,7 +169,7 @@ def sends(life: RealScenario, program: Program, queue: str, known: int) -> None:
 
 
 def test_it_sends_on(life: RealScenario, client: Program, queue: str) -> None:  # D1, D28, D36
-    """All is confirmed, and there in order; what was under way may be there twice."""
+    """All messages are confirmed and stored in order; only those that were unconfirmed may be stored twice."""
     sends(life, client, queue, 1)
 
 
@@ -178,7 +181,7 @@ def test_it_sends_on_if_it_knows_all(life: RealScenario, cpp_client: Program, qu
 def test_it_receives_on(
     life: RealScenario, client: Program, queue: str, how: signal.Signals
 ) -> None:  # D2, D3, D4, D36
-    """All comes, in order on each connection; what comes again says so, and is none that was settled."""
+    """All messages arrive, in order on each connection; redeliveries are marked, and settled messages do not return."""
     said = []
     with connected(life) as peer:
         sender = peer.sender(queue)
@@ -216,6 +219,6 @@ def hold_to_the_promises(life: RealScenario, said: list[list[str]]) -> None:
     assert said[0] == ["open", "2"]
     assert len(lives) == 2 or sent_away(life), said
     assert seen == set(range(COUNT))
-    for came in lives:  # in order; what the one that left still had may come back behind what the others had free
+    for came in lives:  # in order, but the failed member's unsettled messages may follow available ones of others
         back = [is_marked for (before, _), (after, is_marked) in pairwise(came) if after < before]
         assert back in ([], [True]), came

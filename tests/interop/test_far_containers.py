@@ -1,4 +1,4 @@
-"""Containers that are not ours at the far end of link routes and auto-links: proton's example broker, and rhea."""
+"""Tests of link routes and auto-links to other brokers: proton's example brokers and one with rhea."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXAMPLES = Path("/usr/share/proton/examples")
 
 
 class FarBroker:
-    """One of proton's example brokers, as Debian has them; it keeps its queues in memory."""
+    """A process of one of proton's example brokers from Debian, which keep their queues in memory."""
 
     def __init__(self, *command: str) -> None:
         self._command = command
@@ -35,7 +35,7 @@ class FarBroker:
         self.port = free_port()
 
     def start(self) -> None:
-        """At the port that it had before."""
+        """Start the broker at its port, which is the same for each start."""
         self._process = subprocess.Popen([*self._command, "-a", f"127.0.0.1:{self.port}"], stdout=subprocess.DEVNULL)
         until(self._listens, "it to listen")
 
@@ -64,7 +64,7 @@ def python_broker() -> Iterator[FarBroker]:
 
 @pytest.fixture(scope="session")
 def cpp_example(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Proton's example broker in C++, compiled."""
+    """Compile proton's example broker in C++, and return the path of the program."""
     return compiled(Path(example("cpp/broker.cpp")), tmp_path_factory.mktemp("cpp-broker") / "broker")
 
 
@@ -96,7 +96,7 @@ def rhea_broker(rhea: Program) -> Iterator[int]:
 
 @pytest.fixture(params=["python_broker", "cpp_broker", pytest.param("rhea_broker", marks=pytest.mark.interop)])
 def far_port(request: pytest.FixtureRequest) -> int:
-    """Where it listens."""
+    """Return the port of the broker at the far end, started if necessary."""
     found = request.getfixturevalue(request.param)
     if isinstance(found, FarBroker):
         found.start()
@@ -105,13 +105,13 @@ def far_port(request: pytest.FixtureRequest) -> int:
 
 
 def take_all(receiver: Any) -> None:
-    """Until its link ends."""
+    """Receive and accept messages until the link is detached."""
     while receiver.receive():
         receiver.accept()
 
 
 def wait_for_route(port: int) -> None:
-    """Until links over the route are answered by the other container."""
+    """Wait until the other broker accepts links over the route."""
     peer = Peer(port)
 
     def goes_on() -> bool:
@@ -124,7 +124,7 @@ def wait_for_route(port: int) -> None:
 
 @pytest.mark.timeout(900)
 def test_links_go_on_and_queues_are_joined(far_port: int, tmp_path: Path) -> None:  # C42, C60
-    """Sent over a link route to a queue there, from there by an auto-link to one here, and by another one back."""
+    """Messages pass a link route to a remote queue, an auto-link to a local queue, and another auto-link back."""
     options = (
         "--connect-to", f"amqp://127.0.0.1:{far_port}?name=hub", "--link-route", "hub.*=hub,strip=hub.",
         "--auto-link", "in:jobs@hub:far-jobs", "--auto-link", "out:results@hub:far-results",
@@ -138,7 +138,7 @@ def test_links_go_on_and_queues_are_joined(far_port: int, tmp_path: Path) -> Non
             sender.send(Message(body=body, durable=True))
         worker, results = here.create_receiver("jobs", credit=30), here.create_sender("results")
         for body in bodies:
-            message = worker.receive()  # proton's body is a view of memory that goes with the message
+            message = worker.receive()  # proton's body is a view of memory that is freed with the message
             assert bytes(message.body) == body
             worker.accept()
             results.send(Message(body=body[:10], durable=True))
@@ -158,7 +158,7 @@ def test_links_go_on_and_queues_are_joined(far_port: int, tmp_path: Path) -> Non
 
 @pytest.mark.timeout(900)
 def test_a_container_is_killed_and_comes_back(proton_broker: FarBroker, tmp_path: Path) -> None:  # C42, C60
-    """What it had in memory is gone; what it had not accepted is here, and goes to it when it is there again."""
+    """If the remote broker is killed, messages that it did not accept remain here, and are sent after its restart."""
     options = (
         "--connect-to", f"amqp://127.0.0.1:{proton_broker.port}?name=hub", "--link-route", "hub.*=hub,strip=hub.",
         "--auto-link", "in:jobs@hub:far-jobs", "--auto-link", "out:results@hub:far-results",
@@ -189,7 +189,7 @@ def test_a_container_is_killed_and_comes_back(proton_broker: FarBroker, tmp_path
             assert again == BURST[len(BURST) - len(again) :], "what was not accepted comes, and all of it"
             burst = [peer.post(sends, Message(body=body, durable=True)) for body in BURST]
             peer.settle_down()
-            receiver.receive()  # the first of these has been there; where the others are is open
+            receiver.receive()  # the first one was delivered there; the others may be on either side
             proton_broker.kill()
             with pytest.raises(LinkDetached, match="amqp:link:detach-forced"):
                 take_all(receiver)
@@ -197,7 +197,7 @@ def test_a_container_is_killed_and_comes_back(proton_broker: FarBroker, tmp_path
             for number in range(10, 30):
                 results.send(Message(body=f"back {life}.{number}", durable=True))
             assert peer.refusal(peer.attach(peer.session.sender(f"none {life}"), "hub.far-jobs")) == "amqp:not-found"
-            with suppress(LinkDetached):  # the other link's
+            with suppress(LinkDetached):  # raised for the other link
                 over.close()
             proton_broker.start()
         peer.close()

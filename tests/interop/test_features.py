@@ -1,13 +1,13 @@
-"""What clients want beyond sending and receiving, with proton's C++ library, rhea and rhea-promise.
+"""Tests of further client features with proton's C++ library, rhea and rhea-promise.
 
-The programs of `test_interop.py` are also asked:
+The programs of `test_interop.py` also have these commands:
 
-    HOST:PORT take ADDRESS plain|copy|durable [SELECTOR]     says `took SUBJECT ...`, when a drain has brought all
-    HOST:PORT echo ADDRESS TO COUNT                          says `echoed COUNT`: messages decoded and encoded
-    HOST:PORT types ADDRESS                                  says each message it sends in hex, then `sent COUNT`
-    HOST:PORT reconnect ADDRESS                              says `open N` at each attach, then `received SUBJECT`
+    HOST:PORT take ADDRESS plain|copy|durable [SELECTOR]     prints `took SUBJECT ...` after a drain
+    HOST:PORT echo ADDRESS TO COUNT                          prints `echoed COUNT`: messages decoded and encoded
+    HOST:PORT types ADDRESS                                  prints each message sent in hex, then `sent COUNT`
+    HOST:PORT reconnect ADDRESS                              prints `open N` at each attach, then `received SUBJECT`
 
-`echo` is C++'s alone, `types` and `reconnect` are rhea's.
+Only the C++ program has `echo`; only that for rhea has `types` and `reconnect`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def test_a_selector_selects(program: Program, running: BrokerProcess, peer: Peer
 
 
 def test_a_selector_that_is_none(program: Program, running: BrokerProcess, address: str) -> None:
-    # B2.10: what is wrong is told
+    # B2.10: the error is reported to the client
     assert run(program, running, "take", address, "plain", "colour = ") == "refused: amqp:invalid-field"
 
 
@@ -87,7 +87,7 @@ def test_all_types_pass_two_libraries(cpp: Program, running: BrokerProcess, peer
 def test_all_types_of_rhea_come_byte_for_byte(
     cpp: Program, rhea: Program, running: BrokerProcess, peer: Peer, address: str
 ) -> None:
-    # B2.9: rhea encodes, C++ decodes and encodes again, and Python finds the same in all of it
+    # B2.9: rhea encodes, C++ decodes and encodes again, and Python decodes equal values from both
     *encoded, said = run(rhea, running, "types", address).splitlines()
     assert said == f"sent {len(encoded)}"
     contents = [bytes.fromhex(line) for line in encoded]

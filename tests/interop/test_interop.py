@@ -1,13 +1,13 @@
-"""Clients in other languages: proton's C++ library, and rhea on Node.js.
+"""Tests of clients in other languages: proton's C++ library, and rhea on Node.js.
 
-Two small programs, `client.cpp` and `client.js`, do the same when asked the same:
+Two small programs, `client.cpp` and `client.js`, have the same commands:
 
-    HOST:PORT send ADDRESS COUNT settled|unsettled SIZE            says `sent COUNT`
-    HOST:PORT receive ADDRESS OUTCOMES settled|unsettled SIZE      says `received COUNT`
-    HOST:PORT ask ADDRESS QUESTION                                 says `answered ...`
+    HOST:PORT send ADDRESS COUNT settled|unsettled SIZE            prints `sent COUNT`
+    HOST:PORT receive ADDRESS OUTCOMES settled|unsettled SIZE      prints `received COUNT`
+    HOST:PORT ask ADDRESS QUESTION                                 prints `answered ...`
 
 OUTCOMES has a letter for each message to receive: accept, x for reject, release, modify. The n-th message has n as its
-subject and (n + i) % 251 as its i-th byte, and a receiver checks both. A refused link is told as `refused: WHY`.
+subject and (n + i) % 251 as its i-th byte, and a receiver checks both. A refused link is printed as `refused: WHY`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def test_one_sends_to_the_other(
 def test_outcomes(
     program: Program, running: BrokerProcess, peer: Peer, address: str, size: int, request: pytest.FixtureRequest
 ) -> None:  # B2.4
-    """What is accepted or rejected is gone, the rest is there in order. Proton's C++ can't say `delivery-failed`."""
+    """Released and modified messages remain in order, others are dequeued; proton's C++ can't set `delivery-failed`."""
     put(peer, address, 8, size)
     assert run(program, running, "receive", address, "axrmrxma", "unsettled", size) == "received 8"
     failed = int("rhea" in request.node.name)
@@ -89,7 +89,7 @@ def test_outcomes(
 
 
 def test_question_and_answer(program: Program, running: BrokerProcess, peer: Peer, address: str) -> None:  # B2.3, B2.8
-    """The reply goes to a dynamic node."""
+    """A client receives the reply to its request on a dynamic node."""
     command, environment = program
     receiver = peer.receiver(address, 1)
     asking = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A broker that is stopped and killed while messages fail: it counts what its clients said, and nothing else."""
+"""Tests that delivery failures are counted exactly as clients reported them, over stops and kills of the broker."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .conftest import Manager
 
 
 def fence(peer: Peer) -> None:
-    """A message comes and is confirmed: what was recorded before it is durable."""
+    """Send a durable message and wait for its confirmation, after which all earlier records are durable."""
     delivery = peer.post(peer.sender("fence"), Message(body="", durable=True))
     peer.wait(lambda: delivery.settled, "the confirmation")
     assert delivery.remote_state == Delivery.ACCEPTED
 
 
 def counted(peer: Peer) -> None:
-    """What has failed is recorded: behind the first failure of a queue comes the making of the records' place."""
+    """Wait until failures of the queue `q` are recorded durably; its first failure creates the queue `$failures:q`."""
     manager = Manager(peer)
     deadline_s = time.monotonic() + DEADLINE_S
     while manager.ask("PEEK", "queue", "$failures:q").status != 200:
@@ -44,7 +44,7 @@ def start(start_process: StartProcess, peer_at: NewPeer, store: str, **arguments
 
 @pytest.mark.parametrize("store", ["journal", "sql"])
 def test_a_limit_holds_over_kills(start_process: StartProcess, peer_at: NewPeer, store: str) -> None:
-    """One failure in each life, and the message in the client's hands again when the broker is killed."""
+    """The message fails once in each run of the broker, and is acquired again when the broker is killed."""
     running, peer = start(start_process, peer_at, store, max_deliveries=4, dead_letter_address="dead")
     for life in range(3):
         receiver = peer.receiver("q", 2)

@@ -1,4 +1,4 @@
-"""Messages by management: looked at, moved, purged; and what that leaves."""
+"""Tests of the management operations on messages: PEEK, MOVE and PURGE."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 
 
 def look(manager: Manager, queue: str, **asked: Any) -> list[dict[str, Any]]:
-    """All messages, over as many pages as it takes."""
+    """Return all messages of the queue by PEEK requests for one page after the other."""
     found: list[dict[str, Any]] = []
     after: int | None = 0
     while after is not None:
@@ -33,7 +33,7 @@ def look(manager: Manager, queue: str, **asked: Any) -> list[dict[str, Any]]:
 
 
 def bodies(peer: Peer, queue: str) -> list[Any]:
-    """What is on it, taken off."""
+    """Receive and accept all messages of the queue, and return their bodies."""
     link = peer.receiver(queue)
     received = peer.drain(link, 10_000)
     for one in received:
@@ -74,7 +74,7 @@ def test_a_message_is_told_with_all_that_it_has(manager: Manager, peer: Peer) ->
     assert told["message-annotations"]["x-opt-a"] == [1, 2]
     assert (told["body-kind"], told["body"]) == ("value", {"total": 5})
     assert (told["redelivered"], told["failures"], told["malformed"], told["pieces"]) == (False, 0, None, 1)
-    assert told["size"] >= len(message.encode())  # the broker has noted when it came, for its ttl
+    assert told["size"] >= len(message.encode())  # the broker adds the arrival time for the TTL
     [told] = look(manager, "orders")
     assert told["body"] is None
 
@@ -160,7 +160,7 @@ def test_a_message_that_becomes_due_is_no_longer_marked(manager: Manager, peer: 
     peer.send(peer.sender("orders"), scheduled("soon", 300), scheduled("later", HOUR_MS))
     deadline_s = time.monotonic() + DEADLINE_S
     is_marked = {"soon": True}
-    while is_marked.get("soon") is not False:  # it may be missing while it goes to its place
+    while is_marked.get("soon") is not False:  # it may be missing while it is moved to its position
         is_marked = {one["body"]: one["due"] is not None for one in look(manager, "orders", body_bytes=10)}
         assert is_marked["later"]
         assert time.monotonic() < deadline_s
@@ -182,7 +182,7 @@ def test_scheduled_messages_of_a_queue_with_priorities_are_shown_once(manager: M
 def test_many_scheduled_messages_among_those_on_disk_are_read_in_order(
     start_broker: StartBroker, peer_at: Callable[..., Peer]
 ) -> None:
-    """More than are scanned at once, between messages of a backlog."""
+    """More scheduled messages than one scan covers, between messages of a backlog, are read in order."""
     port = start_broker(memory_limit_bytes=400_000).port
     peer, manager = peer_at(port), Manager(peer_at(port))
     number = 2 * LOOK_AT_ONCE + 500
@@ -202,7 +202,7 @@ def test_scheduled_messages_are_shown_after_a_crash(start_process: StartProcess,
     process.stop(9)
     port = start_process().port
     peer, manager = peer_at(port), Manager(peer_at(port))
-    for _ in range(2):  # before and after the broker has looked at them for a consumer
+    for _ in range(2):  # before and after the broker has read them for a consumer
         seen = look(manager, "orders", body_bytes=10)
         assert [(one["body"], one["due"] is not None) for one in seen] == [
             ("later", True), ("now", False), ("last", True),
@@ -229,7 +229,7 @@ def test_moved_messages_are_there_in_order_and_only_there(manager: Manager, peer
 
 
 def test_moving_takes_what_was_there_when_it_began(manager: Manager, peer: Peer) -> None:
-    """Also deep ones, long ones, and those that are not durable; what a consumer has stays."""
+    """MOVE also moves long and non-durable messages; acquired messages stay."""
     sender = peer.sender("orders")
     peer.put(sender, ["held"])
     link = peer.receiver("orders", 1)
@@ -264,7 +264,7 @@ def test_a_move_that_can_not_be(manager: Manager, peer: Peer, body: Any, status:
 
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_move_refuses_count_with_positions(manager: Manager, peer: Peer, count: int) -> None:
-    """`positions` name each message: a request that also limits their number contradicts itself."""
+    """A MOVE request with both `positions`, which select single messages, and `count` is refused."""
     peer.put(peer.sender("orders"), ["one", "two"])
     positions = [one["position"] for one in look(manager, "orders")]
     refused = manager.ask("MOVE", "queue", "orders", {"to": "other", "positions": positions, "count": count})

@@ -1,4 +1,4 @@
-"""How the node is reached, and how its responses find back; and that nothing a client sends it harms the broker."""
+"""Tests of the management node: request links, reply addresses, and hostile requests."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def request(operation: str = "GET-TYPES", **more: Any) -> Any:
     return Message(properties={"operation": operation, "type": "org.amqp.management"}, **more)
 
 
-# ---- C14, C18: ways in and back -------------------------------------------------------------------------------------
+# ---- C14, C18: requests and replies ---------------------------------------------------------------------------------
 
 
 def test_a_link_pair(new_peer: NewPeer) -> None:
-    """Responses come on a link from the node whose target has the address that is the reply-to."""
+    """A response is sent on the link from the node whose target address equals the request's reply-to."""
     peer = new_peer()
     links = []
     for name in ("first", "second"):
@@ -54,7 +54,7 @@ def test_a_link_pair(new_peer: NewPeer) -> None:
 
 
 def test_a_link_pair_is_of_one_connection(new_peer: NewPeer) -> None:
-    """A14: nobody has responses sent to another connection's link."""
+    """A14: a request with the reply address of another connection's link is rejected."""
     one, other = new_peer(), new_peer()
     link = one.session.receiver("responses")
     link.target.address = "mine"
@@ -91,12 +91,12 @@ def test_responses_go_to_a_queue_that_is_there_and_make_none(manager: Manager, n
 
 
 def test_credit_comes_back_with_answers(manager: Manager) -> None:
-    for _ in range(200):  # more than a link has at a time
+    for _ in range(200):  # more than a link's credit
         assert manager.ask("GET-MGMT-NODES").body == []
 
 
 def test_more_than_a_message_in_pieces(new_peer: NewPeer) -> None:
-    """A request in several frames is one request; one that is too long is refused, and the link goes on."""
+    """A request in several frames is answered; one that is too long is rejected, and the link stays usable."""
     peer = new_peer(max_frame_bytes=512)
     receiver = peer.attach(peer.session.receiver("responses"), None, dynamic=True)
     receiver.flow(10)
@@ -124,7 +124,7 @@ def test_nobody_browses_it(new_peer: NewPeer) -> None:
     assert peer.refusal(peer.receiver("$management", copy=True)) == "amqp:not-allowed"
 
 
-# ---- what a request says --------------------------------------------------------------------------------------------
+# ---- request properties ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ asked = st.fixed_dictionaries(
 @given(data=st.data())
 @settings(max_examples=150, suppress_health_check=list(HealthCheck))
 def test_any_request_is_answered_or_refused(hostile: Manager, data: st.DataObject) -> None:
-    """Random operations with random bodies, and random bytes: always a status, or a refusal; and the broker goes on."""
+    """Random requests and random bytes get a status or are rejected, and the broker continues to work."""
     properties = data.draw(asked)
     body = data.draw(st.one_of(bodies, bodies, odd_bodies))
     content = (

@@ -1,4 +1,4 @@
-"""The checker finds each thing that can be wrong, and nothing in what a power cut may leave; no disk is needed."""
+"""Tests that the checker of histories detects each kind of defect and accepts each valid state; without a disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.harness.powercut.history import History, Shown, Wrong
 
 
 def history(*, confirmed: int) -> History:
-    """Messages 1, 2 and 3 on queue 7, of which 2 is taken off again; operation n is recorded at LSN n."""
+    """Return a history of messages 1, 2 and 3 on queue 7, of which 2 is dequeued; operation n has LSN n."""
     done = History()
     done.contents = {1: b"one", 2: b"two", 3: b"three", 4: b"never put"}
     done.did(1, "enqueue", 1, 7)
@@ -63,7 +63,7 @@ def test_a_defect_is_named(confirmed: int, shown: Shown, defect: str) -> None:
 
 
 def test_what_a_recovery_showed_is_decided() -> None:
-    """What it did not show must not come later, and what it showed must stay, though nobody had confirmed it."""
+    """Operations in a recovered state must stay, and others must not appear later, even if none was confirmed."""
     done = history(confirmed=0)
     assert done.check({7: [1, 2]}) == 2
     done.decide({7: [1, 2]})
