@@ -1,7 +1,7 @@
-"""What tests of several folders need, how a test says something in the output, and which tests begin first.
+"""Fixtures of several folders, output of tests in the report of the run, and the order of tests.
 
-`make check` runs the files of tests in several processes, and draws the examples of laws alike each time: a change is
-refused for what it did, not for what luck found in old code. `make laws SEED=7` draws others.
+`make check` runs the test files in several processes and draws the same examples of properties in each run: a change
+is rejected for its own defects, not for chance findings in old code. `make laws SEED=7` draws other examples.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SAID = pytest.StashKey[list[str]]()
 """What was said since the last report of a test."""
 
 
-_not_checked = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]  # a law that says its own has these again
+_not_checked = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]  # a test's own settings reset these
 _on_a_busy_machine = settings(deadline=None, suppress_health_check=_not_checked, print_blob=True)
 settings.register_profile("alike", _on_a_busy_machine, derandomize=True)
 settings.register_profile("others", _on_a_busy_machine, database=None)
@@ -44,8 +44,8 @@ if os.environ.get("CAIRN_LAWS") == "others":
     settings.load_profile("others")
 else:
     settings.load_profile("alike")
-    # Else examples are made of constants of the modules that are imported by then, too: a law that failed in the whole
-    # run would be drawn other ones alone. There is no setting for it.
+    # Hypothesis also draws examples from constants of all imported modules, so that a test that fails in a complete
+    # run would get other examples when it runs alone. Hypothesis has no setting to disable this.
     pytest.MonkeyPatch().setattr(providers, "_get_local_constants", lambda: providers._local_constants)
 
 
@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def tell(pytestconfig: pytest.Config) -> Tell:
-    """Have a text stand at the end of the run's output."""
+    """Return a function that adds a text to the end of the run's output."""
     return pytestconfig.stash[_SAID].append
 
 
@@ -79,7 +79,7 @@ def pytest_runtest_makereport(
 
 
 class Said:
-    """What tests said, in the process that reports."""
+    """A pytest plugin of the reporting process that prints the texts of all tests at the end."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -100,9 +100,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep the garbage collector away from the collected tests and the imported modules.
+    """Exclude the collected tests and the imported modules from garbage collection.
 
-    They live until the end, and are so many that each full collection takes 0.4 s of CPU.
+    They exist until the end of the run, and each full collection of them would take 0.4 s of CPU.
     """
     gc.disable()
     try:
@@ -119,7 +119,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    """A real PostgreSQL server."""
+    """Yield a real PostgreSQL server; skip the test if none can run."""
     reason = denial_reason()
     if reason:
         pytest.skip(reason)
@@ -132,5 +132,5 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def catalog() -> str:
-    """A catalog that nothing is in."""
+    """Return the name of an unused catalog."""
     return f'Catalog {next(_numbers)} "of" tests'

@@ -1,10 +1,10 @@
-"""What tests cost, and which of them only thorough runs include.
+"""Costs of tests, and the list of long tests that only thorough runs include.
 
-`CAIRN_COSTS=FILE` has a run append one line for each test: id, seconds, seconds of CPU of its process and of the
-children that it waited for. `python -m tests.costs FILE` makes `long_tests.txt` of such a file: the test functions of
+With `CAIRN_COSTS=FILE` a run appends one line for each test: ID, seconds, CPU seconds of its process and of the
+children that it waited for. `python -m tests.costs FILE` creates `long_tests.txt` from such a file: test functions of
 which one case takes `LONG_CPU_S` of CPU, or `LONG_S` by the clock (divided by the second argument, where other programs
-slowed the run down). An ordinary run of everything leaves them out, and says so; a run of named files or folders never
-does. At least one case of each file stays, unless it is listed by hand; each folder keeps ordinary tests.
+slowed the run down). An ordinary run of all tests deselects them and reports it; a run of named files or folders never
+does. At least one case of each file remains, unless it is listed by hand; each folder keeps ordinary tests.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ SCALED = "amount("
 
 
 def function_of(nodeid: str) -> str:
-    """The id without its parameters."""
+    """Return the ID without its parameters."""
     return nodeid.partition("[")[0]
 
 
 def long_tests() -> set[str]:
-    """The ids of the test functions, and of single cases, that ordinary runs of everything leave out."""
+    """Return the IDs of the test functions and of single cases that ordinary runs of all tests deselect."""
     return set(LIST.read_text().splitlines())
 
 
 def cpu_s() -> float:
-    """CPU of this process, of the children that it waited for, and of its descendants that run now, in seconds."""
+    """Return the CPU seconds of this process, its reaped children, and its running descendants."""
     spent = os.times()
     return spent.user + spent.system + spent.children_user + spent.children_system + _running_cpu_s()
 
 
 def _running_cpu_s() -> float:
-    """CPU of all running descendants and of what they waited for; a Spark session or a broker serves many tests."""
+    """Return the CPU seconds of running descendants, such as Spark and brokers, and of the children they reaped."""
     ticks: dict[int, int] = {}
     children: dict[int, list[int]] = defaultdict(list)
     for entry in os.listdir("/proc"):
@@ -55,7 +55,7 @@ def _running_cpu_s() -> float:
                 stat = Path("/proc", entry, "stat").read_text()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            fields = stat.rpartition(")")[2].split()  # see proc(5): from the state on, which is the third field
+            fields = stat.rpartition(")")[2].split()  # from the third field, the state, on; see proc(5)
             children[int(fields[1])].append(int(entry))
             ticks[int(entry)] = sum(map(int, fields[11:15]))
     total, waiting = 0, children[os.getpid()]
@@ -67,7 +67,7 @@ def _running_cpu_s() -> float:
 
 
 class Costs:
-    """Appends the cost of each test to a file."""
+    """A pytest plugin that appends the cost of each test to a file."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -82,7 +82,7 @@ class Costs:
 
 
 def leave_out_long(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect long tests where all tests were asked for, and not thoroughly."""
+    """Deselect long tests if the run includes all tests and is not thorough."""
     if THOROUGH or config.args != config.getini("testpaths"):
         return
     long = long_tests()
@@ -96,7 +96,7 @@ def leave_out_long(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def long_of(lines: list[str], slowdown: float = 1.0) -> list[str]:
-    """The functions for `long_tests.txt`, of the lines of a run that other programs made *slowdown* times as long."""
+    """Return the lines of `long_tests.txt` for the costs of a run that other programs slowed down by *slowdown*."""
     cases: dict[str, dict[str, float]] = defaultdict(dict)
     """Function to what its cases take, as a part of what makes one long."""
     for line in lines:

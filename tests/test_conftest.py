@@ -1,4 +1,4 @@
-"""What tests say stands at the end of the output, and what a module shares is made once, in any number of processes."""
+"""Tests of `conftest.py` and `costs.py`: output at the end of a run, module fixtures, and long tests left out."""
 
 from __future__ import annotations
 
@@ -71,4 +71,4 @@ def test_one_case_of_each_file_stays() -> None:
     ]  # fmt: skip
     long = long_of(lines)
     assert long == ["tests/test_conftest.py::test_a[2]", "tests/test_conftest.py::test_b"]
-    assert long_of(lines, 1000.0)[-1] == "tests/test_conftest.py::test_b"  # by its CPU
+    assert long_of(lines, 1000.0)[-1] == "tests/test_conftest.py::test_b"  # because of its CPU time

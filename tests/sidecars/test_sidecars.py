@@ -1,4 +1,4 @@
-"""What sidecars hold is what their containers hold, however they were compacted and wherever that was cut off."""
+"""Tests that column indexes equal the records of their containers, also after an interrupted compaction."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_summary_counts_what_is_there(tmp_path: Path) -> None:
 
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None of them is compacted by itself."""
+    """Disable the automatic compaction of column indexes."""
     monkeypatch.setattr(folder, "TOGETHER", 1000)
 
 
@@ -122,7 +122,7 @@ def test_after_a_crash_while_they_are_compacted_nothing_is_there_twice(tmp_path:
     merge(parts[1:4], beside)
     half = Path(beside, f"{'0' * 16}-{'1' * 16}{SUFFIX}{HALF}")
     half.write_bytes(b"cut off")
-    cut = Folder(beside, uuid)  # the parts had no time to go
+    cut = Folder(beside, uuid)  # the merged parts were not deleted yet
     assert len(cut.sidecars) == len(parts) - 2
     assert as_table(cut) == before
     keeper = SidecarKeeper(store, beside, None, BIG)
@@ -146,7 +146,7 @@ def test_what_is_no_sidecar_is_said_and_made_again(tmp_path: Path) -> None:
     assert [str(damaged) in remark and "remove it" in remark for remark in found.remarks] == [True]
     assert len(found.containers) == made - 1
     keeper = SidecarKeeper(store, str(beside), None, BIG)
-    assert not first.exists()  # nobody should read it
+    assert not first.exists()  # damaged: deleted, so that it is not read
     assert keeper.step() == 1
     keeper.close()
     assert first.exists()
@@ -161,7 +161,7 @@ def test_what_became_part_of_another_is_there_for_a_while(tmp_path: Path, monkey
     keeper.close()
     held = {path.name for path in (beside / HELD).iterdir()}
     assert held > {path.name for path in beside.glob(f"*{SUFFIX}")}
-    seen = ds.dataset(beside, format="parquet", exclude_invalid_files=True)  # the lock is none
+    seen = ds.dataset(beside, format="parquet", exclude_invalid_files=True)  # the lock file is not a Parquet file
     assert seen.count_rows() == len(as_table(keeper.folder))
     monkeypatch.setattr(folder, "HELD_S", -1.0)
     keeper.folder.let_go()
@@ -178,7 +178,7 @@ def test_they_keep_to_their_limit(tmp_path: Path) -> None:
     assert len(before) > 2
     most_bytes = sum(one.size_bytes for one in before) - 1
     keeper = SidecarKeeper(store, str(tmp_path / "beside"), None, most_bytes)
-    assert keeper.step() == 0  # what went is not made again by this process
+    assert keeper.step() == 0  # a deleted file is not created again by this process
     keeper.close()
     assert keeper.folder.sidecars == before[1:]
     assert {one.path for one in before[1:]} == {str(path) for path in (tmp_path / "beside").glob(f"*{SUFFIX}")}
@@ -201,7 +201,7 @@ def test_one_process_keeps_them_and_those_of_one_log(tmp_path: Path) -> None:
 
 
 def test_beside_a_log_that_is_written_recycled_and_relocated(tmp_path: Path) -> None:
-    """What was read before it was used again is whole, and what was missed is missed as a whole."""
+    """Beside a store that is written, recycled and compacted, all sealed containers are indexed completely."""
     path = tmp_path / "store"
     archive = tmp_path / "archive"
     with written(path, archive):

@@ -1,7 +1,7 @@
-"""Every view, as of any LSN and any time, says what the clients of the store had done by then.
+"""Tests that every view, as of any LSN and any time, equals a model of the operations of the store's clients.
 
-The model is fed by the clients' calls, and by what they were told: ids of messages, and up to where the log was durable
-when a call was confirmed. It reads no log.
+The model uses the clients' calls and their results: message IDs, and the LSN up to which the log was durable
+when a call was confirmed. It does not read the log.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Row = dict[str, Any]
 
 @dataclass
 class Stay:
-    """A message on a queue, from a step to a step."""
+    """The stay of a message on a queue between two steps."""
 
     message_id: int
     queue_id: int
@@ -62,7 +62,7 @@ class Message:
 
 @dataclass
 class Work:
-    """A transaction: the steps of its beginning and its end."""
+    """A transaction with the steps of its begin and end."""
 
     kind: str
     begin: int
@@ -73,7 +73,7 @@ class Work:
 
 
 class Clients:
-    """Of a store in small containers; each step is one call, confirmed before the next one."""
+    """Simulated clients of a store with small containers; each step is one call, confirmed before the next."""
 
     def __init__(self, path: Path, seed: int, *, archived: bool) -> None:
         self.rng = random.Random(seed)
@@ -101,7 +101,7 @@ class Clients:
         store.run_inline(store.became_durable)
         return store
 
-    # ---- what clients do ------------------------------------------------------------------------------------------
+    # ---- operations of clients ------------------------------------------------------------------------------------
 
     @property
     def now_us(self) -> int:
@@ -159,7 +159,7 @@ class Clients:
             self.over(stay, "dequeued", reason)
 
     def share(self) -> None:
-        """On another queue, too."""
+        """Enqueue a message to a second queue."""
         some = [stay for stay in self.live() if len(self.messages[stay.message_id].stays) == 1]
         if some:
             message_id = self.rng.choice(some).message_id
@@ -169,7 +169,7 @@ class Clients:
             self.stored(message_id, 0, other)
 
     def transact(self) -> None:
-        """A client's transaction: some accepted, some sent."""
+        """Commit a transaction that accepts one or two messages and sends two."""
         tx = self.store.transactions.begin(self.now_us)
         taken = self.live()[: self.rng.randrange(1, 3)]
         for stay in taken:
@@ -185,7 +185,7 @@ class Clients:
         self._noted("local", 2, len(taken))
 
     def copy(self) -> None:
-        """What the broker does for a dead letter, for one that expires, and for a move."""
+        """Dequeue a message and enqueue another in one transaction, as for dead letters, expired and moved messages."""
         if some := self.live():
             stay = self.rng.choice(some)
             reason = self.rng.choice(
@@ -258,10 +258,10 @@ class Clients:
             self._confirmed()
         self.store.journal.writer.write_mark()
 
-    # ---- what views have to say -----------------------------------------------------------------------------------
+    # ---- expected content of views --------------------------------------------------------------------------------
 
     def expected(self, view: str, first: int, last: int) -> object:
-        """Of what began behind the step *first*, as it was after the step *last*."""
+        """Return the expected view of everything that began after step *first*, in its state after step *last*."""
         some = {one: message for one, message in self.messages.items() if first < message.begin <= last}
         stays = [stay for message in some.values() for stay in message.stays if stay.begin <= last]
         if view == "places":
@@ -308,10 +308,10 @@ class Clients:
             ended["purged"],
         )  # fmt: skip
 
-    # ---- what they say --------------------------------------------------------------------------------------------
+    # ---- actual content of views ----------------------------------------------------------------------------------
 
     def rows(self, view: str, **options: object) -> list[Row]:
-        """As Spark reads them, without Spark."""
+        """Return the rows of a view, read by the Spark data source without Spark."""
         given = {name: str(value) for name, value in options.items()}
         if view == "records":
             given = {"copies": "none", **given}
@@ -324,7 +324,7 @@ class Clients:
         ]  # fmt: skip
 
     def moment(self, step: int, *, begins: bool) -> list[Row]:
-        """Ways to name the point in time behind *step*, as the options of a beginning or an end."""
+        """Return several option sets that each select the point in time after *step* as a beginning or an end."""
         name = "starting" if begins else "ending"
         after = self.times[step + 1] if step + 1 < len(self.times) else self.times[step] + 10_000_000
         time_us = self.rng.randrange(self.times[step] + 1, after + 1)
@@ -389,7 +389,7 @@ def lived(path: Path, seed: int, steps: int, *, archived: bool) -> Clients:
 
 
 def same(view: str, shown: object, expected: object) -> bool:
-    if view == "live_set":  # one whose records lie in two containers counts in both
+    if view == "live_set":  # a message with records in two containers counts in both
         assert isinstance(shown, tuple)
         assert isinstance(expected, tuple)
         return bool(shown[0] == expected[0] and shown[1] >= expected[1])
@@ -398,7 +398,7 @@ def same(view: str, shown: object, expected: object) -> bool:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_view_as_of_any_lsn_and_time(tmp_path: Path, seed: int) -> None:
-    """A1: with an archive all is there, so every view is right as of every point in time, however it is named."""
+    """A1: with an archive, every view is correct as of every point in time, given by an LSN, a timestamp or both."""
     clients = lived(tmp_path, seed, 160, archived=True)
     last_step = len(clients.ends) - 1
     assert len(list((tmp_path / "archive").iterdir())) > 3
@@ -424,7 +424,7 @@ def test_every_view_as_of_any_lsn_and_time(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_inside_a_step_it_is_as_before_or_after_it(tmp_path: Path, seed: int) -> None:
-    """At any LSN: a transaction has done all or nothing."""
+    """As of an LSN inside a step, a view has the state before or after the step; transactions are atomic."""
     clients = lived(tmp_path, seed, 120, archived=True)
     for _ in range(8):
         lsn = clients.rng.randrange(clients.ends[0], clients.ends[-1])
@@ -432,7 +432,7 @@ def test_inside_a_step_it_is_as_before_or_after_it(tmp_path: Path, seed: int) ->
         for view in ("queues", "messages"):
             shown = comparable(view, clients.rows(view, endingLsn=lsn))
             states = [clients.expected(view, -1, step) for step in (before, before + 1)]
-            if view == "messages":  # what is stored before its commit, and deleted behind its rollback, is on no queue
+            if view == "messages":  # messages of a transaction without a commit are on no queue
                 assert isinstance(shown, dict)
                 passing = {one for one, told in shown.items() if told[2] in ("staged", "open")}
                 shown = without(shown, passing)
@@ -443,7 +443,7 @@ def test_inside_a_step_it_is_as_before_or_after_it(tmp_path: Path, seed: int) ->
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_without_an_archive_a_time_is_told_truly_or_refused(tmp_path: Path, seed: int) -> None:
-    """A1: `check_past` sees times, also one that lies in a stretch that was reclaimed."""
+    """A1: `check_past` also checks times, including those in a reclaimed range."""
     clients = lived(tmp_path, seed, 200, archived=False)
     refusals: list[str] = []
     told = 0
@@ -478,7 +478,7 @@ REFUSED = [
 
 
 def test_an_option_that_a_view_does_not_apply_is_refused(tmp_path: Path) -> None:
-    """A1: in one line that names the view, the option, and what to do; none is taken and ignored."""
+    """A1: an option that does not apply is refused in one line with the view, the option and the remedy."""
     clients = Clients(tmp_path, 1, archived=False)
     for view, name, value, _ in REFUSED:
         with pytest.raises(CairnError) as raised:
@@ -494,7 +494,7 @@ def test_an_option_that_a_view_does_not_apply_is_refused(tmp_path: Path) -> None
 
 
 def test_a_time_is_exact_to_the_microsecond(tmp_path: Path) -> None:
-    """Of a float of seconds the last digit may be lost."""
+    """Timestamps are not rounded, as they would be in a float of seconds."""
     clients = Clients(tmp_path, 1, archived=False)
     for _ in range(30):
         clients.clock.advance(0.000_003)

@@ -1,6 +1,6 @@
-"""On a standalone cluster of a master and two workers, and through Spark Connect: found without registration.
+"""Tests of the data source on a standalone Spark cluster and through Spark Connect, without registration.
 
-For this the package is installed as users have it, not in place.
+The package is installed as by a user, not in editable mode.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ spark.stop()
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the package is installed, as it is from an index."""
+    """Install the package with pip from a copy of the source, and return the target directory."""
     source, target = tmp_path_factory.mktemp("source") / "cairnmq", tmp_path_factory.mktemp("installed")
     ignore = shutil.ignore_patterns(".git", ".venv", "build", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis")
     shutil.copytree(ROOT, source, ignore=ignore, symlinks=True)
@@ -64,9 +64,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def environment(installed: Path) -> dict[str, str]:
-    """A Python of its own for all processes: site-packages without what is installed in place, and the package.
+    """Return an environment whose Python has the installed package and site-packages without editable installs.
 
-    `WITHOUT_PACKAGE` makes it that of a host where the package is not installed.
+    `WITHOUT_PACKAGE` removes the package from it, to simulate a host where it is not installed.
     """
     packages = sysconfig.get_path("purelib")
     python = installed / "python"
@@ -86,7 +86,7 @@ exec {sys.executable} -S "$@"
 
 @pytest.fixture
 def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """What is put here is ended."""
+    """Yield a list of processes, which are terminated after the test."""
     started: list[subprocess.Popen[bytes]] = []
     yield started
     for process in reversed(started):
@@ -127,7 +127,7 @@ def expected(store: Path) -> dict[str, object]:
 
 
 def cluster(tmp_path: Path, environment: dict[str, str], processes: list[subprocess.Popen[bytes]]) -> tuple[str, Path]:
-    """A master and two workers; the master's URL and log."""
+    """Start a master and two workers; return the master's URL and log file."""
     import pyspark
 
     spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -154,7 +154,7 @@ def cluster(tmp_path: Path, environment: dict[str, str], processes: list[subproc
 
 
 def launched_on(said: Path) -> int:
-    """How many workers had executors; one that is lost on a busy machine is launched again."""
+    """Return the number of workers that ran executors; a lost executor is launched again on a busy machine."""
     return len(set(re.findall(r"Launching executor \S+ on worker (\S+)", said.read_text())))
 
 
@@ -171,7 +171,7 @@ def test_a_cluster(
 def test_jobs_on_a_cluster(
     tmp_path: Path, fill: Fill, environment: dict[str, str], processes: list[subprocess.Popen[bytes]]
 ) -> None:
-    """`cairnmq analyze --master`: the answers are those that there are without a Spark."""
+    """`cairnmq analyze --master` on a cluster yields the results of the views without Spark."""
     store, log = tmp_path / "store", tmp_path / "spark.log"
     fill(store, 400)
     master, said = cluster(tmp_path, environment, processes)
@@ -194,10 +194,10 @@ def test_jobs_on_a_cluster(
 def test_jobs_where_workers_lack_the_package(
     tmp_path: Path, fill: Fill, environment: dict[str, str], processes: list[subprocess.Popen[bytes]]
 ) -> None:
-    """It is told in one line which host and which Python, and what to do."""
+    """A missing package on a worker is reported in one line with the host, the Python and the remedy."""
     store = tmp_path / "store"
     fill(store, 100)
-    there = environment | {"WITHOUT_PACKAGE": "1"}  # a change to PYTHONPATH would not do: Spark 4.3 sends the driver's
+    there = environment | {"WITHOUT_PACKAGE": "1"}  # changing PYTHONPATH has no effect: Spark 4.3 sends the driver's
     master, _ = cluster(tmp_path, there, processes)
     command = [environment["PYSPARK_PYTHON"], "-c", "from cairnmq.cli.main import main; main()", "analyze"]
     asked = ["depth", str(store), "--master", master, "--memory", "512M"]
@@ -211,7 +211,7 @@ def test_jobs_where_workers_lack_the_package(
 
 
 def test_spark_connect(tmp_path: Path, fill: Fill, environment: dict[str, str]) -> None:
-    """The client does not have the package."""
+    """A Spark Connect client without the package reads a journal."""
     store = tmp_path / "store"
     fill(store, 400)
     environment |= {"SPARK_CONF_DIR": str(tmp_path), "SPARK_LOCAL_DIRS": str(tmp_path)}

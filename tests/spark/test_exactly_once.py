@@ -1,7 +1,7 @@
-"""A stream into Parquet has each record once, whatever is killed: the query, the broker that owns the store, or both.
+"""Tests that a stream into Parquet has each record exactly once if the query, the broker or both are killed.
 
-Clients count what the broker confirmed to them, and the archive tells every record at the end. The query is not told of
-the archive: what it still wants is kept by its slot alone, while the broker uses containers again and relocates.
+Clients count confirmed messages, and the archive has every record at the end. The query does not use
+the archive: only its slot retains the records it needs, while the broker recycles containers and compacts.
 
 `make stream-kills KILLS=20 SEED=7` is a longer run.
 """
@@ -43,7 +43,7 @@ ARCHIVED = 10
 
 
 class Query:
-    """The program `query.py`, that is killed and started again."""
+    """A process of the program `query.py` that can be killed and started again."""
 
     def __init__(self, store: Path, target: Path) -> None:
         self._command = [sys.executable, str(QUERY), str(store), str(target)]
@@ -56,12 +56,12 @@ class Query:
         )
 
     def committed(self) -> int:
-        """Its last batch that is through; -1 if there is none."""
+        """Return the number of the last committed batch, or -1."""
         names = os.listdir(self._commits) if self._commits.is_dir() else []
         return max((int(name) for name in names if name.isdecimal()), default=-1)
 
     def is_running(self) -> bool:
-        """True; else the test fails with what it said. Spark may give up on a busy machine: as good as a kill."""
+        """Return True, or fail with the output of the ended query; restart it if Spark timed out on a busy machine."""
         if self._process.poll() is not None:
             said = self._process.communicate()[1].decode()
             assert TOO_SLOW in said, said[-3000:]
@@ -69,7 +69,7 @@ class Query:
         return True
 
     def kill(self) -> None:
-        """With all processes that it started."""
+        """Kill the query and all processes that it started."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.communicate()
@@ -116,21 +116,21 @@ def test_kills_of_the_query_and_of_the_broker(tmp_path: Path, spark: SparkSessio
 
 
 def until_it_came_on(query: Query, clients: Clients) -> None:
-    """By two batches."""
+    """Wait until the query has committed two more batches."""
     goal = query.committed() + 2
     wait_for(lambda: query.is_running() and clients.goes_on() and query.committed() >= goal)
 
 
 def ahead(store: Path) -> int:
-    """How far the log is ahead of the query, as far as it is known to be durable."""
+    """Return the distance in LSNs from the query's position to the durability mark of the log."""
     held = read_bookmark(str(store), "parquet")
     return 0 if held is None else open_log(str(store)).durable_lsn - held.lsn
 
 
 def reads_beside(spark: SparkSession, place: Path, clients: Clients) -> None:
-    """Batches while the broker writes: what stays is there, and nothing twice, though it is moved about.
+    """Read views while the broker writes, and check that each staying message is read once, even if it is relocated.
 
-    Without the archive a batch may meet a container that is used again, and says so.
+    Without the archive, reading may fail with a report that a container was recycled.
     """
     for archive in (place / "archive", None):
         before = clients.staying
@@ -149,7 +149,7 @@ def reads_beside(spark: SparkSession, place: Path, clients: Clients) -> None:
 
 
 def stream_what_there_is_beside(spark: SparkSession, store: Path, target: Path, clients: Clients) -> None:
-    """AvailableNow ends although the broker goes on, and has all that was confirmed before it began."""
+    """Check that AvailableNow ends while the broker writes, with all messages that were confirmed before its start."""
     before = list(clients.confirmed)
     clients.come_on()
     finish(spark, store, target)
@@ -159,7 +159,7 @@ def stream_what_there_is_beside(spark: SparkSession, store: Path, target: Path, 
 
 
 def archived(place: Path) -> int:
-    """How many containers have left the log."""
+    """Return the number of containers in the archive."""
     return sum(archived_lsn(name) is not None for name in os.listdir(place / "archive"))
 
 
@@ -175,7 +175,7 @@ def each_record_is_there_once(spark: SparkSession, place: Path, run: object) -> 
 
 
 def each_confirmed_message_is_there_once(spark: SparkSession, target: Path, clients: Clients) -> None:
-    """What was not confirmed, as the broker was killed, is there once or not at all."""
+    """Check that each confirmed message was read once, and each unconfirmed one at most once."""
     starts = spark.read.parquet(str(target)).filter("type = 'start'")
     assert starts.filter("moved").count(), "nothing was relocated"
     count = Counter(row.amqp_message_id for row in starts.filter("not moved").select("amqp_message_id").collect())
@@ -184,7 +184,7 @@ def each_confirmed_message_is_there_once(spark: SparkSession, target: Path, clie
 
 
 def finish(spark: SparkSession, store: Path, target: Path) -> object:
-    """The query run to the end of what there is."""
+    """Run the query to the end of the log, up to 20 times on a slow machine, and return its last run."""
     for _ in range(20):
         run = start(spark, str(store), str(target), available_now=True)
         try:
@@ -198,7 +198,7 @@ def finish(spark: SparkSession, store: Path, target: Path) -> object:
 
 
 def read_by(query: object) -> tuple[int, int]:
-    """Where the stream began, which may be behind the log's beginning, and where its last batch ended."""
+    """Return the LSN where the stream began, which may be after the log's beginning, and where its last batch ended."""
     progress = query.lastProgress  # type: ignore[attr-defined]
     offset = json.loads(progress["sources"][0]["endOffset"])
     return int(offset.get("since", 0)), int(offset["lsn"])

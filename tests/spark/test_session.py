@@ -1,4 +1,4 @@
-"""What is missing is told in one sentence: Java, a Java that is new enough, the package on a worker."""
+"""Tests of Spark sessions: errors for a missing or outdated Java and a missing package, and registration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DISCOVERY = Path(__file__).parent.parent.parent / "discovery"
 
 
 def java(path: Path, version: str) -> Path:
-    """Something that says that it is a Java."""
+    """Create a script `java` that prints *version*, and return its directory."""
     path.mkdir(parents=True)
     (path / "java").write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026' >&2\n")
     (path / "java").chmod(0o755)
@@ -64,7 +64,7 @@ def test_what_is_called_java_and_does_not_run(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_a_worker_without_the_package(tmp_path: Path) -> None:
-    """Its Python knows Spark, and not this."""
+    """A worker whose Python has Spark but not this package reports the missing package and the remedy."""
     travels = tmp_path / "pickle"
     travels.write_bytes(cloudpickle.dumps(JournalSource({"path": "x"})))  # type: ignore[no-untyped-call]
     program = f"import pickle; pickle.load(open({str(travels)!r}, 'rb'))"
@@ -88,7 +88,7 @@ for _ in range(2):
 
 @pytest.mark.parametrize("installed", [False, True], ids=["editable", "installed"])
 def test_session_replaces_no_data_source(tmp_path: Path, *, installed: bool) -> None:
-    """Spark warns of a second registration, whether it discovered the first one or was given it."""
+    """A session does not register a data source twice, about which Spark would warn, discovered or registered."""
     with open_store(str(tmp_path / "store")) as store:
         store.queue("q").put(b"one").result()
     path = os.pathsep.join([*([str(DISCOVERY)] if installed else []), os.environ.get("PYTHONPATH", "")])

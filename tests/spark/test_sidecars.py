@@ -1,4 +1,4 @@
-"""With sidecars a journal's records are the same as without, whichever there are, and however these are."""
+"""Tests that the records of a journal are the same with and without column indexes, complete or damaged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Rows = list[str]
 
 
 class Made(NamedTuple):
-    """A store, its archive, and sidecars: as they are compacted, and one for each container."""
+    """A store, its archive, and two directories of column indexes: compacted ones, and one for each container."""
 
     store: Path
     archive: Path
@@ -52,7 +52,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 def _traffic(store: Path, archive: Path) -> None:
-    """Of ten messages one stays for long, so that it is relocated."""
+    """Dequeue 2400 messages, and enqueue every tenth to a queue where it stays, so that it is relocated."""
     options = StoreOptions(**{**vars(OPTIONS), "archive_dir": str(archive)})
     with open_store(str(store), options=options) as opened:
         orders, staying = opened.queue("orders"), opened.queue("staying")
@@ -71,7 +71,7 @@ def rows(spark: SparkSession, made: Made, **options: object) -> Rows:
 
 
 def served(made: Made, directory: Path, **options: object) -> int:
-    """How many containers are read in sidecars."""
+    """Return the number of containers that are read from column indexes."""
     given = {"path": str(made.store), "archive": str(made.archive), "sidecarDir": str(directory)}
     plan = planned(parse({**given, **{name: str(value) for name, value in options.items()}}))
     return 0 if plan is None else sum(end - first for first, end in plan.elsewhere.runs) // SMALL
@@ -81,7 +81,7 @@ def test_what_options_select(spark: SparkSession, made: Made) -> None:
     own = open_journal(str(made.store), archive=str(made.archive))
     every = [row for batch in own.records() for row in batch.to_pylist()]
     assert any(row["moved"] for row in every), "nothing was relocated"
-    time = next(row["time"] for row in every[len(every) // 2 :] if not row["moved"])  # a copy has that of its original
+    time = next(row["time"] for row in every[len(every) // 2 :] if not row["moved"])  # a copy has its original's time
     low, high = every[len(every) // 5]["lsn"], every[-len(every) // 5]["lsn"]
     for options in (
         {"copies": "all", "types": "start,dequeue", "queues": "orders"},
@@ -96,7 +96,7 @@ def test_what_options_select(spark: SparkSession, made: Made) -> None:
 
 
 def test_whichever_there_are_and_however_they_are(spark: SparkSession, made: Made, tmp_path: Path) -> None:
-    """Removed at random, missing for half of the containers, damaged, cut off, of another log, of another container."""
+    """Column indexes may be missing, damaged, truncated, or of another log or container; the records are the same."""
     without = rows(spark, made, useSidecar=False)
     rng = random.Random(5)
     other = tmp_path / "other"
@@ -114,7 +114,7 @@ def test_whichever_there_are_and_however_they_are(spark: SparkSession, made: Mad
                 file.unlink()
         if number == 1:
             files[0].unlink()
-        if number == 2:  # rot, in the middle, at the end, and all of it
+        if number == 2:  # bit rot in the middle and at the end, and in the whole file
             for file in files[:4]:
                 data = bytearray(file.read_bytes())
                 data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
@@ -133,7 +133,7 @@ def test_whichever_there_are_and_however_they_are(spark: SparkSession, made: Mad
 
 
 def test_what_only_sidecars_still_have(spark: SparkSession, made: Made) -> None:
-    """It is shown on demand; by default it makes no difference whether there are sidecars."""
+    """Records that are left only in column indexes are read on demand; by default they are not."""
     log = open_journal(str(made.store)).log
     alone = sorted(map(str, journal(spark, str(made.store), useSidecar=False).toArrow().to_pylist()))
     auto = journal(spark, str(made.store), sidecarDir=made.compacted).toArrow().to_pylist()
@@ -155,7 +155,7 @@ def test_an_archive_with_sidecars_of_all_needs_no_container(spark: SparkSession,
 
 
 def test_names_of_directories_are_no_patterns(spark: SparkSession, made: Made, tmp_path: Path) -> None:
-    """Of store, archive and sidecars: glob characters, and what URLs take for something else."""
+    """Directory names may have glob characters and characters with a meaning in URLs."""
     without = rows(spark, made, useSidecar=False)
     detailed = Made(*(tmp_path / f"{name} [ab] {{c,d}} *? %20 #x \\ ü" for name in Made._fields))
     for source, target in zip(made, detailed, strict=True):

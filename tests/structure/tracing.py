@@ -21,7 +21,7 @@ LAYERS = list(FLOORS)
 
 
 class Entry(NamedTuple):
-    """A function that was entered."""
+    """The entry into one function."""
 
     path: str
     """Below the product's root."""
@@ -61,7 +61,7 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Figures:
-    """How far a reader goes to follow one message."""
+    """The effort of a reader to follow one message: calls, files, stays in a file, climbs between layers."""
 
     calls: int
     files: int
