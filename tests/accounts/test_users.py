@@ -1,4 +1,4 @@
-"""The users file: written whole, read strictly, and read again when it has changed."""
+"""Tests of the users file: atomic writing, strict reading, and reloading after a change."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_change_is_seen_and_a_broken_file_lets_nobody_in(tmp_path: Path) -> No
 
 
 def test_who_there_is_can_not_be_told_by_asking() -> None:  # A10
-    """A name nobody has gets the same salt each time, other names others, and as much work as most users have."""
+    """An unknown name gets a constant salt of its own and the usual number of iterations, also after a restart."""
     known = users.parse(users.render(users.Users(bytes(32), {"anna": KEPT})), "users")
     first, again, other = known.find("nobody"), known.find("nobody"), known.find("noone")
     assert first.salt == again.salt != other.salt

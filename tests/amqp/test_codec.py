@@ -1,4 +1,4 @@
-"""AMQP's types as proton encodes them, and bytes that are none."""
+"""Tests of the decoding of AMQP types: values that proton encoded, and malformed bytes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_primitive_value_is_read(value: Any, behind: bytes) -> None:
 
 @given(value=values, before=st.binary(max_size=5), behind=st.binary(max_size=5))
 def test_any_value_is_skipped(value: Any, before: bytes, behind: bytes) -> None:
-    """Whatever it is made of, and without looking into it."""
+    """A value of any type is skipped; compound values are not decoded."""
     data = encoded(value)
     found, end = read(before + data + behind, len(before))
     assert end == len(before) + len(data)
@@ -75,7 +75,7 @@ def test_a_described_value(number: int, value: Any) -> None:
 @example(data=b"\xa3\x01\xff", at=0)
 @example(data=b"\x00\xa1\x00", at=0)
 def test_bad_bytes_are_malformed_and_nothing_worse(data: bytes, at: int) -> None:
-    """And nothing is ever read beyond the end."""
+    """Invalid bytes raise `Malformed` only, and no function reads beyond the end of the data."""
     for function in (extent, read, read_list, descriptor):
         try:
             result = function(data, at)
@@ -94,7 +94,7 @@ def test_a_value_that_is_cut_off_is_malformed(value: Any, data: st.DataObject) -
 
 @given(count=st.integers(1, 2**32 - 1), size=st.integers(0, 20))
 def test_a_count_larger_than_its_list_is_refused_at_once(count: int, size: int) -> None:
-    """Before anything is made for so many values (security A1)."""
+    """An excessive count is refused before memory is allocated for the values (security A1)."""
     if count > size:
         with pytest.raises(Malformed):
             read_list(b"\xd0" + struct.pack(">II", size + 4, count) + b"\x40" * size, 0)
@@ -102,7 +102,7 @@ def test_a_count_larger_than_its_list_is_refused_at_once(count: int, size: int) 
 
 @given(code=st.integers(0, 255))
 def test_every_code_has_one_meaning(code: int) -> None:
-    """Each either has a type whose size is known, or is malformed."""
+    """Each constructor code is either a type of known size or malformed."""
     try:
         _, start, end = extent(bytes((code,)) + bytes(20), 0)
     except Malformed:

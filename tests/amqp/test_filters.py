@@ -1,4 +1,4 @@
-"""Filter sets as clients send them: proton's, those of JMS clients, and bad ones."""
+"""Tests of filter sets from clients: those of proton and JMS clients, and invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The beginning of a connection: every way it may start, in whatever pieces it arrives."""
+"""Tests of the server handshake: every valid and invalid beginning of a connection, in arbitrary pieces."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Result = tuple[bytes, bytes, Stage, str]
 
 
 def run(pieces: Sequence[bytes], *, anonymous: bool = True) -> Result:
-    """All that is answered, and all that reaches the engine, as a terminal handles it."""
+    """Feed *pieces* to a handshake as a terminal does; return its responses and the bytes for the engine."""
     front = ServerHandshake(Login(anonymous=anonymous))
     answer, rest = b"", b""
     for piece in pieces:
@@ -76,7 +76,7 @@ def pieces_of(data: bytes, cuts: set[int]) -> list[bytes]:
 @pytest.mark.parametrize("beginning", BEGINNINGS.values(), ids=BEGINNINGS.keys())
 @pytest.mark.parametrize("anonymous", [True, False])
 def test_every_split_comes_to_the_same(beginning: bytes, anonymous: bool) -> None:
-    """In two pieces cut anywhere, and byte by byte. (What is refused may be refused before all of it is there.)"""
+    """The result does not depend on the split; an invalid beginning may be refused before it is complete."""
     answer, rest, stage, _ = run([beginning], anonymous=anonymous)
     for cut in range(1, len(beginning)):
         assert run([beginning[:cut], beginning[cut:]], anonymous=anonymous)[:3] == (answer, rest, stage)
@@ -92,7 +92,7 @@ def test_any_pieces_come_to_the_same(data: bytes, cuts: set[int]) -> None:
 
 @given(data=st.binary(max_size=600), at=st.integers(0, len(GOOD)))
 def test_rubbish_is_refused_or_waited_for(data: bytes, at: int) -> None:
-    """Nothing is ever raised, and little is held for a stranger."""
+    """Random bytes raise no error, and a bounded amount is buffered before the login."""
     front = ServerHandshake(Login())
     front.feed(GOOD[:at])
     if front.stage is Stage.OPEN:
@@ -119,7 +119,7 @@ def test_the_way_in(name: str) -> None:
     "name", [name for name in BEGINNINGS if not name.startswith("anonymous") and name != "without SASL"]
 )
 def test_refused(name: str) -> None:
-    """Nothing reaches the engine, and it is known why."""
+    """A refused handshake has a reason and passes no bytes to the engine."""
     _, rest, stage, reason = run([BEGINNINGS[name]])
     assert stage is Stage.REFUSED
     assert rest == b""
@@ -134,7 +134,7 @@ def test_where_a_name_is_needed_nobody_comes_in_without(beginning: bytes) -> Non
 @pytest.mark.parametrize("anonymous", [True, False])
 @pytest.mark.parametrize("sasl", [True, False])
 def test_protons_client_understands(anonymous: bool, sasl: bool) -> None:
-    """It opens the connection where it may, and hears why where it may not."""
+    """A proton client opens the connection if permitted, and receives the error otherwise."""
     connection, transport = Connection(), Transport()
     if sasl:
         transport.sasl().allowed_mechs("ANONYMOUS")
@@ -159,7 +159,7 @@ def test_protons_client_understands(anonymous: bool, sasl: bool) -> None:
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 @pytest.mark.parametrize("pieces", [1, 40])
 def test_a_login_has_a_bounded_number_of_answers(mechanism: str, pieces: int) -> None:
-    """W1: a response without a value ends the login, however many come and in whatever pieces."""
+    """W1: the first response without a value ends the login, also if many arrive in one piece."""
     front = ServerHandshake(Login(lambda name: make("a password", FEWEST_ITERATIONS), anonymous=False, insecure=True))
     front.feed(SASL_HEADER)
     field = b"\xa3" + bytes((len(mechanism),)) + mechanism.encode()
@@ -174,13 +174,13 @@ def test_a_login_has_a_bounded_number_of_answers(mechanism: str, pieces: int) ->
 
 
 def _listening() -> Exchange:
-    """A mechanism of four responses and more: it would go on for ever."""
+    """Simulate a SASL mechanism that requests responses without end."""
     while True:
         yield Challenge(b"go on")
 
 
 def test_a_login_has_a_bounded_number_of_frames() -> None:
-    """W1: whatever the mechanism makes of them."""
+    """W1: a login is refused after `MAX_SASL_FRAMES` challenges, whatever the mechanism requests."""
     front = ServerHandshake(Login())
     front.feed(SASL_HEADER)
     front._exchange = _listening()

@@ -1,4 +1,4 @@
-"""The header section, and the address, as they are read from messages that proton encoded."""
+"""Tests of reading the header section and the address of messages that proton encoded."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_bad_bytes_are_malformed_and_nothing_worse(content: bytes) -> None:
 
 @given(content=broken())
 def test_what_was_kept_is_what_is_read(content: bytes) -> None:
-    """The cache of decoded headers changes nothing, in what is returned or raised."""
+    """A header from the cache is the same as the decoded one, and errors are the same, too."""
 
     def read() -> Header | str:
         try:
@@ -132,7 +132,7 @@ LONG = b"\x80\x00\x00\x00\x00\x00\x00\x00"
 @pytest.mark.parametrize("name", [b"\x53\x70", LONG + b"\x70", b"\xa3\x10amqp:header:list"])
 @pytest.mark.parametrize("fields", [b"\xc0\x02\x01\x41", b"\xd0\x00\x00\x00\x05\x00\x00\x00\x01\x41"])
 def test_every_encoding_of_a_header_is_read(name: bytes, fields: bytes) -> None:
-    """Short and long descriptors, by number or by name; short and long lists."""
+    """Headers with short, long and symbolic descriptors and with short and long lists are read."""
     content = b"\x00" + name + fields + b"\x00\x53\x77\x40"
     assert header.parse(content)[:5] == (True, 4, None, False, 0)
     assert header.redelivered(content, 1).endswith(b"\x00\x53\x77\x40")
@@ -157,6 +157,6 @@ def test_every_encoding_of_properties_is_read(name: bytes) -> None:
     ],
 )
 def test_it_tells_whether_annotations_or_properties_may_come_next(head: bytes, rest: bytes, annotated: bool) -> None:
-    """Twice: the second time it is known."""
+    """`annotated` is the same from decoding and, the second time, from the cache."""
     for _ in range(2):
         assert header.parse(head + rest).annotated == annotated

@@ -1,4 +1,4 @@
-"""Each copy of a message between brokers has annotations of its own; the message is shared, and comes out as it was."""
+"""Tests of message copies between brokers: separate annotations, and shared content that is unchanged on arrival."""
 
 from __future__ import annotations
 

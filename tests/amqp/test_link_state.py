@@ -1,4 +1,4 @@
-"""The life of a link: every event in every state."""
+"""Tests of the link state machine: every event in every state."""
 
 from __future__ import annotations
 

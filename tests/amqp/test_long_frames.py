@@ -1,4 +1,4 @@
-"""Frames of long messages that are compared with the frame before them have the effect of frames that are decoded."""
+"""Tests that frames compared with their predecessor (of long messages) have the effect of decoded frames."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def frames_of(steps: list[Step]) -> list[bytes]:
 
 
 class Forgetful(dict[bytes, Half]):
-    """Keeps no entry, so that each frame is decoded."""
+    """A cache that stores no entry, so that each frame is decoded."""
 
     def __setitem__(self, key: bytes, half: Half) -> None:
         pass

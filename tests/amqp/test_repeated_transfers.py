@@ -1,4 +1,4 @@
-"""Layouts of transfers: what repeats the transfer before it, and what has to be checked field by field."""
+"""Tests of transfer layouts: transfers that repeat their predecessor, and those that need a check of each field."""
 
 from __future__ import annotations
 

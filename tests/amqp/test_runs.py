@@ -1,4 +1,4 @@
-"""Transfers and acceptances that an engine takes a run at a time have the effect of the same frames one at a time."""
+"""Tests that transfers and dispositions processed in runs have the effect of the same frames one at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Action = tuple[str, Any]
 
 @st.composite
 def transfers(draw: st.DrawFn) -> Action:
-    """Some messages on one link, perhaps with an odd one at the end."""
+    """Draw messages on one link, some with an unusual one at the end."""
     count, detailed = draw(st.integers(1, 60)), draw(st.sampled_from([""] * 8 + ODD))
     sizes = draw(st.sampled_from([[9] * count, [1 + number % 5 * 100 for number in range(count)]]))
     return "transfers", (draw(st.integers(0, 1)), sizes, draw(st.booleans()), detailed)
@@ -28,7 +28,7 @@ def transfers(draw: st.DrawFn) -> Action:
 
 @st.composite
 def dispositions(draw: st.DrawFn) -> Action:
-    """An outcome of the next deliveries that have none, or of a range that has gaps."""
+    """Draw a disposition of the next unsettled deliveries, or of a range with gaps."""
     state = draw(st.sampled_from(["accepted"] * 4 + ["released", "rejected"]))
     skip, count, is_settled = draw(st.integers(0, 3)), draw(st.integers(1, 2 * FORWARDED)), draw(st.integers(0, 5)) > 0
     return "disposition", (skip, count, state, is_settled)

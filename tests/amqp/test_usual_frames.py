@@ -1,4 +1,4 @@
-"""Frames that the patterns of usual flows and dispositions accept are those that the field tables accept."""
+"""Tests that the patterns for usual flows and dispositions accept only frames that the field tables accept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = {
 
 @st.composite
 def frames(draw: st.DrawFn) -> tuple[int, bytes]:
-    """Flows and dispositions, most of them valid; others have a field of another type, or wrong counts."""
+    """Draw flows and dispositions, most of them valid; others have a field of a wrong type or wrong counts."""
     code = draw(st.sampled_from([FLOW, DISPOSITION]))
     kinds = KINDS[code][: draw(st.integers(0, len(KINDS[code])))]
     fields = [draw(st.one_of(kind, kind, kind, NULLS)) for kind in kinds]

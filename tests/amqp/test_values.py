@@ -1,4 +1,4 @@
-"""Whole values: what proton writes is read, what is written here proton reads, and bad bytes are malformed."""
+"""Tests of complete values: exchange with proton in both directions, and malformed bytes."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_memory_is_bounded_by_the_bytes(raw: bytes) -> None:  # A1
 
 
 def test_the_work_is_proportional_to_the_bytes() -> None:
-    """Counted in calls and lines: four times the bytes take about four times the steps, whatever they hold."""
+    """Decoding four times the bytes takes about four times the steps (calls and lines), whatever the content."""
 
     def steps(raw: bytes) -> int:
         count = 0

@@ -1,4 +1,4 @@
-"""Text from outside as terminals, logs, spreadsheets and programs get it."""
+"""Tests of escaping external text for terminals, logs, spreadsheets and programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts for people."""
+"""Tests of text formatting for users."""
 
 from __future__ import annotations
 

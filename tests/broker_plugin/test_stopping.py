@@ -1,4 +1,4 @@
-"""A broker stops cleanly whatever work is put off."""
+"""Tests that a broker stops cleanly while work is deferred."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One broker for each file, and a connection that must not notice what others do."""
+"""Fixtures: one broker per file, and a connection that other connections must not affect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attached handles of a connection are limited, refused links among them."""
+"""Tests of the limit of attached handles of a connection, which includes refused links."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIST_SIZE_AT = 12
 
 
 def test_attached_handles_beyond_the_limit_close_the_connection(start_broker: StartBroker, say: Say) -> None:
-    """Each refused link stays attached until the client detaches it; attaches had no limit and cost quadratic work."""
+    """Refused links, which stay attached until the client detaches them, count; without a limit, work was quadratic."""
     one = say(begin(1), port=start_broker(limits=Limits(max_links=MOST_LINKS)).port)
     one.say(*[attach(f"l{number}", number, "q", channel=number % 2) for number in range(2 * MOST_LINKS + 1)])
     frames = one.rest()

@@ -1,4 +1,4 @@
-"""A begin names a session of the broker only as its answer, and frames need a session (2.5.1, 2.7.2)."""
+"""Tests of begin frames with a remote channel, and of frames without a session (2.5.1, 2.7.2)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def answer(remote_channel: int, channel: int) -> bytes:
 
 
 def test_begin_for_a_session_of_the_client_does_not_end_the_broker(tmp_path: Path) -> None:
-    """Proton would use the session after it is freed: the broker died of a segmentation fault."""
+    """A begin with the remote channel of a client session closes the connection; proton used a freed session."""
     with broker(tmp_path / "store") as running:
         for _ in range(ROUNDS):
             with Raw(running.port, opening(), begin()) as one:

@@ -1,6 +1,6 @@
-"""Delivery states, and requests to the coordinator, that the AMQP 1.0 specification forbids.
+"""Tests of delivery states and coordinator requests that the AMQP 1.0 specification forbids.
 
-Each case quotes the specification; field definitions are quoted as the specification's own XML has them. A state comes
+Each case quotes the specification; field definitions are quoted from the specification's XML. A state is sent
 in a transfer, in a disposition, and as the outcome of a transactional state.
 """
 
@@ -84,7 +84,7 @@ LIST = "The AMQP type system's composite types are encoded as a described list: 
 
 
 def composite(name: str, **changes: Any) -> Described:
-    """A valid value of a composite type, but for the fields in *changes* (`_` stands for `-`)."""
+    """Return a valid value of a composite type, except for the fields in *changes* (`_` instead of `-`)."""
     fields = list(VALID[name])
     for number, definition in enumerate(FIELDS[name][1]):
         field = definition.split('"')[1].replace("-", "_")
@@ -94,7 +94,7 @@ def composite(name: str, **changes: Any) -> Described:
 
 
 def variations(name: str) -> Iterator[tuple[str, Rule, Described]]:
-    """Every mandatory field missing, and every field of a wrong type."""
+    """Yield cases with each mandatory field missing, and each field of a wrong type."""
     section, definitions = FIELDS[name]
     for definition in definitions:
         field, rule = definition.split('"')[1], Rule(section, definition)
@@ -147,7 +147,7 @@ def test_forbidden_state_ends_the_scope_of_its_frame(broker: RunningBroker, witn
 
 @pytest.mark.parametrize("name", STATES)
 def test_valid_state_ends_nothing(broker: RunningBroker, name: str) -> None:
-    """Valid states in the frames that the other cases change."""
+    """Valid states in the same frames close neither the link nor the connection."""
     states = [composite(name), Described(Symbol(f"amqp:{name}:list"), VALID[name])]
     with connected(broker.port) as one:
         for number, state in enumerate(states):
@@ -178,7 +178,7 @@ REQUESTS = [
 
 
 def control(port: int, outcomes: Array | None = None) -> Raw:
-    """A connection with a link to the coordinator on handle 0, and one to a queue on handle 1."""
+    """Return a connection with a link to the coordinator on handle 0, and one to a queue on handle 1."""
     source = Described(Ulong(raw.SOURCE), ["here", *[None] * 8, outcomes])
     links = []
     for handle, target in enumerate((Described(Ulong(COORDINATOR), []), Described(Ulong(raw.TARGET), ["q"]))):

@@ -1,4 +1,4 @@
-"""Flows with `echo` are answered with the state of the session or link (2.7.4)."""
+"""Tests that flows with `echo` are answered with the state of the session or link (2.7.4)."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def broker() -> Iterator[RunningBroker]:
 def flow(
     *link: int, received: int = 0, window: int = 2048, sent: int = 0, drain: bool = False, echo: bool = True
 ) -> bytes:
-    """*link*: handle, delivery-count and link-credit; the session's flow without them."""
+    """Return a flow for *link* (handle, delivery-count and link-credit), or for the session without it."""
     ids = [Uint(number) for number in (received, window, sent, 2048)]
     of_link: list[Uint | None] = [Uint(number) for number in link] if link else [None] * 3
     return frame(raw.FLOW, *ids, *of_link, None, drain, echo)
 
 
 def connected(broker: RunningBroker, queue: str, *, receives: bool, settled: bool = False, window: int = 2048) -> Raw:
-    """A connection with a link that the broker knows by another handle: an attach on a lower one came before."""
+    """Return a connection with a link for which the broker uses another handle, due to an earlier attach."""
     link = attach("link", OUR_HANDLE, queue, receives=receives)
     if settled:
         link = link.replace(b"\x50\x02\x50\x00", b"\x50\x01\x50\x00")
@@ -63,7 +63,7 @@ def until_credit(one: Raw) -> None:
 
 
 def fill(broker: RunningBroker, queue: str, *sizes: int) -> None:
-    """Put messages of so many bytes into the queue."""
+    """Send messages of these sizes to the queue."""
     with Raw(broker.port, opening(max_frame=MAX_FRAME), begin(), attach("fill", 0, queue)) as one:
         until_credit(one)
         sent = 0
@@ -80,7 +80,7 @@ def fill(broker: RunningBroker, queue: str, *sizes: int) -> None:
 
 
 def parts_of(number: int, size: int, handle: int = 0) -> list[bytes]:
-    """The transfers of a message, the first of them for the sections' heads."""
+    """Return the transfer frames of a message, with up to 400 bytes of payload each."""
     body = b"\x00\x53\x75\xb0" + size.to_bytes(4) + bytes(size)
     pieces = [body[at : at + 400] for at in range(0, len(body), 400)]
     last = len(pieces) - 1
@@ -88,7 +88,7 @@ def parts_of(number: int, size: int, handle: int = 0) -> list[bytes]:
 
 
 def until_flow(one: Raw) -> tuple[list[Any], list[Frame]]:
-    """The fields of the next flow, and the transfers before it."""
+    """Return the fields of the next flow, and the transfers before it."""
     transfers = []
     while (found := one.hear()) is not None:
         if found.name == "transfer":
@@ -114,7 +114,7 @@ def test_echo_of_a_session_is_answered_with_its_state(broker: RunningBroker) -> 
 
 
 def test_echo_of_a_link_on_which_the_client_sends(broker: RunningBroker) -> None:  # D4
-    """The delivery-count is the client's, and credit and delivery-count together do not exceed what was granted."""
+    """The answer has the client's delivery-count, and credit up to the granted delivery limit."""
     with connected(broker, "sends", receives=False) as one:
         one.say(flow(OUR_HANDLE, 0, 0))
         granted = until_flow(one)[0][CREDIT]
@@ -178,7 +178,7 @@ def test_credit_that_is_taken_back_is_not_less_than_none(broker: RunningBroker) 
 
 
 def test_echo_between_the_transfers_of_large_messages(broker: RunningBroker) -> None:  # D4
-    """Each answer counts exactly the transfers and deliveries that precede it, and the window is never exceeded."""
+    """Each answer counts exactly the transfers and deliveries before it, and the window is never exceeded."""
     sizes = 40_000, 10, 20_000
     fill(broker, "large", *sizes)
     window = 5
@@ -200,7 +200,7 @@ def test_echo_between_the_transfers_of_large_messages(broker: RunningBroker) -> 
 
 
 def test_echo_between_the_transfers_that_the_client_sends(broker: RunningBroker) -> None:  # D4
-    """The window of each answer may be used to its end: proton, which enforces it, counts the same."""
+    """The window of each answer can be used completely, as proton, which enforces it, has the same counts."""
     parts = parts_of(0, 30_000, handle=OUR_HANDLE)
     with connected(broker, "sends-large", receives=False) as one:
         sent = 0
@@ -227,7 +227,7 @@ def test_echo_that_comes_with_the_attach_is_answered_behind_the_attach(broker: R
 
 
 def test_echo_on_a_link_that_resumes(broker: RunningBroker) -> None:
-    """Frames of such a connection are changed on their way out; the answer stands between them."""
+    """The answer is correct on a connection with a resumable link, whose outgoing frames are rewritten."""
     lasting = Described(Uint(raw.SOURCE), ["resumes", Uint(2), Symbol("never")])
     fields = "lasting", Uint(2), True, Ubyte(2), Ubyte(0), lasting, Described(Uint(raw.TARGET), ["me"])
     fill(broker, "resumes", 10)
@@ -253,7 +253,7 @@ def test_echo_of_what_ends_at_once_is_harmless(broker: RunningBroker, how: str) 
 
 
 def test_many_echoes_have_few_answers(broker: RunningBroker) -> None:
-    """Requests for the same state that come together have one answer (2.7.4)."""
+    """Echo requests for the same state that arrive together have one answer (2.7.4)."""
     rounds = 500
     with connected(broker, "many", receives=True) as one:
         one.say(b"".join(flow(OUR_HANDLE, 0, credit) + flow(3, 0, 1) + flow() for credit in range(1, rounds + 1)))

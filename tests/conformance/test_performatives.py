@@ -1,7 +1,7 @@
-"""Frames that the AMQP 1.0 core specification forbids end the link, session or connection they are about, and no more.
+"""Tests that frames forbidden by the AMQP 1.0 specification close only the link, session or connection they concern.
 
-Each case quotes the specification. Field definitions are quoted as the specification's own XML has them. One broker
-serves all cases; a session beside the attacked one, and a connection beside the attacked one, go on after each.
+Each case quotes the specification; field definitions are quoted from the specification's XML. One broker
+serves all cases; another session of the connection and another connection stay usable after each.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.harness.router.raw import Raw, attach, begin, frame, opening, transfe
 
 
 def field_cases() -> Iterator[Case]:
-    """Every mandatory field missing, and every field of a wrong type."""
+    """Yield cases with each mandatory field missing, and each field of a wrong type."""
     for name, (section, _) in FIELDS.items():
         channel = 7 if name == "begin" else 0
         for field, kind, mandatory in fields_of(name):
@@ -165,7 +165,7 @@ CASES = [*field_cases(), *STATE_CASES]
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_forbidden_frame_ends_what_it_is_about(broker: RunningBroker, witness: Witness, case: Case) -> None:
-    """D1, D2, D5."""
+    """A forbidden frame closes the endpoint it concerns, with the required error (D1, D2, D5)."""
     check_scope(broker.port, witness, case)
 
 
@@ -217,7 +217,7 @@ def test_deliveries_go_on_beside_a_link_that_was_detached(broker: RunningBroker)
 
 @pytest.mark.parametrize("step", [1, 3, 7, 64])
 def test_transfers_are_checked_however_they_are_cut(broker: RunningBroker, step: int) -> None:
-    """Frames arrive in pieces; a run of equal ones ends with one that has no link."""
+    """A transfer on an unattached handle after a run of valid ones is detected, however the bytes are split."""
     with connected(broker.port) as one:
         run = b"".join(transfer(0, number, BODY + bytes(0), settled=True) for number in range(300))
         run += b"".join(transfer(0, number, BODY, settled=True) for number in range(300, 340))

@@ -1,6 +1,6 @@
-"""SASL frames that the AMQP 1.0 specification forbids end the connection before the login, on either side of it.
+"""Tests that SASL frames forbidden by the AMQP 1.0 specification close the connection, for servers and clients.
 
-Each case quotes the specification; field definitions are quoted as the specification's own XML has them.
+Each case quotes the specification; field definitions are quoted from the specification's XML.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class Case(NamedTuple):
 
 
 def sasl(name: str, *fields: Any) -> bytes:
-    """A complete frame."""
+    """Return a complete SASL frame."""
     body = encode.described(FIELDS[name][0], encode.value(list(fields)))
     return (8 + len(body)).to_bytes(4) + b"\2\1\0\0" + body
 
 
 def forbidden(name: str, *before: bytes) -> Iterator[Case]:
-    """Every mandatory field missing, every field of a wrong type, and a field more."""
+    """Yield cases with each mandatory field missing, each field of a wrong type, and an additional field."""
     _, section, definitions = FIELDS[name]
     for number, definition in enumerate(definitions):
         field, rule, valid = definition.split('"')[1], Rule(section, definition), VALID[name]
@@ -86,7 +86,7 @@ def forbidden(name: str, *before: bytes) -> Iterator[Case]:
 
 
 def misplaced(when: str, names: tuple[str, ...], *before: bytes) -> Iterator[Case]:
-    """Valid frames that the peer does not expect."""
+    """Yield cases with valid frames that the peer does not expect."""
     for name in names:
         yield Case(f"{name} {when}", Rule(*ORDER), before, sasl(name, *VALID[name]))
 
@@ -173,7 +173,7 @@ def heard_by_a_client(case: Case, identity: Identity) -> ClientHandshake:
 
 @pytest.mark.parametrize("case", OF_SERVERS, ids=[case.name for case in OF_SERVERS])
 def test_forbidden_frame_of_a_server_ends_the_connection(case: Case) -> None:
-    """A connection that the broker opens: the server gets no further answer, and nothing of it reaches the engine."""
+    """On a connection that the broker opens, a forbidden frame of the server ends the handshake with a reason."""
     user = Identity("anna", "one stone", insecure=True) if SCRAM in case.before else Identity()
     handshake = heard_by_a_client(case, user)
     assert handshake.stage is Stage.REFUSED, case.rule

@@ -1,4 +1,4 @@
-"""The anonymous terminus, the termini of an answered attach, and what an open declares."""
+"""Tests of the anonymous terminus, the termini of attach responses, and the declarations of an open."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def broker() -> Iterator[RunningBroker]:
 
 
 def relay(port: int, outcomes: Array | None) -> Raw:
-    """A connection with a link to the anonymous terminus."""
+    """Return a connection with a link to the anonymous terminus."""
     source = Described(Ulong(raw.SOURCE), ["here", *[None] * 8, outcomes])
     target = Described(Ulong(raw.TARGET), [])
     said = frame(raw.ATTACH, "relay", Uint(0), False, Ubyte(2), Ubyte(0), source, target, None, None, Uint(0))
