@@ -1,4 +1,4 @@
-"""The reference page of the command line: the help of every command, as it is printed.
+"""Generator of the command-line reference, which has the help text of every command.
 
 `python -m tests.cli.cli_page` writes it, `--print` prints it.
 """
@@ -44,7 +44,7 @@ COMMON
 
 
 def sections(command: click.Command, path: tuple[str, ...], context: click.Context) -> list[str]:
-    """The section of a command, and those of its commands."""
+    """Return the lines of the sections of a command and its subcommands."""
     own = click.Context(command, parent=context, info_name=path[-1], max_content_width=WIDTH, terminal_width=WIDTH)
     lines = [f"{'#' * min(len(path), 4)} {' '.join(path)}", "", "```text", command.get_help(own), "```", ""]
     if isinstance(command, click.Group):
@@ -70,7 +70,7 @@ def is_common(param: click.Parameter, option: str) -> bool:
 
 
 def common_options() -> str:
-    """A table of the common options, and of the commands that have each."""
+    """Return a table of the common options and the commands that have them."""
     context = click.Context(cairnmq, info_name="cairnmq", **cairnmq.context_settings)
     found: dict[str, list[str]] = {}
     for name in COMMANDS:
@@ -88,7 +88,7 @@ def common_options() -> str:
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the complete page."""
     context = click.Context(cairnmq, info_name="cairnmq", **cairnmq.context_settings)
     lines = [f"| `cairnmq {name}` | {entry.text} |" for name, entry in COMMANDS.items()]
     for name in COMMANDS:

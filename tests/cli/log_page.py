@@ -1,4 +1,4 @@
-"""The reference page of the log, made of the tables of events. `python -m tests.cli.log_page` writes it."""
+"""Generator of the log reference from the tables of events. `python -m tests.cli.log_page` writes the page."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ The names below are stable. Each record of the level `WARNING` or above has one 
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the complete page."""
     lines = [BEGIN]
     for title, events in SECTIONS.items():
         lines += [f"## {title}", "", "| Event | Meaning |", "|---|---|"]

@@ -1,4 +1,4 @@
-"""The reference page of the broker's options, made of their definitions.
+"""Generator of the reference of broker options from their definitions.
 
 `python -m tests.cli.option_page` writes it.
 """
@@ -101,7 +101,7 @@ END = """
 
 
 def kind_of(option: click.Option) -> str:
-    """The type of the values, for people."""
+    """Return a readable name of the type of the option's values."""
     if option.is_flag:
         return "flag"
     if option.count:
@@ -118,7 +118,7 @@ def kind_of(option: click.Option) -> str:
 
 
 def default_of(option: click.Option) -> str:
-    """The default, for people; empty for none."""
+    """Return the default value in a readable form, or an empty string."""
     stated = re.search(r"\[default: (.*)\]", option.help or "")
     if stated is not None:
         return stated[1].replace("*", "\\*")
@@ -127,7 +127,7 @@ def default_of(option: click.Option) -> str:
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the complete page."""
     sections: dict[str, list[DescribedOption]] = {}
     for option in broker.described().values():
         sections.setdefault(option.subject, []).append(option)

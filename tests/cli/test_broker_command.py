@@ -1,4 +1,4 @@
-"""`cairnmq broker` as a person meets it: what it says, how it stops, and what it refuses."""
+"""Tests of the command `cairnmq broker`: output, shutdown, and refused arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.harness.router.joined import until
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command, to its end."""
+    """Run `cairnmq` until it ends, and return its result."""
     return subprocess.run([CAIRNMQ, *arguments], capture_output=True, text=True, timeout=DEADLINE_S)
 
 
@@ -58,7 +58,7 @@ def test_it_says_where_it_is_and_stops_cleanly(tmp_path: Path, number: int) -> N
 
 
 def test_broker_creates_no_store_if_one_is_required(tmp_path: Path) -> None:
-    """As when a volume is not mounted, or the name of the directory is mistyped."""
+    """With `--require-store`, a missing store (such as an unmounted volume) is an error and is not created."""
     store = tmp_path / "data"
     done = subprocess.run(
         [CAIRNMQ, "broker", "--store-dir", store, "--port", "0", "--require-store"], capture_output=True, text=True,
@@ -145,12 +145,12 @@ def test_a_corrupt_store_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_disk_too_small_for_a_journal_is_one_line(tmp_path: Path) -> None:
-    """A limit on file sizes stands in for the full disk: the system refuses to write more, in the same place."""
+    """A disk too small for the journal is reported in one line; a file size limit simulates the full disk."""
     limited = f'ulimit -f 512; exec "{CAIRNMQ}" broker --store-dir "{tmp_path}/data" --port 0'
     result = subprocess.run(["sh", "-c", limited], capture_output=True, text=True, timeout=DEADLINE_S)
     assert "no space left" in one_line(result)
     assert not list((tmp_path / "data" / "journal").glob("*.cairn*")), "a container that can't be made leaves no file"
-    with broker(tmp_path / "data") as running:  # and with more room it starts
+    with broker(tmp_path / "data") as running:  # with more space, it starts
         assert running.stop() == 0
 
 
@@ -164,7 +164,7 @@ def test_a_disk_too_small_for_a_journal_is_one_line(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_arguments_are_told_with_status_2(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    """E58: a broker without `--store-dir`, too: there is no other place where messages could be kept."""
+    """E58: invalid arguments, including a missing `--store-dir`, have status 2 and a usage text."""
     result = subprocess.run(
         [CAIRNMQ, *arguments], capture_output=True, text=True, timeout=DEADLINE_S, cwd=tmp_path, env=dict(os.environ)
     )

@@ -1,4 +1,4 @@
-"""Options that many commands share: where they are accepted, and how the help lists them."""
+"""Tests of common options: the commands that accept them, and their position in help texts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def help_of(path: str) -> str:
 
 
 def sections(shown: str) -> dict[str, list[str]]:
-    """The lines of each section of a help."""
+    """Return the lines of each section of a help text."""
     told: dict[str, list[str]] = {"": []}
     title = ""
     for line in shown.splitlines():

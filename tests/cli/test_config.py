@@ -1,4 +1,4 @@
-"""The configuration of a broker: command line, environment, file, defaults; `cairnmq config`; and its errors."""
+"""Tests of the broker configuration: sources and their precedence, `cairnmq config`, and errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(
 
 
 def shown(*arguments: str, environment: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
-    """The rows of `config show --json`, by option."""
+    """Return the rows of `config show --json` by option."""
     found = CliRunner().invoke(config, ["show", "--json", *arguments], env=environment, catch_exceptions=False)
     assert found.exit_code == 0, found.output
     return {row["option"]: row for row in json.loads(found.output)}
@@ -58,7 +58,7 @@ def test_value_comes_from_the_first_source_that_has_it(tmp_path: Path) -> None:
 
 
 def other_value(option: click.Option) -> tuple[Any, str]:
-    """A valid value that is not the default, as in TOML and as in the environment."""
+    """Return a valid value other than the default, in the forms for TOML and for the environment."""
     if option.is_flag:
         return True, "1"
     if isinstance(option.type, click.Choice):
@@ -134,7 +134,7 @@ WARNINGS = (
 
 
 def test_misspelled_variable_is_reported_at_start_with_the_nearest_known_one() -> None:
-    """Also when the start fails because of it. Values may be passwords, and are not in the warning."""
+    """An unknown variable is reported without its value, which may be a password, also if the start fails."""
     done = run("broker", environment={name: MISSPELLED[name] for name in ("CAIRNMQ_STOREDIR", "CAIRNMQ_ZZZZZZ")})
     assert [line.partition(" WARNING broker.unknown-variable ")[2] for line in done.stdout.splitlines()] == [*WARNINGS]
     assert "Missing option '--store-dir'" in done.stderr
@@ -161,7 +161,7 @@ def test_file_that_is_missing_or_not_text_is_one_line(tmp_path: Path) -> None:
 
 
 def test_config_file_must_be_a_regular_file_of_moderate_size(tmp_path: Path) -> None:
-    """The error is one line that names the argument; a pipe that nothing writes to does not block."""
+    """Other files cause a one-line error with their name; a pipe without a writer does not block."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "huge").write_bytes(b"#" * (1 << 20) + b"#")
     expected = {
@@ -193,7 +193,7 @@ def test_check_accepts_a_complete_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_named", [False, True])
 def test_broker_runs_from_a_file_alone(tmp_path: Path, is_named: bool) -> None:
-    """From --config, and from cairnmq.toml in the working directory."""
+    """A broker runs with the file of `--config`, or with `cairnmq.toml` in the working directory."""
     name = "other.toml" if is_named else "cairnmq.toml"
     (tmp_path / name).write_text('store = "memory"\nport = 0\n')
     more = {"CAIRNMQ_CONFIG": name} if is_named else {}
@@ -240,7 +240,7 @@ def test_reference_page_lists_every_option_as_defined() -> None:
 
 
 def test_reload_applies_what_can_change_and_names_the_rest(tmp_path: Path) -> None:
-    """By SIGHUP, from the same file: the level of the log, logins, a quota; the port waits for a restart."""
+    """SIGHUP applies changes such as the log level and quotas, and reports options that require a restart."""
     path = tmp_path / "broker.toml"
     path.write_text('store = "memory"\nport = 0\n')
     running = BrokerProcess(

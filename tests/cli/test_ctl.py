@@ -1,4 +1,4 @@
-"""`cairnmq ctl` as a person and a program meet it, against a real broker."""
+"""Tests of the command `cairnmq ctl` against a real broker, with text and JSON output."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_queues_come_are_looked_at_and_go(running: BrokerProcess) -> None:
 
 
 def test_move_creates_no_queue_unless_asked(running: BrokerProcess) -> None:
-    """A misspelled target is an error, also of a dry run, and for an exchange with a key."""
+    """A move to an unknown queue or exchange is an error without `--create`, also for a dry run."""
     send(running, "waiting", "one", "two")
     for target in ("nope", "nope/key"):
         expected = (
@@ -259,7 +259,7 @@ def test_no_broker_is_one_line_and_status_1() -> None:
 
 
 def test_who_is_sent_away_is_told_why_and_not_that_nobody_is_there(tmp_path: Path) -> None:
-    """As by a member of a cluster that has no majority."""
+    """A redirected client, as by a cluster member without a majority, reports the reason of the close."""
     with broker(tmp_path / "store", "--redirect-to", "localhost:7777") as there:
         done = run("--url", f"127.0.0.1:{there.port}", "broker")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
@@ -279,7 +279,7 @@ def test_a_silent_peer_is_given_up_on() -> None:
 
 
 def test_password_without_a_terminal_is_asked_for_in_one_line() -> None:
-    """The session has no terminal, and standard input is at its end."""
+    """Without a terminal and with standard input at its end, a missing password is a one-line error."""
     environment = {name: value for name, value in os.environ.items() if name != "CAIRNMQ_PASSWORD"}
     done = subprocess.run(
         [CAIRNMQ, "ctl", "--user", "anna", "queues", "list"], stdin=subprocess.DEVNULL, capture_output=True, text=True,

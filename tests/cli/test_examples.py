@@ -1,4 +1,4 @@
-"""Every example of README.md, the reference and the explanations is executed by a test, or has a reason why it is not.
+"""Tests that execute the examples of README.md, the reference and the explanations; each exception has a reason.
 
 tests/docs executes the other pages, except blocks with the comment `<!-- not executed: REASON -->`.
 """
@@ -74,7 +74,7 @@ def executable(block: Block) -> bool:
 
 
 def python(text: str, port: int, place: Path, **environment: str) -> str:
-    """The output of a program that is written for a broker at the default port."""
+    """Run a program written for the default port with another port, and return its output."""
     done = subprocess.run(
         [sys.executable, "-c", text.replace("127.0.0.1:5672", f"127.0.0.1:{port}")],
         capture_output=True, text=True, timeout=DEADLINE_S, cwd=place, env={**os.environ, **environment},

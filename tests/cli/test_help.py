@@ -1,4 +1,4 @@
-"""Help, completion, colors and confirmations of the commands."""
+"""Tests of help, completion, colors and confirmations of commands."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_help_of_each_command_has_an_example_that_can_be_parsed(name: str) -> No
 
 
 def parsed(words: list[str]) -> click.Context:
-    """The context of a call, with all values converted. Raises `click.ClickException` for a wrong one."""
+    """Return the context of a call with converted values; raise `click.ClickException` for an invalid value."""
     command: click.Command = cairnmq
     name: str | None = "cairnmq"
     context: click.Context | None = None
@@ -91,7 +91,7 @@ def parsed(words: list[str]) -> click.Context:
 
 @pytest.mark.parametrize("path", [path for path, command in EVERY.items() if not isinstance(command, click.Group)])
 def test_every_command_has_an_example_that_parses(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With values of the right types, and for this command; a redirection is left out."""
+    """The help of every command has an example of that command with valid values; redirections are ignored."""
     monkeypatch.chdir(tmp_path)
     for name in ("cairnmq.toml", "dump.jsonl"):  # files that examples read
         (tmp_path / name).touch()
@@ -181,7 +181,7 @@ def test_names_are_not_completed_without_a_broker_or_a_password(monkeypatch: pyt
 
 
 def test_script_completes_in_bash(tmp_path: Path) -> None:
-    """The script itself, as a shell runs it."""
+    """The generated completion script completes a command in bash."""
     script = tmp_path / "script"
     script.write_text(
         f'PATH="{Path(CAIRNMQ).parent}:$PATH"\neval "$(cairnmq completion bash)"\n'
@@ -199,7 +199,7 @@ def test_every_shell_has_a_script(shell: str) -> None:
 
 
 def on_a_terminal(command: list[str], answer: str, **environment: str) -> tuple[int, str]:
-    """The status and the output of a command on a terminal, to which *answer* is typed."""
+    """Run a command on a terminal, type *answer*, and return its status and output."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         command, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm", **environment}

@@ -1,4 +1,4 @@
-"""An invalid option, environment variable or configuration file is status 2 and one line, in every command."""
+"""Tests that an invalid option, environment variable or configuration file causes status 2 and a one-line error."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Call = Callable[[str], tuple[int, str]]
 
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
-    """Returns the exit status and the standard error of a command in a directory with some files."""
+    """Return a function that runs a command in a directory with some files, and returns its status and errors."""
     (tmp_path / "good.toml").write_text('store = "memory"\n')
     (tmp_path / "text").write_text("two words\n")
     (tmp_path / "loop").symlink_to("loop")
@@ -130,7 +130,7 @@ def certificates(call: Call, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("certificates")
 @pytest.mark.parametrize(("text", "expected"), NAMED_FILES)
 def test_check_reports_a_file_that_is_missing_or_invalid(text: str, expected: str, call: Call, tmp_path: Path) -> None:
-    """As a start of the broker does, which then writes nothing."""
+    """`config check` reports the error that the start of a broker reports, which then creates no files."""
     base = "" if "store =" in text else 'store = "memory"\n'
     (tmp_path / "broker.toml").write_text(f"{base}port = 0\n{text}\n")
     for words in ("config check broker.toml", "broker --config broker.toml"):
@@ -177,14 +177,14 @@ def fail(number: int) -> None:
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES, errno.ENOSPC, errno.EIO])
 def test_error_that_may_pass_is_no_invalid_option(number: int) -> None:
-    """A service manager does not start a broker again that ended with status 2."""
+    """Temporary errors have status 1, as service managers do not restart a broker that ended with status 2."""
     with pytest.raises(CairnError) as raised, invalid_options():
         fail(number)
     assert error_status(raised.value) == (1 if number in (errno.ENOSPC, errno.EIO) else 2)
 
 
 def test_invalid_url_is_not_repeated(call: Call) -> None:
-    """It may contain credentials."""
+    """The error for an invalid URL does not contain the URL, which may have credentials."""
     status, errors = call(f"{BROKER} --trace-to ftp://anna:secret@collector/")
     assert (status, "secret" in errors) == (2, False)
     assert "--trace-to: invalid URL: the scheme is 'ftp'; give a URL such as http" in errors

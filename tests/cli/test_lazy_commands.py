@@ -1,4 +1,4 @@
-"""A command imports what it needs when it is called: starting the program costs little."""
+"""Tests of lazy imports: a command imports its modules when it is called, so that the program starts fast."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_version_and_help_import_no_module_for_output_or_networks(arguments: lis
 
 @pytest.mark.parametrize("arguments", [["--version"], ["ctl", "--help"]], ids=" ".join)
 def test_start_takes_little_cpu(arguments: list[str], tell: Tell) -> None:
-    """The least of ten starts, user and system time: what others do on the machine adds to the rest."""
+    """The minimum CPU time of ten starts is small; the load of other processes affects the other starts."""
     taken = []
     for _ in range(10):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -92,7 +92,7 @@ def test_an_unknown_command_is_refused() -> None:
 @pytest.mark.parametrize("disposition", ["default_int_handler", "SIG_IGN"])
 @pytest.mark.parametrize("module", ["cairnmq.cli.main", "click", "rich.console", "cairnmq.cli.store.verify"])
 def test_ctrl_c_before_the_command_exits_with_130_unless_it_is_ignored(module: str, disposition: str) -> None:
-    """The call is that of the installed script; an import that catches every exception does not prevent the end."""
+    """Ctrl-C during the imports of the installed script ends it, also if an import catches every exception."""
     place, _, function = PROJECT["scripts"]["cairnmq"].partition(":")
     program = (
         "import contextlib, os, signal, sys\n"
@@ -118,7 +118,7 @@ def test_ctrl_c_before_the_command_exits_with_130_unless_it_is_ignored(module: s
 
 @pytest.mark.parametrize("arguments", [["verify", "x"], ["verify", "--help"]], ids=" ".join)
 def test_ctrl_c_while_a_command_is_imported_has_a_status_of_its_own(arguments: list[str]) -> None:
-    """130, as at any other time, and not 1, which stands for something that was found."""
+    """Ctrl-C during an import has status 130, and not 1, which means that a problem was found."""
     program = (
         "import os, signal, sys\n"
         "from cairnmq.cli.main import main\n"

@@ -1,4 +1,4 @@
-"""Directories that commands create: a URL is refused, and creates no directory with its name."""
+"""Tests that commands that create a directory refuse a URL, and do not create a directory of that name."""
 
 from __future__ import annotations
 

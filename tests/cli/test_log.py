@@ -1,4 +1,4 @@
-"""The broker's log in JSON: one object a line, whatever is in a message, and nothing of it is lost."""
+"""Tests of the broker's log formats: one complete record per line, whatever the message contains."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_broker_logs_so(tmp_path: Path) -> None:
 
 
 def test_every_line_of_a_broker_is_json(tmp_path: Path) -> None:  # usability 10
-    """From its start to its end, on both streams, also where the start finds something to recover."""
+    """With `--log-format json`, all lines from start to end are JSON objects, also during recovery."""
     for _ in range(2):
         with broker(tmp_path / "store", "--log-format", "json") as running:
             assert running.stop() == 0
@@ -78,7 +78,7 @@ def test_the_error_that_ends_a_start_is_json(tmp_path: Path) -> None:
 
 
 def test_a_broker_without_a_reader_stops_in_order(tmp_path: Path) -> None:
-    """As with `| head -1`."""
+    """A broker whose output pipe is closed, as with `| head -1`, stops without an error."""
     command = [CAIRNMQ, "broker", "--store-dir", str(tmp_path / "store"), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -105,7 +105,7 @@ def test_no_text_from_outside_starts_a_line_or_controls_a_terminal(text: str, ca
 
 
 def parsed(line: str) -> dict[str, str]:
-    """The pairs of a logfmt line."""
+    """Return the names and values of a logfmt line."""
     assert "".join(match[0] for match in PAIR.finditer(line)) == line
     return {name: json.loads(value) if value.startswith('"') else value for name, value in PAIR.findall(line)}
 
@@ -119,7 +119,7 @@ def test_logfmt_line_has_pairs_that_give_the_values_back(text: str, queue: str) 
 
 
 def test_every_line_has_time_level_and_event(tmp_path: Path) -> None:
-    """In text and in logfmt, from the first line to the last one, on both streams."""
+    """Every line of the text and logfmt formats has a time, a level and an event."""
     with broker(tmp_path / "text", "-v") as running:
         socket.create_connection(("127.0.0.1", running.port), timeout=DEADLINE_S).close()
         assert running.stop() == 0

@@ -1,4 +1,4 @@
-"""`cairnmq man`: the manual without installed man pages."""
+"""Tests of `cairnmq man`, which shows the manual without installed man pages."""
 
 from __future__ import annotations
 

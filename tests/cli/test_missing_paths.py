@@ -1,4 +1,4 @@
-"""A path that does not exist is an invalid argument: exit status 2 and one line, in every command."""
+"""Tests that a nonexistent path is an invalid argument in every command: exit status 2 and a one-line error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The package as it is installed from a wheel: version, types, commands."""
+"""Tests of the package installed from a wheel: version, types, commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The content of a wheel, made of a copy: a build writes into its directory."""
+    """Build a wheel from a copy of the source, and return the directory with its content."""
     place = tmp_path_factory.mktemp("wheel")
     source = place / "source"
     left_out = shutil.ignore_patterns(".*", "tests", "docs", "build", "dist", "*.egg-info", "node_modules")

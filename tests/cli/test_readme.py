@@ -1,4 +1,4 @@
-"""README.md is short, and what it says of the repository is so. tests/cli/test_examples.py executes its program."""
+"""Tests of the length and the facts of README.md. tests/cli/test_examples.py executes its program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A start that takes long says how far it is, and what it says is true."""
+"""Tests of the progress that a long recovery reports."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def test_a_quick_start_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_it_is_said_once_a_second_with_what_is_left(caplog: pytest.LogCaptureFixture) -> None:
-    """Two MiB a second, of 20: a line each second, and the estimate is right for a disk that is as fast as it was."""
+    """Progress is logged once per second, with a remaining time that is exact for a constant speed (2 of 20 MiB/s)."""
     caplog.set_level("INFO")
     clock = ManualClock()
     progress = RecoveryProgress(clock)
-    clock.advance(60)  # somebody else's
+    clock.advance(60)  # time before the recovery
     progress(0, 20 * MIB)
     for step in range(1, 101):
         clock.advance(0.1)
@@ -56,7 +56,7 @@ def test_more_than_was_expected_is_no_time_at_all(caplog: pytest.LogCaptureFixtu
 
 @pytest.mark.parametrize("has_checkpoint", [False, True])
 def test_what_recovery_tells_grows_up_to_what_there_is(has_checkpoint: bool) -> None:
-    """The bytes that are to be read: of the log behind the checkpoint, no more than its containers."""
+    """Reported progress increases up to the total size: the log after the checkpoint, at most its containers."""
     files, wiring, file = MemoryDirectory(), MemoryWiring(), MemoryCheckpoint()
     checkpoint = file if has_checkpoint else None
     store, _ = recover(files, wiring, ManualClock(), OPTIONS, checkpoint=checkpoint)

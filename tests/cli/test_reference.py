@@ -1,4 +1,4 @@
-"""The pages of the reference that list what is in the code: errors and commands."""
+"""Tests that the reference pages of errors and commands match the code."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def test_page_of_errors_has_all_classes() -> None:
 
 
 def test_page_of_commands_is_their_help() -> None:
-    """`python -m tests.cli.cli_page` writes it.
+    """The page of commands is that of `python -m tests.cli.cli_page`.
 
-    A process of its own makes the page: click keeps the help option of a command as its first use in a process has it,
+    A separate process creates the page: click keeps the help option of a command from its first use in a process,
     and other tests call commands without the group and its `-h`.
     """
     command = [sys.executable, "-m", "tests.cli.cli_page", "--print"]

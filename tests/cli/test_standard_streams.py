@@ -1,4 +1,4 @@
-"""Commands whose standard streams are closed or full: one line, and no traceback."""
+"""Tests of commands whose standard streams are closed or full: a one-line error without a traceback."""
 
 from __future__ import annotations
 

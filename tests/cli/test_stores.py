@@ -1,4 +1,4 @@
-"""Brokers whose messages are all in SQL, or in memory, as a person meets them; and killed."""
+"""Tests of brokers with SQL and memory stores: commands, output, and kills."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_all_in_sql_outlives_a_stop(tmp_path: Path) -> None:  # E4
 
 
 def test_all_on_a_server(tmp_path: Path, server: Server, catalog: str) -> None:
-    """It dies while a message is on its way: the sender hears of it when the server is back."""
+    """A message sent while the SQL server is stopped is confirmed after the server's restart."""
     options = ("--store", "sql", "--connect", server.url(), "--catalog", catalog)
     with broker(tmp_path / "data", *options) as running:
         running.wait_for(" everything in postgresql")
@@ -153,7 +153,7 @@ def test_tools_for_journals_say_what_the_store_is(tmp_path: Path, command: tuple
 
 
 def test_what_was_confirmed_survives_kills(tmp_path: Path) -> None:
-    """SIGKILL at random moments: everything confirmed is there, once, in order."""
+    """After kills at random times, all confirmed messages are stored once and in order."""
     random = Random(7)
     confirmed: list[int] = []
     number = 0

@@ -1,4 +1,4 @@
-"""Sizes and times in options."""
+"""Tests of sizes and durations in options."""
 
 from __future__ import annotations
 

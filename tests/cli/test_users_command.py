@@ -1,4 +1,4 @@
-"""`cairnmq users` as a person meets it."""
+"""Tests of the command `cairnmq users`."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_broker_that_can_not_guard_does_not_start(tmp_path: Path, options: lis
 
 
 def test_with_a_users_file_any_address_will_do(tmp_path: Path) -> None:
-    """Nobody comes in without a name there, so nothing needs to be said twice."""
+    """A broker with a users file listens on any address; with `--anonymous`, this needs a confirmation."""
     path = tmp_path / "users"
     assert users(path, "add", "anna", said="one stone\n").returncode == 0
     with broker(tmp_path / "data", "--listen", "0.0.0.0", "--users-file", str(path)) as running:

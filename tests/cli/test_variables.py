@@ -1,4 +1,4 @@
-"""Environment variables besides the options of the broker: which there are, and their precedence."""
+"""Tests of environment variables other than those of broker options: their list and their precedence."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ QUOTED = re.compile(r"""["'](CAIRNMQ_[A-Z_]+|NO_COLOR)["']""")
 
 
 def constants() -> Iterator[str]:
-    """The variables whose names are texts in the product."""
+    """Yield the variable names that occur as string literals in the product."""
     for path in MODULES.values():
         yield from QUOTED.findall(path.read_text())
 
 
 def of_options() -> Iterator[str]:
-    """The variables of options that are not described with the settings of the broker."""
+    """Yield the variables of options that are not broker settings."""
     for name in COMMANDS:
         command = cairnmq.get_command(click.Context(cairnmq), name)
         assert command is not None

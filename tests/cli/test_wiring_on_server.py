@@ -1,4 +1,4 @@
-"""A broker whose wiring is on a PostgreSQL server, and the tools beside it, as a person meets them."""
+"""Tests of a broker whose wiring is stored on a PostgreSQL server, and of its tools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.harness.process import CAIRNMQ, DEADLINE_S, BrokerProcess, broker
 
 
 def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command, to its end; no secret is in what it says."""
+    """Run `cairnmq` until it ends, check that its output has no secret, and return its result."""
     result = subprocess.run(
         [CAIRNMQ, *map(str, arguments)],
         capture_output=True, text=True, timeout=DEADLINE_S, env={**os.environ, **environment},
@@ -27,7 +27,7 @@ def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
 
 
 def refused(*arguments: object, status: int = 1) -> str:
-    """The line that it is refused with."""
+    """Run a command that must fail with *status*, and return its one-line error."""
     result = run(*arguments)
     assert result.returncode == status, result
     assert result.stderr.count("\n") == 1, result.stderr
@@ -72,7 +72,7 @@ def where(server: Server, catalog: str) -> tuple[str, ...]:
 
 @pytest.fixture
 def store(tmp_path: Path, where: tuple[str, ...]) -> Path:
-    """With a message on each of two queues, and closed."""
+    """Return the directory of a closed store with a message on each of two queues."""
     with broker(tmp_path / "data", *where) as running:
         send(running, "orders", "one")
         send(running, "bills", "two")
