@@ -1,4 +1,4 @@
-"""AMQP's sections as typed columns; what is no AMQP message says so."""
+"""Tests of AMQP sections as typed columns, and of contents that are not AMQP messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_message_that_says_nothing_has_the_defaults() -> None:
 
 @given(junk=st.binary(max_size=60), at=st.integers(0, 200))
 def test_junk_is_told(junk: bytes, at: int) -> None:
-    """Whatever stands there: a row comes of it, and it is an error or it is typed."""
+    """Any content yields a row with either an error or typed values."""
     for one in (junk, content()[:at], content()[:at] + junk):
         for complete in (True, False):
             found = row(one, complete=complete)

@@ -1,4 +1,4 @@
-"""A journal is read while it is written, recycled and relocated: what is seen is true, whole, and nothing twice."""
+"""Tests of reading a journal while it is written, recycled and compacted: rows are correct, complete and unique."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 def check_lives(journal: Journal) -> int:
-    """No message twice; those on one queue that is taken from in order are a run. How many are live."""
+    """Check that messages are unique and in a valid state, and return the number of queued ones."""
     found = journal.messages(ReadOptions(lose=True), ["message_id", "state", "places"]).to_pylist()
     ids = [row["message_id"] for row in found]
     assert ids == sorted(set(ids))
@@ -33,7 +33,7 @@ def check_lives(journal: Journal) -> int:
 
 
 def test_reading_beside_a_writer(tmp_path: Path) -> None:
-    """With an archive everything that the log ever held can be had, and each look sees just that, up to its end."""
+    """With an archive, each reader sees all records that were ever in the log, up to its end LSN."""
     path, archive = tmp_path / "store", tmp_path / "archive"
     archive.mkdir()
     looks: list[tuple[Journal, list[Row]]] = []
@@ -51,7 +51,7 @@ def test_reading_beside_a_writer(tmp_path: Path) -> None:
 
 
 def test_what_waited_for_the_archive_at_a_kill_is_read(tmp_path: Path) -> None:
-    """Containers that left the log, and that the broker could not archive any more: no look misses them."""
+    """Containers that left the log and were not archived before a kill are read, too."""
     path, archive = tmp_path / "store", tmp_path / "archive"
     archive.mkdir()
     with written(path, archive):
@@ -77,7 +77,7 @@ def test_what_waited_for_the_archive_at_a_kill_is_read(tmp_path: Path) -> None:
 
 
 def test_reading_without_an_archive(tmp_path: Path) -> None:
-    """A container that is reclaimed while it is read says so, or is left out; it never shows another slot's records."""
+    """A container reclaimed while it is read is reported or left out; records of another slot never appear in it."""
     path = tmp_path / "store"
     seen: dict[int, Row] = {}
     reclaimed = 0
@@ -123,7 +123,7 @@ def test_a_container_that_moved_into_the_archive_is_found_there(tmp_path: Path) 
 
 
 def test_a_container_made_anew_under_the_name_is_not_the_one_that_was_seen(tmp_path: Path) -> None:
-    """Between two looks at its head a file went into the archive, and a new one that is free got its name."""
+    """A file that was archived between two reads of its header and replaced by a free one is not used."""
     path = tmp_path / "store"
     with written(path):
         while open_journal(str(path)).log.durable_lsn < 10 * SMALL:

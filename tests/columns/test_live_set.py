@@ -1,4 +1,4 @@
-"""The live set, and the records of messages without a start record, compared with a loop over records."""
+"""Tests of the live set and of orphan records, compared with a loop over all records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.harness.columns.logs import lay_out, live, rows
 
 
 def held_by(journal: Journal) -> dict[int, dict[str, Any]]:
-    """By container, record by record: what holds the messages that are on queues or in doubt."""
+    """Return the expected live set by container, computed record by record."""
     messages = {
         row["message_id"]: [place for place in row["places"] if place["end"] is None]
         for row in journal.messages().to_pylist() if row["state"] in ("queued", "in doubt")
@@ -73,7 +73,7 @@ def test_live_set_names_queues_of_its_messages(seed: int) -> None:
 @settings(max_examples=8)
 @given(seed=st.integers(0, 1 << 30))
 def test_orphan_records_are_of_messages_without_start(seed: int) -> None:
-    """Also where containers are missing that nothing gave back."""
+    """Orphan records are those of messages without a start record, also if a container is missing."""
     with TemporaryDirectory() as path:
         store = lay_out(live(seed, 500).files, Path(path))
         complete = open_journal(store)

@@ -1,4 +1,4 @@
-"""The view `records` says what a plain loop over the log says."""
+"""Tests that the view `records` equals a simple loop over the log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WOUNDS = st.tuples(st.floats(0, 1), st.integers(1, 600))
 @settings(max_examples=12)
 @given(seed=st.integers(0, 1 << 30), steps=st.integers(0, 600), verify=st.booleans())
 def test_history_agrees_with_model(seed: int, steps: int, verify: bool) -> None:
-    """With transactions, relocation, holes, purges and kills, in containers of 8 KiB."""
+    """The view equals the loop after transactions, compaction, reclaimed ranges, purges and kills."""
     with TemporaryDirectory() as path:
         store = lay_out(live(seed, steps).files, Path(path))
         journal = open_journal(store)
@@ -47,7 +47,7 @@ def test_history_agrees_with_model(seed: int, steps: int, verify: bool) -> None:
 
 
 def heads_are_read_alone(journal: Journal) -> None:
-    """Without payloads, of which then not all is read, the records are the same; also where heads are damaged."""
+    """Check that the records are the same without payloads, which are then not read, also with damaged headers."""
     for verify in (False, True):
         reading = ReadOptions(verify=verify, permissive=True)
         heads = [{name: row[name] for name in HEADS} for row in rows(journal, reading)]
@@ -56,7 +56,7 @@ def heads_are_read_alone(journal: Journal) -> None:
 
 @pytest.mark.parametrize("mix", [*MIXES][::2])
 def test_large_records_and_crashes(mix: str, tmp_path: Path) -> None:
-    """In containers of 512 KiB, with messages in pieces; as a kill or a power cut leaves them, and once recovered."""
+    """Records of large messages are the same after a kill, after a power cut, and after recovery."""
     traffic = Traffic(mix, 5)
     for _ in range(60):
         traffic.step()
@@ -103,7 +103,7 @@ def test_payloads_are_not_read_where_nobody_asks_for_them(tmp_path: Path, monkey
 
 
 def since(store: str, end: int, time_us: int) -> int:
-    """The LSN of the first record of that time or later that is no copy."""
+    """Return the LSN of the first record at *time_us* or later that is not a copy, or *end*."""
     late = (r.lsn for r in plain(store, end) if r.head.time_us >= time_us and not r.head.flags & Flag.MOVED)
     return next(late, end)
 
@@ -146,7 +146,7 @@ def test_what_is_selected(data: st.DataObject) -> None:
 @example(seed=0, wounds=[(0.0, 600)])
 @example(seed=0, wounds=[(0.999, 600)])
 def test_damage_costs_its_block(seed: int, wounds: list[tuple[float, int]]) -> None:
-    """FAILFAST names file and LSN; PERMISSIVE leaves out just what the log's reader calls damaged, and counts it."""
+    """FAILFAST reports the file and LSN; PERMISSIVE omits and counts exactly the damaged blocks."""
     with TemporaryDirectory() as path:
         store = lay_out(live(seed, 400).files, Path(path))
         complete = open_journal(store)
@@ -184,7 +184,7 @@ def test_damage_costs_its_block(seed: int, wounds: list[tuple[float, int]]) -> N
 @settings(max_examples=8)
 @given(seed=st.integers(0, 99))
 def test_copies_can_be_left_out(seed: int) -> None:
-    """Of a message that was relocated one Start record is shown, whether the original is still there or not."""
+    """Each relocated message has one Start record, whether its original is still stored or not."""
     with TemporaryDirectory() as path:
         journal = open_journal(lay_out(live(seed, 800).files, Path(path)))
         new = rows(journal, ReadOptions(copies="new"), ["type", "message_id", "flags"])
@@ -197,7 +197,7 @@ def test_copies_can_be_left_out(seed: int) -> None:
 
 
 def test_what_is_asked_for_in_vain(tmp_path: Path) -> None:
-    """One clear message each."""
+    """Invalid columns and paths cause a one-line error each."""
     store = lay_out(live(0, 50).files, tmp_path / "store")
     with pytest.raises(CairnError, match="column 'lsm': unknown column; one of lsn, container"):
         open_journal(store).records(columns=["lsm"]).__next__()

@@ -1,4 +1,4 @@
-"""The process that a broker starts for them, and that ends with it."""
+"""Tests of the column index process that a broker starts, and that ends with the broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One small Spark session for all tests of a module, and stores to read."""
+"""Fixtures: one small Spark session for all tests of a module, and stores to read."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ CONF = {
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """Two threads, one Java process."""
+    """Yield a Spark session with two threads in one Java process."""
     made = session("local[2]", "tests", CONF)
-    made.sparkContext.setLogLevel("OFF")  # what fails is meant to
+    made.sparkContext.setLogLevel("OFF")  # failures are intended
     yield made
     made.stop()
 
@@ -40,7 +40,7 @@ def fill() -> Fill:
 
 
 def fill_store(path: Path, messages: int, archive: Path | None = None) -> None:
-    """Have so many messages pass through the store at *path*, of which each fifth stays."""
+    """Enqueue *messages* messages in the store at *path*, and dequeue all but each fifth."""
     with open_store(str(path), options=replace(OPTIONS, archive_dir=str(archive) if archive else None)) as store:
         passing, staying = store.queue("passing"), store.queue("staying")
         for at in range(0, messages, 50):

@@ -1,4 +1,4 @@
-"""A batch that names an archive is whole, or says what is missing."""
+"""Tests that a batch with an archive is complete, or reports the missing containers."""
 
 from __future__ import annotations
 

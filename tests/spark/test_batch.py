@@ -1,4 +1,4 @@
-"""The data source gives Spark what the columns say, and tells in one sentence what is wrong."""
+"""Tests of the Spark data source: rows equal the column views, and errors are one sentence."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_each_view_is_what_the_columns_are(spark: SparkSession, path: Path, view
 
 
 def test_live_set_and_orphan_records_of_partitions_add_up(spark: SparkSession, path: Path) -> None:
-    """Each partition is about some of the messages: of a container all rows together say what it holds."""
+    """A partition covers some messages, so that the rows of a container in all partitions add up to its content."""
     own = open_journal(str(path))
     found = journal(spark, str(path), view="live_set", maxPartitionBytes="128k")
     assert found.rdd.getNumPartitions() > 1
@@ -80,7 +80,7 @@ def test_live_set_and_orphan_records_of_partitions_add_up(spark: SparkSession, p
 
 
 def test_what_workers_imported_is_no_garbage(spark: SparkSession, path: Path) -> None:
-    """Spark's workers collect garbage after each task; ours look for it in what a task made."""
+    """In Spark's workers, which collect garbage after each task, imported modules are excluded from the collection."""
     before = gc.get_freeze_count()
     journal(spark, str(path), maxPartitionBytes="64k").count()
 
@@ -210,7 +210,7 @@ def test_what_is_no_store(spark: SparkSession, tmp_path: Path, what: str) -> Non
 
 
 def test_a_store_that_holds_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """Every view of it has its columns, and no row of a message."""
+    """An empty store yields views without rows of messages, but with columns."""
     open_store(str(tmp_path)).close()
     for view in ("messages", "places", "transactions", "queues"):
         assert journal(spark, str(tmp_path), view=view).count() == 0
@@ -223,7 +223,7 @@ def test_what_lies_on_no_file_system(spark: SparkSession) -> None:
 
 
 def test_a_damaged_container(spark: SparkSession, tmp_path: Path, fill: Fill) -> None:
-    """FAILFAST names file and LSN; PERMISSIVE leaves out the block, and counts it."""
+    """FAILFAST reports the file and LSN of damage; PERMISSIVE omits and counts the block."""
     fill(tmp_path, 1000)
     own = open_journal(str(tmp_path))
     complete = rows(own)
@@ -259,7 +259,7 @@ def test_a_reclaimed_range(spark: SparkSession, tmp_path: Path, fill: Fill) -> N
 
 
 def test_a_stream_in_bounded_batches(spark: SparkSession, tmp_path: Path, fill: Fill) -> None:
-    """Each batch within its size; what comes later comes with the next run; nothing twice."""
+    """Batches respect the size limit, later records are read by the next run, and no record is read twice."""
     store, to = tmp_path / "store", tmp_path / "to"
     fill(store, 1500)
     expected = [row["lsn"] for row in rows(open_journal(str(store)))]

@@ -1,4 +1,4 @@
-"""Spark asks for the first offset again if it was stopped in its first batch: the answer must be the same."""
+"""Tests of the first offset, which must be the same if Spark was stopped in its first batch and requests it again."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_slot_says_where_the_first_batch_began(tmp_path: Path, begin: str) -> 
 
 
 def with_holes(path: Path) -> tuple[Churn, list[int]]:
-    """A store of which containers were given back behind messages that stay; the ids of these messages."""
+    """Return a store with reclaimed containers between staying messages, and the IDs of these messages."""
     churn = Churn(path)
     staying = []
     for _ in range(8):
@@ -59,7 +59,7 @@ def with_holes(path: Path) -> tuple[Churn, list[int]]:
 
 
 def test_containers_state_the_reclaimed_bytes_before_them(tmp_path: Path) -> None:
-    """A Spark query finds in a column that the history begins later, or has gaps, in each of its partitions."""
+    """A column of `containers` has the reclaimed bytes before each container, for any partitions and start."""
     churn, _ = with_holes(tmp_path)
     log = open_log(str(tmp_path))
     sizes = {gap.end_lsn: gap.end_lsn - gap.first_lsn for gap in log.gaps}
@@ -113,7 +113,7 @@ SHAPE = StructType([StructField("lsn", LongType()), StructField("type", StringTy
 
 @pytest.mark.parametrize("slot", ["", "s"])
 def test_a_stream_from_earliest_starts_on_a_log_with_holes(tmp_path: Path, slot: str) -> None:
-    """A2: containers that were given back before the query began are no data loss; each live message is read once."""
+    """A2: containers reclaimed before the query began are not data loss, and each live message is read once."""
     churn, staying = with_holes(tmp_path)
     log = open_log(str(tmp_path))
     assert len(log.gaps) > 3
@@ -143,7 +143,7 @@ def test_a_stream_from_earliest_starts_on_a_log_with_holes(tmp_path: Path, slot:
 
 
 def test_what_leaves_the_log_while_a_stream_is_away_is_data_loss(tmp_path: Path) -> None:
-    """A2: only the containers that were given back before the query began are excused."""
+    """A2: containers reclaimed after the query began and before it read them are data loss."""
     churn, staying = with_holes(tmp_path)
     start = reader_of(tmp_path).initialOffset()
     end = reader_of(tmp_path).latestOffset(start, ReadAllAvailable())
@@ -165,7 +165,7 @@ def test_what_leaves_the_log_while_a_stream_is_away_is_data_loss(tmp_path: Path)
 
 
 def test_stream_that_an_earlier_version_began_is_told_to_begin_anew(tmp_path: Path) -> None:
-    """Its offsets do not list what was reclaimed before it began."""
+    """A stream of an earlier version, whose offsets lack the reclaimed ranges, requires a new checkpoint location."""
     churn, _ = with_holes(tmp_path)
     new = reader_of(tmp_path).initialOffset()
     old = {"lsn": new["lsn"]}

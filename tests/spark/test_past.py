@@ -1,4 +1,4 @@
-"""A state of the past is told if all is there that the log then had; else a batch says what is not, and what is."""
+"""Tests of past states, which are read if the log is complete as of that LSN; otherwise gaps are reported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STATES = ("messages", "places", "transactions", "queues")
 
 
 class Past:
-    """Ten messages that stay for a while, others that pass, and the moment at which the ten were there."""
+    """A store with an LSN at which ten messages were queued, which were dequeued later."""
 
     def __init__(self, path: Path, archive: Path | None = None, *, passing: int = 2) -> None:
         self.churn = Churn(path, archive)
@@ -37,7 +37,7 @@ class Past:
         store.journal.writer.write_mark()
 
     def reclaim(self) -> None:
-        """Go on until nothing of that moment is in the log any more."""
+        """Pass messages through the store until the log begins after that LSN."""
         while not open_journal(str(self.churn.path)).log.first_lsn > self.lsn:
             self.churn.pass_through(2)
             self.churn.store.journal.writer.write_mark()
@@ -75,7 +75,7 @@ def test_what_was_reclaimed_since_is_not_left_out_in_silence(tmp_path: Path) -> 
 
 
 def test_what_is_there_is_told_as_it_was(tmp_path: Path) -> None:
-    """By the log while it has it, and by an archive for ever."""
+    """A past state is read from the log until it is reclaimed, and from an archive at any later time."""
     past = Past(tmp_path / "store", passing=0)
     assert past.depth(past.churn.store.journal.writer.durable_lsn) == 0
     assert past.depth(past.lsn) == 10
@@ -97,12 +97,12 @@ def test_an_archive_whose_beginning_was_removed(tmp_path: Path) -> None:
 
 
 def test_a_look_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> None:
-    """Several views are read one after the other as of one moment, beside a broker that goes on."""
+    """Views read one after another with a pinned LSN have one state, or an error, beside a running broker."""
     past = Past(tmp_path / "store", passing=0)
     path = str(past.churn.path)
     look = {PINNED: Pinned.of(open_journal(path).log).as_option}
     with held(path):
-        past.reclaim()  # it stays on the disk
+        past.reclaim()  # the files stay on the disk
         assert past.depth(past.lsn, **look) == 10
         for view in _STATES:
             past.rows(view, endingLsn=str(past.lsn), **look)

@@ -1,4 +1,4 @@
-"""A slot on a live broker: what it may hold is bounded, and what is lost by that is told, by both sides."""
+"""Tests of a slot's size limit on a live broker, and of the reports of lost records by broker and stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness.spark.traffic import CONTAINER, Broker, Clients, wait_for
 
 
 def work(broker: Broker, done: Callable[[], object] = lambda: True) -> None:
-    """Messages pass until it is done, some at least."""
+    """Pass messages through the broker, at least some, until *done* returns true."""
     clients = Clients(broker.port)
     try:
         clients.come_on()
@@ -26,7 +26,7 @@ def work(broker: Broker, done: Callable[[], object] = lambda: True) -> None:
 
 
 def test_a_slot_that_is_too_far_behind_is_dropped(spark: SparkSession, tmp_path: Path) -> None:
-    """Until then the broker keeps what it wants; then the stream fails with what is missing, or goes on without."""
+    """A slot retains records up to its limit; then the stream fails with the lost range, or skips it if permitted."""
     store, target = tmp_path / "store", tmp_path / "target"
     options = {"slot": "small", "slotMaxBytes": "4m", "columns": "lsn"}
     broker = Broker(store)
