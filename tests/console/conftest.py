@@ -1,4 +1,4 @@
-"""One broker with a console, users and access rules for all tests of a module."""
+"""Fixtures: one broker with a console, users and access rules for all tests of a module."""
 
 from __future__ import annotations
 
@@ -71,5 +71,5 @@ def login(served: Served) -> Iterator[Callable[[str], ApiClient]]:
 
 @pytest.fixture
 def root(login: Callable[[str], ApiClient]) -> ApiClient:
-    """An administrator's session."""
+    """Return an administrator's session."""
     return login("root")

@@ -1,4 +1,4 @@
-"""The table of endpoints in docs/reference/http-api.md. `python -m tests.console.http_page` writes it."""
+"""Generator of the endpoint table in docs/reference/http-api.md. `python -m tests.console.http_page` writes it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Takes the screenshots of the console for the documentation: `python -m tests.console.screenshots`.
+"""Program that takes the console screenshots of the documentation: `python -m tests.console.screenshots`.
 
-That of the cluster needs root and corosync.
+The screenshot of the cluster requires root and corosync.
 """
 
 from __future__ import annotations

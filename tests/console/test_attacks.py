@@ -1,4 +1,4 @@
-"""The console withstands hostile input, clients that hold connections, and clients that leave."""
+"""Tests of the console with hostile input, clients that hold connections, and clients that disconnect."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_idle_connections_give_way_to_new_ones(served: Served, root: ApiClient) 
 
 
 def test_history_ends_when_its_reader_leaves(served: Served, root: ApiClient) -> None:
-    """A question whose client disconnects keeps no reader: others are answered."""
+    """The reader process of a history request ends when its client disconnects, and other requests are answered."""
     with ExitStack() as stack:
         for _ in range(5):
             sock = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), 30))
@@ -181,7 +181,7 @@ def test_history_ends_when_its_reader_leaves(served: Served, root: ApiClient) ->
 def test_many_history_questions_start_few_processes(
     served: Served, login: Callable[[str], ApiClient], root: ApiClient, tell: Tell
 ) -> None:
-    """50 questions of two users at once, each with ten sessions; a third user is answered meanwhile."""
+    """50 parallel history requests of two users start few processes, and a third user is answered meanwhile."""
     clients = [login(user) for user in ("reader", "shop") for _ in range(10)]
     most = 0
 

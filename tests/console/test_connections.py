@@ -1,4 +1,4 @@
-"""Connections of clients that send or read slowly, or never: they are bounded in number, in time and in memory."""
+"""Tests of the limits of number, time and memory for connections whose clients send or read slowly or never."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HEAD = b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Type: appli
 
 
 class Client:
-    """A connection that records whether it was ended."""
+    """A simulated connection that records if it was closed."""
 
     def __init__(self, unsent_bytes: int = 0) -> None:
         self.unsent = unsent_bytes
@@ -87,7 +87,7 @@ class Impatient(TimedProtocol):
 @pytest.mark.parametrize("version", ["1.1", "1.0"], ids=["kept", "closed"])
 @pytest.mark.parametrize("pieces", [1, 1000], ids=["at once", "in pieces"])
 def test_client_that_does_not_read_its_response_is_closed(version: str, pieces: int) -> None:
-    """Also if the response is complete, and the connection is only open until it is sent."""
+    """A connection with an unread response is closed, also if the response is complete but not sent."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -118,7 +118,7 @@ def test_client_that_does_not_read_its_response_is_closed(version: str, pieces: 
 
 
 def test_handshakes_of_tls_are_bounded(tmp_path: Path) -> None:
-    """Connections that never begin their handshake are not reported by the event loop; a new one is served."""
+    """Many connections that never begin a handshake cause no event loop errors, and a new one is served."""
     authority = trustme.CA()
     certificate = tmp_path / "server.pem"
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
@@ -210,7 +210,7 @@ def test_large_bodies_of_a_session_share_their_memory(
 def test_large_pages_that_are_not_read_keep_little_memory(
     served: Served, root: ApiClient, held: Callable[[bytes], socket.socket], tell: Tell
 ) -> None:
-    """Each page has 6 MB: the control characters of 1 MiB of properties are escaped in JSON."""
+    """Unread pages of 6 MB (1 MiB of escaped control characters) occupy a bounded amount of memory."""
     root.done("POST", "/queues", {"name": "large"})
     properties = {str(number): "\x01" * 1000 for number in range(50)}
     for _ in range(25):

@@ -1,4 +1,4 @@
-"""The time until the disk is full, in the overview."""
+"""Tests of the overview's estimate of the time until the disk is full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every page of the console gets its data from a real broker with real traffic."""
+"""Tests of the endpoints of all console pages with a real broker and real traffic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def positions(client: ApiClient, queue: str) -> list[int]:
 
 @pytest.fixture
 def queue(root: ApiClient) -> str:
-    """An empty queue with a name that needs encoding."""
+    """Create an empty queue with a name that needs encoding, and return the name."""
     name = "orders/<script>alert(1)</script>"
     root.api("DELETE", f"/queues/{encoded(name)}")
     root.done("POST", "/queues", {"name": name})
@@ -329,7 +329,7 @@ def test_events_arrive(root: ApiClient, served: Served) -> None:
 
 
 def test_page_lists_what_the_server_accepts(root: ApiClient) -> None:
-    """Each method, query parameter and key of a body; the refusal of an unknown one names those that are known."""
+    """The page lists each method, query parameter and body key, which errors for unknown names also list."""
     known = re.compile(r"unknown (?:query parameter|key) 'surprise' \(known: (.*)\)")
     described = root.get("/openapi.json")["paths"]
     methods: dict[str, set[str]] = defaultdict(set)

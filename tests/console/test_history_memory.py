@@ -1,4 +1,4 @@
-"""Memory of readers of history: of two users at a time, on a long journal."""
+"""Tests of the memory of history readers, for two users at a time and a long journal."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ DIFFERENCE = "/history/difference?from=0&to=end&queue=orders"
 
 
 class Peak(NamedTuple):
-    """The largest memory of processes, without the pages of the files that they read."""
+    """The peak memory of processes, without the page cache of the files that they read."""
 
     reader_bytes: int
     readers: int
@@ -84,7 +84,7 @@ def log_in(port: int) -> list[ApiClient]:
 
 @contextmanager
 def asking(clients: list[ApiClient], paths: Sequence[str]) -> Iterator[list[Future[Reply]]]:
-    """Each user asks a question about the whole journal."""
+    """Yield the replies to one request per user about the complete journal."""
     with ThreadPoolExecutor(len(clients)) as pool:
         yield [pool.submit(client.api, "GET", path) for client, path in zip(clients, paths, strict=True)]
 
@@ -96,7 +96,7 @@ def own_bytes(pid: int) -> int:
 
 @contextmanager
 def served(directory: Path, size_bytes: int) -> Iterator[tuple[BrokerProcess, list[ApiClient]]]:
-    """A broker with a journal of that size, and the sessions of its users."""
+    """Yield a broker with a journal of that size, and the sessions of its users."""
     directory.mkdir()
     fill(directory / "store", size_bytes)
     write_users(directory / "users", {user: f"{user}-password" for user in USERS})

@@ -1,4 +1,4 @@
-"""The trace of one message across two brokers, one of which has a federated copy of a queue of the other."""
+"""Tests of the trace of a message across two brokers, one of which has a federated queue of the other."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RETURNS = "orders.returns"
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The port of a console of the copy's site, which also reads the store of the other site."""
+    """Yield the port of a console at the downstream site that also reads the store of the upstream site."""
     directory = tmp_path_factory.mktemp("sites")
     write_users(directory / "users", {name: f"{name}-password" for name in ("root", "shop", "guest")})
     (directory / "acl.toml").write_text(RULES)

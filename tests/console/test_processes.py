@@ -1,4 +1,4 @@
-"""The console over TLS, and the console process that a broker starts again."""
+"""Tests of the console over TLS, and of the restart of the console process by its broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ trustme = pytest.importorskip("trustme")
 
 
 class Certificate(NamedTuple):
-    """A certificate for 127.0.0.1, and the CA that issued it, as files."""
+    """The files of a certificate for 127.0.0.1 and of the CA that issued it."""
 
     path: Path
     ca: Path

@@ -1,4 +1,4 @@
-"""Endpoints of queues and messages."""
+"""Tests of the endpoints of queues and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of the cluster and its HTTP API beside three real members: leaders, states, lag, and a missing member."""
+"""Tests of the cluster page and its HTTP API with three real members: leaders, states, lag, a missing member."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def states(site: ClusterSite, node: int) -> dict[int, str]:
 
 
 def leaders(site: ClusterSite, node: int) -> dict[int, int]:
-    """The number of queues that each member leads."""
+    """Return the number of queues that each member leads."""
     return {number: row["leader-of"] for number, row in site.members(node).items()}
 
 
@@ -49,7 +49,7 @@ def serves_without_one(site: ClusterSite, node: int) -> bool:
 
 
 def wait_until_complete(site: ClusterSite, seen: list[str] | None = None) -> None:
-    """Until each console shows three synchronized members; *seen* gets the states of member 3 that member 1 shows."""
+    """Wait until each console shows three synchronized members; append member 3's states on member 1 to *seen*."""
 
     def is_complete() -> bool:
         found = states(site, 1)

@@ -1,4 +1,4 @@
-"""Requests beyond the places of a room wait, and beyond those that may wait they are refused."""
+"""Tests that requests above the capacity of a room wait, and are refused if too many wait."""
 
 from __future__ import annotations
 

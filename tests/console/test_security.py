@@ -1,4 +1,4 @@
-"""The console refuses strangers, foreign pages, slow and greedy clients, and leaves permissions to the broker."""
+"""Tests of console security: login, foreign pages, slow or excessive clients, and permissions from the broker."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_large_and_malformed_bodies_are_refused(root: ApiClient) -> None:
 
 
 def test_slow_request_is_cut_off(served: Served) -> None:
-    """The head of a request must be complete within 10 s, however slowly its bytes arrive."""
+    """A connection whose request head is not complete within 10 s is closed, also if bytes arrive."""
     with socket.create_connection(("127.0.0.1", served.port), 30) as sock:
         begun_s = time.monotonic()
         sock.settimeout(1.0)
@@ -141,7 +141,7 @@ def test_slow_request_is_cut_off(served: Served) -> None:
 
 
 def test_sessions_of_one_user_are_bounded(served: Served) -> None:
-    """The session that was idle for longest ends when there is one too many."""
+    """A login above the limit of sessions per user ends the session that was idle for longest."""
     clients = [ApiClient(served.port) for _ in range(17)]
     for client in clients:
         assert client.login("shop", "shop-password").status == 201

@@ -1,4 +1,4 @@
-"""Sessions outlast restarts of the broker, end when they are idle, and page long lists on the server."""
+"""Tests of console sessions: restarts of the broker, idle timeout, and pagination of long lists on the server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ QUEUES = amount("CAIRN_CONSOLE_QUEUES", 10_000, 1_000)
 
 @contextmanager
 def console(*options: str) -> Iterator[ApiClient]:
-    """A client of a console that runs by itself."""
+    """Yield a client of a separate console process."""
     with console_process(*options) as port:
         yield ApiClient(port)
 
@@ -133,9 +133,9 @@ def test_delays_of_logins_grow_and_end() -> None:
 
 
 def test_long_lists_are_paged_on_the_server(tmp_path: Path) -> None:
-    """Pages are bounded, and together the whole list; the broker is asked for it rarely, see `lists`.
+    """Pages are bounded and together form the complete list, which is rarely requested from the broker (see `lists`).
 
-    A page of a list that was read costs less than reading it: most pages of 100 times as many queues take at most 100
+    A page of a cached list costs less than reading the list: most pages of 100 times as many queues take at most 100
     times as long, far below the time for the list itself.
     """
     options = ("--max-queues-per-user", "0")

@@ -1,4 +1,4 @@
-"""Administrators add, change and remove the users of the broker's users file."""
+"""Tests of the endpoints by which administrators add, change and remove users of the broker's users file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One broker, one console and one browser for the tests of a module."""
+"""Fixtures: one broker, one console and one browser for the tests of a module."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[ConsoleSite]:
-    """The site with its queues and messages; the browser comes first, so that nothing starts without one."""
+    """Yield a site with queues and messages; depends on the browser, so that it is not started without one."""
     with filled(ConsoleSite(tmp_path_factory.mktemp("site"))) as running:
         yield running
 
 
 @pytest.fixture
 def console(site: ConsoleSite, browser: Browser) -> Iterator[ConsolePage]:
-    """The console in a desktop window, signed in as the administrator. Fails if the page had errors."""
+    """Yield the console in a desktop window, signed in as administrator; fail if the page had errors."""
     page = ConsolePage(browser, site.url).sign_in()
     yield page
     problems = page.problems

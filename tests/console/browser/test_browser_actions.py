@@ -1,4 +1,4 @@
-"""The actions of the console in a real browser, against a real broker."""
+"""Tests of the console's actions in a real browser, against a real broker."""
 
 from __future__ import annotations
 

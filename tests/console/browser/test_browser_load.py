@@ -1,4 +1,4 @@
-"""The console loads fast: few requests that do not wait for one another, and not much longer than a page of one file.
+"""Tests of the console's load time: few parallel requests, and a time close to that of a page of one file.
 
 Absolute times depend on the load of the machine, so they are only printed. The page of one file comes from the same
 server in the same window just before, so both wait for the same other processes.
@@ -41,7 +41,7 @@ LOADED = """(paint) => {
 
 
 class Load(NamedTuple):
-    """One load of a page into an empty cache."""
+    """Measurements of one load of a page into an empty cache."""
 
     paint_ms: float
     requests: int
@@ -84,7 +84,7 @@ def test_first_paint_needs_few_requests_and_little_time(url: str, browser: Brows
 
 
 def test_page_names_all_scripts_so_that_none_waits_for_another() -> None:
-    """Otherwise the browser would learn of an import only from the script that has it: a round trip for each level."""
+    """The page names all scripts; otherwise each level of imports would cost a round trip."""
     page = (STATIC / "index.html").read_text()
     named = re.findall(r'<(?:link rel="modulepreload" href|script (?:type="module" )?src)="([^"]+)"', page)
     assert sorted(named) == sorted(str(path.relative_to(STATIC)) for path in STATIC.rglob("*.js"))

@@ -1,4 +1,4 @@
-"""Thousands of queues stay usable: the server pages, and the browser gets one page of them with few requests."""
+"""Tests of the console with thousands of queues: the server paginates, and the browser makes few requests."""
 
 from __future__ import annotations
 

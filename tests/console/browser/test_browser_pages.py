@@ -1,4 +1,4 @@
-"""Every page of the console in a real browser: errors, width, contrast, movement of the layout, and hostile texts."""
+"""Tests of every console page in a real browser: errors, width, contrast, layout shifts, and hostile texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The replay dialog of the time slider in a real browser: a range of a queue is sent again into another queue."""
+"""Tests of the time slider's replay dialog in a real browser: sending a range of a queue to another queue again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions of the console in a real browser: login, expiry, a broker that restarts, and a user who may only read."""
+"""Tests of console sessions in a real browser: login, expiry, a restart of the broker, and a read-only user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every page of the console and its actions in a real browser, with the data of a shop in the middle of its work."""
+"""Tests of all console pages and actions in a real browser, with the data of a busy shop."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def signed_in(shop: Shop, browser: Browser) -> Iterator[ConsolePage]:
 
 @pytest.fixture
 def console(signed_in: ConsolePage) -> Iterator[ConsolePage]:
-    """The console of the shop, signed in as the administrator. Fails if a page had errors."""
+    """Yield the console of the shop, signed in as administrator; fail if a page had errors."""
     yield signed_in
     problems, signed_in.problems = signed_in.problems, []
     assert problems == []
@@ -79,7 +79,7 @@ def answer(console: ConsolePage, label: str) -> None:
 
 
 def row(console: ConsolePage, text: str, table: str = "main table") -> str:
-    """The text of the row with *text*, waited for."""
+    """Wait for a row with *text*, and return its complete text."""
     found = console.page.locator(f"{table} tbody tr").filter(has_text=text).first
     found.wait_for()
     return found.inner_text()
@@ -144,7 +144,7 @@ def test_exchange_is_bound_explained_and_published_to(console: ConsolePage) -> N
 
 
 def cells_of(console: ConsolePage, table: str, text: str) -> dict[str, str]:
-    """The cells of the row with *text* by the heads of their columns."""
+    """Return the cells of the row with *text* by their column headers."""
     found = console.page.get_by_role("table", name=table)
     heads = found.get_by_role("columnheader").all_inner_texts()
     cells = found.locator("tbody tr").filter(has_text=text).get_by_role("cell").all_inner_texts()
@@ -384,7 +384,7 @@ def test_expired_login_ends_an_open_dialog(shop: Shop, browser: Browser) -> None
 
 
 def test_restart_of_broker_and_console_asks_to_sign_in_again(shop: Shop, browser: Browser) -> None:
-    """The last test of the shop: its clients lose their connections."""
+    """After a restart the console requires a new login. This test is the last one, as clients are disconnected."""
     window = ConsolePage(browser, shop.url).sign_in().open("transactions")
     row(window, HOSTILE)
     shop.restart()

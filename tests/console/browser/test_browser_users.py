@@ -1,4 +1,4 @@
-"""The forms for users in a real browser: adding, changing a password, removing, and who has no forms."""
+"""Tests of the user forms in a real browser: adding, changing a password, removing, and users without permission."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def add(site: ConsoleSite, console: ConsolePage, name: str) -> None:
 
 
 def problem(field: Locator) -> str:
-    """The text that describes a field as invalid, as assistive technology finds it."""
+    """Return the error text of an invalid, focused field, which assistive technology also reads."""
     assert field.get_attribute("aria-invalid") == "true"
     assert field.evaluate("one => document.activeElement === one"), "the invalid field has the focus"
     ids = (field.get_attribute("aria-describedby") or "").split()

@@ -1,4 +1,4 @@
-"""The screenshots of the documentation: taken by the code that writes them, and used by the docs."""
+"""Tests that the screenshots of the documentation can be taken and are used by its pages."""
 
 from __future__ import annotations
 

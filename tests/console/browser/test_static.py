@@ -1,4 +1,4 @@
-"""The files of the front end: small, without foreign addresses, and without a way for texts to become markup."""
+"""Tests of the front-end files: size, absence of external addresses, and no interpretation of text as markup."""
 
 from __future__ import annotations
 
