@@ -1,10 +1,10 @@
-"""A program that creates a store and puts messages into it, marking what was confirmed.
+"""Program that creates a store, enqueues messages and records marks of confirmations.
 
     python -m tests.crash.founding KIND PATH
     python -m tests.crash.founding KIND PATH CONNECT CATALOG FIRST STEP
 
 The second form creates stores on a server, PATH/N in catalog CATALOG-N for N = FIRST, FIRST + STEP, ...; each in a
-process of its own that is killed before its change number N, until one is not killed. PATH/N.marks says what it passed.
+separate process that is killed before its change number N, until one is not killed. PATH/N.marks has its marks.
 """
 
 from __future__ import annotations

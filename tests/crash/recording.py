@@ -1,7 +1,7 @@
 """Recordings of the changes that a program makes to the files below a directory.
 
-The program runs with `recorder.c` preloaded, so everything in it is recorded: Python, SQLite, LMDB, Arrow. Each change
-is in the recording in the order in which the kernel made it.
+The program runs with `recorder.c` preloaded, which records changes by Python, SQLite, LMDB and Arrow. Changes are
+recorded in the order in which the kernel made them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Kind(IntEnum):
 
 
 class Change(NamedTuple):
-    """One recorded call."""
+    """One recorded system call."""
 
     kind: Kind
     inode: int
@@ -109,5 +109,5 @@ def mark(text: str) -> None:
 
 
 def arm(changes: int) -> None:
-    """Have this process killed before its change number *changes* from now on, counted from 1."""
+    """Arrange that this process is killed before its change number *changes* from now on, counted from 1."""
     ctypes.CDLL(None).crash_arm(changes)

@@ -1,7 +1,7 @@
-"""A crash at any moment of a command that writes loses nothing, and the command can be run again.
+"""Tests that a crash during a command that writes loses no data, and that the command can be repeated.
 
-Each command is recorded once. In a selection of the states that kills and power cuts leave, it is run again, with the
-remedy of its own error text where it names one, and its result is compared with what was to be made.
+Each command is recorded once. In a selection of the states after kills and power cuts, it is run again, with the
+remedy from its error text if there is one, and its result is compared with the expected one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.skipif(recording.missing_reason() is not None, reason=r
 
 
 class Answer(NamedTuple):
-    """The answer of a command."""
+    """The exit status and output of a command."""
 
     status: int
     output: str
@@ -80,9 +80,9 @@ def run_again(root: Path, *arguments: str | Path) -> None:
 
 
 class Command:
-    """A command that writes `target`: how to prepare it, and what holds after a crash.
+    """A command that writes `target`: its preparation and the properties after a crash.
 
-    The law of most: `target` has its name only if it is complete; else the command can be run again.
+    The usual property: `target` has its name only if it is complete; otherwise the command can be run again.
     """
 
     name = ""
@@ -134,7 +134,7 @@ class Restore(Command):
 
 
     def check(self, root: Path) -> None:
-        """Nothing takes the place of what was begun: a broker refuses to create an empty store there."""
+        """Check that an unfinished restore is not replaced: a broker refuses to create an empty store there."""
         target, partial = root / "target", root / "target.restoring"
         if partial.exists():
             assert not target.exists()
@@ -202,7 +202,7 @@ class Export(Command):
 
 
 class LakeExport(Command):
-    """An export by a library that neither syncs its files nor can be asked to: only kills are explored.
+    """An export by a library that cannot sync its files, so that only kills are explored.
 
     The format's library makes the commit: after a kill its table has the rows of each commit or none of them, and the
     LSNs that the table states decide where the next export continues. After a power failure a commit may lack its files
@@ -313,7 +313,7 @@ def test_command_survives_a_crash_at_any_change(command: Command, tmp_path: Path
 
 
 def test_explorer_finds_a_command_without_syncs(tmp_path: Path) -> None:
-    """The explorer is able to fail: without the syncs of the recording, a target is not complete."""
+    """The exploration detects missing syncs: without the recorded ones, a target is incomplete."""
     root = tmp_path / "root"
     before, changes = recorded(Load(), root, tmp_path / "log")
     unsynced = [change for change in changes if change.kind not in (Kind.SYNC, Kind.SYNC_DIRECTORY)]

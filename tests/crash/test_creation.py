@@ -1,4 +1,4 @@
-"""A crash at any moment of a store's creation leaves a directory in which the next start finds what was confirmed."""
+"""Tests that after a crash during a store's creation, the next start finds all confirmed messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def confirmed_by(marks: list[str]) -> int:
 
 
 def check(kind: str, path: Path, marks: list[str], connect: str | None = None, catalog: str | None = None) -> None:
-    """Start on what a crash left, twice: what was confirmed is there, in order, and new messages are taken."""
+    """Open the store after a crash twice, and check that it has confirmed messages in order and accepts new ones."""
     for start in range(2):
         with open_store(str(path), kind, options_of(connect, catalog)) as store:
             names = [queue.name for queue in store.queues()]
@@ -56,7 +56,7 @@ def check(kind: str, path: Path, marks: list[str], connect: str | None = None, c
 
 @pytest.fixture(scope="module", params=["journal", "sql"])
 def creation(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Creation:
-    """The recorded creation of a store of each kind."""
+    """Record the creation of a store of each kind."""
     place = tmp_path_factory.mktemp(request.param)
     root = place / "root"
     root.mkdir()
@@ -99,7 +99,7 @@ def test_creation_survives_a_power_cut_at_any_change(
 
 
 def test_explorer_finds_a_creation_without_syncs(creation: Creation, tmp_path: Path) -> None:
-    """The explorer is able to fail: without the syncs of the recording, confirmed messages are lost."""
+    """The exploration detects missing syncs: without the recorded ones, confirmed messages are lost."""
     kind, before, changes = creation
     unsynced = [change for change in changes if change.kind not in (Kind.SYNC, Kind.SYNC_DIRECTORY)]
     with pytest.raises((AssertionError, CairnError)):

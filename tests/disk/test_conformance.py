@@ -1,4 +1,4 @@
-"""Every implementation of the seam does the same: first law by law, then over any sequence of calls."""
+"""Tests that all implementations of the disk seam behave alike: single properties, and random sequences of calls."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def beside(directory: Directory) -> Directory:
-    """Another directory on the same disk."""
+    """Return another directory on the same disk."""
     if isinstance(directory, FaultyDirectory):
         return FaultyDirectory(beside(directory.inner))
     if isinstance(directory, MemoryDirectory):
@@ -237,7 +237,7 @@ def test_a_closed_file_is_refused(directory: Directory) -> None:
 
 
 class SameAsReal(RuleBasedStateMachine):
-    """Any calls have the same outcome on every implementation, results and refusals alike."""
+    """State machine that compares results and errors of random calls on all implementations."""
 
     some_name = st.sampled_from(["a", "b", "c"])
     some_file = st.integers(0, 30)
@@ -315,7 +315,7 @@ def same(outcomes: Sequence[object]) -> None:
 
 
 def files_of(outcomes: Sequence[File | str]) -> list[list[File]]:
-    """The file that all of them opened; none, if all refused for the same reason."""
+    """Return the file that all of them opened, or an empty list if all failed for the same reason."""
     files = [outcome for outcome in outcomes if not isinstance(outcome, str)]
     if files:
         assert len(files) == len(outcomes), outcomes

@@ -1,4 +1,4 @@
-"""The twin in memory loses what a power cut may lose, never more, and is able to lose all of it."""
+"""Tests that the in-memory disk loses exactly what a power cut may lose, up to all of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 def do(directory: MemoryDirectory, step: Step, fill: int) -> str:
-    """Do one step where it is possible; the name of the file it wrote or synced."""
+    """Perform one step if possible, and return the name of the file that it wrote or synced."""
     action, name, number, size_bytes = step
     if action == "sync directory":
         directory.sync()
@@ -75,7 +75,7 @@ def sectors_of(data: bytes, sector_bytes: int, size: int) -> list[bytes]:
 
 @given(steps=STEPS, seed=SEEDS, sector_bytes=SECTORS)
 def test_each_sector_is_whole_and_not_older_than_the_last_sync(steps: list[Step], seed: int, sector_bytes: int) -> None:
-    """Replayed with plain bytes: for each file, what it held at its last sync and after each write since."""
+    """Each sector after a power cut has its content as of the last sync or after one of the writes since."""
     directory = MemoryDirectory(sector_bytes=sector_bytes)
     directory.create("a")
     directory.sync()
@@ -149,7 +149,7 @@ def test_copies_are_independent(before: list[Step], here: list[Step], there: lis
 
 @given(steps=STEPS, seed=SEEDS)
 def test_names_survive_as_a_prefix_when_ordered(steps: list[Step], seed: int) -> None:
-    """Every file holds a number of its own, synced, so that one can tell what a name leads to."""
+    """After an ordered power cut, a prefix of the name changes survives; unique synced contents identify files."""
     directory = MemoryDirectory()
     past = [state(directory)]
     for count, step in enumerate(steps):

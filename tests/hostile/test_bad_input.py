@@ -1,4 +1,4 @@
-"""Bad input on the socket: that connection is closed with the right error, and nobody else notices."""
+"""Tests that invalid input closes its connection with the correct error, and affects no other connection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
 
 
 def say(running: BrokerProcess, data: bytes) -> bytes:
-    """All that the broker answers to *data* until it closes the connection, which it must do by itself."""
+    """Send *data*, and return everything that the broker sends until it closes the connection."""
     with socket.create_connection(("127.0.0.1", running.port), timeout=DEADLINE_S) as sock:
         sock.sendall(data)
         answer = b""

@@ -1,7 +1,7 @@
-"""The checker finds what it is there for: a model of a broker tells legal histories, and with a fault illegal ones.
+"""Tests of the checker with a model of a broker, which produces valid histories, and invalid ones with a fault.
 
-The model is as simple as the promise: a list of messages to a queue. What may happen to a real broker happens to it,
-kills of the broker and of clients included, so that a checker that cries wolf is found too.
+The model is as simple as the guarantees: a list of messages per queue. It includes the events of a real broker,
+such as kills of the broker and of clients, so that false alarms of the checker are detected, too.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Place:
 
 
 class Model:
-    """A broker and its clients. `history` is what they wrote down; *fault* is done once, at a random opportunity."""
+    """A broker and its clients, which record `history`; *fault* occurs once, at a random opportunity."""
 
     def __init__(self, random: Random, fault: str = "") -> None:
         self.history: list[Event] = []
@@ -165,7 +165,7 @@ class Model:
             self._queues[queue].remove(place)
 
     def _transact(self) -> None:
-        """A message to each queue, and perhaps one taken, all in a transaction."""
+        """Send a message to each queue, and possibly consume one, in one transaction."""
         txn = f"t{self._tick()}"
         sent: list[tuple[str, Place]] = []
         for queue in QUEUES:
@@ -254,7 +254,7 @@ def test_legal_history_has_no_findings(seed: int) -> None:
 
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_every_defect_is_found(defect: str) -> None:
-    """Clients can't see every single case: two messages in the wrong order may go to two of them."""
+    """The checker detects defects in most histories; some are invisible, as when two clients get reordered messages."""
     done = found = 0
     for seed in SEEDS:
         model = Model(Random(seed), defect)
@@ -335,7 +335,7 @@ def test_what_was_taken_before_a_session_ended_in_good_order_stays_off() -> None
 
 
 def both(*events: Event, commit: bool = True, decided: bool = False) -> list[Event]:
-    """m3 is sent, and m2 taken, in one transaction, before the broker is killed."""
+    """Return a history in which one transaction sends m3 and consumes m2 before the broker is killed."""
     asked: list[Event] = [Asked("t", 20, commit)]
     taking = Answered("m2", "q", "r/1/1", 1, 19, "taken", "t")
     answer: list[Event] = []

@@ -1,6 +1,6 @@
-"""The promise, driven: a broker killed at random moments, with real clients, keeps what it confirmed.
+"""Tests that a broker with real clients that is killed at random times keeps all confirmed messages.
 
-`CAIRN_KILLS` and `CAIRN_SEED` scale and repeat a run. A seed repeats what is decided, not when the kernel does it.
+`CAIRN_KILLS` and `CAIRN_SEED` scale and repeat a run. A seed repeats the decisions, not their timing in the kernel.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _sum(verdicts: list[Verdict]) -> Verdict:
 
 
 def _stories(verdict: Verdict, history: list[Event], place: Path) -> str:
-    """The first findings, each with all that was written down about its message."""
+    """Return the first findings, each with the recorded events of its message."""
     lines = [f"seed {SEED}; histories and broker log in {place}"]
     for kind, message in verdict.found[:5]:
         lines.append(f"{kind}: {message or 'a message without an id'}")

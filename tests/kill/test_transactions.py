@@ -1,4 +1,4 @@
-"""A broker that is killed while transactions are committed: each of them is there as a whole, or not at all."""
+"""Tests that transactions are atomic if the broker is killed while they are committed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEED = os.environ.get("CAIRN_SEED") or str(SystemRandom().randrange(10**6))
 
 
 class Client:
-    """Puts each number on all queues, and a token off its queue and on it again, all in one transaction."""
+    """A client whose transactions send a number to all queues, and consume and send back a token."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -35,7 +35,7 @@ class Client:
         """Called once, when a commit was answered."""
 
     def work(self, peer: Peer) -> None:
-        """Until the broker is gone."""
+        """Commit transactions until the broker is killed."""
         control = Control(peer)
         senders = [peer.sender(name) for name in QUEUES]
         tokens, back = peer.receiver("tokens", TOKENS), peer.sender("tokens")
@@ -61,7 +61,7 @@ class Client:
         return [one for one in asked if one[0].settled]
 
     def learn(self) -> None:
-        """Take down what was answered."""
+        """Record the outcomes of the discharges that were answered."""
         for delivery, number, fail in self.answered(self.under_way):
             assert delivery.remote_state == delivery.ACCEPTED, delivery.remote.condition
             (self.rolled_back if fail else self.committed).add(number)

@@ -1,7 +1,7 @@
-"""Disks that fill up, fail or refuse under a running store, made with the kernel's own means.
+"""Tests of a running store on disks that are full, fail or become read-only, simulated by kernel features.
 
-A full disk stops nobody who takes messages off; what fails to be written fails the store for good, and the next opening
-shows all that was confirmed.
+A full disk does not prevent dequeues; a failed write fails the store permanently, and the next start
+recovers all confirmed messages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ needs_mounts = pytest.mark.skipif(bool(unavailable_reason("ext4")), reason=unava
 
 
 class Running:
-    """A store with its threads, and what it confirmed."""
+    """A store with its threads and a record of its confirmations."""
 
     def __init__(self, place: Path) -> None:
         self.durable_lsn = 0
@@ -71,7 +71,7 @@ class Running:
             self.confirmed[queue_id].append(message_id)
 
     def put_until_it_fails(self, queue_id: int) -> None:
-        """Store one message after the other; what the store then says is in `failure`."""
+        """Store messages until the store fails; its error is then in `failure`."""
         random = Random(1)
         for _ in range(500):
             with suppress(JournalFailed):
@@ -81,10 +81,10 @@ class Running:
         raise AssertionError("500 messages were stored")
 
     def to_page_end(self) -> int:
-        """The size of a message whose block ends where a page ends.
+        """Return the size of a message whose block ends at a page boundary.
 
-        The loop driver of some kernels calls a write done of which only the first pages found a place. So that a full
-        disk below it is noticed, no block may begin in a page that has its place.
+        The loop driver of some kernels reports a write as done if only its first pages were allocated. So that a full
+        disk below it is detected, no block may begin in an allocated page.
         """
         return 8192 - self.store.journal.next_lsn % 4096 - BLOCK_HEAD_BYTES - HEAD_BYTES
 
@@ -117,7 +117,7 @@ class Running:
 
 
 def wait_until_full(store: JournalStore, full: bool) -> None:
-    """The store looks at the disk when it has written, and once a second while it is short of space."""
+    """Wait for the store's state; it checks the disk after writes, and once per second while space is low."""
     end_s = time.monotonic() + DEADLINE_S
     while bool(store.full()) != full:
         assert time.monotonic() < end_s, "it never noticed"
@@ -125,7 +125,7 @@ def wait_until_full(store: JournalStore, full: bool) -> None:
 
 
 def shows(place: Path, confirmed: dict[int, list[int]], contents: dict[int, bytes]) -> None:
-    """A new opening has all of it, in order, and at most what nobody had confirmed behind it."""
+    """Check that a new start recovers all confirmed messages in order, followed only by unconfirmed ones."""
     again = Running(place)
     with closing(again):
         for queue_id, ids in confirmed.items():
@@ -168,7 +168,7 @@ def ext4() -> Iterator[FileSystem]:
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
 @kernel.in_private_mounts
 def test_a_disk_that_others_fill(kind: str, tmp_path: Path) -> None:
-    """Storing is refused, taking off goes on, and space that is freed is noticed without a restart."""
+    """A full disk prevents enqueues but not dequeues, and freed space is detected without a restart."""
     with privately_mounted_disk(tmp_path / "m", 96 * MIB) if kind == "tmpfs" else ext4() as mounted:
         place = mounted if isinstance(mounted, Path) else mounted.place
         running = Running(place)
@@ -200,7 +200,7 @@ def test_a_disk_that_others_fill(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
 @kernel.in_private_mounts
 def test_a_disk_that_is_filled_to_the_last_byte(kind: str, tmp_path: Path) -> None:
-    """Whoever goes on to store all the same gets as far as there are containers. No half-made one is left."""
+    """Messages are stored until the existing containers are full, and no incomplete container file is left."""
     with privately_mounted_disk(tmp_path / "m", 96 * MIB) if kind == "tmpfs" else ext4() as mounted:
         place = mounted if isinstance(mounted, Path) else mounted.place
         running = Running(place)
@@ -219,7 +219,7 @@ def test_a_disk_that_is_filled_to_the_last_byte(kind: str, tmp_path: Path) -> No
 
 
 def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
-    """`ulimit -f`: told as a lack of space; a running store fails where it passes it, and nothing is lost."""
+    """A file size limit (`ulimit -f`) is reported as a lack of space; a running store fails at it without loss."""
 
     @contextmanager
     def limit(size_bytes: int) -> Iterator[None]:
@@ -247,7 +247,7 @@ def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
 
 
 class SparseDisk(Disk):
-    """A disk that is a file with holes on a small tmpfs: once that is full, a write into a hole fails."""
+    """A disk in a sparse file on a small tmpfs: if the tmpfs is full, a write into a hole fails."""
 
     def __init__(self, place: Path, size_bytes: int) -> None:
         self._size_bytes = size_bytes
@@ -257,7 +257,7 @@ class SparseDisk(Disk):
         self._device, self.path = kernel.attach(self._fd)
 
     def dig_holes(self) -> None:
-        """Give back what holds nothing but zeros."""
+        """Free the space of ranges that contain only zeros."""
         subprocess.run(["fallocate", "--dig-holes", str(self._file)], check=True)
 
 
@@ -283,7 +283,7 @@ def test_a_disk_that_dies() -> None:
 @needs_mounts
 @kernel.in_private_mounts
 def test_a_write_back_that_fails(tmp_path: Path) -> None:
-    """The kernel takes the write and tells at the sync. It is believed for good, though a later sync would succeed."""
+    """The kernel reports a failed write at the sync; the store fails permanently, though later syncs would succeed."""
     with privately_mounted_disk(tmp_path / "m", 64 * MIB) as below:
         disk = SparseDisk(below, KINDS["ext4"].size_bytes)
         with closing(FileSystem("ext4", disk)) as system:
@@ -317,7 +317,7 @@ def test_a_write_back_that_fails(tmp_path: Path) -> None:
 @needs_mounts
 @kernel.in_private_mounts
 def test_a_read_only_file_system() -> None:
-    """At the start it is told and nothing is touched."""
+    """A start on a read-only file system reports an error and changes nothing."""
     with ext4() as system:
         running = Running(system.place)
         with closing(running):
@@ -335,7 +335,7 @@ def test_a_read_only_file_system() -> None:
 @needs_mounts
 @kernel.in_private_mounts
 def test_a_file_system_that_turns_read_only() -> None:
-    """As ext4 does when it finds itself damaged, under the running store."""
+    """A running store fails if its file system becomes read-only, as ext4 does when it detects damage."""
     with ext4() as system:
         system.unmount()
         system.mount("errors=remount-ro")

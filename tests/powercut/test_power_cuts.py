@@ -1,7 +1,7 @@
-"""The promise under real power cuts: what was confirmed is there, exactly once, whole, in order, and nothing else is.
+"""Tests that after real power cuts, all confirmed messages are stored exactly once, complete and in order.
 
 `CAIRN_CUTS` and `CAIRN_SEED` scale and repeat a run: as many cuts on ext4, half on xfs, an eighth on btrfs and on each
-disk that has a cache. A seed repeats what is done and where it is cut; what the threads of store and kernel make of it
+disk with a cache. A seed repeats the operations and the positions of cuts; the timing of store and kernel threads
 varies.
 """
 
@@ -64,7 +64,7 @@ def test_what_was_confirmed_survives_power_cuts(
 
 
 def found_by(kind: str, *, cached: bool = False) -> set[str]:
-    """The defect that a hunt meets first."""
+    """Return the kinds of defects that a run found until its first finding."""
     return {wrong.defect for wrong in cut(kind, 300, "defects", cached=cached, until_found=True).found}
 
 
@@ -75,8 +75,8 @@ def test_a_store_that_does_not_sync_is_found(cached: bool, monkeypatch: pytest.M
 
 
 def test_a_store_that_does_not_sync_names_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container that was made and used since the last commit of ext4's own is not there. xfs keeps it: the sync of a
-    file takes its renaming with it."""
+    """Without directory syncs, ext4 loses a container created since its last commit. xfs keeps it, as the sync of a
+    file includes its renaming."""
     monkeypatch.setattr(RealDirectory, "sync", lambda self: None)
     assert found_by("ext4")
 
