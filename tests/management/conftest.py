@@ -1,4 +1,4 @@
-"""Clients of management, beside what the tests of clients have."""
+"""Fixtures of management clients, in addition to those of client tests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ids = count(1)
 
 
 class Answer(NamedTuple):
-    """A response."""
+    """A response of the management node."""
 
     status: int
     text: str
@@ -49,7 +49,7 @@ class Answer(NamedTuple):
 
 
 class Manager:
-    """A client that asks one thing after the other, over a node that was made for its responses."""
+    """A client that sends one request after another, and receives the responses on a dynamic node."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
@@ -76,7 +76,7 @@ class Manager:
         return answer
 
     def ask_all(self, asked: Sequence[tuple[str, str, str, Any]]) -> list[Answer]:
-        """The answers to all of these, asked in one go: operation, type, name and body."""
+        """Send requests (operation, type, name and body) together, and return their responses."""
         fields = ("operation", "type", "name")
         return self.send_all([Message(body=body, properties=dict(zip(fields, of, strict=True))) for *of, body in asked])
 
@@ -97,7 +97,7 @@ class Manager:
         return [answers[request.correlation_id] for request in requests]
 
     def rows(self, type: str, *names: str, **properties: Any) -> list[dict[str, Any]]:
-        """All rows of a QUERY, over as many pages as it takes."""
+        """Return all rows of a QUERY, page by page."""
         rows: list[dict[str, Any]] = []
         offset: int | None = 0
         while offset is not None:

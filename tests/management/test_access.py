@@ -1,4 +1,4 @@
-"""A13: the access rules are asked before every operation of management, with the names it comes to; a real broker."""
+"""Tests with a real broker that access rules apply to every management operation and all names in it (A13)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_only_what_the_rules_allow(
 
 
 def test_what_others_receive_on_is_not_looked_at(manager: Manager, new_peer: Callable[..., Peer]) -> None:
-    """A14: a node that a connection had made for its replies."""
+    """A14: messages on a dynamic node of another connection can be neither read nor moved."""
     peer = new_peer()
     link = peer.attach(peer.session.receiver("private"), None, dynamic=True)
     address = link.remote_source.address

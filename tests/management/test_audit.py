@@ -1,4 +1,4 @@
-"""Every change by management is one audit record: who, from where, what, the outcome, and how many messages."""
+"""Tests that every management change has one audit record: user, origin, operation, outcome, number of messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which operation of the access rules each request of management needs; a real broker."""
+"""Tests with a real broker of the permission that each management request requires."""
 
 from __future__ import annotations
 

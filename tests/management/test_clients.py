@@ -1,4 +1,4 @@
-"""Connections and links by management: what is told of them, and how they are closed."""
+"""Tests of connections and links in management: their attributes, and closing them."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_a_dynamic_queue_tells_whose_it_is(manager: Manager) -> None:
 
 
 def test_an_unsubscribed_source_is_told(manager: Manager, new_peer: NewPeer) -> None:
-    """A link without an address has none here."""
+    """A link with a durable source is listed with its source address."""
     peer = new_peer()
     link = peer.session.receiver("news")
     link.source.durability = Terminus.DELIVERIES

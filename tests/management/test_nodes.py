@@ -1,4 +1,4 @@
-"""Queues, exchanges, bindings and templates by management: made, told of, changed and taken away; what lasts, lasts."""
+"""Tests of queues, exchanges, bindings and policies in management: create, read, update, delete, durability."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_what_is_there_is_made_again_only_as_it_is(manager: Manager) -> None:
 def test_nothing_takes_the_place_of_what_is_being_written(
     manager: Manager, type: str, later_type: str, later: dict[str, Any] | None
 ) -> None:
-    """Both are asked for in one go; the first one goes to SQL first, so the second comes before there is one."""
+    """A second CREATE of the same name that arrives while the first one is written to SQL does not replace it."""
     second = (type, {}) if later is None else (later_type, later)
     [one, other] = manager.ask_all([("CREATE", type, "x", {}), ("CREATE", second[0], "x", second[1])])
     assert (one.status, other.status) in ([(201, 200), (201, 201)] if second == (type, {}) else [(201, 409)])
@@ -135,7 +135,7 @@ def test_a_binding_gets_other_arguments(manager: Manager) -> None:
 
 
 def test_arguments_that_say_nothing_are_refused_before_they_are_written(manager: Manager) -> None:
-    """Written, they would end the broker, and each start after that."""
+    """Invalid binding arguments are refused before they are stored, as they would end the broker and each restart."""
     manager.ask("CREATE", "queue", "orders")
     body = {"exchange": "amq.match", "queue": "orders", "arguments": {"x-match": "some"}}
     refused = manager.ask("CREATE", "binding", None, body)

@@ -1,4 +1,4 @@
-"""The owner of a queue that follows another one is its maker, and counts it from the beginning."""
+"""Tests that the creator of a federated queue is its owner, whose quota includes it from the start."""
 
 from __future__ import annotations
 

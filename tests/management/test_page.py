@@ -1,4 +1,4 @@
-"""docs/reference/management.md is the tables that the node works by."""
+"""Tests that docs/reference/management.md equals the tables of the management node."""
 
 from __future__ import annotations
 

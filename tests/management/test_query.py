@@ -1,4 +1,4 @@
-"""QUERY: pages, what changes meanwhile, and that a long one holds nobody up. In one thread, step by step."""
+"""Tests of QUERY, step by step in one thread: pages, concurrent changes, and fairness of long queries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FakeConnection:
 
 
 class Asking:
-    """A client with a link to the node, and one from it."""
+    """A client with a link to the management node and a link from it."""
 
     def __init__(self, forbidden: str = "") -> None:
         self.world = World(1 << 28)
@@ -116,7 +116,7 @@ def test_pages_make_the_whole(size: int) -> None:
 
 
 def test_the_asker_is_asked_about_for_all_that_it_reads() -> None:
-    """A13: reading is asked about as well, by name; and who may not look is not told what there is."""
+    """A13: reading requires a permission for each name, and without it, existing and missing names look the same."""
     asking = Asking(forbidden="secret")
     for name in ("secret", "open"):
         asking.world.broker.nodes.add_queue(name, {})
@@ -150,7 +150,7 @@ def test_the_asker_is_asked_about_for_all_that_it_reads() -> None:
 def test_other_names_in_an_operation_are_asked_about_too(
     asked: tuple[str, str, str], body: Any, wanted: str
 ) -> None:
-    """A13, A14: where dead letters go, what an exchange passes on to, what is bound."""
+    """A13, A14: permissions also apply to dead-letter addresses, alternate exchanges and bound queues."""
     asking = Asking(forbidden="secret")
     for name in ("secret", "open"):
         asking.world.broker.nodes.add_queue(name, {})

@@ -1,4 +1,4 @@
-"""Sessions are told of as they come and go."""
+"""Tests of the session list in management while sessions begin and end."""
 
 from __future__ import annotations
 

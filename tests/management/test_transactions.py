@@ -1,4 +1,4 @@
-"""Distributed transactions by management: prepared, committed, rolled back, decided on, forgotten."""
+"""Tests of distributed transactions in management: prepare, commit, rollback, heuristic decisions, forget."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAME = XID.hex()
 
 
 def begin(peer: Peer) -> None:
-    """A transaction that puts one message on `orders`, discharged by its client."""
+    """Send one message to `orders` in a distributed transaction, and discharge it."""
     sender = peer.sender("orders")
     control = Control(peer)
     txn_id = control.declare(XID)

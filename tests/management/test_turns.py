@@ -1,4 +1,4 @@
-"""The requests of management take turns, and hold bounded memory (attack 61)."""
+"""Tests that management requests of connections take turns and occupy bounded memory (attack 61)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.harness.broker.background_steps import BackgroundSteps
 
 
 class Core(BackgroundSteps):
-    """Requests of users to management, and steps in which they are begun."""
+    """A simulated core with management requests of users and steps in which they begin."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Core(BackgroundSteps):
         self.begun: list[str] = []
 
     def ask(self, user: str, size_bytes: int = 100, *, takes_s: float = SLICE_S) -> str:
-        """A request of *user*'s connection; why it was not taken."""
+        """Submit a request of *user*'s connection; return the reason if it was refused."""
         requester = self.turns.of(user, user)
         reason = requester.refusal(size_bytes)
 
@@ -50,7 +50,7 @@ def test_one_request_is_begun_at_once(core: Core) -> None:
 
 
 def test_connections_take_turns(core: Core) -> None:
-    """A step has time for one of these; the second connection does not wait for all of the first."""
+    """If a step has time for one request, a second connection does not wait for all requests of the first."""
     for _ in range(6):
         core.ask("evil")
     core.ask("anna")
@@ -80,7 +80,7 @@ def test_waiting_requests_are_bounded(core: Core, size_bytes: int, most: int) ->
 
 
 def test_waiting_responses_are_bounded(core: Core) -> None:
-    """Of one connection, and of all; one that has few of its own is not refused for the others'."""
+    """The limits apply per connection and in total; a connection with few waiting responses is not refused."""
     requester = core.turns.of("evil", "evil")
     requester.note_waiting(MOST_WAITING_BYTES + 1)
     assert "credit" in core.ask("evil")

@@ -1,4 +1,4 @@
-"""Queues that are changed while in use, transactions that an operator ends, and the broker's own queues."""
+"""Tests of changes to queues in use, transactions ended by an operator, and the broker's own queues."""
 
 from __future__ import annotations
 
