@@ -1,4 +1,4 @@
-"""`cairnmq doctor`: each check finds its problem, and the status follows the severity."""
+"""Tests of `cairnmq doctor`: each check detects its problem, and the severity determines the status."""
 
 from __future__ import annotations
 

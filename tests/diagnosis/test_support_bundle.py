@@ -1,4 +1,4 @@
-"""No secret and no message is in a support bundle, wherever it was."""
+"""Tests that a support bundle has no secrets and no message contents from any source."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_redaction_removes_known_secrets_and_tokens_without_a_key() -> None:
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with a bundle, made while secrets are everywhere and a broker with a message runs."""
+    """Return a directory with a support bundle of a running broker, with secrets in all possible sources."""
     place = tmp_path_factory.mktemp("bundle")
     (place / "secrets").mkdir()
     files = {

@@ -1,4 +1,4 @@
-"""The signatures on the reference page of the Python API, as the code has them.
+"""Generator of the signatures on the reference page of the Python API.
 
 A block of the language `pyi` has the dotted name of a public class or function as its title. `python -m
 tests.docs.python_page` writes the contents of these blocks; the rest of the page is written by hand.
@@ -27,7 +27,7 @@ _SHOWN = ("__len__", "__await__", "__enter__", "__exit__", "__call__")
 
 
 class PublicClass(NamedTuple):
-    """The parts of a public class that its source does not show."""
+    """Properties of a public class that its source does not show."""
 
     internal: tuple[str, ...] = ()
     """Members with public names that belong to other modules of the project."""
@@ -96,13 +96,13 @@ CLASSES = {
 
 
 def found(title: str) -> Any:
-    """The object of that dotted name."""
+    """Return the object with that dotted name."""
     module, _, name = title.rpartition(".")
     return getattr(import_module(module), name)
 
 
 def function(name: str, called: Callable[..., Any]) -> str:
-    """The signature of a function or method. Long ones have one more line for their parameters."""
+    """Return the signature of a function or method; the parameters of a long one are on a separate line."""
     signature = inspect.signature(called)
     head, tail = f"def {name}", f" -> {_annotation(signature.return_annotation)}: ..."
     parts: list[str] = []
@@ -140,7 +140,7 @@ def _default(value: object) -> str:
 
 
 def members(title: str) -> Iterator[tuple[str, str]]:
-    """The name and the text of each public member of a class, in the order of the source."""
+    """Yield the name and the text of each public member of a class, in source order."""
     kind, table = found(title), CLASSES.get(title, PublicClass())
     for name, type in table.attributes:
         yield name, f"{name}: {type}"
@@ -152,7 +152,7 @@ def members(title: str) -> Iterator[tuple[str, str]]:
 
 
 def _own(kind: type[Any]) -> Iterator[tuple[str, str]]:
-    """The members that the body of the class defines."""
+    """Yield the members that the class body defines."""
     for node in _definition(kind).body:
         match node:
             case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
@@ -184,7 +184,7 @@ def _field_default(kind: type[Any], name: str) -> str:
 
 
 def assigned(title: str) -> set[str]:
-    """The public attributes that the `__init__` of a class assigns."""
+    """Return the public attributes that the `__init__` of a class assigns."""
     return {
         target.attr
         for method in _definition(found(title)).body
@@ -195,7 +195,7 @@ def assigned(title: str) -> set[str]:
 
 
 def block(title: str) -> str:
-    """The contents of the block of a public class or function."""
+    """Return the content of the block of a public class or function."""
     if not inspect.isclass(one := found(title)):
         decorator = "@contextmanager\n" if inspect.isgeneratorfunction(inspect.unwrap(one)) else ""
         return f"{decorator}{function(one.__name__, one)}\n"
@@ -205,12 +205,12 @@ def block(title: str) -> str:
 
 
 def blocks() -> dict[str, str]:
-    """The contents of each block of the page."""
+    """Return the content of each block of the page."""
     return dict(_BLOCK.findall(PAGE.read_text()))
 
 
 def description(title: str) -> str:
-    """The text from the block of *title* to the next block or heading."""
+    """Return the text from the block of *title* to the next block or heading."""
     _, _, after = PAGE.read_text().partition(f'```pyi title="{title}"\n')
     return re.split(r"^(?:#|```pyi)", after.partition("\n```\n")[2], maxsplit=1, flags=re.M)[0]
 

@@ -1,4 +1,4 @@
-"""Each `cairnmq` command in a shell block of a page has a command, options and arguments that exist.
+"""Tests that all `cairnmq` commands in shell blocks of pages have valid names, options and arguments.
 
 That includes the blocks that no test executes.
 """
@@ -20,7 +20,7 @@ _BEFORE_COMMANDS = ("sudo", "exec", "broker", "time", "do", "then", "$")
 
 
 def commands_of(line: str) -> list[list[str]]:
-    """The words behind `cairnmq` of each command of a shell line."""
+    """Return the words after `cairnmq` of each such command in a shell line."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=_OPERATORS)
     lexer.whitespace_split = True
     found: list[list[str]] = []

@@ -1,6 +1,6 @@
-"""Links and anchors of the documentation site, in each run: a strict build without the theme and the search.
+"""Tests of links and anchors of the documentation site by a strict build without the theme and the search.
 
-They contribute no links between pages. `test_site.py` checks the complete site in thorough runs.
+Theme and search add no links between pages. `test_site.py` checks the complete site in thorough runs.
 """
 
 from __future__ import annotations

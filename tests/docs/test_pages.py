@@ -1,4 +1,4 @@
-"""Tutorials, guides and the home page are executed as they are written: real brokers, the clients that they name."""
+"""Tests that execute tutorials, guides and the home page as written, with real brokers and the clients they name."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_loads_and_soak_of_the_guide(tmp_path: Path) -> None:
 
 
 def run(command: str, place: Path, stdin: str = "", **environment: str) -> str:
-    """The output of a command of a page."""
+    """Run a command of a page, and return its output."""
     words = command.strip().replace("venv/bin/", "").replace("cairnmq ", f"{shlex.quote(CAIRNMQ)} ", 1)
     done = subprocess.run(
         words, shell=True, input=stdin, capture_output=True, text=True, timeout=4 * DEADLINE_S, cwd=place,

@@ -1,4 +1,4 @@
-"""The reference of the Python API: the signatures of the code, all public members, and examples that are executed."""
+"""Tests of the Python API reference: signatures equal the code, all public members, and executed examples."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOTEBOOKS = sorted(DOCS.rglob("*.ipynb"))
 
 @pytest.mark.parametrize("title", BLOCKS)
 def test_signatures_are_those_of_the_code(title: str) -> None:
-    """`python -m tests.docs.python_page` writes them."""
+    """Signatures on the page equal those of the code; `python -m tests.docs.python_page` writes them."""
     assert BLOCKS[title] == python_page.block(title)
 
 
@@ -44,7 +44,7 @@ def test_exported_names_are_on_the_page(package: object) -> None:
 
 @pytest.mark.parametrize("title", CLASSES)
 def test_members_are_public_or_listed_as_internal(title: str) -> None:
-    """`python_page.CLASSES` has the internal members, and the types of attributes."""
+    """Each assigned attribute is in `python_page.CLASSES`, with its type or as an internal member."""
     table = python_page.CLASSES.get(title, python_page.PublicClass())
     kind = python_page.found(title)
     assert set(dict(table.attributes)) | set(table.internal) >= python_page.assigned(title)
@@ -71,7 +71,7 @@ def test_a_changed_signature_differs_from_the_page(monkeypatch: pytest.MonkeyPat
 
 
 def programs() -> list[tuple[str, str]]:
-    """The Python blocks of all pages, and the cells of notebooks."""
+    """Return the Python blocks of all pages and the code cells of notebooks."""
     found = [(block.page, block.text) for page in PAGES for block in blocks_of(page) if block.language == "python"]
     for path in NOTEBOOKS:
         cells = json.loads(path.read_text())["cells"]

@@ -1,4 +1,4 @@
-"""The documentation site builds without a broken link, and loads nothing from other hosts."""
+"""Tests that the documentation site has no broken links, and loads no files from other hosts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GENERATED = {Path("explanation/architecture.html"), Path("changelog.html"), Pat
 
 
 class Parser(HTMLParser):
-    """The ids, links and images of a page."""
+    """A parser that collects the IDs, links and images of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

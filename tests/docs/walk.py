@@ -1,15 +1,15 @@
-"""Executes a page of the documentation as its reader would, from top to bottom.
+"""Execution of a documentation page from top to bottom, as by a reader.
 
 | block | execution |
 |---|---|
-| `sh` | its commands run one after another, and have to succeed |
-| `sh` with the title `Terminal N` | its last command goes on running; the one before it in that terminal is stopped |
+| `sh` | its commands run one after another, and must succeed |
+| `sh` with the title `Terminal N` | its last command keeps running; the previous one in that terminal is stopped |
 | `python`, `toml`, ... with a title | is saved in the file of that name |
 | `python` without a title | is run |
 | `text` | is the output of the block before it, or of the terminal in its title; `...` stands for any text |
 
-`cairnmq broker` is started with free ports, which stand in place of those that the page names. A comment
-`<!-- not executed: REASON -->` before a block leaves it out.
+`cairnmq broker` is started with free ports, which replace those of the page. A comment
+`<!-- not executed: REASON -->` before a block excludes it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LISTENING = {
 
 
 class Program:
-    """A command that goes on running, and its output so far."""
+    """A command that keeps running, and its output so far."""
 
     def __init__(self, command: str, place: Path, environment: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -183,7 +183,7 @@ class Walk:
 
 
 def _pattern(expected: str) -> re.Pattern[str]:
-    """The output that a page shows. Runs of spaces are alike, because widths of columns follow their contents."""
+    """Return a pattern for the output on a page, in which runs of spaces match, as column widths vary."""
     pattern = ""
     for line in expected.strip().splitlines():
         if line.strip() == "...":
@@ -211,7 +211,7 @@ def is_executable(block: Block) -> bool:
 
 
 def executed_blocks(page: str) -> list[Block]:
-    """The blocks of a page that are executed."""
+    """Return the blocks of a page that are executed."""
     path = DOCS / page
     text = path.read_text()
     left_out = set(_LEFT_OUT.findall(text))

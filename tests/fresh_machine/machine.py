@@ -38,7 +38,7 @@ _SUDO = '#!/bin/sh\nexec "$@"\n'
 
 
 class Unavailable(Exception):
-    """The Debian archive can't be reached, or this host does not permit what debootstrap does."""
+    """Error: the Debian archive cannot be reached, or this host does not permit debootstrap's operations."""
 
 
 def reason_against() -> str | None:
@@ -100,10 +100,10 @@ def base(release: str) -> Path:
 
 
 class Machine:
-    """One system. Commands run as root, in the checkout."""
+    """A minimal Debian system; commands run as root in the checkout."""
 
     def __init__(self, release: str) -> None:
-        """Raises `Unavailable`."""
+        """Create the system; raise `Unavailable` if that is not possible."""
         kept = base(release)
         self._sandbox = Sandbox(SANDBOXES, release)
         try:
@@ -123,15 +123,15 @@ class Machine:
 
     @property
     def root(self) -> Path:
-        """Its root directory, as a path in its namespaces."""
+        """Return the root directory as a path in the namespaces."""
         return self._sandbox.inner
 
     def command(self, *words: str) -> list[str]:
-        """The command that runs *words* in its namespaces, with the root directory of the host."""
+        """Return a command that runs *words* in the namespaces with the host's root directory."""
         return self._sandbox.command(*words)
 
     def close(self) -> None:
-        """End its processes, and remove it."""
+        """End the system's processes, and remove it."""
         self._sandbox.close()
 
     def run(self, script: str, *, online: bool = False, **environment: str) -> str:
@@ -188,7 +188,7 @@ class Machine:
 
 
 class Stopwatch:
-    """The steps of a walk, and the seconds that each took, in the order of their first laps."""
+    """Seconds of each step of a walk, in the order of the first laps."""
 
     def __init__(self, before: Stopwatch | None = None) -> None:
         """Begin with the steps of *before*, if given."""

@@ -65,7 +65,7 @@ class Sandbox:
                 raise
 
     def command(self, *words: str) -> list[str]:
-        """The command that runs *words* in the namespaces."""
+        """Return a command that runs *words* in the namespaces."""
         return ["nsenter", "-t", self._first_pid, "-m", "-p", "-i", *words]
 
     def run(self, *words: str) -> None:
@@ -97,7 +97,7 @@ def _remove_leftovers(parent: Path) -> None:
     for directory in parent.iterdir():
         try:
             descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:  # its sandbox was closed just now
+        except FileNotFoundError:  # its sandbox was closed meanwhile
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""README.md's commands, as they are written, on a minimal Debian, and the walks of three new users.
+"""Tests that execute the commands of README.md on a minimal Debian, and the walks of three new users.
 
 | user | steps after the installation of README.md |
 |---|---|
@@ -46,7 +46,7 @@ ended() {  # in good order, by SIGTERM, which is what Ctrl-C does, too
 
 
 def serving(command: str, *scene: str) -> str:
-    """A script that starts a broker as README.md has it, does something, and stops the broker."""
+    """Return a script that starts a broker as in README.md, runs the scene, and stops the broker."""
     begin = [READY, "rm -f broker.log", f"{command} > broker.log 2>&1 &", "broker=$!", "ready broker.log $broker"]
     return "\n".join((*begin, *scene, "ended $broker", "cat broker.log"))
 
@@ -92,7 +92,7 @@ Tell = Callable[[str], None]
 
 @contextmanager
 def machine(release: str, tell: Tell) -> Iterator[Machine]:
-    """A new machine, which is removed at the end. Skips the test where it can't be made."""
+    """Yield a new machine, which is removed at the end; skip the test if it cannot be created."""
     reason = reason_against()
     made = None
     if reason is None:
@@ -117,7 +117,7 @@ def on_machine(test: Callable[[Tell], None]) -> Callable[[Tell], None]:
 
 
 def install(there: Machine, watch: Stopwatch) -> str:
-    """The command that starts a broker, after those before it were run."""
+    """Run the installation commands of README.md, and return the command that starts a broker."""
     there.run("apt-get update", online=True)
     packages, environment, start = readme("Quick start")[0].commands
     there.run(packages, online=True)
@@ -138,7 +138,7 @@ def first_message(there: Machine, start: str) -> None:
 
 
 def login(there: Machine) -> None:
-    """The guide to TLS and users, with every client that the packages allow."""
+    """Execute the guide to TLS and users, with every client that the packages permit."""
     users, certificates, start, use, _ = section("how-to/tls-and-users.md", None)
     [rules] = [one for one in blocks_of(ROOT / "docs/how-to/access-rules.md") if one.title == "rules.toml"]
     (there.place / "root/cairnmq/rules.toml").write_text(rules.text)
@@ -157,7 +157,7 @@ def login(there: Machine) -> None:
 
 
 def operate(there: Machine, start: str) -> None:
-    """Management and metrics."""
+    """Execute the guides to management and metrics."""
     asks = [one for one in section("how-to/manage-queues.md", None) if not one.title]
     [metrics] = [one for one in section("how-to/monitoring.md", None) if one.title or "--metrics-port" in one.text]
     [message] = readme("Quick start", "python")
@@ -210,7 +210,7 @@ def walk_of_data_engineer(there: Machine, installed: Stopwatch) -> Stopwatch:
 
 
 def packages(there: Machine) -> None:
-    """The wheel and the source distribution that `make dist` makes."""
+    """Check the wheel and the source distribution that `make dist` builds."""
     there.run("apt-get install -y make && venv/bin/pip install build && touch venv/ready", online=True)
     there.run("make dist VENV=venv", online=True)
     for kind in ("*.tar.gz", "*.whl"):

@@ -1,4 +1,4 @@
-"""A sandbox leaves no process, mount or file, however the process that made it ends."""
+"""Tests that a sandbox leaves no process, mount or file, however its creator ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def processes_of(place: Path) -> list[str]:
-    """The processes whose command or mounts name a directory."""
+    """Return the processes whose command or mounts contain the path of a directory."""
     found = []
     for directory in Path("/proc").glob("[0-9]*"):
         try:

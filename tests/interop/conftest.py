@@ -1,6 +1,6 @@
-"""Clients in other languages, and a broker for them.
+"""Fixtures: clients in other languages, and a broker for them.
 
-`make test` runs those that npm has to fetch where there is npm; a plain pytest does when asked: `pytest -m interop`.
+`make test` runs the clients that npm must download if npm is installed; pytest runs them with `-m interop`.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def cpp(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    """The C++ client, compiled."""
+    """Compile the C++ client, and return its command and environment."""
     return [compiled(HERE / "client.cpp", tmp_path_factory.mktemp("cpp") / "client", *_STRICT)], {}
 
 
 @pytest.fixture(scope="session")
 def cpp_failover(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    """A C++ client that goes on with another member, compiled."""
+    """Compile a C++ client with failover, and return its command and environment."""
     return [compiled(HERE / "failover.cpp", tmp_path_factory.mktemp("cpp") / "failover", *_STRICT)], {}
 
 
 @pytest.fixture(scope="session")
 def rhea(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    """The rhea client; rhea is installed for this run only."""
+    """Return the rhea client; rhea is installed for this run only."""
     npm, node = shutil.which("npm"), shutil.which("node")
     if npm is None or node is None:
         pytest.skip("there is no npm or node: apt-get install nodejs npm")
@@ -79,5 +79,5 @@ def peer(running: BrokerProcess) -> Iterator[Peer]:
 
 @pytest.fixture
 def address(request: pytest.FixtureRequest) -> str:
-    """A queue of the test's own."""
+    """Return the address of the test's own queue."""
     return str(request.node.name)

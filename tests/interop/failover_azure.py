@@ -1,7 +1,7 @@
-"""A client on the AMQP layer of Azure's Python libraries. See test_failover.py for what it is asked to do and says.
+"""A client on the AMQP layer of Azure's Python libraries; test_failover.py describes its commands and output.
 
-The layer tries the same place again. So it is told not to: where a connection ends the program makes a new client, in
-turns to all places that the broker told of, and sends again what was not confirmed.
+The layer reconnects to the same address, which is disabled here: the program creates a new client for the next
+address that the broker announced, and sends unconfirmed messages again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A client on RabbitMQ's Python library. See test_failover.py for what it is asked to do and says.
+"""A client on RabbitMQ's Python library; test_failover.py describes its commands and output.
 
-The library connects again by itself only where the broker says goodbye, and opens a consumer twice then; and its
-`consumer.run` does not notice a connection that breaks. So it is told not to, and waits itself: where a connection ends
-the program makes another one, to the first of its places that lets it in. The product's name is not looked at
+The library reconnects only after a close by the broker, and then opens a consumer twice; its
+`consumer.run` does not detect a broken connection. This is disabled: the program waits itself, and after a lost
+connection it connects to the first address that accepts it. The product's name is not checked
 (docs/decisions/0025-interop.md).
 """
 

@@ -1,6 +1,6 @@
-"""The integration tests that go-amqp publishes with its module, run against this broker.
+"""Tests that run the integration tests of the go-amqp module against this broker.
 
-`go mod download` brings the module with its tests; the tests take a broker's address from AMQP_BROKER_ADDR.
+`go mod download` fetches the module with its tests, which read the broker's address from AMQP_BROKER_ADDR.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.interop
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The compiled tests, and the directory that they run in."""
+    """Compile the tests, and return the program and the directory in which it runs."""
     if shutil.which("go") is None:
         pytest.skip("there is no go: apt-get install golang-go")
     directory = tmp_path_factory.mktemp("go")

@@ -1,6 +1,6 @@
-"""Python clients of other brokers' makers, as far as they talk to a broker that is not theirs.
+"""Tests of Python clients from the vendors of other brokers, as far as they work with this broker.
 
-RabbitMQ's client checks the name of the product, which is taken out here, and declares queues by RabbitMQ's management
+RabbitMQ's client checks the product name, which is disabled here, and declares queues by RabbitMQ's management
 node, which is not used; Azure's protocol layer is used without its token exchange (docs/decisions/0025-interop.md).
 """
 
@@ -19,7 +19,7 @@ COUNT = 20
 
 
 class Enough(Exception):
-    """All came."""
+    """Exception that ends a consumer after the last message."""
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_rabbitmq_publishes(rabbit: Any, peer: Peer) -> None:
 
 
 def test_rabbitmq_consumes(rabbit: Any, peer: Peer) -> None:
-    """It looks into the annotations of each message, and these must be there."""
+    """RabbitMQ's consumer receives messages with annotations, which it requires."""
     # B2.6
     client, connection = rabbit
     messages = [Message(body=b"%d" % n, durable=True, inferred=True, annotations={"x-opt-n": n}) for n in range(COUNT)]
@@ -73,7 +73,7 @@ def test_rabbitmq_consumes(rabbit: Any, peer: Peer) -> None:
 
 @pytest.fixture
 def azure(running: BrokerProcess) -> Any:
-    """Makers of Azure's low-level sender and receiver."""
+    """Return factories for Azure's low-level sender and receiver."""
     layer = pytest.importorskip("azure.servicebus._pyamqp", reason="pip install '.[interop]'")
     sasl = pytest.importorskip("azure.servicebus._pyamqp.sasl")
     constants = pytest.importorskip("azure.servicebus._pyamqp.constants")

@@ -1,4 +1,4 @@
-"""Writes the Grafana dashboards of monitoring/grafana: `python -m tests.monitoring.dashboards`.
+"""Generator of the Grafana dashboards of monitoring/grafana: `python -m tests.monitoring.dashboards`.
 
 A dashboard is a table of rows of panels; `document` turns it into the JSON that Grafana imports. A test compares the
 files with the tables.

@@ -1,4 +1,4 @@
-"""The dashboards and alert rules of monitoring/, against a real Prometheus that scrapes a real broker."""
+"""Tests of the dashboards and alert rules of monitoring/ with a real Prometheus that scrapes a real broker."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ CONDITIONS = (
 
 
 class Monitored(NamedTuple):
-    """A Prometheus with the rules, that has scraped a broker with traffic."""
+    """A Prometheus with the alert rules that has scraped a broker with traffic."""
 
     url: str
     metrics_url: str
@@ -81,7 +81,7 @@ class Monitored(NamedTuple):
 
 
 def rules() -> list[tuple[str, str]]:
-    """The name and the expression of each alert, read without a YAML parser."""
+    """Return the name and the expression of each alert, read without a YAML parser."""
     text = RULES.read_text()
     found = re.findall(r"- alert: (\w+)\n +expr: (?:>-\n +)?(.+)\n", text)
     assert len(found) == text.count("alert: ")
@@ -89,7 +89,7 @@ def rules() -> list[tuple[str, str]]:
 
 
 def names_in(expression: str) -> set[str]:
-    """The metrics of the broker that an expression names, without the suffixes of histograms."""
+    """Return the broker metrics in an expression, without the suffixes of histograms."""
     found = set(re.findall(r"\bcairnmq_\w+", expression))
     return {name if name in KNOWN else re.sub(r"_(bucket|sum|count)$", "", name) for name in found}
 
@@ -110,7 +110,7 @@ def metrics_of(running: BrokerProcess) -> str:
 
 
 def federate(port: int) -> None:
-    """Have the broker copy the queue `waiting` of the hub."""
+    """Create the federated queue `waiting` of the hub on the broker."""
     command = [CAIRNMQ, "ctl", "--url", f"amqp://127.0.0.1:{port}", "federated-queues", "create", "waiting", "hub"]
     subprocess.run(command, check=True, timeout=DEADLINE_S)
 

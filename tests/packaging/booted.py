@@ -1,4 +1,4 @@
-"""systemd as the first process of a minimal Debian, in namespaces of its own, without a network beyond loopback."""
+"""Minimal Debian systems with systemd as first process, in separate namespaces with a loopback interface only."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ whatever other tests mount is not in the list that systemd reads.
 
 
 class NotBooted(Exception):
-    """This host does not permit what systemd needs."""
+    """Error: this host does not permit operations that systemd requires."""
 
 
 class Booted:
@@ -47,7 +47,7 @@ class Booted:
 
     @property
     def pid(self) -> str:
-        """The number of its first process in the host's /proc, which tells its namespaces."""
+        """Return the PID of the first process in the host's /proc, which identifies the namespaces."""
         return self._pid
 
     def run(self, script: str) -> str:
@@ -68,7 +68,7 @@ class Booted:
         raise AssertionError(f"{script}: {output!r}, expected {expected!r}\n{self.log()}")
 
     def log(self) -> str:
-        """The journal of the broker's unit."""
+        """Return the systemd journal of the broker's unit."""
         return self._run("journalctl --unit cairnmq --no-pager --lines 60 --output cat")[1]
 
     def _run(self, script: str) -> tuple[int, str]:
@@ -93,7 +93,7 @@ class Booted:
 
 @contextmanager
 def booted(machine: Machine) -> Iterator[Booted]:
-    """Boot a machine on which systemd is installed. Raises `NotBooted`."""
+    """Boot a machine on which systemd is installed; raise `NotBooted` if that fails."""
     command = machine.command("unshare", "--net", "--mount", "sh", "-ec", _BOOT, "sh", str(machine.root))
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

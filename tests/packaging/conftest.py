@@ -1,7 +1,7 @@
-"""Programs that make and check packages, and the wheels of the locked dependencies.
+"""Fixtures: programs that build and check packages, and wheels of the locked dependencies.
 
-Programs are kept in the cache directory, for each list of versions; wheels come from the cache of pip. Tests that need
-either are skipped where the package index can't be reached.
+Programs are stored in the cache directory per list of versions; wheels come from pip's cache. Tests that need
+either are skipped if the package index cannot be reached.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEADLINE_S = 600
 
 
 def run(*words: str | Path, **environment: str) -> str:
-    """The output of a program, which must succeed."""
+    """Run a program that must succeed, and return its output."""
     done = subprocess.run(
         [str(word) for word in words], cwd=ROOT, env={**os.environ, **environment}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE_S,
@@ -44,11 +44,11 @@ def fetch(*words: str | Path) -> None:
 
 @pytest.fixture(scope="session")
 def tools() -> Path:
-    """The directory of the programs of packaging/tools.txt."""
+    """Return the directory of the programs of packaging/tools.txt."""
     listed = PACKAGING / "tools.txt"
     place = CACHE / f"packaging-tools-{hashlib.sha256(listed.read_bytes()).hexdigest()[:12]}"
     CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "packaging-tools.lock").open("w") as lock:  # files of tests run in several processes
+    with (CACHE / "packaging-tools.lock").open("w") as lock:  # test files run in several processes
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (place / "ready").exists():
             run(sys.executable, "-m", "venv", "--clear", "--without-pip", place)
@@ -59,7 +59,7 @@ def tools() -> Path:
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with wheels of all that packaging/requirements.lock names, their hashes checked."""
+    """Return a directory with the wheels of packaging/requirements.lock, whose hashes were verified."""
     place = tmp_path_factory.mktemp("wheels")
     fetch("wheel", "--require-hashes", "--requirement", PACKAGING / "requirements.lock", "--wheel-dir", place)
     return place
@@ -67,7 +67,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory that `make dist` makes. Without network, so with the installed setuptools."""
+    """Return the directory that `make dist` creates, built without network by the installed setuptools."""
     place = tmp_path_factory.mktemp("dist")
     run(sys.executable, "scripts/build_dist.py", place, "--no-isolation", SOURCE_DATE_EPOCH="1700000000")
     return place
@@ -75,7 +75,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def package(tmp_path_factory: pytest.TempPathFactory, wheels: Path, dist: Path) -> Path:
-    """The Debian package, without compression."""
+    """Build the Debian package without compression, and return its path."""
     if missing := [name for name in ("dpkg-buildpackage", "dh", "/usr/bin/python3") if shutil.which(name) is None]:
         pytest.skip(f"not installed: {', '.join(missing)}")
     if run("/usr/bin/python3", "-c", "import sys; print(sys.version_info[:2])") != f"{sys.version_info[:2]}\n":

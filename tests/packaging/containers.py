@@ -1,4 +1,4 @@
-"""Podman in namespaces of its own: images, containers and their processes are removed with them."""
+"""Podman in separate namespaces, with which images, containers and their processes are removed."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def reason_against_containers() -> str | None:
 
 
 class Containers:
-    """A container engine with an image of Debian."""
+    """A container engine with a Debian image."""
 
     def __init__(self) -> None:
-        """Raises `Unavailable`."""
+        """Create the engine and the image; raise `Unavailable` if that is not possible."""
         system = base("bookworm")
         self._sandbox = Sandbox(SANDBOXES, "containers")
         self._engine = self._sandbox.place / "engine"

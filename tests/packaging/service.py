@@ -1,4 +1,4 @@
-"""The life of the Debian package's service on a booted system: used, upgraded, configured, removed.
+"""Checks of the Debian package's service on a booted system: use, upgrade, configuration, removal.
 
 Each function leaves a service that runs, except `remove`. `/root/first.deb` is the installed package, `/root/next.deb`
 its next revision.
@@ -102,7 +102,7 @@ def use(system: Booted) -> None:
 
 
 def hang(system: Booted) -> None:
-    """A broker that hangs is ended by the watchdog and started again."""
+    """Check that the watchdog ends and restarts a broker that hangs."""
     system.run(
         "mkdir -p /etc/systemd/system/cairnmq.service.d && printf '[Service]\\nWatchdogSec=2\\n'"
         " > /etc/systemd/system/cairnmq.service.d/watchdog.conf && systemctl daemon-reload && systemctl restart cairnmq"
@@ -115,10 +115,10 @@ def hang(system: Booted) -> None:
 
 
 def upgrade_and_downgrade(system: Booted) -> None:
-    """Keeps the configuration that an operator changed, and each message that was confirmed meanwhile."""
+    """Check that an upgrade and a downgrade preserve changed configuration and all messages confirmed meanwhile."""
     system.run("echo 'max-connections = 700' >> /etc/cairnmq/cairnmq.toml")
     system.run(_python(_SEND))
-    system.run("cp -a /usr/lib/cairnmq /root/client")  # the producer's modules are not replaced with the package
+    system.run("cp -a /usr/lib/cairnmq /root/client")  # the producer's modules are not replaced by the upgrade
     system.run(f"cat > /root/producer.py <<'END'\n{_PRODUCER}END\n")
     system.run("setsid /root/client/bin/python3 /root/producer.py < /dev/null > /root/producer.log 2>&1 &")
     _wait_for_confirmed(system, 50)
@@ -137,7 +137,7 @@ def upgrade_and_downgrade(system: Booted) -> None:
 
 
 def fail_to_start(system: Booted) -> None:
-    """The reason is in the log; only what can heal by itself is tried again."""
+    """Check that a failed start is logged with its reason, and retried only for temporary errors."""
     system.run("echo 'max-conections = 700' >> /etc/cairnmq/cairnmq.toml; systemctl restart cairnmq || true")
     system.wait_for(STATE, "failed")
     assert system.run(_RESTARTS) == "0\n"
@@ -157,14 +157,14 @@ def fail_to_start(system: Booted) -> None:
 
 
 def configure(system: Booted) -> None:
-    """As the page has it."""
+    """Execute the section "Configure" of the page, and log in."""
     add, *others = _page("Configure")
     system.run("\n".join((f"printf '%s\\n' {shlex.quote(_PASSWORD)} | {add}", *others)))
     system.run(_python(_SEND, _LOGIN))
 
 
 def remove(system: Booted) -> None:
-    """Removal stops the broker; a purge leaves its messages and the operator's files; a new installation continues."""
+    """Check that removal stops the broker, a purge keeps messages and operator files, and a new installation works."""
     system.run("dpkg -r cairnmq")
     assert system.run("systemctl is-active cairnmq || true").strip() == "inactive"
     assert _existing(system, "/usr/bin/cairnmq", *_PATHS) == [*_PATHS]
@@ -178,18 +178,18 @@ def remove(system: Booted) -> None:
 
 
 def _page(heading: str) -> list[str]:
-    """The commands of a section of the page."""
+    """Return the commands of a section of the page."""
     [block] = section(PAGE, heading)
     return block.commands
 
 
 def _python(program: str, login: str = "") -> str:
-    """A command that runs a program with the package's Python."""
+    """Return a command that runs a program with the package's Python."""
     return f"{_PYTHON} - <<'END'\n{program.replace('{login}', login)}END\n"
 
 
 def _existing(system: Booted, *paths: str) -> list[str]:
-    """Those of the paths that exist."""
+    """Return the paths that exist."""
     return system.run(f"ls -d {' '.join(paths)} 2>/dev/null || true").split()
 
 

@@ -1,4 +1,4 @@
-"""The Helm chart, rendered by Helm's own engine, and validated against the schemas of Kubernetes."""
+"""Tests of the Helm chart, rendered by Helm's engine and validated against the Kubernetes schemas."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ LEAST = {
 
 
 def render(tools: Path, values: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The objects that Helm makes, by kind; the headless service as HeadlessService."""
+    """Return the objects that Helm renders by kind; the headless service has the kind HeadlessService."""
     made = json.loads(run(tools / "python", "-c", RENDER, CHART, json.dumps(values)))
     assert made["problems"] == []
     texts = [text for name, text in made["rendered"].items() if name.endswith(".yaml")]

@@ -1,7 +1,7 @@
-"""The image and the compose project, built and run by a container engine with the commands of docs/how-to/container.md.
+"""Tests of the container image and the compose project with the commands of docs/how-to/container.md.
 
-Images of others can't be pulled here. The image of Prometheus is made of Debian's package under the name that the
-compose file uses; Grafana, which Debian does not have, is left out.
+Other images cannot be pulled here. The image of Prometheus is built from Debian's package under the name that the
+compose file uses; Grafana, which is not in Debian, is left out.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ touch /somewhere 2>&1 || true
 
 @pytest.fixture(scope="module")
 def containers(tell: Tell) -> Iterator[Containers]:
-    """A container engine with the image that the page builds."""
+    """Yield a container engine with the image that the page builds; skip the test if none can run."""
     reason = reason_against_containers()
     try:
         made = Containers() if reason is None else None
@@ -68,7 +68,7 @@ def containers(tell: Tell) -> Iterator[Containers]:
 
 
 def page() -> list[str]:
-    """The commands of the first section of the page."""
+    """Return the commands of the first section of the page."""
     [block] = section("how-to/container.md", "Build and run")
     return block.commands
 

@@ -1,4 +1,4 @@
-"""The Debian package on a minimal Debian whose first process is systemd: installed, used, upgraded, removed."""
+"""Tests of the Debian package on a minimal Debian with systemd: installation, use, upgrade, removal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNIT = PACKAGING / "debian/cairnmq.service"
 
 
 def thorough(test: Callable[..., None]) -> Callable[..., None]:
-    """Mark a test that makes a system of its own."""
+    """Mark a test that creates a separate system, for thorough runs only."""
     for mark in (
         pytest.mark.slow,
         pytest.mark.timeout(3600),
@@ -60,7 +60,7 @@ def test_unit_is_hardened() -> None:
 
 @contextmanager
 def machine(release: str, tell: Tell) -> Iterator[Machine]:
-    """A minimal system, which is removed at the end. Skips the test where it can't be made, or systemd does not run."""
+    """Yield a minimal system, which is removed at the end; skip the test if it cannot be created or booted."""
     reason = reason_against()
     try:
         made = Machine(release) if reason is None else None
@@ -80,7 +80,7 @@ def machine(release: str, tell: Tell) -> Iterator[Machine]:
 
 
 def live(there: Machine) -> None:
-    """Boot the system, on which the package is installed, and go through all that may happen to it."""
+    """Boot the system with the installed package, and run all service checks."""
     service.next_revision(there)
     with booted(there) as system:
         service.use(system)

@@ -1,4 +1,4 @@
-"""Wheel and source distribution are reproducible, and everything that a package contains is locked."""
+"""Tests that wheel and source distribution are reproducible and complete, and that dependencies are locked."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _PINNED = re.compile(r"^([a-z0-9-]+)==([^ ]+)(?: ; [^\\]+)? \\\n((?:    --hash=s
 
 
 def locked() -> dict[str, str]:
-    """The names and versions in the lock file."""
+    """Return the names and versions in the lock file."""
     return {name: version for name, version, _ in _PINNED.findall((PACKAGING / "requirements.lock").read_text())}
 
 
 def test_lock_meets_every_requirement() -> None:
-    """`make lock` brings it up to the requirements."""
+    """The lock file satisfies all requirements; `make lock` updates it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     texts = project["dependencies"][:]
     for extra in (PACKAGING / "extras.txt").read_text().split():
@@ -50,7 +50,7 @@ def test_lock_has_a_hash_for_every_version() -> None:
 
 
 def test_every_file_of_the_console_is_packed() -> None:
-    """The patterns of setuptools do not descend: files of a new folder were once missing in the packages."""
+    """All static console files match the patterns of setuptools, which do not include new subfolders."""
     patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     console = ROOT / "console"
     packed = {path for pattern in patterns["cairnmq.console"] for path in console.glob(pattern)}
@@ -59,7 +59,7 @@ def test_every_file_of_the_console_is_packed() -> None:
 
 @thorough
 def test_two_builds_are_equal_byte_by_byte(dist: Path, tmp_path: Path) -> None:
-    """The second one is made from a copy with other times, permissions and umask."""
+    """A second build from a copy with other times, permissions and umask is identical."""
     copy, second = tmp_path / "copy", tmp_path / "second"
     listed = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split("\0"):
@@ -105,7 +105,7 @@ def test_no_vulnerability_is_known(tools: Path, tell: Tell) -> None:
 
 
 def page_of_console(*command: str | Path) -> str:
-    """The first page of the console that a command line of the program serves."""
+    """Return the first page of the console that *command* serves."""
     words = [str(word) for word in command]
     process = subprocess.Popen([*words, "console", "--http-port", "0"], stdout=subprocess.PIPE, text=True)
     watchdog = threading.Timer(DEADLINE_S, process.kill)

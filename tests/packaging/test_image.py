@@ -1,4 +1,4 @@
-"""The files of the container image and of the compose project."""
+"""Tests of the files of the container image and of the compose project."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_compose_file_is_valid(tools: Path) -> None:
 
 @pytest.fixture
 def etc(tmp_path: Path) -> Path:
-    """The directory /etc of the containers of Prometheus and Grafana, as the compose file mounts it."""
+    """Return a directory with the /etc files that the compose file mounts for Prometheus and Grafana."""
     mounts = [mount.split(":") for mount in mounted_files()]
     for source, target, mode in mounts:
         assert mode == "ro"
@@ -42,7 +42,7 @@ def etc(tmp_path: Path) -> Path:
 
 
 def mounted_files() -> list[str]:
-    """The mounts of files that the compose file has."""
+    """Return the mounts of files in the compose file."""
     services = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
     return [one for service in services.values() for one in service.get("volumes", ()) if one.startswith(".")]
 
@@ -79,7 +79,7 @@ def test_grafana_finds_every_dashboard_and_its_data_source(etc: Path) -> None:
 
 
 def test_every_layer_of_the_package_is_copied_into_the_image() -> None:
-    """The image is built from the files that .dockerignore lets through."""
+    """.dockerignore includes every package, as the image is built from the included files only."""
     copied = set(re.findall(r"^!(\w+)$", (ROOT / ".dockerignore").read_text(), re.M))
     packages = re.findall(r'^    "cairnmq\.(\w+)",$', (ROOT / "pyproject.toml").read_text(), re.M)
     assert copied - {"LICENSE"} == set(packages)

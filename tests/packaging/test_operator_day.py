@@ -1,6 +1,6 @@
-"""The page "Operate CairnMQ for a day" on a minimal Debian: each of its steps, from outside with a browser.
+"""Test that executes the page "Operate CairnMQ for a day" on a minimal Debian, with a browser on another machine.
 
-`CAIRN_PICTURES=docs/images` has the test replace the pictures of the page.
+With `CAIRN_PICTURES=docs/images` the test replaces the pictures of the page.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ FIRING = f"promtool query instant http://127.0.0.1:9090 '{QUERY}' | grep -c Orde
 
 @pytest.fixture(scope="module")
 def downloaded(package: Path, tell: Tell) -> Iterator[Booted]:
-    """A booted minimal system with the packages of the page, which are not installed."""
+    """Yield a booted minimal system with the page's packages, which are not installed yet."""
     reason = reason_against() or (None if CHROMIUM else "not installed: chromium")
     try:
         machine = Machine("bookworm") if reason is None else None
@@ -81,7 +81,7 @@ def downloaded(package: Path, tell: Tell) -> Iterator[Booted]:
 
 
 class Day:
-    """Executes the page section by section, and takes its pictures in their order."""
+    """An execution of the page, section by section, that takes its pictures in order."""
 
     def __init__(self, system: Booted, station: Workstation, package: str, place: Path) -> None:
         self.system = system
@@ -130,13 +130,13 @@ class Day:
 
 
 def messages(console: ConsolePage, queue: str) -> list[str]:
-    """The names of the messages that the console shows."""
+    """Return the names of the messages that the console shows."""
     page = console.open("queues", queue, "messages").page
     return [link.inner_text() for link in page.locator("main tbody a").all()]
 
 
 def retry(console: ConsolePage) -> None:
-    """Retry all messages on the queue of dead letters."""
+    """Retry all messages of the dead-letter queue."""
     console.open("queues", "orders.failed", "messages")
     console.page.locator("main thead input[type=checkbox]").check()
     console.click("Retry")
@@ -145,7 +145,7 @@ def retry(console: ConsolePage) -> None:
 
 
 def trusting(system: Booted, station: Workstation) -> tuple[str, str, str]:
-    """The options of a browser that resolves the name of the broker, and accepts its certificate only."""
+    """Return browser options that resolve the broker's name and accept only its certificate."""
     key = base64.b64encode(hashlib.sha256(base64.b64decode(system.run(SPKI))).digest()).decode()
     resolve = f"--host-resolver-rules=MAP {station.name} {station.address}"
     return f"--ignore-certificate-errors-spki-list={key}", resolve, "--no-proxy-server"

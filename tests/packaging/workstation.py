@@ -1,4 +1,4 @@
-"""A machine beside a booted one: the host of the tests, with a network to it and a name for it."""
+"""The test host as a client machine of a booted system, with a network connection and a host name for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HOSTS = 'mount --bind "$1" /etc/hosts; shift; exec "$@"'
 
 
 class Workstation:
-    """Runs programs that reach the booted system by its name. It has a directory for their files."""
+    """A runner of programs that reach the booted system by name, with a directory for their files."""
 
     def __init__(self, place: Path, name: str, address: str) -> None:
         self.place = place
@@ -26,7 +26,7 @@ class Workstation:
         self._hosts.write_text(f"127.0.0.1 localhost\n{address} {name}\n")
 
     def python(self, *words: str, **environment: str) -> str:
-        """The output of a Python program, which must succeed."""
+        """Run a Python program that must succeed, and return its output."""
         command = ["unshare", "--mount", "sh", "-ec", _HOSTS, "sh", str(self._hosts), sys.executable, *words]
         done = subprocess.run(
             command, cwd=self.place, env={**os.environ, **environment}, stdin=subprocess.DEVNULL,
