@@ -1,4 +1,4 @@
-"""The code blocks of README.md and of the pages in docs, for tests that execute them."""
+"""Access to the code blocks of README.md and of the pages in docs, for tests that execute them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HEADING = re.compile(r"^#+ (.+)$", re.M)
 
 
 class Block(NamedTuple):
-    """A fenced block."""
+    """A fenced code block."""
 
     page: str
     """Its path, from docs, such as "tutorials/topics.md"; or README.md."""
@@ -31,7 +31,7 @@ class Block(NamedTuple):
 
 
 def blocks_of(page: Path) -> list[Block]:
-    """The blocks of a page, in order. A line of a block is no heading."""
+    """Return the blocks of a page in order; lines in blocks are not headings."""
     text = page.read_text()
     name = str(page.relative_to(DOCS if DOCS in page.parents else ROOT))
     found = []
@@ -44,7 +44,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def section(page: str, heading: str | None, language: str = "sh") -> list[Block]:
-    """The blocks of a section of a page, or of the whole page; *page* is README.md or a path from docs."""
+    """Return the blocks of a section or of a complete page; *page* is README.md or a path relative to docs."""
     path = ROOT / page if page == "README.md" else DOCS / page
     found = [one for one in blocks_of(path) if one.language == language and heading in (None, one.section)]
     assert found, f"{page} has no {language} block in section {heading!r}"
@@ -52,5 +52,5 @@ def section(page: str, heading: str | None, language: str = "sh") -> list[Block]
 
 
 def readme(heading: str, language: str = "sh") -> list[Block]:
-    """The blocks of a section of README.md."""
+    """Return the blocks of a section of README.md."""
     return section("README.md", heading, language)

@@ -1,4 +1,4 @@
-"""The pages hold together: links lead somewhere, and every decision record is in the index."""
+"""Tests that the links of the pages are valid, and that the index lists every decision record."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_modules_that_the_reclaim_page_names_exist() -> None:
 
 
 def test_architecture_lists_every_subpackage() -> None:
-    """`python -m tests.structure.packages` prints the table."""
+    """ARCHITECTURE.md has the table that `python -m tests.structure.packages` prints."""
     assert table() in (ROOT / "ARCHITECTURE.md").read_text()
 
 

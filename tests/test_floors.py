@@ -1,4 +1,4 @@
-"""The house stands: floors import downwards only, as pyproject.toml says, and every floor is listed everywhere."""
+"""Tests that layers import downward only, as defined in pyproject.toml, and that all lists of layers are complete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILES = sorted(path for floor in FLOORS for path in (ROOT / floor).rglob("*.py")
 
 
 def target_of(path: Path, node: ast.ImportFrom) -> str:
-    """The package or module that a relative import names, dotted below the product's root."""
+    """Return the package or module of a relative import as a dotted name below the product's root."""
     package = path.relative_to(ROOT).parent.parts
     return ".".join([*package[: len(package) - node.level + 1], *([node.module] if node.module else [])])
 
@@ -26,7 +26,7 @@ VERSION = ""
 
 
 def imported_floors(path: Path) -> set[tuple[str, int]]:
-    """The floors that *path* imports from, with the line."""
+    """Return the layers that *path* imports from, with the line numbers."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.level:
@@ -65,7 +65,7 @@ def test_floors_are_packages_and_linked_for_type_checkers() -> None:
 
 
 def test_files_do_not_import_each_other_in_a_circle() -> None:
-    """At run time; imports that only type checkers read are left out."""
+    """No cycle of files exists at run time; imports for type checkers only are ignored."""
     names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in FILES}
     known = set(names.values())
     edges: dict[str, set[str]] = {}

@@ -1,4 +1,4 @@
-"""Pages and docstrings are written in standard technical English: no pattern that the style guide forbids.
+"""Tests that pages and docstrings are in standard technical English, without patterns that the style guide forbids.
 
 `python -m tests.test_language [FILE ...]` prints the problems of pages and Python files. `python -m tests.test_language
 --counts` counts the problems of docstrings by rule and folder.
@@ -67,7 +67,7 @@ _ITEM = re.compile(r"^\s*(?:[*+-]|\d+\.) +")
 
 
 def prose(text: str) -> tuple[list[str], list[str], list[str]]:
-    """The headings, the paragraphs and the table cells of a page; code and link targets are left out."""
+    """Return the headings, paragraphs and table cells of a page without code and link targets."""
     text = _LINK.sub(r"\1", _CODE.sub("X", _FENCE.sub("", text)))
     headings: list[str] = []
     paragraphs: list[str] = []
@@ -90,7 +90,7 @@ def prose(text: str) -> tuple[list[str], list[str], list[str]]:
 
 
 def problems(text: str) -> list[str]:
-    """Everything in a page that the rules forbid."""
+    """Return all violations of the rules in a page."""
     headings, paragraphs, cells = prose(text)
     sentences = [sentence for paragraph in paragraphs for sentence in _SENTENCE.split(paragraph)]
     lengths = [len(sentence.split()) for sentence in sentences]

@@ -1,8 +1,8 @@
-"""The time of a thorough run: long tests that would begin after it are left out, and reported.
+"""Time limit of a thorough run; long tests that would begin after it are skipped and reported.
 
-`CAIRN_MINUTES=N` sets it, as `.ci/run` does. It counts from the start of each test process. Without it, each test is
-run, as in ordinary runs. A slow machine thus runs fewer long tests, and all others; the summary names how many, and
-`-rs` which.
+`CAIRN_MINUTES=N` sets it, as in `.ci/run`. It counts from the start of each test process. Without it, each test is
+run, as in ordinary runs. A slow machine thus runs fewer long tests but all others; the summary has their number, and
+`-rs` lists them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REASON = "left out: a long test would begin after the minutes of CAIRN_MINUTES"
 
 
 class TimeLimit:
-    """Skips the long tests that would begin more than *minutes* after the start."""
+    """A pytest plugin that skips long tests that would begin more than *minutes* after the start."""
 
     def __init__(self, minutes: float) -> None:
         self._end_s = time.monotonic() + 60 * minutes
@@ -32,7 +32,7 @@ class TimeLimit:
 
 
 class LeftOut:
-    """Counts the tests that were left out, in the process that reports."""
+    """A pytest plugin of the reporting process that counts the skipped tests."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -1,4 +1,4 @@
-"""Loads on real brokers: every message is counted, what is wrong is found, and a test that ends early says so."""
+"""Tests of loads on real brokers: message counts, detection of errors, and reports of tests that end early."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_roles_meet_through_the_queues_of_the_broker(running: BrokerProcess) -> 
 
 
 def _messages(*numbers: tuple[int, int]) -> list[bytes]:
-    """Bodies of messages with these sequences; the second figure is added to the last byte."""
+    """Return message bodies with these sequence numbers; the second number is added to the last byte."""
     filler = Body(100).filler().tobytes()
     return [
         struct.pack("<IIQQ", 7, 0, sequence, time.time_ns()) + filler[:-1] + bytes(((filler[-1] + flaw) & 0xFF,))
@@ -110,16 +110,16 @@ def test_what_is_wrong_with_messages_is_counted(running: BrokerProcess) -> None:
 
 
 def test_time_begins_when_a_message_was_due(running: BrokerProcess) -> None:
-    """A broker that stands still does not hide what could not be sent meanwhile."""
+    """Latency is measured from the scheduled time, so that a pause of the broker counts for all delayed messages."""
     window = 1000
     options = ("--base-name", "paced", "--rate", "1000", "--window", str(window), "--json", "--nsubs", "0", *LASTS)
     process = start(running.port, *options)
     peer = Peer(running.port)
     try:
         link = peer.receiver("paced0", 1)
-        peer.take(link)  # it has begun
+        peer.take(link)  # the load has started
         running.process.send_signal(signal.SIGSTOP)
-        time.sleep(0.6)  # the time it stands still is what is measured
+        time.sleep(0.6)  # the pause is measured
     finally:
         running.process.send_signal(signal.SIGCONT)
     try:

@@ -1,4 +1,4 @@
-"""Dispositions are taken in runs only where each says the same of the delivery behind the one before."""
+"""Tests that only dispositions with equal outcomes of consecutive deliveries are processed as a run."""
 
 from __future__ import annotations
 
@@ -63,6 +63,6 @@ def test_runs_say_what_their_frames_say(data: bytes) -> None:
 
 
 def test_a_run_is_one() -> None:
-    """It would be dear otherwise, and nobody saw it."""
+    """100 equal dispositions form one run; shorter runs would be slow but have the same results."""
     frames = b"".join(p.frame(p.DISPOSITION, True, Uint(number), None, True, STATES[0]) for number in range(300, 400))
     assert outcomes_alike(memoryview(frames), len(frames) // 100) == 100

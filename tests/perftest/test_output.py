@@ -1,4 +1,4 @@
-"""The rows of `cairnmq perftest --output csv`."""
+"""Tests of the rows of `cairnmq perftest --output csv`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The soak says PASSED of a broker that keeps its promise, FAILED of those that don't, and what it has when cut off."""
+"""Tests of the soak: PASSED for a correct broker, FAILED for defective ones, and partial results if interrupted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def begin(*options: str, **more: Any) -> subprocess.Popen[str]:
 
 
 def soak(*options: str, status: int = 0, **more: Any) -> tuple[dict[str, Any], str]:
-    """Its JSON document, and what it said beside that."""
+    """Run the soak, and return its JSON document and its standard error."""
     running = begin("--json", *options, **more)
     try:
         output, errors = running.communicate(timeout=PATIENCE_S)
@@ -104,7 +104,7 @@ def test_a_broker_that_loses_messages_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(bool(rabbitmq.denial_reason()), reason=rabbitmq.denial_reason())
 def test_another_broker_is_put_to_the_same_test(tmp_path: Path, tell: Any) -> None:
-    """RabbitMQ: killed, started again, and its clients' histories judged. What it keeps of its promise is its own."""
+    """The soak kills and restarts RabbitMQ and checks its clients' histories; the verdict is not asserted."""
     other = rabbitmq.RabbitMq(tmp_path / "node")
     options = ("--ready-address", f"127.0.0.1:{other.port}", "--user", rabbitmq.USER, "--queue-durable", "yes")
     running = begin(
@@ -148,7 +148,7 @@ def test_full_disk_for_histories_is_told_and_the_part_is_kept(tmp_path: Path) ->
 
 
 def test_all_clients_that_ended_by_themselves_are_known(tmp_path: Path) -> None:
-    """Several may fail at once, of one full disk, say; what one of them had, others are handed."""
+    """All clients that ended by themselves are recorded, as several may fail at once, for example on a full disk."""
     crew = ClientProcesses(Settings("", "soak", "7", "", ["a"]), tmp_path, 1, 2)
     for client in crew.clients[1:]:
         client.process.terminate()
@@ -176,7 +176,7 @@ def test_a_signal_gives_what_there_is_and_leaves_no_broker(tmp_path: Path, numbe
 
 
 def processes_about(place: Path) -> list[str]:
-    """The commands that name *place*: a broker by its store, clients by their notebooks."""
+    """Return the commands with a path below *place*: brokers by their stores, clients by their histories."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

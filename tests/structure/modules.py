@@ -1,4 +1,4 @@
-"""The import graph of the product: files, packages, and the circles among them. Type-only imports count."""
+"""Import graph of the product: files, packages, and cycles among them, including type-only imports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Graph = Mapping[str, set[str]]
 
 
 def module_of(path: Path) -> str:
-    """The dotted name below `cairnmq`; a package's is that of its `__init__`."""
+    """Return the dotted name below `cairnmq`; for a package, the name of its `__init__`."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts)
 
@@ -34,13 +34,13 @@ MODULES = {
 
 
 def package_of(module: str) -> str:
-    """The package that holds a module."""
+    """Return the package of a module."""
     return module.rpartition(".")[0]
 
 
 @cache
 def import_statements(module: str) -> tuple[tuple[str, str, int], ...]:
-    """Package or module, imported name, and line of each import from the product.
+    """Return the package or module, imported name, and line of each import from the product.
 
     Imports below `if TYPE_CHECKING` and inside functions count, too.
     """
@@ -55,7 +55,7 @@ def import_statements(module: str) -> tuple[tuple[str, str, int], ...]:
 
 
 def imported_modules(module: str) -> set[str]:
-    """The modules that *module* imports; a package for its `__init__`."""
+    """Return the modules that *module* imports; for a package, its `__init__`."""
     found: set[str] = set()
     for target, name, _ in import_statements(module):
         for candidate in (f"{target}.{name}", target, f"{target}.__init__"):
@@ -66,12 +66,12 @@ def imported_modules(module: str) -> set[str]:
 
 
 def file_graph() -> dict[str, set[str]]:
-    """Module to the modules that it imports."""
+    """Return the imported modules of each module."""
     return {module: imported_modules(module) for module in MODULES}
 
 
 def package_graph(files: Graph) -> dict[str, set[str]]:
-    """Package to the packages that it imports from."""
+    """Return the packages that each package imports from."""
     packages: dict[str, set[str]] = {package_of(module): set() for module in files}
     for module, targets in files.items():
         packages[package_of(module)] |= {package_of(target) for target in targets} - {package_of(module)}
@@ -79,7 +79,7 @@ def package_graph(files: Graph) -> dict[str, set[str]]:
 
 
 def climbs(files: Graph) -> list[str]:
-    """Imports from a sub-package that comes later in the order of its floor, as `module target`."""
+    """Return imports from a later sub-package in the order of the layer, as `module target`."""
     found = []
     for module, targets in files.items():
         floor, _, own = package_of(module).partition(".")
@@ -92,7 +92,7 @@ def climbs(files: Graph) -> list[str]:
 
 
 def circles(graph: Graph) -> list[list[str]]:
-    """The strongly connected components of more than one node, each sorted, the largest first (Tarjan, 1972)."""
+    """Return the sorted strongly connected components with several nodes, the largest first (Tarjan, 1972)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -131,7 +131,7 @@ def circles(graph: Graph) -> list[list[str]]:
 
 
 def fan_in(graph: Graph) -> dict[str, int]:
-    """Module to how many modules import it."""
+    """Return the number of importing modules for each module."""
     counted = dict.fromkeys(graph, 0)
     for targets in graph.values():
         for target in targets:
@@ -140,11 +140,11 @@ def fan_in(graph: Graph) -> dict[str, int]:
 
 
 def widely_imported(graph: Graph) -> list[str]:
-    """Modules above the ground that more than 25 others import, as `module count`."""
+    """Return modules above the lowest layers that more than 25 others import, as `module count`."""
     counted = {module: count for module, count in fan_in(graph).items() if count > 25}
     return sorted(f"{module} {count}" for module, count in counted.items() if not module.startswith(GROUND))
 
 
 def lines_of(modules: Iterable[str]) -> int:
-    """Physical lines."""
+    """Return the number of physical lines of *modules*."""
     return sum(len(MODULES[module].read_text().splitlines()) for module in modules)

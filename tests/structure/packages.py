@@ -1,4 +1,4 @@
-"""Prints the table of sub-packages for ARCHITECTURE.md: `python -m tests.structure.packages`."""
+"""Generator of the table of sub-packages in ARCHITECTURE.md: `python -m tests.structure.packages`."""
 
 from __future__ import annotations
 

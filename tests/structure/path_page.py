@@ -1,4 +1,4 @@
-"""Writes docs/PATH.md from a trace: `python -m tests.structure.path_page`."""
+"""Generator of docs/PATH.md from a trace: `python -m tests.structure.path_page`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""No file and no package imports itself through others, type-only imports included; and how much knows how much.
+"""Tests for import cycles of files and packages, including type-only imports, and of the fan-in of files.
 
-The lists of what is still to be cut may only shrink: `known_circles.txt` (of files, one a line),
-`known_package_circles.txt`, `known_climbs.txt` (imports against the order of a floor's sub-packages), and
+The lists of known problems may only shrink: `known_circles.txt` (cycles of files, one per line),
+`known_package_circles.txt`, `known_climbs.txt` (imports against the order of a layer's sub-packages), and
 `known_fan_in.txt` (files that more than 25 others import; the goal for the broker is 3).
 """
 

@@ -1,4 +1,4 @@
-"""Texts with a count: the noun agrees with the number (`1 message`), which `base.texts.counted` does."""
+"""Tests that texts with a count use `base.texts.counted`, so that the noun agrees with the number (`1 message`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools and the scanner below them work without the extras: pyarrow is for the views only."""
+"""Tests that tools and their scanner work without the extras; only the views require pyarrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests import helpers from `tests.harness`, and never from each other."""
+"""Check that tests import helpers from `tests.harness`, and never from each other."""
 
 from __future__ import annotations
 

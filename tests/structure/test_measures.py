@@ -1,6 +1,6 @@
-"""Measures of how hard the product is to read. Each has a limit, which may only be lowered, and a goal.
+"""Measures of the product's readability, each with a goal and a limit that may only be lowered.
 
-Words that only stand in comments and docstrings do not count, unless the measure is about docstrings.
+Words in comments and docstrings do not count, unless the measure concerns docstrings.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ NOUNS = {"wiring", "settings", "routing", "string", "ring", "paging", "staging",
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    """The syntax tree of each module, which takes seconds: not where these tests are only collected."""
+    """Return the syntax tree of each module; parsing takes seconds, so it is not done during test collection."""
     return {module: ast.parse(path.read_text()) for module, path in MODULES.items()}
 
 
 def nodes(floors: tuple[str, ...] = ()) -> Iterator[ast.AST]:
-    """All syntax nodes of these layers, or of all."""
+    """Yield all syntax nodes of these layers, or of all layers."""
     for module, tree in trees().items():
         if not floors or module.partition(".")[0] in floors:
             yield from ast.walk(tree)
@@ -112,13 +112,13 @@ def nodes_beside_the_product() -> Iterator[ast.AST]:
 
 
 def participles() -> list[str]:
-    """Modules whose names are participles."""
+    """Return the modules whose names are participles."""
     names = [(module, module.rpartition(".")[2]) for module in MODULES]
     return [module for module, name in names if PARTICIPLE.match(name.rpartition("_")[2]) and name not in NOUNS]
 
 
 def repeated_class_names(times: int) -> list[str]:
-    """Public class names that so many modules define, or more."""
+    """Return the public class names that at least *times* modules define."""
     where: dict[str, set[str]] = defaultdict(set)
     for module, tree in trees().items():
         for node in tree.body:

@@ -1,7 +1,7 @@
-"""The path of one durable message, from the socket to the disk to the consumer, as a reader would follow it.
+"""Tests of the code path of one durable message from the socket to the disk and to the consumer.
 
-The limits may only be lowered. `docs/PATH.md` lists the files of the path; `python -m tests.structure.path_page` writes
-it anew.
+The limits may only be lowered. `docs/PATH.md` lists the files of the path; `python -m tests.structure.path_page`
+updates it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Spans of messages: a real broker exports them by OTLP/HTTP to a receiver of this process."""
+"""Tests of message spans, which a real broker exports by OTLP/HTTP to a receiver in this process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def traceparent(number: int = 0, flags: str = "01") -> str:
 
 
 class Receiver:
-    """An OTLP/HTTP receiver that keeps the spans."""
+    """An OTLP/HTTP receiver that stores the spans."""
 
     def __init__(self) -> None:
         self.spans: list[Any] = []
@@ -74,7 +74,7 @@ class Receiver:
             self._changed.notify_all()
 
     def of(self, number: int, *names: str) -> dict[str, Any]:
-        """The spans of a trace by name, once all *names* are there."""
+        """Wait for all *names*, and return the spans of a trace by name."""
         trace_id = (int(TRACE, 16) + number).to_bytes(16)
 
         def found() -> dict[str, Any]:
@@ -282,7 +282,7 @@ class InProcess:
         assert sender.confirmed == [delivery]
 
     def receive(self, **link: Any) -> FakeTerminal:
-        """A receiver to which the messages were sent: a worker has read them."""
+        """Return a receiver to which the messages were delivered, whose contents were read."""
         receiver = self.world.open(to_client=True, **link)
         self.world.do(receiver.driver.request, 10, False)
         self.world.read_all()
@@ -297,7 +297,7 @@ class InProcess:
             self.world.read_all()
 
     def spans(self) -> list[Any]:
-        """Export all spans, and return them. Once: it ends the export."""
+        """Export all spans and return them; can be called once, as it ends the export."""
         export = SpanExport(self.tracing, self._exporter, "one")
         export.stop()
         return list(self._exporter.get_finished_spans())
@@ -422,7 +422,7 @@ def test_relayed_message_without_a_target_has_a_publish_span_with_an_error() -> 
 
 @pytest.mark.parametrize("is_settled", [True, False], ids=["settled", "unsettled"])
 def test_outcome_in_a_transaction_ends_the_spans(is_settled: bool) -> None:
-    """JMS clients settle together with the outcome; others wait for the broker."""
+    """A transactional outcome ends the spans, settled with the outcome (JMS clients) or after the broker's response."""
     transacting = Transacting()
     traced = InProcess(transacting.world)
     traced.publish(1)
