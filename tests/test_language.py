@@ -128,9 +128,9 @@ def sentences_of(docstring: str) -> list[str]:
 
 
 def messages(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the line and the text of each string of several words in a Python file; docstrings are left out.
+    """Yield the line and the text of each string of several words in a Python file, except docstrings.
 
-    They are the texts of errors, log lines, help and metrics. X stands for values in them.
+    These are the texts of errors, log lines, help and metrics. X replaces values in them.
     """
     pending: list[ast.AST] = [ast.parse(text)]
     while pending:

@@ -27,7 +27,7 @@ def test_it_is_written_for_nobody_else_whatever_the_umask(tmp_path: Path, umask:
     before = os.umask(umask)
     try:
         add(path, "anna")
-        path.chmod(0o644)  # somebody else did that
+        path.chmod(0o644)  # as by another program
         add(path, "ben")
     finally:
         os.umask(before)

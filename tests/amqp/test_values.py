@@ -88,8 +88,8 @@ def test_bad_bytes_are_malformed_and_nothing_worse(raw: bytes, data: st.DataObje
         b"\xc1\x02\x01\x40",  # a key without a value
         b"\xc1\x05\x04\x40\x40\x40\x40",  # the same key twice
         b"\xc1\x03\x02\x45\x40",  # a list as a key
-        b"\xc0\x04\x01\x40\x40\x40",  # bytes behind the last item
-        b"\xc0\x03\x01\xa1\x05abcde",  # an item that ends behind its list
+        b"\xc0\x04\x01\x40\x40\x40",  # bytes after the last item
+        b"\xc0\x03\x01\xa1\x05abcde",  # an item that ends after its list
         b"\x56\x02",
         b"\x73\x00\x11\x00\x00",  # no character
         b"\x73\x00\x00\xd8\x00",  # half of one

@@ -119,7 +119,7 @@ def test_a_newer_format_is_refused_and_left_alone(tmp_path: Path, file: str, hea
         struct.pack_into("<I", data, place, crc32c(data[place + 4 : place + head_bytes]))
     path.write_bytes(data)
     before = every_byte(store)
-    del before["lock"]  # holds the process id of the last one who asked
+    del before["lock"]  # contains the process ID of the last attempt
     assert "newer than this program's format" in one_line(run("broker", "--store-dir", str(store), "--port", "0"))
     after = every_byte(store)
     del after["lock"]

@@ -137,11 +137,11 @@ def test_python_client_ends_with_one_line_without_a_broker(tmp_path: Path) -> No
             assert (done.returncode, done.stderr.count("\n"), done.stderr.endswith(text)) == (1, 1, True), done.stderr
 
 
-def test_python_clients_see_why_a_message_is_rejected(tmp_path: Path) -> None:  # usability 13: they saw only 37
+def test_python_clients_see_why_a_message_is_rejected(tmp_path: Path) -> None:  # usability 13: they got only 37
     program = page("reference/clients.md")[3].text
     with broker(tmp_path / "data") as running:
         [create] = section("reference/clients.md", "Rejected messages")[0].commands
-        options = ("--url", f"127.0.0.1:{running.port}", "--timeout", "60")  # usability 18: behind the command
+        options = ("--url", f"127.0.0.1:{running.port}", "--timeout", "60")  # usability 18: options after the command
         ask = [CAIRNMQ, *create.split()[1:], *options]
         subprocess.run(ask, check=True, timeout=DEADLINE_S, capture_output=True)
         [shown] = [one.text for one in BLOCKS if one.page == "reference/clients.md" and one.language == "text"]

@@ -48,7 +48,7 @@ def test_more_than_was_expected_is_no_time_at_all(caplog: pytest.LogCaptureFixtu
     caplog.set_level("INFO")
     clock = ManualClock()
     progress = RecoveryProgress(clock)
-    progress(0, 0)  # nothing to tell by
+    progress(0, 0)  # no basis for an estimate
     clock.advance(3)
     progress(5 * MIB, 4 * MIB)
     assert caplog.messages == ["recovering: 5 of at most 4 MiB read, 0 s to go"]

@@ -181,4 +181,4 @@ def test_what_was_confirmed_survives_kills(tmp_path: Path) -> None:
         found = [int(body) for body in drain(connection, "orders", kept)]
         assert found == sorted(set(found))
         assert set(found) >= set(confirmed)
-        assert len(found) <= len(confirmed) + KILLS  # each kill may leave one that nobody was told of
+        assert len(found) <= len(confirmed) + KILLS  # each kill may leave one unconfirmed message

@@ -56,7 +56,7 @@ def test_with_an_archive_it_is_right_as_of_any_lsn(seed: int, steps: int) -> Non
 
 @settings(max_examples=15, phases=FOUND)
 @given(st.integers(0, 1 << 32), st.integers(5, 40), st.just(0))
-@example(527, 36, 738048)  # the next block records what was reclaimed for the records in between
+@example(527, 36, 738048)  # the next block has the reclaimed range of the records in between
 @example(5114, 23, 202560)  # the records of a commit at this LSN were relocated since
 def test_within_transactions_it_is_what_recovery_would_make_of_the_log(seed: int, steps: int, also: int) -> None:
     with TemporaryDirectory() as path:

@@ -98,7 +98,7 @@ class Conversation:
         return next((event.text for event in events if event.kind is EventKind.CLOSED), "")
 
     def ask(self) -> None:
-        """Attach a link of this side, on a session of its own."""
+        """Attach a link of this side on a new session."""
         link = Link(NULL, NULL, "asked", sender=True)
         self.engine.endpoints.attach(link, Attach("asked", End(), End()))
         self._take_output()

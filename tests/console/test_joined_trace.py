@@ -95,7 +95,7 @@ def stores(found: Any) -> list[str | None]:
 
 
 def traced(client: ApiClient, count: int, **criterion: str) -> Any:
-    """Return the trace when it has so many lifetimes."""
+    """Wait until the trace has *count* lifetimes, and return it."""
     until_s = time.monotonic() + DEADLINE_S
     while len((found := client.get("/history/trace", **criterion))["messages"]) != count:
         assert time.monotonic() < until_s, found

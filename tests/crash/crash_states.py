@@ -1,10 +1,10 @@
-"""The directories that a crash may leave, computed from a recording.
+"""Directories that a crash may leave, computed from a recording.
 
-A kill leaves every change before it. A power cut leaves less:
+A kill preserves every change before it. A power cut preserves fewer:
 
-* Of names (files made, renamed, removed) a beginning, which includes all that a sync of a directory made durable: file
+* A prefix of the name changes (files created, renamed, removed), which includes those before a directory sync: file
   systems keep the order of such changes, but nothing is durable before the directory is synced.
-* Of the content of a file what was synced, and of the writes and truncations since then any selection; of one write
+* The synced content of a file, and any selection of the writes and truncations since then; of one write
   perhaps only its first sectors.
 """
 

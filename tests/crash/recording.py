@@ -76,7 +76,7 @@ def environment(root: Path, log: Path | None) -> dict[str, str]:
 
 
 def record(root: Path, log: Path, *command: str, statuses: tuple[int, ...] = (0,), said: str = "") -> list[Change]:
-    """Run *command* to its end, with *said* as its standard input, and return what it changed below *root*.
+    """Run *command* to its end with *said* as its standard input, and return its changes below *root*.
 
     Raises `AssertionError` with the output of a command that ends with another status than *statuses*.
     """
@@ -90,7 +90,7 @@ def record(root: Path, log: Path, *command: str, statuses: tuple[int, ...] = (0,
 
 
 def read(log: Path) -> list[Change]:
-    """Return the changes that stand in the file *log*."""
+    """Return the changes in the file *log*."""
     data, at, found = log.read_bytes(), 0, []
     while at < len(data):
         kind, first, inode, offset, second = _HEAD.unpack_from(data, at)

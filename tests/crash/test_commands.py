@@ -323,7 +323,7 @@ def test_explorer_finds_a_command_without_syncs(tmp_path: Path) -> None:
 
 
 def recorded(command: Command, root: Path, log: Path) -> tuple[Recorded, list[Change]]:
-    """Prepare and run *command*; return what was there before, and what it changed."""
+    """Prepare and run *command*; return the previous directory and the command's changes."""
     root.mkdir()
     command.prepare(root)
     before = Recorded(root)

@@ -40,7 +40,7 @@ def commands_of(line: str) -> list[list[str]]:
 
 
 def problem(words: list[str]) -> str | None:
-    """Return what is wrong with the words behind `cairnmq`, or None."""
+    """Return the error in the words after `cairnmq`, or None."""
     command: click.Command = cairnmq
     context = click.Context(command, info_name="cairnmq")
     rest = list(words)

@@ -1,6 +1,6 @@
 """Tests of the documentation site in a real browser: search, page width on a phone, and rendering of diagrams.
 
-A page in the browser visits the site in a frame and posts what it found to the server of this test.
+A page in the browser visits the site in a frame and posts the results to the server of this test.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A directory tree with mounts and processes of its own, all of which are removed when the test process ends.
+"""Directory trees with separate mounts and processes, all of which are removed when the test process ends.
 
-The test process holds one end of a pipe. The other end is the standard input of a shell in a session of its own, which
+The test process holds one end of a pipe. The other end is the standard input of a shell in a separate session, which
 runs the first process of the namespaces. When the test process closes the pipe, or the kernel does because the test
 process ended by Ctrl-C, SIGTERM or SIGKILL, the first process ends. The kernel then ends the other processes of the
 namespaces and removes the mounts, and the shell removes the directory. A directory whose shell was killed, too, is
-removed when the next sandbox is made.
+removed when the next sandbox is created.
 
-The tree is in memory where there is enough of it: a package manager syncs often, and a disk that other tests keep busy
+The tree is in memory if there is enough of it: a package manager syncs often, and a disk that is busy with other tests
 took longer to remove the files than to write them.
 """
 
@@ -33,7 +33,7 @@ _MEMORY_KIB = 8 << 20
 
 
 class Sandbox:
-    """A new directory below *parent* with a tree in its subdirectory `root`, and namespaces of its own."""
+    """A new directory below *parent* with a tree in its subdirectory `root`, and separate namespaces."""
 
     def __init__(self, parent: Path, name: str) -> None:
         parent.mkdir(parents=True, exist_ok=True)

@@ -130,7 +130,7 @@ def install(there: Machine, watch: Stopwatch) -> str:
 def first_message(there: Machine, start: str) -> None:
     [message] = readme("Quick start", "python")
     once = serving(start, program(message.text), "venv/bin/cairnmq ctl queues list")
-    for _ in range(2):  # it leaves nothing behind
+    for _ in range(2):  # the first run leaves no messages
         said = there.run(once)
         assert said.count("one cairn, please\n") == 1
         [row] = [line for line in said.splitlines() if line.startswith("orders ")]

@@ -15,7 +15,7 @@ from typing import Any
 NAME = "azure.servicebus._pyamqp"
 layer, constants, errors, messages, sasl = (
     import_module(name) for name in (NAME, *(f"{NAME}.{part}" for part in ("constants", "error", "message", "sasl")))
-)  # not everybody who checks types has it
+)  # may not be installed where types are checked
 
 KEPT = 10
 WINDOW = 20

@@ -14,7 +14,7 @@ from collections import deque
 from importlib import import_module
 from typing import Any
 
-library: Any = import_module("rabbitmq_amqp_python_client")  # not everybody who checks types has it
+library: Any = import_module("rabbitmq_amqp_python_client")  # may not be installed where types are checked
 proton: Any = import_module("rabbitmq_amqp_python_client.qpid.proton")
 symbol = proton.symbol
 
@@ -40,7 +40,7 @@ class Client:
         told = (connection._conn.conn.remote_properties or {}).get(symbol("failover-server-list"), [])
         others = [f"{one[symbol('network-host')]}:{int(one[symbol('port')])}" for one in told]
         say(f"open {len(others)}")
-        if others:  # whoever let it in comes last: it is the one that is gone next time
+        if others:  # the connected member comes last, as it is stopped later
             self.places = [*others, *self.places[:1]]
         return connection
 

@@ -186,7 +186,7 @@ class Model:
         if not commit:
             self.history.append(Decided(txn, self._tick(), False))
             return
-        if drawn < 0.4:  # nobody heard of it
+        if drawn < 0.4:  # the outcome reached no client
             for _, place in held:
                 place.holder, place.sure = UNHEARD, False
             return
@@ -217,7 +217,7 @@ class Model:
             for session in list(self._sessions):
                 if session.startswith(f"{client}/"):
                     self._give_back(session)
-            self._deaths += 1  # those who come after it have other names
+            self._deaths += 1  # later clients have other names
 
     def _give_back(self, session: str) -> None:
         del self._sessions[session]
@@ -407,7 +407,7 @@ def test_message_is_recognised_whole_or_not_at_all(data: bytes, seed: int, cut: 
     raw, digest = encode("s:q:1", data, None, Random(seed))
     assert decode(raw) == Arrived("s:q:1", digest, False)
     rest = decode(raw[: -min(cut, len(raw))])
-    assert rest.message == "" or rest.digest != digest  # a cut between two sections leaves another whole message
+    assert rest.message == "" or rest.digest != digest  # a cut between two sections leaves another complete message
     at = cut % len(raw)
     changed = decode(raw[:at] + bytes((raw[at] ^ 0x10,)) + raw[at + 1 :])
     assert changed.digest != digest or changed.marked or at < raw.index(b"\x00\x53", 3)

@@ -182,7 +182,7 @@ def test_a_client_that_does_not_take_the_hint_is_cut_off(manager: Manager, new_p
     [identity] = [row["identity"] for row in manager.rows("connection") if row["container"] == "clerk"]
     assert manager.ask("DELETE", "connection", identity).status == 204
     other = new_peer()
-    [received] = other.take(other.receiver("orders", 1))  # although the first one says nothing
+    [received] = other.take(other.receiver("orders", 1))  # although the first client does not answer the close
     assert received.body == "one"
 
 
@@ -193,7 +193,7 @@ def test_a_link_is_closed(manager: Manager, new_peer: NewPeer, to_client: bool) 
     [identity] = [row["identity"] for row in manager.rows("link") if row["name"] == "mine"]
     assert manager.ask("DELETE", "link", identity).status == 204
     assert peer.refusal(link) == "amqp:link:detach-forced"
-    peer.settle_down()  # the connection goes on
+    peer.settle_down()  # the connection stays usable
     assert manager.ask("READ", "link", identity).status == 404
 
 

@@ -96,7 +96,7 @@ def test_what_goes_meanwhile_is_left_out() -> None:
     names = [row[0] for row in answer["results"]]
     assert f"queue-{STEP_ROWS + 5}" not in names
     assert "late" not in names
-    assert "queue-5" in names  # it was told before
+    assert "queue-5" in names  # read before its deletion
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 100])

@@ -104,10 +104,10 @@ class Containers:
         self._sandbox.close()
 
     def run(self, script: str, place: Path = ROOT, *, online: bool = False, programs: Path | None = None) -> str:
-        """Run a shell script of the host in the directory *place*, in which `docker` is Podman; its output.
+        """Run a shell script of the host in the directory *place* with Podman as `docker`; return its output.
 
-        *programs*: a directory with `podman-compose`. Unless *online*, the script has a loopback interface of its own,
-        and containers that it starts have the same.
+        *programs*: a directory with `podman-compose`. Unless *online*, the script has only a loopback interface,
+        which its containers share.
         """
         words = [] if online else ["unshare", "--net"]
         begin = "true" if online else "ip link set lo up"

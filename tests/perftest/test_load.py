@@ -125,7 +125,7 @@ def test_time_begins_when_a_message_was_due(running: BrokerProcess) -> None:
     try:
         link.flow(1_000_000)
         goes_on_ns, behind, sequence = time.time_ns(), 0, 0
-        while not behind or sequence < behind + window:  # then the outcomes of all that was due meanwhile were heard
+        while not behind or sequence < behind + window:  # until outcomes of all delayed messages arrived
             _, _, sequence, due_ns = struct.unpack_from("<IIQQ", peer.take(link)[0].body)
             behind = behind or (sequence if due_ns > goes_on_ns else 0)
     finally:
@@ -136,7 +136,7 @@ def test_time_begins_when_a_message_was_due(running: BrokerProcess) -> None:
     [iteration] = json.loads(output)["iterations"]
     accepted = iteration["accepted_us"]
     assert accepted["max"] > 500_000
-    late = "p90" if accepted["count"] <= 5000 else "p99"  # more came if this machine was busy while it was looked at
+    late = "p90" if accepted["count"] <= 5000 else "p99"  # more were sent if the machine was busy
     assert accepted[late] > 100_000, f"of {accepted['count']}, 500 were due more than that before it went on"
 
 
@@ -145,7 +145,7 @@ def test_ctrl_c_gives_what_there_is(running: BrokerProcess, tmp_path: Path) -> N
     options = ("--base-name", "cut", "--rate", "500", "--window", "100", *LASTS, "--to", str(path), "--live")
     process = start(running.port, *options)
     peer = Peer(running.port)
-    peer.take(peer.receiver("cut0", 500), 500)  # of those a window before, the outcome was heard, too
+    peer.take(peer.receiver("cut0", 500), 500)  # all but the last window have outcomes
     peer.cut()
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=DEADLINE_S)

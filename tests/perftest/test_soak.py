@@ -81,7 +81,7 @@ def test_a_broker_that_confirms_before_it_syncs_is_found(tmp_path: Path) -> None
     found, _ = soak(
         "--soak", "15s", "--power-cut", "--start-command", start, "--work-dir", str(tmp_path), "--seed", "5", status=1
     )
-    # either messages are gone, or the journal that was never synced can't even be opened
+    # either messages are lost, or the unsynced journal cannot be opened
     assert found["verdict"] == "failed"
     assert found["defects"]["lost"] > 0 or "the broker" in found["stopped_by"]
     assert found["kills"]["power_cuts"] >= 1

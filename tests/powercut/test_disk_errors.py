@@ -135,7 +135,7 @@ def shows(place: Path, confirmed: dict[int, list[int]], contents: dict[int, byte
 
 
 def fill(path: Path, leave_bytes: int = 0) -> None:
-    """Take all of the file system's space but *leave_bytes*; with none to leave, also what is kept for root."""
+    """Fill the file system up to *leave_bytes*; if that is 0, also use the space reserved for root."""
     with path.open("wb", buffering=0) as file:
         while True:
             room = os.statvfs(path.parent)
@@ -298,7 +298,7 @@ def test_a_write_back_that_fails(tmp_path: Path) -> None:
                 running.put_until_it_fails(queue_id)
                 assert "(fdatasync: No space left on device)" in str(running.failure)
                 confirmed = list(running.confirmed[queue_id])
-                (below / "others").unlink()  # the disk is well again, and nothing is believed all the same
+                (below / "others").unlink()  # the disk works again, but the store stays failed
                 before = running.durable_lsn
                 for _ in range(20):
                     with suppress(JournalFailed):

@@ -125,13 +125,13 @@ def test_a_stream_from_earliest_starts_on_a_log_with_holes(tmp_path: Path, slot:
     assert start["began"] == log.durable_lsn
     half = {**start, "lsn": log.durable_lsn // 2}
     end = reader.latestOffset(half, ReadAllAvailable())
-    assert end["reclaimed"] == start["reclaimed"]  # a copy of what stood there may stand in what comes
+    assert end["reclaimed"] == start["reclaimed"]  # later records may be copies of reclaimed ones
     batches = [read(reader, start, half), read(reader, half, end)]
     shown = [row for batch in batches for row in batch]
     begun = Counter(row["message_id"] for row in shown if row["type"] == "start")
     assert set(begun) >= set(staying)
     assert set(begun.values()) == {1}
-    # a container that has left the log and still holds what it held does not change the batch
+    # a container that left the log but is not overwritten yet does not change the batch
     again = [read(reader_of(tmp_path, **given), start, half), read(reader_of(tmp_path, **given), half, end)]
     assert again == batches
     churn.pass_through(2)

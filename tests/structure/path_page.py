@@ -43,7 +43,7 @@ def section(thread: str, trace: Trace) -> str:
 
 
 def page() -> str:
-    """Return the whole page, of the message that passes the most files: that one waited for its flush."""
+    """Return the complete page for the message that passes the most files, as it waited for its flush."""
     with tempfile.TemporaryDirectory() as directory:
         traces = traced(Path(directory) / "store")
     trace = max(traces[1:], key=lambda trace: len({entry.path for entries in trace.values() for entry in entries}))

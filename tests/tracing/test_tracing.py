@@ -231,7 +231,7 @@ def test_long_message_on_a_resumable_link_has_deliver_and_settle_spans(
 def test_context_in_the_last_frame_of_a_long_message_is_content(traced: Traced, connection: BlockingConnection) -> None:
     sender = connection.create_sender("forged")
     looks_like_one = f"traceparent\xa1\x37{traceparent(14)}".encode("latin-1")
-    body = b"x" * 100_000 + looks_like_one * 3000  # it begins behind the first frame, and is in all others
+    body = b"x" * 100_000 + looks_like_one * 3000  # in all frames but the first
     sender.send(Message(body=body, durable=True, inferred=True))
     sender.send(Message(body="short", properties={"traceparent": traceparent(15)}))
     traced.receiver.of(15, "publish forged")

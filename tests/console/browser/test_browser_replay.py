@@ -18,7 +18,7 @@ DEADLINE_S = DEADLINE_MS / 1000
 
 
 def send(connection: BlockingConnection, queue: str, *bodies: str) -> None:
-    """Send durable messages, each confirmed."""
+    """Send durable messages, and wait for each confirmation."""
     sender = connection.create_sender(queue)
     for body in bodies:
         sender.send(Message(body, id=f"id of {body}", properties={"text": body}, durable=True))
@@ -26,7 +26,7 @@ def send(connection: BlockingConnection, queue: str, *bodies: str) -> None:
 
 
 def received(connection: BlockingConnection, queue: str, count: int) -> list[Message]:
-    """Receive *count* messages."""
+    """Receive, accept and return *count* messages."""
     receiver = connection.create_receiver(queue, credit=count)
     found = []
     for _ in range(count):
@@ -37,7 +37,7 @@ def received(connection: BlockingConnection, queue: str, count: int) -> list[Mes
 
 
 def ask(console: ConsolePage) -> Locator:
-    """Open the dialog."""
+    """Open the replay dialog, and return it."""
     console.click("Replay this range")
     dialog = console.page.get_by_role("dialog", name="Replay a range")
     dialog.wait_for()
