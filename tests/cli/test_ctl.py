@@ -1,4 +1,4 @@
-"""Tests of the command `cairnmq ctl` against a real broker, with text and JSON output."""
+"""Tests of the command `cairnmq ctl` against a real broker."""
 
 from __future__ import annotations
 

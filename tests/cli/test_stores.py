@@ -1,4 +1,4 @@
-"""Tests of brokers with SQL and memory stores: commands, output, and kills."""
+"""Tests of brokers that store all messages in SQL or in memory: output, refused options, restarts, and kills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that requests above the capacity of a room wait, and are refused if too many wait."""
+"""Tests of the limits of concurrent requests: rooms, waiting requests, time budgets, and turns of users."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ class Export(Command):
         return ["export", root / "store", root / "target", "--partition-by", "none"]
 
     def check(self, root: Path) -> None:
-        """Running it again completes it, with each record once."""
+        """Check that a repeated run completes the target, with each record once."""
         answer = run("dump", "--json", root / "store")
         lsns = [record["lsn"] for record in map(json.loads, answer.output.splitlines()) if "lsn" in record]
         assert run(*self.arguments(root)).status == 0
@@ -219,7 +219,7 @@ class LakeExport(Command):
         return ["export", root / "store", root / "target", "--format", self._kind]
 
     def check(self, root: Path) -> None:
-        """Running it again completes it, with each record once."""
+        """Check that a repeated run completes the target, with each record once."""
         assert run(*self.arguments(root)).status == 0
         rows = expected(open_journal(str(root / "store")))
         assert rows

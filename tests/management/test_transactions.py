@@ -1,4 +1,4 @@
-"""Tests of distributed transactions in management: prepare, commit, rollback, heuristic decisions, forget."""
+"""Tests of distributed transactions in management: prepare, commit, rollback, operator decisions, forget."""
 
 from __future__ import annotations
 

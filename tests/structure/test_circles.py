@@ -1,4 +1,4 @@
-"""Tests for import cycles of files and packages, including type-only imports, and of the fan-in of files.
+"""Tests of import cycles of files and packages, including type-only imports, of package sizes, fan-out and fan-in.
 
 The lists of known problems may only shrink: `known_circles.txt` (cycles of files, one per line),
 `known_package_circles.txt`, `known_climbs.txt` (imports against the order of a layer's sub-packages), and
