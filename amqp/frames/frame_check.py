@@ -53,7 +53,7 @@ _LONG = b"\0"
 """Stands for larger performatives: no frame has the data offset 0."""
 
 _SOURCE, _TARGET, _INITIAL_COUNT = 5, 6, 9
-"""Places of these fields in an attach."""
+"""Places of source, target and initial-delivery-count in an attach."""
 _TAG, _FORMAT, _SETTLED, _MORE, _MODE, _RESUME, _ABORTED = 2, 3, 4, 5, 6, 8, 9
 """Places of these fields in a transfer."""
 _FLOW_HANDLE, _COUNT, _CREDIT, _DRAIN, _ECHO = 4, 5, 6, 8, 9

@@ -11,7 +11,7 @@ from ..native.proton_ffi import Pointer
 from .frame_fields import NULL, Performative, content_of
 
 _ROLE, _RCV_MODE, _SOURCE, _UNSETTLED, _INCOMPLETE = 2, 4, 5, 7, 8
-"""Places of these fields in an attach."""
+"""Places of fields of an attach that `Half` keeps."""
 
 
 class Scope(Enum):
