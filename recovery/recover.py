@@ -32,7 +32,6 @@ from ..store.journaled.directory import StoreDirectory
 from ..store.journaled.recovered_log import RecoveredLog
 from ..store.journaled.retention_leases import Bookmarks
 from ..store.journaled.store import JournalStore
-from ..store.message_map.placement import count_by_queue
 from ..store.message_map.state import State
 from ..store.wiring.database import RESTORE_OR_SALVAGE, parse_address
 from ..store.wiring.location import open_wiring, tell_place
@@ -126,7 +125,7 @@ def recover(
         raise explained(error, directory, wiring.queue_names()) from None
     with abandoned_on_failure(journal):
         replay.apply()
-        replay.reconcile(journal.extent.slots)
+        on_queue = replay.reconcile(journal.extent.slots)
         checkpointing = None
         if checkpoint is not None:
             checkpointing = Checkpointer(
@@ -137,7 +136,6 @@ def recover(
         wiring.migrate()  # only now: what is refused is not changed
         store = JournalStore(wiring, RecoveredLog(journal, state, checkpointing, bookmarks), release)
         discarded = store.discard_unfinished(clock.wall_us())
-        on_queue = count_by_queue(state)
         expunged = expunge_going(store, on_queue, clock.wall_us())
         store.places.settle_all()
         store.kick()

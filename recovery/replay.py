@@ -65,9 +65,12 @@ class Replay:
                 for number, head in enumerate(block.heads()):
                     self.state.apply(block.record_lsn(number), head, partial(block.payload, head))
 
-    def reconcile(self, slots: Mapping[int, int]) -> None:
-        """Check the state against the slots of the log. Raises `JournalError` if they contradict each other."""
-        reconcile(self.state, slots)
+    def reconcile(self, slots: Mapping[int, int]) -> dict[int, int]:
+        """Check the state against the slots of the log; return the number of messages on each queue.
+
+        Raises `JournalError` if they contradict each other.
+        """
+        return reconcile(self.state, slots)
 
     def _take_in_at_once(self, blocks: list[Block]) -> bool:
         heads = [block.table().view(np.uint64) for block in blocks]

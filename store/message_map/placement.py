@@ -7,23 +7,38 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from .message_entry import SIZE_BITS
+from .message_entry import SIZE_BITS, SIZE_MASK
 from .state import FEW, Lsns, State
 
 
-def count_by_queue(state: State) -> dict[int, int]:
-    """Queue id to how many messages are on it."""
-    found: Counter[int] = Counter()
+def totals_by_queue(state: State) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the number of messages on each queue, and the bytes of their contents, by queue ID. Reads every message.
+    """
+    messages: Counter[int] = Counter()
+    sizes: Counter[int] = Counter()
     for page in state.pages.values():
         if len(page) < FEW:
-            found.update([value >> SIZE_BITS for value in page.values()])
+            messages.update([value >> SIZE_BITS for value in page.values()])
+            for value in page.values():
+                sizes[value >> SIZE_BITS] += value & SIZE_MASK
             continue
-        values, counts = np.unique(np.fromiter(page.values(), np.uint64, len(page)), return_counts=True)
-        for value, count in zip(values.tolist(), counts.tolist(), strict=True):
-            found[value >> SIZE_BITS] += count
+        values = np.fromiter(page.values(), np.int64, len(page))
+        queue_ids = values >> SIZE_BITS
+        first = int(queue_ids.min())
+        if int(queue_ids.max()) - first < 4 * len(page):  # then no sort is needed
+            which, known = queue_ids - first, range(first, int(queue_ids.max()) + 1)
+        else:
+            found, which = np.unique(queue_ids, return_inverse=True)
+            known = found.tolist()
+        counts, sums = np.bincount(which), np.bincount(which, weights=values & SIZE_MASK)
+        for at in counts.nonzero()[0].tolist():
+            messages[known[at]] += int(counts[at])
+            sizes[known[at]] += int(sums[at])
     for message in state.detailed.values():
-        found.update(message.queues.keys())
-    return dict(found)
+        messages.update(message.queues.keys())
+        for queue_id in message.queues:
+            sizes[queue_id] += message.content_bytes
+    return dict(messages), {queue_id: size_bytes for queue_id, size_bytes in sizes.items() if size_bytes}
 
 
 def on_queues(state: State) -> dict[int, array[int]]:

@@ -8,13 +8,15 @@ import numpy as np
 
 from ...journal.format.record import HEAD_BYTES
 from .message_entry import SIZE_MASK
+from .placement import totals_by_queue
 from .purge_sweep import sweep_all
 from .state import FEW, State
 
 
-def reconcile(state: State, slots: Mapping[int, int]) -> None:
-    """Complete *state* after recovery has read the whole log, whose slots are *slots*.
+def reconcile(state: State, slots: Mapping[int, int]) -> dict[int, int]:
+    """Complete *state* after recovery has read the whole log; return the number of messages on each queue, by its ID.
 
+    *slots* are those of the log.
     A message without a Start record was deleted, and the record of its deletion left the log with the message's records
     (checklist E27, E28). Entries that a checkpoint has for slots outside the log are dropped as well.
     """
@@ -23,8 +25,9 @@ def reconcile(state: State, slots: Mapping[int, int]) -> None:
     _sort_pages(state)
     state.outcomes.finish(slots)
     sweep_all(state, state.outcomes.adds().__contains__)
-    state.queue_bytes = state.count_queue_bytes()
+    messages, state.queue_bytes = totals_by_queue(state)
     state.pins.begin(slots, _live_records(state))
+    return messages
 
 
 def _drop_plain(state: State, slots: Mapping[int, int]) -> None:

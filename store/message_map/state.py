@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -313,24 +312,6 @@ class State:
             return
         for slot in np.unique(slots).tolist():
             yield slot, message_ids[slots == slot].tolist()
-
-    def count_queue_bytes(self) -> dict[int, int]:
-        """Return the expected `queue_bytes`, computed from the messages."""
-        counted: Counter[int] = Counter()
-        for page in self.pages.values():
-            if len(page) < FEW:
-                for value in page.values():
-                    counted[value >> SIZE_BITS] += value & SIZE_MASK
-                continue
-            values = np.fromiter(page.values(), np.int64, len(page))
-            queue_ids, which = np.unique(values >> SIZE_BITS, return_inverse=True)
-            sums = np.bincount(which, weights=values & SIZE_MASK)
-            for queue_id, size_bytes in zip(queue_ids.tolist(), sums.tolist(), strict=True):
-                counted[queue_id] += int(size_bytes)
-        for message in self.detailed.values():
-            for queue_id in message.queues:
-                counted[queue_id] += message.content_bytes
-        return {queue_id: size_bytes for queue_id, size_bytes in counted.items() if size_bytes}
 
     def leave_queue(self, message: DetailedMessage, queue_id: int) -> None:
         """Take a message that has particulars off a queue that it is on."""

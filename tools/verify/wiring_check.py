@@ -10,7 +10,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 from ...base.texts import counted
-from ...store.message_map.placement import count_by_queue
+from ...store.message_map.placement import totals_by_queue
 from ...store.message_map.state import State
 from ...store.wiring.rescue import Rescued, rescue
 from ...store.wiring.wiring import FILE_NAME
@@ -43,7 +43,7 @@ def judge_sql(before: Rescued, after: Rescued, log_uuid: UUID, state: State) -> 
         what = f"it is of store {after.uuid}, the journal of store {log_uuid}"
         return [Verdict("corrupt", FILE_NAME, what, remedy="restore the files that belong together")]
     known = {row.id: row.name for rows in (before.rows, after.rows) for row in (*rows.queues, *rows.going)}
-    counts = count_by_queue(state)
+    counts, _ = totals_by_queue(state)
     for queue_id, count in sorted(counts.items()):
         if queue_id in known or before.rows.used_id < queue_id <= after.rows.used_id:
             continue

@@ -307,8 +307,8 @@ def odd_messages_are_taken_before_pages(patch: pytest.MonkeyPatch) -> None:
 
 @defect
 def what_a_checkpoint_knows_is_not_forgotten_with_its_slot(patch: pytest.MonkeyPatch) -> None:
-    def reconcile_with_all(state: State, slots: Iterable[int]) -> None:
-        reconcile(state, dict.fromkeys([*state.pages, *slots, *map(state.slot_of, state.moved.values())], 0))
+    def reconcile_with_all(state: State, slots: Iterable[int]) -> dict[int, int]:
+        return reconcile(state, dict.fromkeys([*state.pages, *slots, *map(state.slot_of, state.moved.values())], 0))
 
     patch.setattr("cairnmq.recovery.replay.reconcile", reconcile_with_all)
 

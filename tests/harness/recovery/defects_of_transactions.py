@@ -17,11 +17,11 @@ from tests.harness.recovery.defects import defect
 
 @defect
 def operations_are_done_without_their_commit(patch: pytest.MonkeyPatch) -> None:
-    def commit_and_reconcile(state: State, slots: Mapping[int, int]) -> None:
+    def commit_and_reconcile(state: State, slots: Mapping[int, int]) -> dict[int, int]:
         for steps in state.outcomes._steps.values():
             for step in steps:
                 state._do(*step, True)
-        reconcile(state, slots)
+        return reconcile(state, slots)
 
     patch.setattr("cairnmq.recovery.replay.reconcile", commit_and_reconcile)
 
