@@ -1,4 +1,4 @@
-"""A broker in this process, a broker in a process of its own, and clients that are closed at the end."""
+"""Fixtures of brokers in this process or in one of their own, and of clients that are closed at the end of a test."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Connect = Callable[..., Any]
 
 @pytest.fixture(scope="module", autouse=True)
 def no_authorities() -> Iterator[None]:
-    """Have clients load no certificates of authorities: each container of proton would, which takes 90 ms of CPU."""
+    """Keep clients from loading CA certificates, which takes 90 ms of CPU time for each container of Proton."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SSL_CERT_FILE", os.devnull)
         yield
@@ -47,7 +47,7 @@ def no_authorities() -> Iterator[None]:
 
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
-    """Start brokers in this process, on stores of their own."""
+    """Return a function that starts brokers in this process, each on a store of its own."""
 
     def start(
         *,
@@ -99,7 +99,7 @@ def broker(start_broker: StartBroker) -> RunningBroker:
 
 @pytest.fixture
 def peer_at() -> Iterator[Callable[..., Peer]]:
-    """Connect a peer to a port."""
+    """Return a function that connects a peer to a port."""
     with ExitStack() as stack:
 
         def new(port: int, **options: Any) -> Peer:
@@ -112,7 +112,7 @@ def peer_at() -> Iterator[Callable[..., Peer]]:
 
 @pytest.fixture
 def new_peer(broker: RunningBroker, peer_at: NewPeer) -> NewPeer:
-    """Connect a peer to the broker."""
+    """Return a function that connects a peer to the broker."""
     return lambda **options: peer_at(broker.port, **options)
 
 
@@ -123,7 +123,7 @@ def peer(new_peer: NewPeer) -> Peer:
 
 @pytest.fixture
 def connect(broker: RunningBroker) -> Iterator[Connect]:
-    """Connect with proton's blocking API."""
+    """Return a function that connects with Proton's blocking API."""
     with ExitStack() as stack:
 
         def new(port: int = broker.port, **options: Any) -> Any:
@@ -136,7 +136,7 @@ def connect(broker: RunningBroker) -> Iterator[Connect]:
 
 @pytest.fixture
 def start_process(tmp_path: Path) -> Iterator[StartProcess]:
-    """Start `cairnmq broker` on the test's store; the same one each time."""
+    """Return a function that starts `cairnmq broker` on the test's store, which is the same one for all calls."""
     started: list[BrokerProcess] = []
 
     def start(*options: str) -> BrokerProcess:

@@ -24,10 +24,10 @@ from tests.harness.router.raw import ATTACH, DISPOSITION, FLOW, SOURCE, Frame, R
 from .conftest import NewPeer, StartBroker
 
 CONTROL, LINK = 0, 1
-"""Handles."""
+"""The handles of the two links."""
 ACCEPTED, REJECTED, RELEASED, MODIFIED, TRANSACTIONAL = 0x24, 0x25, 0x26, 0x27, 0x34
 LONG_S = 3600.0
-"""However slow the machine is."""
+"""A duration that exceeds the test on any machine."""
 DECLARE = b"\x00\x53\x77\x00\x53\x31\x45"
 sizes = pytest.mark.parametrize("size", [10, 100_000, 2_000_000])
 
@@ -41,7 +41,7 @@ class Delivery(NamedTuple):
 
     number: int
     txn_id: bytes
-    """What its first transfer said; empty for no state."""
+    """The transaction ID in the state of the first transfer; empty without a state."""
     message: Any
 
 
@@ -72,7 +72,7 @@ class Controller(Raw):
         self._requests = 0
         self._count = 0
         self.others: list[Frame] = []
-        """Frames that came while something else was awaited."""
+        """Frames that arrived while another one was awaited."""
 
     # ---- requests -------------------------------------------------------------------------------------------------
 
@@ -484,7 +484,7 @@ def test_a_transaction_that_took_too_long_hands_out_nothing_more(
 
 
 def test_each_transaction_that_fails_counts_where_an_outcome_was_told(peer: Peer, control: NewController) -> None:
-    """So a delivery limit also applies to a message whose transaction fails each time after its outcome was sent."""
+    """A delivery limit also applies to a message whose transaction fails each time after its outcome was sent."""
     put(peer, 1)
     one = control()
     for turn in range(3):

@@ -1,4 +1,4 @@
-"""Which queue an address means, which queues are made on first use, and what a client is told where there is none."""
+"""Tests of addresses: the queues that they name, the creation of queues on first use, and errors for missing queues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def link_of(peer: Peer, to_client: bool) -> Any:
     return peer.session.receiver(name) if to_client else peer.session.sender(name)
 
 
-# ---- made on first use, or not -------------------------------------------------------------------------------------
+# ---- creation on first use -----------------------------------------------------------------------------------------
 
 
 @both_ways
@@ -42,7 +42,7 @@ def link_of(peer: Peer, to_client: bool) -> Any:
 def test_refused(
     start_broker: StartBroker, peer_at: NewPeer, to_client: bool, address: str, patterns: tuple[str, ...]
 ) -> None:
-    """The link is refused with a condition and a reason, and the connection goes on."""
+    """The link is refused with a condition and a reason, and the connection stays open."""
     peer = peer_at(start_broker(auto_create=patterns).port)
     link = peer.attach(link_of(peer, to_client), address)
     assert peer.refusal(link) == "amqp:not-found"
@@ -76,7 +76,7 @@ def test_made(start_broker: StartBroker, peer_at: NewPeer, to_client: bool, addr
 
 
 def test_addresses_are_exact(peer: Peer) -> None:
-    """No case folding, no trimming, no patterns."""
+    """Addresses are compared without case folding, trimming or patterns."""
     addresses = ["q", "Q", "q ", " q", "q*", "*", "q\t", "/q", "caf\u00e9", "cafe\u0301"]
     for address in addresses:
         peer.put(peer.sender(address), [address])
@@ -85,7 +85,7 @@ def test_addresses_are_exact(peer: Peer) -> None:
 
 
 def test_many_clients_may_be_the_first(new_peer: NewPeer) -> None:
-    """Links that ask for the same new queue at once all get it, and it is one queue."""
+    """Links that attach to the same new queue at the same time all succeed, and share one queue."""
     peers = [new_peer() for _ in range(5)]
     links = []
     for number, peer in enumerate(peers):
@@ -116,11 +116,11 @@ def test_the_blocking_api_says_what_is_wrong(start_broker: StartBroker, connect:
         connection.create_sender("q")
 
 
-# ---- what can't be done ---------------------------------------------------------------------------------------------
+# ---- errors ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_source_is_needed(peer: Peer) -> None:
-    assert peer.refusal(peer.receiver(None)) == "amqp:not-found"  # nor a subscription of that name
+    assert peer.refusal(peer.receiver(None)) == "amqp:not-found"  # there is no subscription of that name either
 
 
 # ---- the anonymous relay -------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def test_each_message_finds_its_own_way(peer: Peer) -> None:
 
 @pytest.mark.parametrize("size", [10, 100_000, 500_000])
 def test_long_messages_find_their_way(peer: Peer, size: int) -> None:
-    """Also when their queue is made while they arrive."""
+    """Long messages reach their queues, also if a queue is created while they arrive."""
     relay = peer.sender(None)
     messages = [Message(address=f"q{n % 3}", body=bytes([n]) * size, durable=bool(n % 2)) for n in range(12)]
     peer.send(relay, *messages)
@@ -237,7 +237,7 @@ def test_a_vanished_connection_takes_its_nodes_along(new_peer: NewPeer) -> None:
     assert other.refusal(other.attach(other.session.sender("s"), address)) == "amqp:not-found"
 
 
-# ---- attaching again -----------------------------------------------------------------------------------------------
+# ---- attaching a link again ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("close", [True, False], ids=["closed", "detached"])
@@ -258,7 +258,7 @@ def test_a_link_may_attach_again(peer: Peer, close: bool) -> None:
 
 
 def test_a_name_in_use_can_not_be_attached(peer: Peer) -> None:
-    """It is an error of the session, and the client learns why."""
+    """The attachment is an error of the session, which names the link."""
     peer.sender("q", name="same").free()
     again = peer.session.sender("same")
     again.target.address = "q"
@@ -281,7 +281,7 @@ def test_settlement_modes_are_as_asked_for(peer: Peer) -> None:
 
 
 def test_a_filter_that_is_not_applied_is_not_confirmed(peer: Peer) -> None:
-    """A client must not believe that the broker filters messages for it in a way that it does not know."""
+    """A filter that the broker does not apply is not confirmed, so that no client relies on it."""
     link = peer.session.receiver("r")
     link.source.filter.put_object({symbol("mine"): Described(symbol("example:filter"), "green")})
     peer.attach(link, "q")
@@ -289,11 +289,11 @@ def test_a_filter_that_is_not_applied_is_not_confirmed(peer: Peer) -> None:
     assert not link.remote_source.filter.format()
 
 
-# ---- nodes that go by themselves ------------------------------------------------------------------------------------
+# ---- nodes with a lifetime policy -----------------------------------------------------------------------------------
 
 
 def lasting_node(peer: Peer, lifetime: int) -> Any:
-    """A receiver on a dynamic node with a lifetime policy."""
+    """Attach a receiver to a dynamic node with a lifetime policy."""
     link = peer.session.receiver(f"dynamic-{lifetime}")
     link.source.properties.put_object({symbol("lifetime-policy"): Described(ulong(lifetime), [])})
     return peer.attach(link, None, dynamic=True)

@@ -1,4 +1,4 @@
-"""Clients notice nothing of how little of a queue fits into memory, and the process stays small."""
+"""Tests of queues larger than the memory limit: clients receive all messages in order, and the process stays small."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .conftest import NewPeer, StartBroker, StartProcess
 
 
 def received(peer: Peer, link: Any, number: int) -> list[Any]:
-    """Take so many messages, with a credit of 500, and accept them."""
+    """Receive *number* messages with a credit of 500, and accept them."""
     found: list[Any] = []
     link.flow(500)
     while len(found) < number:
@@ -26,7 +26,7 @@ def received(peer: Peer, link: Any, number: int) -> list[Any]:
 
 
 def test_a_queue_deeper_than_memory_is_in_order(start_broker: StartBroker, peer_at: NewPeer) -> None:
-    """Durable and transient, short and long ones, with none of the durable ones fitting."""
+    """Durable and transient, short and long messages keep their order in a queue larger than the memory limit."""
     peer = peer_at(start_broker(memory_limit_bytes=200_000).port)
     sender = peer.sender("q")
     bodies = [number.to_bytes(4) * (25_000 if number % 400 == 0 else 50) for number in range(2000)]
@@ -43,7 +43,7 @@ def test_a_queue_deeper_than_memory_is_in_order(start_broker: StartBroker, peer_
 def test_a_drain_brings_all_of_a_backlog(
     start_broker: StartBroker, peer_at: NewPeer, settled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cairnmq.broker.links.consumer.MOST_IDLE_DRAIN_S", 600.0)  # however slow this client is
+    monkeypatch.setattr("cairnmq.broker.links.consumer.MOST_IDLE_DRAIN_S", 600.0)  # so that no client is too slow
     peer = peer_at(start_broker(memory_limit_bytes=0).port)
     peer.put(peer.sender("q"), range(6000))
     link = peer.receiver("q", settled=settled)
@@ -63,7 +63,7 @@ def test_a_drain_brings_all_of_a_backlog(
 
 
 def test_a_drain_ends_without_memory_if_its_client_settles_nothing(start_broker: StartBroker, peer_at: NewPeer) -> None:
-    """The messages that it got are the first ones, and the others follow once these are settled."""
+    """The drain delivers the first messages, and another one delivers the next messages after their settlement."""
     peer = peer_at(start_broker(memory_limit_bytes=0).port)
     peer.put(peer.sender("q"), range(20_000))
     link = peer.receiver("q")
@@ -77,7 +77,7 @@ def test_a_drain_ends_without_memory_if_its_client_settles_nothing(start_broker:
 
 
 def test_a_backlog_survives_a_kill(start_process: StartProcess, peer_at: NewPeer) -> None:
-    """Nothing lost, nothing doubled, and all of it marked as perhaps delivered."""
+    """After a kill no message is lost or duplicated, and all are marked as possibly delivered."""
     broker = start_process("--memory-limit", "64K")
     peer = peer_at(broker.port)
     peer.put(peer.sender("q"), range(5000))
@@ -87,13 +87,13 @@ def test_a_backlog_survives_a_kill(start_process: StartProcess, peer_at: NewPeer
     peer = peer_at(start_process("--memory-limit", "64K").port)
     found = received(peer, peer.receiver("q"), 4000)
     first = found[0].body
-    assert first <= 1000  # what was accepted last may not have been on the disk
+    assert first <= 1000  # the last acknowledgments may not have been on the disk
     assert [one.body for one in found] == list(range(first, first + len(found)))
     assert {(one.message.delivery_count, one.message.first_acquirer) for one in found} == {(1, False)}
 
 
 def test_the_process_stays_small(start_process: StartProcess, peer_at: NewPeer) -> None:
-    """80 MB of backlog in 4 MB."""
+    """The process grows by less than 45 MB for a backlog of 80 MB with a memory limit of 4 MB."""
     broker = start_process("--memory-limit", "4M", "--credit", "200")
     peer = peer_at(broker.port)
     before = resident_bytes(broker.process.pid)
@@ -108,7 +108,7 @@ def test_the_process_stays_small(start_process: StartProcess, peer_at: NewPeer) 
 
 
 def resident_bytes(pid: int) -> int:
-    """The most memory the process has had so far."""
+    """Return the peak resident size of a process so far."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024

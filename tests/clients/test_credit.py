@@ -1,4 +1,4 @@
-"""Credit and drain are exact: never a message more than granted, never one less if there are some."""
+"""Tests of credit and drain: a receiver gets as many messages as it has credit for, or all that are available."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ fast = settings(max_examples=25)
 @fast
 @given(present=st.integers(0, 40), granted=grants, durable=st.booleans())
 def test_credit(peer: Peer, options: dict[str, Any], present: int, granted: list[int], durable: bool) -> None:
-    """After each grant there are as many messages as were granted in all, or as many as there are."""
+    """After each grant, the receiver has as many messages as were granted in total, or all messages."""
     address = f"q{next(addresses)}"
     sender, receiver = peer.sender(address), peer.receiver(address, **options)
     peer.put(sender, range(present), durable=durable)
@@ -50,7 +50,7 @@ def test_credit(peer: Peer, options: dict[str, Any], present: int, granted: list
     steps=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.booleans()), max_size=6), durable=st.booleans()
 )
 def test_drain(peer: Peer, options: dict[str, Any], steps: list[tuple[int, int, bool]], durable: bool) -> None:
-    """Put some, grant some, and perhaps drain: then all credit is used or given back, and none is left over."""
+    """A receiver gets as many messages as its credit permits, and a drain uses or returns all of its credit."""
     address = f"q{next(addresses)}"
     sender, receiver = peer.sender(address), peer.receiver(address, **options)
     put = seen = credit = 0
@@ -77,7 +77,7 @@ def test_drain(peer: Peer, options: dict[str, Any], steps: list[tuple[int, int, 
 @kinds
 @either
 def test_draining_what_takes_long_to_send(peer: Peer, options: dict[str, Any], durable: bool) -> None:
-    """The credit comes back behind the messages, however long they take."""
+    """The credit is returned after the messages, even if they take long to send."""
     body = b"x" * 300_000
     peer.put(peer.sender("q"), [body] * 20, durable=durable)
     receiver = peer.receiver("q", **options)
@@ -86,13 +86,13 @@ def test_draining_what_takes_long_to_send(peer: Peer, options: dict[str, Any], d
 
 
 def test_a_drain_that_is_taken_back(new_peer: NewPeer) -> None:
-    """A client that drains, and thinks better of it before the broker is done, gets as much as it then grants."""
+    """A client that cancels a drain before the broker has completed it gets as many messages as it has credit for."""
     peer = new_peer(max_frame_bytes=10_000)
     sender = peer.sender("q")
     peer.put(sender, [b"x" * 1_000_000] * 20)
     receiver = peer.receiver("q", session=peer.new_session(window_bytes=50_000))
     receiver.drain(30)
-    peer.stall()  # the broker can't send it all, so it can't give the rest of the credit back
+    peer.stall()  # the broker can't send all messages, so it can't return the rest of the credit
     receiver.drain_mode = False
     receiver.flow(10)
     peer.stall()
@@ -106,7 +106,7 @@ def test_a_drain_that_is_taken_back(new_peer: NewPeer) -> None:
 
 
 def test_credit_taken_back(peer: Peer) -> None:
-    """A client that wants no more gets no more, once its flow has arrived."""
+    """A client that drains its credit gets no further messages."""
     sender, receiver = peer.sender("q"), peer.receiver("q", 100)
     peer.put(sender, range(3))
     peer.take(receiver, 3)
@@ -121,7 +121,7 @@ def test_credit_taken_back(peer: Peer) -> None:
 def test_a_sender_gets_the_credit_it_should(
     start_broker: StartBroker, peer_at: NewPeer, credit: int, durable: bool
 ) -> None:
-    """As much as configured, less what is unsettled; and it comes back with the settlement."""
+    """The credit of a sender is the configured one less its unsettled messages, and settlement replenishes it."""
     peer = peer_at(start_broker(credit=credit).port)
     sender = peer.sender("q")
     assert sender.credit == credit

@@ -1,4 +1,4 @@
-"""Delivery tags that the broker makes: text for clients that show them as such, and different from each other."""
+"""Tests of the broker's delivery tags, which are distinct, and text for clients that show them as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MANY = 300
 
 
 def test_delivery_tag_is_text_that_proton_decodes(peer: Peer) -> None:
-    """Proton decodes tags as UTF-8, which binary numbers are up to the 128th only."""
+    """Tags are printable ASCII: Proton decodes them as UTF-8, which fails for binary numbers above 127."""
     peer.put(peer.sender("q"), [f"m{number}" for number in range(MANY)], durable=False)
     found = peer.drain(peer.receiver("q"), MANY)
     tags = [one.delivery.tag for one in found]

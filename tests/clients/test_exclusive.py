@@ -1,4 +1,4 @@
-"""An exclusive queue has one consumer: the first one, or the same client that attaches its link anew."""
+"""Tests of exclusive queues, which have one consumer: the first one, or the same client that attaches again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def attach(peer: Peer, queue: str, name: str = "mine") -> Any:
 
 
 def test_others_are_refused(new_peer: NewPeer, queue: str) -> None:
-    """A container, or a link, of another name; who took it still has it."""
+    """A link with another container ID or name is refused, and the first consumer keeps the queue."""
     one = new_peer(container="me")
     link = attach(one, queue)
     link.flow(10)
@@ -38,7 +38,7 @@ def test_others_are_refused(new_peer: NewPeer, queue: str) -> None:
 
 
 def test_a_client_that_lost_its_connection_takes_its_place_again(new_peer: NewPeer, queue: str) -> None:
-    """Before the broker has noticed; what it had and had not settled comes to it once more."""
+    """A client may attach again before the broker detects the lost connection; unsettled messages are redelivered."""
     old, new = new_peer(container="me"), new_peer(container="me")
     stolen = attach(old, queue)
     stolen.flow(10)

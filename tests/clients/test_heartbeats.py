@@ -1,7 +1,7 @@
-"""A connection with nothing to say stays up as long as both sides send heartbeats, and no longer.
+"""Tests of heartbeats: an idle connection stays open as long as both sides send them, and no longer.
 
-Who is waited for sends each quarter of the time that it has, or each half: the times are long enough for a machine on
-which a thread now and then waits two seconds for its turn.
+Each side sends a heartbeat every quarter or every half of its time limit. The limits are long enough for a busy
+machine, on which a thread occasionally waits for two seconds.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .conftest import Connect, NewPeer, StartBroker
 
 @pytest.mark.parametrize("idle_timeout_s", [4.0, 6.0])
 def test_an_idle_client_hears_heartbeats(new_peer: NewPeer, idle_timeout_s: float) -> None:
-    """Its own time-out passes three times, and nothing happens."""
+    """The idle timeout of the client passes three times, and the connection stays open."""
     peer = new_peer(idle_timeout_s=idle_timeout_s)
     received = peer.bytes_in
     begun_s = time.monotonic()
     peer.wait(lambda: time.monotonic() - begun_s > 3 * idle_timeout_s or peer.ended)
-    assert peer.bytes_in >= received + 3 * 8  # empty frames
+    assert peer.bytes_in >= received + 3 * 8  # a heartbeat is an empty frame of 8 bytes
     peer.put(peer.sender("q"), ["still there"])
 
 
@@ -39,10 +39,10 @@ def test_the_blocking_api_with_heartbeats(connect: Connect) -> None:
 
 
 def test_a_client_that_falls_silent_is_dropped(start_broker: StartBroker, peer_at: NewPeer) -> None:
-    """With an error, if it can still hear it; one that sends its heartbeats is not."""
+    """A silent client is disconnected with an error; a client that sends heartbeats stays connected."""
     broker = start_broker(limits=Limits(idle_timeout_ms=6000))
     silent, lively = peer_at(broker.port), peer_at(broker.port)
-    assert silent.transport.remote_idle_timeout == pytest.approx(3.0)  # half of it is what a client is asked to keep
+    assert silent.transport.remote_idle_timeout == pytest.approx(3.0)  # the broker announces half of its timeout
     silent.ticking = False
     lively.wait(lambda: heard_of_the_end(silent), "the silent client to be dropped")
     assert silent.connection.remote_condition.name == "amqp:resource-limit-exceeded"

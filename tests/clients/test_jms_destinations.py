@@ -51,7 +51,7 @@ def bodies(peer: Peer, link: Any, count: int) -> list[Any]:
 
 
 def test_all_consumers_of_a_temporary_topic_get_all(new_peer: NewPeer) -> None:
-    """From producers of its own, from those that name it in each message, and from other connections that reply."""
+    """All consumers get messages of the topic's producers, and relayed ones whether or not these state their kind."""
     client, server = new_peer(), new_peer()
     address = temporary(client, "topic").remote_target.address
     ours = [consumer(client, address, "temporary-topic", name) for name in ("first", "second")]

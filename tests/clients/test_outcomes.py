@@ -23,7 +23,7 @@ class Case(NamedTuple):
     state: int
     failed: bool
     counted: int
-    """What it adds to the delivery count."""
+    """The number that the outcome adds to the delivery count."""
 
 
 COMES_BACK = {

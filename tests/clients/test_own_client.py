@@ -1,4 +1,4 @@
-"""The client of the command-line tools: long messages in frames that the broker takes, inside the session's window."""
+"""Test of the client of the command-line tools: long messages are split to fit the frame size and session window."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WINDOW_FRAMES = 4
 
 @pytest.mark.parametrize("size", [0, 400, 416, 417, 100 * MAX_FRAME])
 def test_long_messages_are_split_and_wait_for_the_window(size: int) -> None:
-    """Messages of two links that take turns arrive whole and have outcomes, through a window of four frames."""
+    """Messages of two links that take turns arrive complete and have outcomes, through a window of four frames."""
     limits = Limits(max_frame_bytes=MAX_FRAME, session_window_bytes=WINDOW_FRAMES * MAX_FRAME)
     options = BrokerOptions("", StoreOptions(), RouterOptions(port=0, limits=limits), ("*",), store_kind="memory")
     broker = RunningBroker(options)

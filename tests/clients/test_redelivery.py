@@ -1,4 +1,4 @@
-"""Messages held by a client that goes away come back: counted if it vanished, not counted if it said goodbye."""
+"""Tests of redelivery: messages of a client that leaves are requeued, and counted as failed only if it vanished."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_cut_is_counted(new_peer: NewPeer, durable: bool, size: int) -> None:
     other.take(receiver, 10)[0].settle(Delivery.RELEASED)
     peer.cut()
     returned = [(r.body[0], r.message.delivery_count) for r in other.take(receiver, 11)]
-    returned.remove((10, 0))  # released and given again, before those that the cut brings back or behind them
+    returned.remove((10, 0))  # released and dispatched again, before or after the messages that the cut requeues
     assert returned == [(n, 1) for n in range(10)]
 
 
@@ -92,9 +92,9 @@ def test_what_was_settled_before_the_cut_stays_settled(new_peer: NewPeer) -> Non
 def test_nothing_is_lost_or_doubled_in_a_crowd(
     start_broker: StartBroker, peer_at: NewPeer, seed: int, number: int, size: int, worker_threads: int
 ) -> None:
-    """Clients that come, take, release, accept, stall, say goodbye or vanish: each message is accepted once.
+    """Each message is accepted once, while clients connect, receive, release, accept, stall, close and vanish.
 
-    Accepted means that the broker settled it; a client that vanishes first can't know.
+    Accepted means that the broker settled the outcome; a client that vanishes before that can't know.
     """
     port = start_broker(worker_threads=worker_threads).port
     chance = random.Random(seed)
@@ -152,7 +152,7 @@ def leave(peer: Peer, how: str) -> None:
 
 
 def test_a_silent_client_gives_its_messages_back(start_broker: StartBroker, peer_at: NewPeer) -> None:
-    """However late the next one comes; that one sends heartbeats."""
+    """The messages of a silent client are requeued with an increased delivery count, and redelivered in order."""
     broker = start_broker(limits=Limits(idle_timeout_ms=6000))
     first = peer_at(broker.port)
     first.put(first.sender("q"), [bytes([number]) * 10 for number in range(20)])

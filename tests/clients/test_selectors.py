@@ -1,4 +1,4 @@
-"""Consumers and browsers with a selector get the messages it is true for, wherever they stand, and in order."""
+"""Tests of selectors: consumers and browsers get the matching messages, at any place in the queue, and in order."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_protons_handler(peer: Peer, broker: Any) -> None:
 def test_a_deep_queue_is_looked_through_once(
     start_broker: StartBroker, peer_at: NewPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One in a hundred of what does not fit into memory, ten credits at a time: each message is judged once."""
+    """Each message of a queue larger than the memory limit is matched at most once, with ten credits at a time."""
     broker = start_broker(memory_limit_bytes=200_000)
     peer = peer_at(broker.port)
     count = 4000

@@ -1,4 +1,4 @@
-"""Both of proton's Python APIs, at most once and at least once, in every combination."""
+"""Tests of both Python APIs of Proton, with at-most-once and at-least-once delivery in all combinations."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_one_link_carries_settled_and_unsettled_deliveries(peer: Peer) -> None:
 
 
 def test_the_receiver_may_leave_settling_to_the_broker(peer: Peer) -> None:
-    """An outcome without settlement is answered with the settlement, once it is durable."""
+    """The broker settles an outcome that was sent unsettled once the outcome is durable."""
     peer.put(peer.sender("q"), range(3))
     received = peer.take(peer.receiver("q", 3), 3)
     for message in received:

@@ -1,4 +1,4 @@
-"""Many of everything: links on a session, sessions on a connection, connections; and a fair share for each."""
+"""Tests of many links on a session, sessions on a connection, and connections, and of fair shares for consumers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_many_connections(new_peer: NewPeer) -> None:
 @pytest.mark.parametrize("consumers", [2, 3, 7])
 @pytest.mark.parametrize("batch", [1, 5, 60])
 def test_consumers_share_fairly(peer: Peer, settled: bool, consumers: int, batch: int) -> None:
-    """With enough credit each gets the same number, however the messages came; the order within each is kept."""
+    """With enough credit all consumers get the same number of messages, in order, for any batches of the sender."""
     receivers = [peer.receiver("q", 100, settled=settled) for _ in range(consumers)]
     sender = peer.sender("q")
     for start in range(0, 60, batch):
@@ -69,7 +69,7 @@ def test_a_consumer_without_credit_takes_nobodys_share(peer: Peer) -> None:
 
 @pytest.mark.parametrize("worker_threads", [1, 2])
 def test_everybody_at_once(start_broker: StartBroker, worker_threads: int) -> None:
-    """Several senders and receivers on the callback API, each in a thread of its own; each sender's order is kept."""
+    """Several senders and receivers on the callback API, each in its own thread, keep the order of each sender."""
     port = start_broker(worker_threads=worker_threads).port
     got: list[list[int]] = []
     sent_each, senders, receivers = 200, 3, 3

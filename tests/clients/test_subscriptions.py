@@ -1,4 +1,4 @@
-"""Receivers of an exchange get what is sent through it from then on; durable ones also what was sent while away."""
+"""Tests of subscriptions: receivers get later messages of an exchange, durable ones also those sent while detached."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def subscribe(
     no_local: bool = False,
     credit: int = 100,
 ) -> Any:
-    """A subscription as JMS clients make them."""
+    """Attach a subscription as JMS clients do, and return its link."""
     link = peer.session.receiver(name)
     source = link.source
     if address is None:
@@ -50,7 +50,7 @@ def subscribe(
 
 
 def bodies(peer: Peer, link: Any) -> list[Any]:
-    """All that is there now, accepted."""
+    """Accept all available messages, and return their bodies."""
     received = peer.drain(link, 100)
     for one in received:
         one.accept()
@@ -76,7 +76,7 @@ def test_the_subject_is_the_key_where_the_address_has_none(peer: Peer) -> None:
     peer.send(sender, Message(subject="red", body=1))
     blue = peer.post(sender, Message(subject="blue", body=2))
     peer.wait(lambda: blue.settled)
-    assert blue.remote_state == blue.RELEASED  # nobody wants it, and its sender is told so
+    assert blue.remote_state == blue.RELEASED  # no subscription matches, and the sender is informed
     assert bodies(peer, link) == [1]
 
 
@@ -94,7 +94,7 @@ def test_a_direct_exchange_needs_a_key(peer: Peer) -> None:
 
 def test_a_selector_chooses_before_anything_is_stored(peer: Peer) -> None:
     link = subscribe(peer, "topic://t", selector="colour = 'red'")
-    assert b"colour" in bytes(link.remote_source.filter.encode())  # what is applied is told
+    assert b"colour" in bytes(link.remote_source.filter.encode())  # the applied filter is confirmed
     sender = peer.sender("topic://t")
     for number, colour in enumerate(["red", "blue", "red"]):
         peer.send(sender, Message(body=number, properties={"colour": colour}))
@@ -181,7 +181,7 @@ def test_unsubscribing_by_a_null_source(new_peer: NewPeer) -> None:
 def test_unsubscribing_from_a_shared_one(
     new_peer: NewPeer, containers: tuple[str, str], names: tuple[str, str], capabilities: tuple[str, ...]
 ) -> None:
-    """The links are called as qpid-jms calls them: with `|global` where its connection has no client id."""
+    """A shared subscription is deleted by the link names of qpid-jms: `|global` marks connections without client ID."""
     how: Any = {"durable": True, "capabilities": capabilities}
     for container, name in zip(containers, names, strict=True):
         peer = new_peer(container=container)
@@ -201,7 +201,7 @@ def test_unsubscribing_from_a_shared_one(
 
 @pytest.mark.parametrize("capabilities", [("topic",), ("topic", "shared")], ids=["one's own", "shared"])
 def test_nobody_unsubscribes_from_what_is_in_use(new_peer: NewPeer, capabilities: tuple[str, ...]) -> None:
-    """As JMS has it: told so, where nothing would happen. Afterwards it goes."""
+    """Unsubscribing is refused while the subscription is in use, as in JMS, and succeeds after the link is detached."""
     peer, again = new_peer(container="me"), new_peer(container="me")
     link = subscribe(peer, "t", durable=True, capabilities=capabilities)
     assert again.refusal(subscribe(again, None, credit=0)) == "amqp:resource-locked"
@@ -213,7 +213,7 @@ def test_nobody_unsubscribes_from_what_is_in_use(new_peer: NewPeer, capabilities
 
 
 def test_a_name_that_says_nothing_of_it_finds_no_global_one(new_peer: NewPeer) -> None:
-    """Or a client with an id could end what others share, where it has nothing of that name."""
+    """A link name without `|global` does not match a global subscription, which belongs to other clients, too."""
     how: Any = {"durable": True, "capabilities": ("topic", "shared", "global")}
     one, other = new_peer(container="one"), new_peer(container="other")
     one.detach(subscribe(one, "t", "sub|global", **how), close=False)
@@ -265,7 +265,7 @@ def test_a_client_that_lost_its_link_takes_the_subscription_over(new_peer: NewPe
 
 
 def test_a_queue_of_such_a_name_is_no_subscription(new_peer: NewPeer) -> None:
-    """Nobody can make one on first use; one that an operator made is left alone, and the broker goes on."""
+    """A link can't create a queue with the name of a subscription on first use."""
     peer = new_peer(container="me")
     assert peer.refusal(peer.receiver("subscription:me:sub")) == "amqp:not-found"
 

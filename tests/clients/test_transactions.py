@@ -1,4 +1,4 @@
-"""Transactions by the coordinator (AMQP 1.0 part 4): what it is asked, and how one ends: all of it or nothing."""
+"""Tests of the transaction coordinator (AMQP 1.0 part 4): its requests, and the atomic ends of transactions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .conftest import NewPeer, StartBroker, StartProcess
 
 
 def on_core(running: RunningBroker, action: Callable[[InDoubt, Callable[[], None]], None]) -> None:
-    """Do something with the transactions in doubt, and wait until it is durable."""
+    """Run *action* with the transactions in doubt on the core, and wait until its effect is durable."""
     done = threading.Event()
     running._post(lambda: action(running._broker.in_doubt, done.set))
     assert done.wait(DEADLINE_S)
@@ -68,7 +68,7 @@ def test_an_unknown_transaction_can_not_be_discharged(peer: Peer, new_peer: NewP
     own = control.declare()
     control.commit(own)
     assert control.discharge(own, fail=fail) == UNKNOWN_ID
-    control.commit(control.declare())  # the link goes on
+    control.commit(control.declare())  # the link stays open
 
 
 def test_what_is_no_request_is_rejected(peer: Peer) -> None:
@@ -99,13 +99,13 @@ def test_a_presettled_request_closes_the_link(peer: Peer) -> None:
 
 
 def test_nobody_receives_from_the_coordinator(peer: Peer) -> None:
-    """A request that grows without an end closes the link, too."""
+    """A request that exceeds the message size limit closes the link to the coordinator."""
     control = Control(peer)
     peer.post(control.link, b"\x00\x53\x75\xb0\x00\x10\x00\x00" + bytes(1 << 20))
     assert peer.refusal(control.link) == "amqp:link:message-size-exceeded"
 
 
-# ---- ends -----------------------------------------------------------------------------------------------------------
+# ---- ends of transactions -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["closed", "detached", "session", "connection", "cut"])
@@ -149,7 +149,7 @@ def test_a_transaction_that_takes_too_long_is_rolled_back(start_broker: StartBro
     retire(received, first, settled=True)
     peer.settle_down()
     again = looking.receiver("q", 1)
-    assert looking.take(again)[0].body == 0  # by itself, without anything from its client
+    assert looking.take(again)[0].body == 0  # the broker rolls back by itself, without a request of the client
     (delivery,) = send(peer, sender, first, "late")
     assert provisional(delivery)[1:] == (Delivery.REJECTED, TIMEOUT)
     assert control.discharge(first) == TIMEOUT
@@ -208,9 +208,9 @@ def test_a_distributed_transaction_waits_for_its_coordinator(
 ) -> None:
     control, sender = Control(peer), peer.sender("q")
     txn_id = control.declare(b"branch 1")
-    assert outcome_of(control.ask(0x31, b"branch 1")) == ROLLBACK  # there is one of that name
+    assert outcome_of(control.ask(0x31, b"branch 1")) == ROLLBACK  # a branch of that name exists
     send(peer, sender, txn_id, "put")
-    control.commit(txn_id)  # the client works on it no more, that is all
+    control.commit(txn_id)  # this only ends the work of the client on the branch
     assert bodies(peer) == []
     assert control.discharge(txn_id) == UNKNOWN_ID
     removed = control.declare("branch 2")

@@ -1,4 +1,4 @@
-"""The laws of a coordinator through sockets, for one whose broker is a member of a cluster."""
+"""Tests of the coordinator through sockets, on a broker that is a member of a cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OTHERS = {
     "test_a_committed_transaction_is_there_after_a_crash_and_an_open_one_is_not",
     "test_a_distributed_transaction_waits_for_its_coordinator",
 }
-"""They start brokers themselves."""
+"""Tests that start brokers themselves."""
 for _name, _law in vars(alone).items():
     if _name.startswith("test_") and _name not in OTHERS:
         globals()[_name] = _law  # D53: with the broker above
