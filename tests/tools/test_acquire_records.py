@@ -1,4 +1,4 @@
-"""Records that say who was handed which messages: every tool shows them for what they are, and none minds them."""
+"""Tests of acquisition records: all tools show them correctly, and none reports them as an error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def opened(path: Path) -> JournalStore:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A store with nine messages, of which ten acquisitions were written down, and one was taken off."""
+    """Return a store with nine messages, of which one is dequeued, and records of ten acquisitions."""
     store = opened(tmp_path / "data")
     orders = queue(store, "orders")
     ids = [store.put(orders, b"x%d" % number, NOW_US)[0] for number in range(9)]

@@ -1,4 +1,4 @@
-"""An archive alone, and together with its store: all records in order, none twice, and no damage."""
+"""Tests of an archive alone and with its store: all records are shown in order, none twice, and without damage."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Archived:
         self.store = store
         self.path = path
         self.lsns: list[int] = []
-        """Of the messages that were put."""
+        """The LSNs of the messages."""
         store.journal.close()
         archive = RealDirectory(str(path), create=True)
         store.journal = open_log(store.directory, store.clock, visit=lambda _: None, archive=archive)[0]
@@ -60,7 +60,7 @@ def messages(result: Result) -> list[int]:
 
 def test_an_archive_shows_what_left_the_journal(archived: Archived, dump: Dump) -> None:
     archived.fill(5)
-    archived.retire(0, 1, 3)  # a base, and a hole
+    archived.retire(0, 1, 3)  # slots below the base, and a hole
     result = dump(archived.path, "--json")
     assert messages(result) == [lsn for lsn in archived.lsns if slot_of(archived, lsn) in (0, 1, 3)]
     assert (result.damage, result.status, result.err) == ([], 0, "")
@@ -151,7 +151,7 @@ def test_archive_dir_gives_every_command_the_whole_history(archived: Archived, c
     assert messages(command("dump", store, "--json", *option)) == archived.lsns
     assert messages(command("dump", store, archived.path, "--json")) == archived.lsns
     query = "select lsn from records where type = 'start' order by lsn"
-    durable = archived.lsns[:-1]  # which the last block proves
+    durable = archived.lsns[:-1]  # the records that the last block proves durable
     assert command("sql", store, query, "--json", *option).lsns == durable
     first = archived.lsns[0]
     assert first not in command("sql", store, query, "--json").lsns

@@ -1,4 +1,4 @@
-"""As of any LSN: what a model of the traffic says was on the queues then, whatever became of the log since."""
+"""Properties of views as of any LSN: they equal a model of the traffic, whatever was reclaimed from the log since."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.harness.store.stores import NOW_US, queue
 from tests.harness.tools.past import Past, no_progress
 
 FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
-"""A seed can't be made simpler."""
+"""The phases of Hypothesis without shrinking, which can't simplify a seed."""
 
 
 @settings(max_examples=25, phases=FOUND)
@@ -80,7 +80,7 @@ def test_inside_a_block_and_a_transaction() -> None:
         for number, lsn in enumerate(ids):
             view = QueuesView(history, lsn, no_progress)
             assert list(view.on.get(on, [])) == ids[:number]
-        at_commit = QueuesView(history, end, no_progress)  # all but the commit: nothing of it is done
+        at_commit = QueuesView(history, end, no_progress)  # before the commit record, so without the transaction
         assert list(at_commit.on[on]) == ids
         behind = QueuesView(history, end + 1, no_progress)
         assert list(behind.on[on]) == [*ids[1:], *tx.message_ids]

@@ -68,14 +68,14 @@ def test_every_tool_shows_the_same_text(store: Path, command: Dump) -> None:
     records = command("dump", store, "--json", "--payload", "400", "--type", "start").records
     assert [record.get("body_text") for record in records] == expected
     complete = command("dump", store, "--complete", "--type", "start").records
-    assert not any("body_text" in record for record in complete)  # it would be there twice
+    assert not any("body_text" in record for record in complete)  # the text would be a duplicate
 
 
 def test_a_peeked_body_is_text_or_says_how_long_it_is() -> None:
     """PEEK returns the bytes of a data body, up to a limit, or the value."""
     for body, text in (("one", "one"), (b"one", "one"), ("ö".encode()[:1], None), (b"\x00\x01", None), (None, None)):
         assert _body_text(body, 64) == text
-    assert _body_text("schö".encode()[:-1], 4) == "sch"  # it was cut there
+    assert _body_text("schö".encode()[:-1], 4) == "sch"  # the limit cuts the last character
     assert readable({"body": b"\x00\x01", "body-text": None})["body"] == "2 bytes, hex 0001"
     assert readable({"body": b"one", "body-text": "one"})["body"] == "one"
     assert readable({"body": {"a": 1}, "body-text": None})["body"] == {"a": 1}

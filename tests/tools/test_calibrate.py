@@ -1,4 +1,4 @@
-"""`cairnmq calibrate`: it names the place, leaves nothing behind, and suggests what the figures say."""
+"""Tests of `cairnmq calibrate`: it names the directory, leaves no files, and bases its suggestions on its figures."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def test_memory_is_told_for_what_it_is(command: Dump) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_it_leaves_nothing_however_it_ends(tmp_path: Path, how: signal.Signals) -> None:
-    # a shell ignores SIGINT for what it runs in the background
+    # a shell ignores SIGINT for its background jobs
     command = ["env", "--default-signal=INT", CAIRNMQ, "calibrate", str(tmp_path), "--seconds", "600"]
     started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    # nameless: on a file system without O_TMPFILE it has a name for a moment
+    # wait until it is unlinked: without O_TMPFILE, the file has a name at first
     while not any(name.startswith(str(tmp_path)) and name.endswith(" (deleted)") for name in open_files(started.pid)):
         assert started.poll() is None
     started.send_signal(how)
@@ -63,7 +63,7 @@ def test_it_leaves_nothing_however_it_ends(tmp_path: Path, how: signal.Signals) 
 def open_files(pid: int) -> list[str]:
     found = []
     for fd in os.listdir(f"/proc/{pid}/fd"):
-        with suppress(OSError):  # it may be closed by now
+        with suppress(OSError):  # the descriptor may be closed by now
             found.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
     return found
 
@@ -81,7 +81,7 @@ def at(latency_us: float, bytes_per_s: float) -> dict[int, Timing]:
 
 def test_suggestions_are_options_that_there_are() -> None:
     known = {option for parameter in broker.params for option in parameter.opts}
-    assert suggest(at(50, 1e9)) == []  # a good disk needs none
+    assert suggest(at(50, 1e9)) == []  # a fast disk needs none
     slow = suggest(at(20_000, 2e9))
     assert [option.split()[0] for option, _ in slow] == ["--container-size", "--max-write-buffers"]
     assert {option.split()[0] for option, _ in slow} <= known

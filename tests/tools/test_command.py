@@ -1,4 +1,4 @@
-"""The command among others in a pipe, on files it must not touch."""
+"""Tests of the dump command in pipelines, and on files that it must not change."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_nothing_is_written(
     snapshot: Callable[[Path], dict[str, tuple[int, bytes]]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On a directory that forbids it, while its broker lives, on damage, and in every way of naming it."""
+    """Files are only opened for reading: in a read-only directory, with an open journal, and with damage."""
     store.name_queues("orders")
     lsns = store.fill(2)
     store.flip(lsns[1] + 100)

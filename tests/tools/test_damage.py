@@ -1,4 +1,4 @@
-"""Damaged bytes cost what they held and no more, and are told where they lie: corrupt if they were durable once."""
+"""Tests of damage: it hides only the records it hits, is reported with its place, and is corrupt if it was durable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_flipped_byte_in_the_middle_is_corrupt_and_all_else_is_shown(store: St
         "kind": "corrupt", "first_lsn": block.lsn, "end_lsn": block.end_lsn,
         "size_bytes": block.end_lsn - block.lsn, "file": "00000001.cairn", "reason": "checksum fails over 1128 bytes",
     }]  # fmt: skip
-    assert list(result.objects[5]) == ["damage"]  # where it lies
+    assert list(result.objects[5]) == ["damage"]  # the damage is listed in its place
     assert result.status == 1
     assert result.err.count("\n") == 1
     assert f"1 place corrupt, 1536 bytes, the first at LSN {block.lsn}" in result.err
@@ -37,7 +37,7 @@ def test_a_torn_tail_is_no_corruption(store: Store, dump: Dump) -> None:
     lsns = store.put_flushed(b"a", b"b", b"x" * 5000)
     store.journal.abandon()
     last = store.blocks()[-1]
-    store.overwrite(last.lsn + 1024, bytes(last.end_lsn - last.lsn - 1024))  # the later sectors never came
+    store.overwrite(last.lsn + 1024, bytes(last.end_lsn - last.lsn - 1024))  # the last sectors were not written
     result = dump(store.path, "--json")
     assert result.lsns == [576, *lsns[:2]]
     assert [(found["kind"], found["first_lsn"]) for found in result.damage] == [("torn", last.lsn)]
@@ -51,7 +51,7 @@ def test_the_same_tail_is_corrupt_once_the_mark_claims_it(store: Store, dump: Du
     store.journal.close()
     last = store.blocks()[-1]
     store.overwrite(last.lsn + 1024, bytes(last.end_lsn - last.lsn - 1024))
-    for path in (store.path, store.file_of(last.lsn)):  # also a container alone is judged by the mark beside it
+    for path in (store.path, store.file_of(last.lsn)):  # a single container is judged by the mark in its directory, too
         result = dump(path, "--json")
         assert result.lsns == [576, *lsns[:2]]
         assert [(found["kind"], found["first_lsn"], found["end_lsn"]) for found in result.damage] == [
@@ -128,7 +128,7 @@ def test_damage_outside_the_range_is_not_told(store: Store, dump: Dump) -> None:
     assert dump(store.path, "--to-lsn", lsns[2] - 64).status == 0
     assert dump(store.path, "--to-lsn", lsns[2]).status == 1
     filtered = dump(store.path, "--json", "--type", "dequeue")
-    assert (filtered.lsns, len(filtered.damage), filtered.status) == ([], 1, 1)  # it may have been one
+    assert (filtered.lsns, len(filtered.damage), filtered.status) == ([], 1, 1)  # the damaged record may be a dequeue
 
 
 def test_summary_tells_the_damage(store: Store, dump: Dump) -> None:
@@ -146,8 +146,8 @@ def test_summary_tells_the_damage(store: Store, dump: Dump) -> None:
 
 @settings(max_examples=60)
 @given(integers(0, 3 * 512 + 2 * 1536 - 1))
-@example(0)  # the container head
-@example(8)  # its format
+@example(0)  # the container header
+@example(8)  # the format of the container header
 @example(512)  # the first block
 def test_no_flipped_byte_goes_unnoticed_or_hides_another_block(store: Store, dump: Dump, at: int) -> None:
     if len(store.record_lsns()) == 1:

@@ -1,4 +1,4 @@
-"""Why a message left its queue stands in the flags of its dequeue, from whoever took it off to whoever asks."""
+"""Tests of dequeue reasons, which are stored in the flags of dequeue records, from all writers to all readers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.tools.conftest import Dump
 
 
 def reasons(path: Path) -> dict[str, list[str | None]]:
-    """Queue to the reasons of its dequeues, in order."""
+    """Return the reasons of the dequeues of each queue, in order."""
     done = subprocess.run(
         [CAIRNMQ, "dump", str(path), "--json", "--type", "dequeue"], capture_output=True, text=True, timeout=DEADLINE_S
     )
@@ -116,7 +116,7 @@ def test_relocation_and_recovery_keep_dequeue_reasons(reason: DequeueReason) -> 
     said = [read.head for read in disk.records() if read.head.type == RecordType.DEQUEUE]
     assert {reason_of(head.flags) for head in said} == {reason}
     assert {head.flags & 0x1F for head in said} == {0, Flag.DELETE}
-    again, _ = disk.open()  # a recovery takes them for what they are
+    again, _ = disk.open()  # recovery reads these records correctly
     assert {key: list(ids) for key, ids in again.messages().items()} == {one: ids[5:], other: ids[:1]}
 
 

@@ -29,7 +29,7 @@ ASK = [
     ("as-of", "{}", "end", "--json"), ("sql", "{}", "select * from records"),
     ("sql", "{}", "select * from records", "--json"),
 ]  # fmt: skip
-"""Every verb that takes a store and prints what is in it."""
+"""All commands that take a store and print its contents."""
 
 
 def filled(store: Store) -> int:
@@ -132,7 +132,7 @@ def test_numbers_that_are_not_finite_are_refused(
 ) -> None:
     found = command(*call(words, tmp_path), number, *(("queues", "list") if words[0] == "ctl" else ()))
     says_so = "Invalid value for '--" in found.err
-    if not says_so:  # a duration
+    if not says_so:  # durations have an error message of their own
         says_so = f"{words[-1]} {number}" in found.err and "invalid duration" in found.err
     assert (found.status, says_so) == (2, True), found
 

@@ -1,4 +1,4 @@
-"""Containers named by themselves, an archive, and what is no journal at all."""
+"""Tests of arguments: single containers, an archive, and paths that are not those of a journal."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_dead_records_are_shown_too_when_their_container_is_named(store: Store, 
     advance_base(store.journal, store.journal.container_bytes)
     store.put_flushed(b"makes the base durable", b"")
     assert dump(first, "--json").lsns == dead
-    store.fill(3)  # newer containers know a base beyond it
+    store.fill(3)  # newer containers store a base above it
     kept = [path for path in store.journal_path.glob("*.cairn") if path != first]
     assert dump(*kept, "--json").status == 0
 
@@ -92,7 +92,7 @@ def test_a_container_alone_whose_head_is_lost(store: Store, dump: Dump, tmp_path
     result = dump(alone, "--json")
     assert result.lsns == lsns_of_slot(store, 1)
     assert [(found["kind"], found["first_lsn"]) for found in result.damage] == [("corrupt", second)]
-    beside = dump(alone, store.file_of(0), "--json")  # the other one knows the log
+    beside = dump(alone, store.file_of(0), "--json")  # the other container identifies the log
     assert beside.lsns == [*lsns_of_slot(store, 0), *lsns_of_slot(store, 1)]
 
 

@@ -1,4 +1,4 @@
-"""The checksum of many pieces is known from theirs, and no change of one goes unseen."""
+"""Properties of joined checksums: they follow from those of the pieces, and change with each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each record is one line, and nothing of it is lost: columns for people, all fields in JSON."""
+"""Tests of output lines: one per record, with columns for people, and with all fields in JSON."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_record_is_one_printable_line_for_people_too(records: list[tuple[Recor
     shown = PeopleLines({3: name}, COMPLETE_PAYLOAD).records(found, "a.cairn", RowFilter().rows(found), ())
     assert len(shown) == len(records)
     for line in shown:
-        assert line.isprintable()  # neither a queue's name nor a payload reaches the terminal raw
+        assert line.isprintable()  # queue names and payloads are escaped
 
 
 @given(integers(0, 255))
@@ -95,7 +95,7 @@ def test_a_payload_that_does_not_match_is_shown_as_such() -> None:
     head = RecordHead(RecordType.START, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0)
     other = block_of([(head, b"good"), (head, b"good")])
     table = bytearray(other.body)
-    table[-1] ^= 1  # as if the block had been sealed over it
+    table[-1] ^= 1  # as if the block had been sealed with a wrong payload
     found = Block(other.head, memoryview(table))
     rows = RowFilter().rows(found)
     bad = bad_payloads(found, rows)

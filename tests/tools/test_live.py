@@ -1,4 +1,4 @@
-"""A dump of a journal that is being written shows a run of its records without a hole, and no damage."""
+"""Tests of a dump of a live journal, which shows consecutive records without gaps and without damage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def scan_while(store: Store, at_block: int) -> Iterator[Block | None]:
-    """Scan; give None when *at_block* is reached, for the caller to write, then the blocks. Damage fails."""
+    """Yield the blocks of a scan, and None before block number *at_block*, for the caller to write; fail on damage."""
     evidence = open_evidence([str(store.path)])
     for number, found in enumerate(evidence.scan()):
         assert not isinstance(found, Finding), found
@@ -78,16 +78,16 @@ def test_a_container_named_by_itself_is_recycled_while_it_is_read(store: Store) 
             advance_base(store.journal, 2 * size)
             store.put_flushed(b"makes it durable")
             store.fill(4)
-            store.journal.retire([3, 4, 5])  # the last free ones are left to openings
+            store.journal.retire([3, 4, 5])  # the last free containers are reserved for openings
             store.put_flushed(b"makes that durable")
             store.fill(3)
         read.append(found[1].lsn)
-    assert {lsn // size for lsn in read} == {0, 2}  # the first was in memory, the third is still there
+    assert {lsn // size for lsn in read} == {0, 2}  # the first was in memory, and the third is still in its file
     assert f"{files[1].name} was recycled while it was read" in evidence.remarks()
 
 
 def test_dumps_while_a_thread_appends_and_recycles(store: Store) -> None:
-    """Each payload says its own number, so that a hole or a stale record shows."""
+    """Numbers in the payloads show that a dump has no stale records, and gaps only where containers were recycled."""
     stop = threading.Event()
     failed: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""Dump, load, dump: the second differs from the first in places only, and the third not at all."""
+"""Tests of load: a dump of the loaded store differs only in places, and another load and dump change nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LOG = UUID(int=9 << 64)
 
 
 def no_progress(what: str, done: int, total: int) -> None:
-    """Nobody looks."""
+    """Ignore the progress."""
 
 
 def opened(path: str, options: StoreOptions = SMALL) -> JournalStore:
@@ -51,7 +51,7 @@ def opened(path: str, options: StoreOptions = SMALL) -> JournalStore:
 
 
 def dumped(path: str, row_filter: RowFilter | None = None) -> str:
-    """As `cairnmq dump --complete`."""
+    """Return the output of `cairnmq dump --complete`."""
     evidence = open_evidence([path])
     out: list[str] = []
     lines = JsonLines(evidence.queue_names, COMPLETE_PAYLOAD)
@@ -66,7 +66,7 @@ def loaded(lines: str, target: str, **options: Any) -> Result:
 
 
 def on_queues(path: str) -> dict[str, list[bytes]]:
-    """Contents by queue, in order."""
+    """Return the contents of the messages on each queue, in order."""
     store = opened(path)
     names = {row.id: row.name for row in store.queues()}
     found = {
@@ -80,7 +80,7 @@ def on_queues(path: str) -> dict[str, list[bytes]]:
 
 
 def ranked(lines: str) -> list[dict[str, Any]]:
-    """The records with LSNs as their ranks, and without their places: what a load keeps."""
+    """Return the records as a load keeps them: with ranks for LSNs, and without places."""
     records = [json.loads(line) for line in lines.splitlines() if line.startswith('{"lsn"')]
     records = [one for one in records if not one["type"].startswith("log-")]
     parsed = [parse(1, json.dumps(one).encode()) for one in records]
@@ -112,7 +112,7 @@ def without_own_times(lines: str) -> list[Any]:
 
 
 def history(path: str, rng: random.Random, steps: int) -> None:
-    """Random traffic: long and short, transactions, purges, restarts, and enough of it for relocation."""
+    """Write random traffic: short and long messages, transactions, purges, restarts, and enough data for compaction."""
     store = opened(path)
     queues = [queue(store, name) for name in ("orders", "bills")]
     on: dict[int, list[int]] = {one: [] for one in queues}
@@ -143,7 +143,7 @@ def history(path: str, rng: random.Random, steps: int) -> None:
             elif not tx.xid or rng.random() < 0.5:
                 tx.rollback(NOW_US)
             else:
-                on[one] = on[one][len(taken) :]  # it stays prepared
+                on[one] = on[one][len(taken) :]  # the transaction stays prepared
         elif what == 5 and rng.random() < 0.3:
             store.purge(one, NOW_US)
             on[one] = []

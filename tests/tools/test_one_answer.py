@@ -1,4 +1,4 @@
-"""`trace`, `replay`, `as-of --diff` and the views answer the same question alike, in any history."""
+"""Properties of `trace`, `replay`, `as-of --diff` and the views, which agree on any history."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cairnmq.tools.history.trace import lifetime_of
 from tests.harness.tools.past import lived, no_progress
 
 FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
-"""A seed can't be made simpler."""
+"""The phases of Hypothesis without shrinking, which can't simplify a seed."""
 
 
 @settings(max_examples=12, phases=FOUND)

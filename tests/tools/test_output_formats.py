@@ -1,4 +1,4 @@
-"""`--output`: the same rows in JSON, CSV and a table, whatever the names in them are."""
+"""Tests of `--output`: JSON, CSV and a table have the same rows, with any names in them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ HOSTILE = 'a,"b"\nc;\x1b[2Jd\u202e'
 FORMULA = "=1+1"
 WRONG_CALL = 2
 VARYING = ("store", "backup", "seconds", "time", "oldest_age_s", "age_s")
-"""Values that differ from call to call."""
+"""The fields whose values differ from call to call."""
 Rows = Callable[[Result], list[dict[str, Any]]]
 
 
 @pytest.fixture
 def hostile(store: Store) -> Store:
-    """A store with messages on two queues whose names attack terminals, CSV and spreadsheets."""
+    """Return a store with messages on two queues whose names attack terminals, CSV and spreadsheets."""
     store.name_queues(HOSTILE, FORMULA)
     first, *_ = store.put_flushed(b"x" * 100, b"y" * 200)
     store.put(b"z", queue_id=2)
@@ -35,7 +35,7 @@ def hostile(store: Store) -> Store:
 
 
 def document(*path: str) -> Rows:
-    """The rows at *path* of one JSON document; an object is a row."""
+    """Return a function that reads the rows at *path* of a JSON document; an object is one row."""
 
     def rows(result: Result) -> list[dict[str, Any]]:
         found = json.loads(result.out)
@@ -47,7 +47,7 @@ def document(*path: str) -> Rows:
 
 
 def lines(*others: str) -> Rows:
-    """The lines of JSON without those whose objects begin with *others*."""
+    """Return a function that reads the lines of JSON, without objects that have a key of *others*."""
 
     def rows(result: Result) -> list[dict[str, Any]]:
         return [found for found in map(json.loads, result.out.splitlines()) if not set(others) & set(found)]

@@ -1,4 +1,4 @@
-"""A salvage recovers all that is whole, brings back nothing whose end can still be read, and only reads."""
+"""Tests of salvage: it recovers intact messages, restores none with a readable dequeue, and only reads the store."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from .conftest import Dump
 
 
 class Hit(NamedTuple):
-    """Bytes of a file that are overwritten."""
+    """A range of bytes in a file, which is overwritten."""
 
     file: int
     at: int
     size: int
     fill: int
-    """-1: turned over."""
+    """The new value of the bytes; -1 inverts them."""
 
 
 def quiet(what: str, done: int, total: int) -> None:
@@ -64,7 +64,7 @@ def copy_of(complete: Whole, place: Path) -> Path:
 
 
 def strike(journal: Path, name: str, hit: Hit) -> tuple[int, int]:
-    """Overwrite, and say from where to where."""
+    """Overwrite the bytes of *hit* in a file, and return the begin and the end of their range."""
     path = journal / name
     data = bytearray(path.read_bytes())
     at = hit.at % len(data)
@@ -107,7 +107,7 @@ def test_whatever_the_damage_all_that_is_whole_is_salvaged(wholes: list[Whole], 
 
 
 def test_nobody_says_that_all_is_there_where_half_a_mark_is_left(wholes: list[Whole], tmp_path: Path) -> None:
-    """The newer half is gone, and with it what claims the blocks that are gone, too."""
+    """The salvage is not complete if the newer copy of the mark is lost, which proved the lost blocks durable."""
     path = copy_of(wholes[0], tmp_path)
     strike(path / "journal", "log.mark", Hit(0, 4096, 512, 0))
     strike(path / "journal", wholes[0].container_of[max(wholes[0].container_of)], Hit(0, 45_730, 1 << 19, 0xFF))
@@ -126,7 +126,7 @@ def test_a_whole_store_is_salvaged_to_the_last_byte(wholes: list[Whole], tmp_pat
 
 
 def test_the_payload_of_one_message_costs_that_message_alone(wholes: list[Whole], tmp_path: Path) -> None:
-    """The heads of the block are proven by the checksums that agree: there is no doubt about anything else."""
+    """Only the damaged message is lost, and no other one is doubtful: valid checksums prove the record headers."""
     complete = wholes[0]
     path = copy_of(complete, tmp_path)
     content = complete.shown["orders"][3]
@@ -148,7 +148,7 @@ def test_the_payload_of_one_message_costs_that_message_alone(wholes: list[Whole]
 
 
 def test_a_block_without_its_head_still_gives_its_messages(wholes: list[Whole], tmp_path: Path) -> None:
-    """They are listed as doubtful: nothing proves which queue they were on."""
+    """The messages are recovered, and listed as doubtful, because nothing proves their queue."""
     complete = wholes[0]
     path = copy_of(complete, tmp_path)
     content = complete.shown["orders"][-1]

@@ -1,4 +1,4 @@
-"""A filter shows exactly the records it names: what is left out by one of them fails its test."""
+"""Tests of filters: exactly the records that pass all filters are shown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAMES = (
 
 @pytest.fixture
 def mixed(store: Store) -> Store:
-    """Some of everything, over four containers."""
+    """Return a store with records of many types, over four containers."""
     store.name_queues("orders", "bills")
     now = store.clock.wall_us()
     for queue in (1, 2, 3):
@@ -43,7 +43,7 @@ def mixed(store: Store) -> Store:
         journal.append(RecordType.DELETE, message_id=long, undo_prev=long, time_us=now)
         journal.append(99, b"unknown", time_us=now)
         journal.flush()
-        store.reopen()  # which begins a new container
+        store.reopen()  # a reopened journal begins a new container
     return store
 
 
@@ -89,7 +89,7 @@ def test_filters_show_what_they_name_and_nothing_else(mixed: Store, dump: Dump, 
 
 @pytest.fixture
 def timed(store: Store) -> Store:
-    """Two messages a second, each with its second in it, over several containers."""
+    """Return a store with two messages per second, each with its second as content, over several containers."""
     store.name_queues("orders")
     for second in range(40):
         for _ in range(2):
@@ -146,7 +146,7 @@ def test_the_last_of_a_damaged_store_with_the_damage_among_them(timed: Store, du
 
 
 def test_the_last_while_the_log_grows_are_so_many(timed: Store) -> None:
-    """Between looking for them and showing them a broker may append, and use old containers again."""
+    """The last records are those of the selection, although a broker may append records before they are shown."""
     evidence = open_evidence([str(timed.path)])
     row_filter = last_of(evidence, RowFilter(), 5)
     before = timed.record_lsns()[-5:]
@@ -182,7 +182,7 @@ def test_a_fused_type_is_found_by_its_whole_and_its_parts(mixed: Store, dump: Du
 
 
 def test_a_range_that_begins_in_a_skipped_slot_shows_no_damage(store: Store, dump: Dump) -> None:
-    """A container that was taken when the power failed leaves its slot empty for ever."""
+    """A slot stays empty if power fails while its container is taken, and the dump reports no damage there."""
     store.put_flushed(b"a")
     size = store.journal.container_bytes
     store.journal.pool.take(1, incarnation=1, prev_lsn=0, base_lsn=0, time_us=0).close()

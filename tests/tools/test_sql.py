@@ -183,7 +183,7 @@ def test_a_missing_package_is_told(lived: Path) -> None:
     assert done.stderr == f"cairnmq: cairnmq sql: duckdb is missing; {install_hint('sql')}\n"
 
 
-# ---- however it ends ------------------------------------------------------------------------------------------------
+# ---- interruptions --------------------------------------------------------------------------------------------------
 
 LONG = "select r.lsn, s.lsn from records r, records s, records t, generate_series(1000000)"
 

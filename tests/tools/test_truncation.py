@@ -1,4 +1,4 @@
-"""Every answer over a history of which something was reclaimed says so, in one line on standard error."""
+"""Tests of truncated histories: each tool that reads one reports this in one line on standard error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .conftest import Dump
 
 
 def filled(path: Path, *, stays: bool, archive: Path | None = None) -> str:
-    """A store whose log has moved on; *stays*: a message holds its beginning, so that it has gaps."""
+    """Write a store with a truncated log, and return its path; with *stays*, live messages leave gaps in the log."""
     churn = Churn(path, archive)
     for _ in range(8):
         if stays:
@@ -28,7 +28,7 @@ def filled(path: Path, *, stays: bool, archive: Path | None = None) -> str:
 
 
 def calls(store: str, target: Path, *more: str) -> list[list[str]]:
-    """Of each tool, with the options that name an archive."""
+    """Return a call of each tool, with the options that name an archive."""
     return [
         ["sql", store, "select count(*) from messages", *more],
         ["dump", store, "--summary", *more],

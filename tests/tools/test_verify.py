@@ -172,7 +172,7 @@ def test_the_mark(lived: Path, command: Dump) -> None:
     mark[20] ^= 1
     (lived / "journal" / "log.mark").write_bytes(mark)
     found = command("verify", lived, "--json")
-    assert (found.status, len(findings(found, "torn"))) == (0, 1)  # a power cut may leave that
+    assert (found.status, len(findings(found, "torn"))) == (0, 1)  # a power cut may leave a torn tail
     (lived / "journal" / "log.mark").unlink()
     found = command("verify", lived, "--json")
     assert found.status == 1

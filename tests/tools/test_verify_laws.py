@@ -1,4 +1,4 @@
-"""Verify never cries wolf, on any store that a crash may leave, and overlooks no byte that a claim covers."""
+"""Properties of verify: it reports no corruption after any crash, and finds each wrong byte that was durable."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def lived(number: int) -> World:
 @QUIET
 @given(number=st.integers(0, 11), data=st.data())
 def test_nothing_is_found_in_what_a_crash_may_leave(number: int, data: st.DataObject) -> None:
-    """A life with transactions, relocation, purges, recycling, crashes; a cut, a kill or junk at any moment of it."""
+    """A power cut, a kill or junk at any time of a scenario with compaction, purges and crashes is not corruption."""
     world = lived(number)
     moments = [one for one in world.moments if "log.mark" in one.disk.names()]
     moment = moments[data.draw(st.integers(0, len(moments) - 1))]
     crash = Crash(moment, data.draw(st.sampled_from(["cut", "cut", "kill", "junk"])))
     disk = crash.disk(crash.any(random.Random(data.draw(st.integers(0, 1 << 30)))))
-    if "log.mark" not in disk.names():  # the power failed before there was a store
+    if "log.mark" not in disk.names():  # the power failed before the store was created
         return
     assert corrupt(verdicts(disk, world, moment)) == []
 
@@ -80,7 +80,7 @@ def flip(disk: MemoryDirectory, name: str, at: int, bit: int) -> None:
 @QUIET
 @given(number=st.integers(0, 7), end=st.sampled_from(["close", "idle"]), data=st.data())
 def test_no_flipped_byte_is_overlooked(number: int, end: str, data: st.DataObject) -> None:
-    """In a block that is claimed, its padding included, and in the head of a container that holds a part of the log."""
+    """A flipped byte is found in each durable block, including its padding, and in the container headers of the log."""
     world, moment, blocks, reader = at_rest(number, end)
     claimed = [found for found in blocks if found.end_lsn <= reader.durable_lsn]
     assert claimed
@@ -112,7 +112,7 @@ def test_no_flipped_byte_of_a_checkpoint_is_overlooked(number: int, data: st.Dat
 @QUIET
 @given(number=st.integers(0, 7), data=st.data())
 def test_a_checkpoint_that_forgets_something_is_found(number: int, data: st.DataObject) -> None:
-    """Whole entries of an older commit, or none, among newer ones: what no checksum tells."""
+    """A checkpoint that lacks a page is found, although all its checksums are valid."""
     world, moment, _, _ = at_rest(number, "close")
     entries = moment.kept.entries
     pages = [key for key in entries or () if key[:1] in (b"p", b"o")]
