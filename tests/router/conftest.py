@@ -1,4 +1,4 @@
-"""The brokers and clients of `tests/clients`, and a client that says what no library would."""
+"""The brokers and clients of `tests/clients`, and a client that sends frames of any content."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ BEGUN = begin()
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever streams a long message may be held back for as long as others take on a busy machine."""
+    """Raise the time limit of clients that stream long messages, which wait for others on a busy machine."""
     monkeypatch.setattr("bench.wire.SILENCE_S", 600.0)
 
 
 @pytest.fixture
 def say(broker: RunningBroker) -> Iterator[Say]:
-    """Open a connection and a session, then say more."""
+    """Return a function that opens a connection and a session, and sends more frames."""
     opened: list[Raw] = []
 
     def new(*said: bytes, session: bytes = BEGUN, port: int = 0, container: str = "raw") -> Raw:

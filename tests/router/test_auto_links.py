@@ -1,4 +1,4 @@
-"""Auto-links: queues connected to addresses of another container without a client in between (as in qdrouterd)."""
+"""Tests of auto-links, which connect queues to addresses of another container without a client, as in qdrouterd."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.harness.router.joined import is_up, until
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retry connections and auto-links at once."""
+    """Set the delays before retries of connections and auto-links to 10 ms."""
     for module in (connectors, auto_links):
         monkeypatch.setattr(module, "FIRST_WAIT_S", 0.01)
     monkeypatch.setattr(auto_links, "REFUSAL_WAIT_S", 0.01)
@@ -64,7 +64,7 @@ def post(far: Far, link: Any, body: str, *, durable: bool = True) -> Any:
     return far.post(link, Message(body=body, durable=durable))
 
 
-# ---- attach ----------------------------------------------------------------------------------------------------------
+# ---- attaching the link ----------------------------------------------------------------------------------------------
 
 
 def test_the_link_is_as_it_was_asked_for(start_broker: StartBroker, far: Far) -> None:  # C42
@@ -95,7 +95,7 @@ def test_a_connector_without_a_name_of_its_own_is_refused() -> None:
     assert auto_links_of(["in:q@mq:5673"], targets)[0].external == "5673"
 
 
-# ---- in --------------------------------------------------------------------------------------------------------------
+# ---- incoming messages -----------------------------------------------------------------------------------------------
 
 
 def test_what_comes_in_is_stored_and_accepted(start_broker: StartBroker, far: Far, peer_at: NewPeer) -> None:
@@ -147,7 +147,7 @@ def test_what_can_not_be_read_is_rejected(start_broker: StartBroker, far: Far) -
 
 @pytest.mark.parametrize("relayed", [False, True])
 def test_who_sent_what_was_the_other_ones_to_look_at(relayed: bool) -> None:
-    """User IDs of messages are checked where the users log in."""
+    """A relayed message may have any user ID, since the other container checks user IDs."""
     world = World(1 << 20, vouch=True)
     world.open(to_client=False)
     terminal = FakeTerminal()
@@ -158,7 +158,7 @@ def test_who_sent_what_was_the_other_ones_to_look_at(relayed: bool) -> None:
     assert (terminal.confirmed, list(terminal.rejected)) == (([1], []) if relayed else ([], [1]))
 
 
-# ---- out -------------------------------------------------------------------------------------------------------------
+# ---- outgoing messages -----------------------------------------------------------------------------------------------
 
 
 def test_what_goes_out_is_off_the_queue_when_it_was_accepted(
@@ -213,7 +213,7 @@ def test_after_a_cut_nothing_is_missing(start_broker: StartBroker, far: Far, pee
 
 def test_a_link_that_is_refused_or_ended_is_asked_for_again(start_broker: StartBroker, far: Far) -> None:
     broker, link = starts(start_broker, far, "in:inbox@there")
-    link.target.type = Terminus.UNSPECIFIED  # refused
+    link.target.type = Terminus.UNSPECIFIED  # the link is refused
     link.source.type = Terminus.UNSPECIFIED
     link.open()
     link.close()
@@ -233,7 +233,7 @@ def test_a_queue_that_there_is_not_is_waited_for(
     far.wait(lambda: link.state & Endpoint.REMOTE_CLOSED, "the link to be closed")
     link.close()
     far._exchange()
-    until(lambda: "auto-link out:outbox@there: there is no queue 'outbox'" in caplog.text)  # then it is tried again
+    until(lambda: "auto-link out:outbox@there: there is no queue 'outbox'" in caplog.text)  # the broker retries later
     broker._core.post(broker._broker.nodes.create_queue, "outbox", {}, lambda found: None)
     broker._core.run()
 

@@ -1,4 +1,4 @@
-"""Anycast and multicast addresses that several brokers have in common: what passes between them, and who dies."""
+"""Tests of anycast and multicast addresses that several brokers share: forwarding, outcomes, and lost connections."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def ring(start_broker: StartBroker) -> list[RunningBroker]:
 
 
 def all_sent(peer: Peer) -> None:
-    """More than the session's window takes at once has gone, and was handled."""
+    """Wait until *peer* has sent all messages, also beyond a session window, and the broker has processed them."""
     peer.wait(lambda: not peer.session.outgoing_bytes, "all to be sent")
     peer.settle_down()
 

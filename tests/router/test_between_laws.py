@@ -1,4 +1,4 @@
-"""Laws of messages that pass between brokers, whatever clients do and whoever dies, in scripts made by chance."""
+"""Properties of messages between brokers, for random scripts of clients and of lost connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.harness.router.joined import all_reach_all, start, until
 
 
 class Script:
-    """Clients of some brokers, and what they know of each message."""
+    """Clients of several brokers, and their view of each message."""
 
     def __init__(self, brokers: list[RunningBroker], peer_at: NewPeer, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -24,9 +24,9 @@ class Script:
         self.senders: list[tuple[Peer, Any]] = []
         self.receivers: list[tuple[Peer, Any]] = []
         self.sent: dict[int, Any] = {}
-        """By the message's number: its delivery."""
+        """The delivery of each message, by number."""
         self.seen: dict[int, list[int]] = {}
-        """And what its receivers said: an outcome, 0 for nothing yet."""
+        """The outcomes that receivers sent for each message, by number."""
         self.number = 0
 
     def run(self, steps: int) -> None:
@@ -77,13 +77,13 @@ class Script:
             peer.cut()
 
     def break_apart(self) -> None:
-        """The connection of two brokers breaks; it comes back by itself."""
+        """Close the connection between two brokers, which reconnect by themselves."""
         broker = self.rng.choice(self.brokers)
         for there in list(broker._broker.remote.network.neighbours.values())[:1]:
             broker._post(there[0].connection.expel, "for a test")
 
     def finish(self) -> None:
-        """Everybody answers what comes, until all that was sent is settled."""
+        """Answer arriving messages until all sent ones are settled."""
 
         def over() -> bool:
             self.take()
@@ -96,7 +96,7 @@ class Script:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_no_outcome_is_made_up_and_nothing_comes_twice(start_broker: StartBroker, peer_at: NewPeer, seed: int) -> None:
-    """C12, C48, C58: two brokers, three in a line, three in a ring."""
+    """C12, C48, C58: outcomes are those of receivers, and anycast messages arrive once: in a pair, line and ring."""
     a = start(start_broker, "a")
     b = start(start_broker, "b", a)
     brokers = [a, b]

@@ -1,4 +1,4 @@
-"""Content on its way counts against a pool; who brings more than there is room for waits, and goes on."""
+"""Tests of buckets: content in transit counts against a pool, and connections that exceed it wait without errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FRAME_BYTES = 64 * KIB
 
 @pytest.fixture
 def most(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
-    """The most that each pool has held, by its id."""
+    """Return the peak use of each pool by its ID, which is updated as it grows."""
     found: dict[int, int] = {}
 
     def free_bytes(self: Buckets) -> int:
@@ -70,7 +70,7 @@ def test_many_long_messages_pass_through_a_small_pool(
 def test_connections_wait_unread_while_the_core_is_held_up(
     start_broker: StartBroker, peer_at: NewPeer, most: dict[int, int]
 ) -> None:  # F20, F26
-    """Nothing is dropped, nothing fails, and what waited goes on in order when buckets come back."""
+    """The broker drops nothing, and waiting content is processed when the core runs again."""
     broker = start_broker(buffer_limit_bytes=512 * KIB)
     worker = worker_of(broker)
     peers = [peer_at(broker.port) for _ in range(3)]
@@ -117,7 +117,7 @@ def test_consumers_that_take_nothing_hold_little(
 
 
 def test_sessions_with_closed_windows_share_the_room(start_broker: StartBroker, peer_at: NewPeer) -> None:
-    """However many sessions a client opens and keeps shut, proton holds little for it."""
+    """Proton holds little for a client with many sessions whose windows are closed."""
     broker = start_broker()
     worker = worker_of(broker)
     filler, peer = peer_at(broker.port), peer_at(broker.port, max_frame_bytes=1024)
@@ -133,7 +133,7 @@ def test_sessions_with_closed_windows_share_the_room(start_broker: StartBroker, 
 
 
 def test_a_client_that_takes_no_answers_is_not_read(broker: RunningBroker, peer: Peer) -> None:
-    """Attach upon attach is read only as long as somebody takes what is said to it; then it goes on."""
+    """A connection is read only while its client reads the answers, and again once it does."""
     worker = worker_of(broker)
     with Raw(broker.port, opening(), begin()) as one:
         one.until("begin")

@@ -1,4 +1,4 @@
-"""The end of a link is passed to its driver: closed for good, detached, ended with its session, or cut off."""
+"""Tests of the end of a link as its driver sees it: closed, detached, ended with its session, or cut off."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ends = list[tuple[bool, bool]]
 
 @pytest.fixture
 def ends(monkeypatch: pytest.MonkeyPatch) -> Ends:
-    """Record *lost* and *for_good* of each end of a consumer."""
+    """Return a list of *lost* and *for_good* for each end of a consumer."""
     told: Ends = []
     close = Consumer.close
 

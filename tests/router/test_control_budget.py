@@ -1,4 +1,4 @@
-"""The budget of control frames: messages to a client cost nothing of it, and what exceeds it is digested later."""
+"""Tests of the budget of control frames: messages to a client do not use it, and excess frames are processed later."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EMPTY_FRAME = bytes.fromhex("0000000802000000")
 
 
 def test_receiver_that_sends_nothing_keeps_its_budget() -> None:
-    """Proton reports each batch that it has written as a flow; those say nothing that the driver does not know."""
+    """Flows that Proton reports for each written batch do not use the budget, since the driver knows their content."""
     site = Site()
     receiver, sender = site.terminal(), site.terminal()
     receiver.receive(AMQP + opening() + begin() + attach("r", 0, "q", receives=True) + CREDIT)
@@ -39,7 +39,7 @@ def test_receiver_that_sends_nothing_keeps_its_budget() -> None:
 
 @pytest.mark.parametrize(("drain", "echo"), [(True, False), (False, True)])
 def test_flows_are_answered_that_came_with_the_attaches(say: Say, drain: bool, echo: bool) -> None:
-    """They wait for the core to open the links, which is when nothing is left of the budget of the turn."""
+    """Flows that arrive with attaches wait until the core opens the links, and are answered beyond its budget."""
     links = CONTROLS // 2 - 1
     attaches = [attach(f"r{number}", number, "q", receives=True, channel=1) for number in range(links)]
     flows = [

@@ -1,4 +1,4 @@
-"""Runs of the core in one turn of a worker (W2)."""
+"""Tests of the number of core runs in one turn of a worker (W2)."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def core() -> Core:
 
 @pytest.fixture
 def worker(core: Core, broker: RunningBroker) -> Worker:
-    """A worker without connections, whose thread is not started."""
+    """Return a worker without connections, whose thread is not started."""
     return Worker(9, core, broker._broker.drivers, SystemClock(), 1 << 20, 4096)
 
 
 def test_work_that_comes_during_a_turn_waits_for_the_next_one(core: Core, worker: Worker) -> None:
-    """Each run of the core may do a slice of background work: sockets are read between two of them."""
+    """Work posted in a long turn waits for the next one, so that sockets are read between slices of background work."""
     busy = Busy(core, worker, 1.5 * RERUN_S)
     core.post(busy.run)
     for turn in range(1, 4):

@@ -1,4 +1,4 @@
-"""Calls of core-only code from another thread are detected: in production at a call of a terminal, in tests at once."""
+"""Tests of the detection of core-only calls on other threads: in production by terminals, in tests at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.harness.clients.peers import Peer
 
 
 def on_thread(name: str, call: Any) -> Any:
-    """Run *call* on a thread of that name; return the exception that it raised, or None."""
+    """Run *call* on a thread of the given name; return the exception that it raised, or None."""
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -60,7 +60,7 @@ def test_who_finds_the_core_busy_leaves_the_action_to_it() -> None:  # C3, C7
         order.append("first")
 
     core.post(first)
-    core.run_all()  # more than one turn, where the other thread takes longer than one
+    core.run_all()  # another turn is necessary if the other thread takes longer than one
     assert [said for said in order if said != "end of step"] == ["first", "second"]
     assert order[-1] == "end of step"
 

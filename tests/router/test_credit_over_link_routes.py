@@ -1,4 +1,4 @@
-"""Laws of credit over two links that are one, while it is raised, lowered and drained and messages are on their way."""
+"""Properties of credit on a link route while credit is raised, lowered and drained, and messages are in transit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _step(two: TwoEnds, what: str, number: int) -> None:
 @settings(max_examples=300)
 @given(steps=st.lists(st.tuples(st.sampled_from(STEPS), st.integers(1, 6)), max_size=60))
 def test_the_sender_has_what_the_receiver_asks_for(to_client: bool, steps: list[tuple[str, int]]) -> None:
-    """In the end, once all is quiet; and never is more sent than was asked for at any time."""
+    """Both sides agree on the credit once no frames are in transit, and the sender never exceeds the credit."""
     with TwoEnds(to_client=to_client) as two:
         for what, number in steps:
             _step(two, what, number)
@@ -57,7 +57,7 @@ def test_the_sender_has_what_the_receiver_asks_for(to_client: bool, steps: list[
 
 
 def test_what_is_asked_for_is_never_less_than_nothing() -> None:
-    """As proton's blocking client does: ten messages are asked for at first, then five less; ten are on their way."""
+    """Credit below the number of messages in transit counts as zero: Proton's blocking client lowers it like this."""
     with TwoEnds(to_client=True) as two:
         two.receiver.ask(10)
         two.quieten()
@@ -78,7 +78,7 @@ def test_a_client_that_goes_beyond_its_credit_is_shut_out() -> None:
     with TwoEnds(to_client=False) as two:
         two.far.ask(3)
         two.quieten()
-        two.far.ask(-2)  # which the client may not have heard of
+        two.far.ask(-2)  # the client may not have received that yet
         two.quieten()
         for number in (2, 2):
             assert not two.client.ends
@@ -90,7 +90,7 @@ def test_a_client_that_goes_beyond_its_credit_is_shut_out() -> None:
 
 
 def test_what_the_other_container_sends_unasked_waits_for_credit() -> None:
-    """RabbitMQ does so: it counts what is between its queue and its session twice."""
+    """Messages beyond the credit wait: RabbitMQ sends some, as it counts those between queue and session twice."""
     with TwoEnds(to_client=True) as two:
         two.client.ask(3)
         two.quieten()
@@ -108,12 +108,12 @@ def test_what_the_other_container_sends_unasked_waits_for_credit() -> None:
 
 
 def test_that_the_broker_ends_the_other_link_is_told_to_the_client_for_good() -> None:
-    """Many take no notice of a detach that closes nothing, and wait for ever. The link ends before its session."""
+    """The client's link is closed, since many clients ignore other detaches, and a link ends before its session."""
     with TwoEnds(to_client=True) as two:
         two.client.ask(3)
         two.quieten()
         parts = [transfer(0, 0, b"x" * 60_000, more=True), *[transfer(0, None, b"x" * 60_000, more=True)] * 18]
-        while parts and not two.far.ends:  # of a message that is longer than may be
+        while parts and not two.far.ends:  # of a message that exceeds the size limit
             two.far.said.append(parts.pop(0))
             two.quieten()
         assert [one.name for one in two.far.ends] == ["detach", "end"]

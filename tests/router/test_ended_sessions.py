@@ -1,7 +1,7 @@
-"""A client ends a session that has links on it, without detaching them: what becomes of what is under way on each.
+"""Tests of sessions that a client ends with attached links, and the effect on messages in transit.
 
-Half a message is not there, a whole one is there once; what a receiver had goes back, marked as handed out before;
-and for the other sessions of the connection nothing has happened.
+Incomplete messages are dropped, and complete ones are stored once. Messages of a receiver are requeued, and marked as
+possibly delivered. Other sessions of the connection are not affected.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ WHOLE = DURABLE + b"\x00\x53\x77\xa1\x05whole"
 
 
 def end(peer: Peer, session: Any) -> None:
-    """End it, with its links open."""
+    """End a session with its links attached."""
     session.close()
     peer.wait(lambda: session.state & Endpoint.REMOTE_CLOSED, "the session to end")
 
 
 def nothing_is_held(broker: RunningBroker) -> None:
-    """Neither in memory, nor in the store, nor for a socket."""
+    """Wait until no resources are held in memory, in the store or for a socket."""
     worker = worker_of(broker)
     until(lambda: not broker._broker.core.memory.used_bytes, "memory to be given back")
     until(lambda: not broker._broker.core.store.state.detailed, "what was stored of half messages to go")  # type: ignore[attr-defined]
@@ -43,7 +43,7 @@ def nothing_is_held(broker: RunningBroker) -> None:
     until(lambda: not worker.outgoing.used_bytes, "buckets of what goes to be given back")
 
 
-# ---- a sender's ---------------------------------------------------------------------------------------------------
+# ---- links of a sender --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("parts", [0, 1, 20])
@@ -51,7 +51,7 @@ def nothing_is_held(broker: RunningBroker) -> None:
 def test_half_a_message_is_gone_and_whole_ones_are_there_once(
     broker: RunningBroker, peer: Peer, durable: bool, parts: int
 ) -> None:
-    """All in one write, the end too: no outcome of these was ever told."""
+    """One write contains the messages and the end of the session, so that no outcome is sent for them."""
     start = LONG if durable else LONG[len(DURABLE) :]
     with Raw(broker.port, opening(), raw.begin(0), raw.begin(1)) as client:
         client.say(attach("same", 0, "q"), attach("same", 0, "q", channel=1))
@@ -68,7 +68,7 @@ def test_half_a_message_is_gone_and_whole_ones_are_there_once(
 
 
 def test_a_name_is_free_again_and_has_all_its_credit(start_broker: StartBroker) -> None:
-    """However many messages of the session before were half done, or have no outcome yet."""
+    """A new link has all credit, despite incomplete messages and missing outcomes of one with its name."""
     broker = start_broker(credit=20)
     with Raw(broker.port, opening()) as client:
         for _ in range(10):
@@ -84,7 +84,7 @@ def test_a_name_is_free_again_and_has_all_its_credit(start_broker: StartBroker) 
 
 
 def test_half_a_message_in_a_transaction_is_not_in_it(broker: RunningBroker, peer: Peer) -> None:
-    """The rest of it is: its controller's link is on another session, and may commit."""
+    """The complete messages stay in the transaction, whose controller is on another session and may commit."""
     session = peer.new_session()
     control, sender = Control(peer), peer.sender("q", session=session)
     txn_id = control.declare()
@@ -125,19 +125,19 @@ def test_half_a_message_that_passes_through_is_aborted(
     nothing_is_held(broker)
 
 
-# ---- a receiver's -------------------------------------------------------------------------------------------------
+# ---- links of a receiver ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
 def test_what_a_receiver_has_goes_back_with_the_mark(broker: RunningBroker, peer: Peer, durable: bool) -> None:
-    """It is not counted as failed; what was settled stays settled, and what a sibling of the session has, too."""
+    """The delivery count does not change; settled messages stay settled, and other sessions keep theirs."""
     sent = [Message(body=number, durable=durable, first_acquirer=True) for number in range(6)]
     peer.send(peer.sender("q"), *sent)
     session, beside = peer.new_session(), peer.receiver("q", 2)
     kept = peer.take(beside, 2)
     held = peer.take(peer.receiver("q", 3, session=session), 3)
     held[0].accept()
-    held[1].delivery.update(Delivery.ACCEPTED)  # settled by neither, but its outcome is told
+    held[1].delivery.update(Delivery.ACCEPTED)  # unsettled on both sides, but with an outcome
     end(peer, session)
     kept[0].accept()
     peer.settle_down()
@@ -153,7 +153,7 @@ def test_what_a_receiver_has_goes_back_with_the_mark(broker: RunningBroker, peer
 
 
 def test_a_message_half_sent_goes_back(broker: RunningBroker, peer: Peer, new_peer: NewPeer) -> None:
-    """The client's window is shut in the middle of it; what waits in the broker for that window goes, too."""
+    """The session window closes in the middle of a message, and the rest that waits in the broker is dropped."""
     sent = Message(body=bytes(8 << 20), durable=True, first_acquirer=True)
     peer.send(peer.sender("q"), sent)
     slow = new_peer(max_frame_bytes=65536)
@@ -162,7 +162,7 @@ def test_a_message_half_sent_goes_back(broker: RunningBroker, peer: Peer, new_pe
     link.source.address = "q"
     link.open()
     link.flow(5)
-    slow._take = lambda link, delivery: None  # type: ignore[method-assign]  # it leaves what comes where it is
+    slow._take = lambda link, delivery: None  # type: ignore[method-assign]  # it reads nothing
     slow.wait(lambda: session.incoming_bytes, "the message to begin")
     slow.settle_down()
     assert session.incoming_bytes < 1 << 20, "the window is shut"
@@ -179,7 +179,7 @@ def test_a_message_half_sent_goes_back(broker: RunningBroker, peer: Peer, new_pe
 
 
 def test_what_was_taken_in_a_transaction_stays_in_it(peer: Peer) -> None:
-    """Its receiver says nothing else of it any more: gone with the commit, a delivery that failed without."""
+    """An outcome stays in its transaction when the session ends: a commit dequeues, and a rollback counts as failed."""
     peer.put(peer.sender("q"), range(2))
     control, session = Control(peer), peer.new_session()
     kept, lost = control.declare(), control.declare()
@@ -205,7 +205,7 @@ def test_the_controllers_session_takes_its_transactions_along(peer: Peer) -> Non
     assert [one.body for one in all_of(peer)] == ["after"]
 
 
-# ---- of a link that goes on ---------------------------------------------------------------------------------------
+# ---- links on a link route ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sends", [True, False], ids=["sender", "receiver"])
@@ -213,7 +213,7 @@ def test_the_controllers_session_takes_its_transactions_along(peer: Peer) -> Non
 def test_a_link_that_goes_on_ends_at_the_other_end(
     start_broker: StartBroker, peer_at: NewPeer, who: str, sends: bool
 ) -> None:
-    """It is closed there, as a terminus that is not to outlast it goes with its session (part 3, 3.5.6)."""
+    """The link is closed at the other end, as a terminus of default expiry ends with its session (part 3, 3.5.6)."""
     far = Far()
     broker = start_broker(connect_to=(f"amqp://127.0.0.1:{far.port}?name=there",), link_routes=("far.*=there",))
     far.accept()

@@ -1,4 +1,4 @@
-"""A link that goes on to another container is closed by the broker: both ends hear of it, and why."""
+"""Tests of link routes that the broker closes: both ends get the error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def far() -> Iterator[Far]:
 
 @pytest.fixture
 def broker(start_broker: StartBroker, far: Far) -> RunningBroker:
-    """One that routes links at `far.*` to the other container, and has it connected."""
+    """Return a broker with a route for links at `far.*`, which is connected to the other container."""
     started = start_broker(connect_to=(f"amqp://127.0.0.1:{far.port}?name=there",), link_routes=("far.*=there",))
     far.accept()
     until(lambda: is_up(started, "there"))
@@ -50,7 +50,7 @@ def test_what_management_closes_is_closed_at_the_other_container_with_the_error(
 
 
 def test_what_is_to_outlast_its_link_is_not_given_up_for_management(new_peer: NewPeer, far: Far) -> None:
-    """The other container hears of the error, and keeps it, as this broker keeps a durable subscription."""
+    """The other container gets the error, and keeps its durable terminus, like a durable subscription here."""
     client, admin = new_peer(), Manager(new_peer())
     link = client.session.receiver("mine")
     link.source.address, link.source.durability = "far.topic", 2

@@ -1,4 +1,4 @@
-"""Messages pass through anycast and multicast addresses, with credit, outcomes and settlement end to end."""
+"""Tests of anycast and multicast addresses: forwarding, with credit, outcomes and settlement end to end."""
 
 from __future__ import annotations
 

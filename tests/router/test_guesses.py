@@ -1,4 +1,4 @@
-"""Failed logins of the recent past, and the threads that logins wait for (W11)."""
+"""Tests of recent login failures, and of the threads that process logins (W11)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PLACES = st.tuples(st.sampled_from(["here", "there"]), st.sampled_from(["anna", 
 
 @given(st.lists(PLACES, max_size=40), PLACES)
 def test_delay_grows_with_failures_of_address_or_name(failures: list[tuple[str, str]], asked: tuple[str, str]) -> None:
-    """None for a few failures; never shorter after one more; the longest at most; and forgotten in the end."""
+    """The delay starts after some failures, never decreases with another one, has a maximum, and ends after a while."""
     clock = _Time()
     guesses = Guesses(clock)
     before_s = 0.0
@@ -60,7 +60,7 @@ def test_delay_grows_with_failures_of_address_or_name(failures: list[tuple[str, 
 
 
 def test_delay_of_a_name_known_at_its_address_is_short() -> None:
-    """Failures of other names at the same address cost it nothing, failures of its own name little."""
+    """Failures of other names at its address do not delay a name, and its failures elsewhere delay it little."""
     guesses = Guesses(_Time())
     guesses.succeeded("here", "anna")
     for _ in range(100):
@@ -106,7 +106,7 @@ def test_clerk_begins_its_thread_with_the_first_job() -> None:
 
 
 def test_clerk_without_a_thread_takes_no_job(clerk: Clerk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system has no room for a thread: the login fails at once, and is not done later on a thread of others."""
+    """A login fails at once if the system can't start a thread, and no other thread processes it later."""
 
     def start(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -157,7 +157,7 @@ def test_a_delayed_job_lets_others_pass(clerk: Clerk) -> None:
 
 
 def test_delayed_jobs_leave_the_places_of_others(clerk: Clerk) -> None:
-    """As many delayed jobs as there may be keep no other job from its place."""
+    """The maximum number of delayed jobs leaves room for a job of another owner."""
     for number in range(100):
         clerk.submit(f"attacker {number}", lambda: None, 600.0)
     over = threading.Event()
@@ -166,7 +166,7 @@ def test_delayed_jobs_leave_the_places_of_others(clerk: Clerk) -> None:
 
 
 def test_the_largest_owner_of_delayed_jobs_yields(clerk: Clerk) -> None:
-    """Its newest job is refused, and told so; one of an owner with no more than others is not."""
+    """The newest delayed job of an owner with most jobs is refused, with a callback; without one, the new job is."""
     refused: list[str] = []
 
     def submit(owner: str, name: str, *, trusted: bool = False) -> bool:
@@ -174,7 +174,7 @@ def test_the_largest_owner_of_delayed_jobs_yields(clerk: Clerk) -> None:
             owner, lambda: None, 600.0, is_trusted=trusted, refused=lambda: refused.append(name)
         )  # fmt: skip
 
-    for owner in "abc":  # all six places that are not reserved
+    for owner in "abc":  # the jobs occupy all six places that are not reserved
         assert submit(owner, f"{owner} 1")
         assert submit(owner, f"{owner} 2")
     assert submit("new", "new 1")
@@ -186,7 +186,7 @@ def test_the_largest_owner_of_delayed_jobs_yields(clerk: Clerk) -> None:
     assert refused == ["c 2", "b 2"]
     for owner in ("d", "e"):
         submit(owner, owner)
-    assert not submit("f", "f")  # all have one now
+    assert not submit("f", "f")  # each owner has one job now
     assert not {"anna", "ben", "carl"} & set(refused)
 
 
@@ -204,7 +204,7 @@ def test_a_job_that_nobody_wants_gives_its_place_away(clerk: Clerk) -> None:
 
 
 def test_gate_keeps_room_under_a_flood_of_delayed_logins() -> None:
-    """A user who has logged in is let in at once; other users wait, but are not turned away."""
+    """During a flood, a user who has logged in before is checked at once, and a login from another network may wait."""
     gate, answers = LoginGate(Login(), 1000), list[tuple[str, object]]()
     done = threading.Event()
 
@@ -224,7 +224,7 @@ def test_gate_keeps_room_under_a_flood_of_delayed_logins() -> None:
         gate.logged_in(LoggedIn("10.0.0.1:1", "anna", "PLAIN", "container"))
         for _ in range(20):
             gate.login_failed(LoginFailure("192.0.2.9:1", "nobody", "PLAIN", CREDENTIALS, "wrong"))
-        for number in range(400):  # of four networks; an address of IPv6 is not one of its own
+        for number in range(400):  # from four IPv6 networks, which count as four owners
             attempt(f"[2001:db8:0:{number % 4}::{number:x}]:5", "nobody")
         assert attempt("192.0.2.1:1", "nobody")
         assert attempt("10.0.0.1:2", "anna")

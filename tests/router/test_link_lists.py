@@ -1,4 +1,4 @@
-"""The guide's lists of a link: what is to be sent, what is half sent, and what the peer has and has not settled."""
+"""Tests of the lists of a link, as in the guide: messages to be sent, in progress, and sent but not settled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Lists(NamedTuple):
 def test_a_message_is_in_one_of_its_links_lists_until_it_is_settled(
     new_peer: NewPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # C32, C33, C34
-    """When the link goes, all of them go back, in the order in which they had been sent, or were to be."""
+    """When the link ends, the messages of all lists are requeued in order."""
     found: list[Lists] = []
     unsent = Link.unsent
 

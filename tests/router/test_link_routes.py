@@ -1,4 +1,4 @@
-"""Links go on to another container, end to end: what the one side does, the other one sees, and nothing is kept."""
+"""Tests of link routes, which connect links to another container end to end, and store nothing here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def far() -> Iterator[Far]:
 
 @pytest.fixture
 def broker(start_broker: StartBroker, far: Far) -> RunningBroker:
-    """One that routes links at `far.*` to the other container, and has it connected."""
+    """Return a broker with link routes for `far.*` and `cut.*`, which is connected to the other container."""
     started = start_broker(
         connect_to=(f"amqp://127.0.0.1:{far.port}?name=there",), link_routes=("far.*=there", "cut.*=there,strip=cut."),
     )  # fmt: skip
@@ -38,7 +38,7 @@ def broker(start_broker: StartBroker, far: Far) -> RunningBroker:
 
 
 def together(*peers: Peer) -> None:
-    """Exchange bytes with all of them for a while."""
+    """Exchange bytes with all peers three times."""
     for _ in range(3):
         for peer in peers:
             peer._exchange()
@@ -295,7 +295,7 @@ def test_what_the_other_container_attaches_by_itself_is_refused(far: Far, broker
 def test_a_receiver_that_stalls_holds_its_sender_and_little_memory(
     peer: Peer, far: Far, broker: RunningBroker
 ) -> None:  # C13, C60
-    """Small ones and long ones alike; another link of the same client goes on."""
+    """Small and long messages count alike, and other sessions of the client are not affected."""
     link, there = begin(peer, far, "far.slow", sends=True)
     other, other_there = begin(peer, far, "far.fast", sends=True, credit=10)
     there.flow(10_000)
@@ -321,7 +321,7 @@ def test_a_receiver_that_stalls_holds_its_sender_and_little_memory(
 
 
 def test_queues_of_another_broker(start_broker: StartBroker, peer_at: NewPeer) -> None:  # C60
-    """Durable there, credit and outcomes from there, and a drain that comes back."""
+    """Durability, credit, outcomes and drain are those of the queue at the other broker."""
     there = start_broker(container_id="there")
     here = start_broker(
         connect_to=(f"amqp://127.0.0.1:{there.port}?name=there",), link_routes=("far.*=there",), auto_create=()
@@ -351,11 +351,11 @@ def test_queues_of_another_broker(start_broker: StartBroker, peer_at: NewPeer) -
 
 
 def test_a_container_that_falls_silent_is_given_up(start_broker: StartBroker, far: Far) -> None:
-    """And connected to again."""
+    """The broker closes a connection to a silent container, and connects again."""
     limits = Limits(idle_timeout_ms=2000)
     near = start_broker(connect_to=(f"amqp://127.0.0.1:{far.port}?name=there",), limits=limits)
     far.accept()
-    far.wait(lambda: is_up(near, "there"))  # it is not silent before that
+    far.wait(lambda: is_up(near, "there"))  # the silence begins after that
     until(lambda: near._broker.remote.connectors.by_name["there"].failures, "the silence to be noticed")
     far.accept()
     far.wait(lambda: is_up(near, "there"), "it to be connected again")
@@ -364,18 +364,18 @@ def test_a_container_that_falls_silent_is_given_up(start_broker: StartBroker, fa
 def test_what_crosses_with_credit_that_is_taken_back_is_no_breach(
     peer: Peer, far: Far, broker: RunningBroker
 ) -> None:
-    """A client wants less than before while the other container sends what it wanted before."""
+    """Messages that the other container sends before it receives a reduction of credit wait for more credit."""
     link, there = begin(peer, far, "far.q", sends=False)
     link.flow(6)
     meanwhile(far, peer, lambda: there.credit == 6, "the credit")
     for number in range(6):
-        there.send(Message(body=number))  # which goes out with the next exchange
+        there.send(Message(body=number))  # sent with the next exchange
     (joint,) = broker._broker.remote.link_routes.pairs
     link.flow(-3)
     there_link: Any = joint._far.terminal
     peer.wait(lambda: lib.pn_link_credit(there_link._link.pn) == 3, "the credit to be taken back")
     meanwhile(far, peer, lambda: len(peer.received.get(link, ())) == 3, "what there is credit for")
-    link.flow(4)  # of which one is left once the others have come
+    link.flow(4)  # one credit is left after the waiting messages
     meanwhile(far, peer, lambda: len(peer.received[link]) == 6, "the rest")
     far.post(there, Message(body=6))
     meanwhile(far, peer, lambda: len(peer.received[link]) == 7, "the last one")

@@ -1,4 +1,4 @@
-"""Link routes and auto-links to a container of another vendor: RabbitMQ, as Debian packages it."""
+"""Tests of link routes and auto-links to a container of another vendor: RabbitMQ, as Debian packages it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rabbit(tmp_path: Path) -> RabbitMq:
 def test_links_go_on_to_another_kind_of_broker(
     rabbit: RabbitMq, start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # C42, C60
-    """The credit is small: proton requests twice as much at first, and withdraws half while messages are under way."""
+    """Messages pass both ways, although Proton requests twice the small credit at first, and then withdraws half."""
     monkeypatch.setitem(os.environ, "RABBIT_PASSWORD", PASSWORD)
     with rabbit:
         broker: RunningBroker = start_broker(
@@ -75,7 +75,7 @@ def test_links_go_on_to_another_kind_of_broker(
 def test_queues_are_joined_with_those_of_another_kind_of_broker(
     rabbit: RabbitMq, start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A message sent to a queue of RabbitMQ comes here by one auto-link, and goes back by another one."""
+    """A message sent to a queue of RabbitMQ arrives on one auto-link, and returns on another one."""
     monkeypatch.setitem(os.environ, "RABBIT_PASSWORD", PASSWORD)
     with rabbit:
         broker: RunningBroker = start_broker(

@@ -1,4 +1,4 @@
-"""A message of 1 GiB passes through a broker that takes no more memory for it than for a small one, or hardly."""
+"""Test of a message of 1 GiB, for which the broker needs less than 64 MiB of additional memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def process(tmp_path: Path) -> Iterator[Broker]:
 
 
 def test_1_gib_takes_little_memory_and_holds_nobody_up(process: Broker, peer_at: NewPeer) -> None:  # F2, F24, F26, F27
-    """Durable, streamed in and then out, with small messages going all the while."""
+    """A durable message streams in and out while small messages pass."""
     peer = peer_at(process.port)
     sender, receiver = peer.sender("small"), peer.receiver("small", 100_000)
     peer.put(sender, ["warm"])

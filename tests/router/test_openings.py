@@ -1,4 +1,4 @@
-"""Connections that nobody has authenticated yet, by themselves."""
+"""Properties of the table of connections that are not authenticated yet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEPS = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["comes", "l
 
 @given(STEPS, st.integers(1, 9))
 def test_openings_are_bounded_and_the_largest_crowd_yields(steps: list[tuple[str, str]], most: int) -> None:  # W5
-    """Against a list: never more than *most*; who goes is the most silent one of a largest crowd."""
+    """The table holds at most *most* entries, and drops the one silent for longest of an address with most entries."""
     openings, there = Openings(most), list[tuple[str, int]]()
     for number, (address, what) in enumerate(steps):
         if what != "comes" and there:
@@ -40,7 +40,7 @@ def test_openings_are_bounded_and_the_largest_crowd_yields(steps: list[tuple[str
 
 @given(st.lists(st.floats(0, 3), min_size=1, max_size=200), st.integers(1, 20))
 def test_connection_rate_bounds_every_span(pauses_s: list[float], most_per_s: int) -> None:  # W5
-    """From any moment on no more than the burst and the rate; one address does not use what is another's."""
+    """At most the burst and the rate are allowed in any period, and one address does not use the rate of another."""
     rate, now_s, allowed_s = ConnectionRate(most_per_s), 0.0, list[float]()
     for pause_s in pauses_s:
         now_s += pause_s

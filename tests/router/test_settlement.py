@@ -1,4 +1,4 @@
-"""Outcomes and settlement find their way through the broker in both directions, whoever settles first or second."""
+"""Tests of outcomes and settlement in both directions, with either side settling first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def told(deliveries: list[Any]) -> bool:
 
 
 def sender_that_settles_first(peer: Peer, address: str, credit: int = 0) -> Any:
-    """A sender that asks the broker to settle second: it settles when it has heard the outcome."""
+    """Attach a sender that settles on the outcome, before the broker does, and return its link."""
     link = peer.session.sender(f"second-{address}")
     link.rcv_settle_mode = SECOND
     peer.attach(link, address)
@@ -74,7 +74,7 @@ def test_a_sender_may_settle_before_it_heard(peer: Peer) -> None:
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_a_receiver_that_settles_second_hears_the_broker_first(peer: Peer, durable: bool) -> None:  # C58, C59
-    """It tells an outcome, unsettled; the broker settles when that is durable; then the receiver settles."""
+    """The receiver sends an unsettled outcome, the broker settles once it is durable, and then the receiver settles."""
     peer.put(peer.sender("q"), range(4), durable=durable)
     link = peer.session.receiver("second")
     link.rcv_settle_mode = SECOND

@@ -1,4 +1,4 @@
-"""A connection on which a long message comes is known as one until the message ends, however its bytes arrive (F27)."""
+"""Property of connections in the middle of a long message, which are recognized for any division of the bytes (F27)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tests.harness.router.raw import AMQP, attach, begin, opening, transfer
 from tests.harness.security.wire import message
 
 EMPTY_FRAME = bytes.fromhex("0000000802000000")
-"""What a peer says so as not to seem dead."""
+"""A heartbeat."""
 PART_BYTES = 4000
 
 
 @settings(max_examples=40, deadline=None)
 @given(lists(integers(1, 2 * PART_BYTES), max_size=30), integers(0, 3))
 def test_a_long_message_is_on_its_way_from_its_first_part_to_its_last(sizes: list[int], heartbeat_at: int) -> None:
-    """Also where a read ends no frame, and so tells nothing."""
+    """A connection counts as receiving a long message from the end of its first frame to the end of its last one."""
     site = Site()
     terminal = site.terminal()
     terminal.receive(AMQP + opening() + begin() + attach("s", 0, "q"))

@@ -1,4 +1,4 @@
-"""Messages of any length pass through while they still arrive, in little memory; some are interrupted on the way."""
+"""Tests of long messages, which are forwarded while they arrive, in little memory, and of their interruption."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.harness.clients.peers import Peer
 from tests.harness.router.small_messages import small_ones_pass
 
 PART = bytes(range(256)) * 64
-"""16 KiB."""
+"""A part of 16 KiB."""
 
 
 @pytest.fixture(params=[1, 2])
 def broker(request: pytest.FixtureRequest, start_broker: StartBroker) -> RunningBroker:
-    """Start a broker; with two workers a message is often read by one and sent by the other."""
+    """Start a broker; with two workers, one often reads a message and another one sends it."""
     return start_broker(anycast=("any.*",), multicast=("all.*",), credit=10, worker_threads=request.param)
 
 
@@ -41,7 +41,7 @@ def receiving(peer: Peer, address: str, credit: int = 10, **options: Any) -> Any
 
 
 def begin(peer: Peer, sender: Any, size_bytes: int) -> Any:
-    """Send the start of a message with a body of that length, and a first part."""
+    """Send the header of a message with a body of *size_bytes*, and a first part."""
     delivery = sender.delivery(sender.delivery_tag())
     sender.stream(b"\x00\x53\x75\xb0" + size_bytes.to_bytes(4))
     more(peer, sender)

@@ -1,4 +1,4 @@
-"""Tasks of threads: workers speak AMQP and answer on their own, the core decides, and neither waits for the other."""
+"""Tests of the tasks of threads: workers process AMQP, the core decides, and neither waits for the other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.harness.router.held_core import core_held_up
 def test_a_connection_is_one_workers_at_a_time(
     start_broker: StartBroker, peer_at: NewPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # C1, C2, C4, C5
-    """Only workers use proton, which is behind these three methods."""
+    """One worker uses the Proton objects of a connection, all of which is in three methods of the terminal."""
     users: defaultdict[Any, set[str]] = defaultdict(set)
 
     def watched(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,7 +51,7 @@ def test_sessions_are_the_workers_own_and_attaches_the_cores(
         link = peer.session.sender("early")
         link.target.address = "q"
         link.open()
-        peer.settle_down()  # a session is begun, answered and ended meanwhile
+        peer.settle_down()  # meanwhile, the worker processes the begin and the end of a session
         assert link.state & Endpoint.REMOTE_UNINIT
         assert not link.credit
     peer.wait(lambda: link.state & Endpoint.REMOTE_ACTIVE)
@@ -90,7 +90,7 @@ def test_credit_is_given_back_one_for_one_with_settlement(
 def test_a_terminal_takes_words_of_any_number_while_its_driver_is_busy(
     start_broker: StartBroker, peer_at: NewPeer
 ) -> None:  # F3, F4, F20
-    """A connection has hundreds of links, and its worker does not wait for the core."""
+    """Transfers on hundreds of links wait while the core is busy, and the worker does not wait for it."""
     broker = start_broker()
     peer = peer_at(broker.port)
     links = [peer.sender(f"q{number % 7}", settled=True) for number in range(300)]
@@ -107,7 +107,7 @@ def test_a_terminal_takes_words_of_any_number_while_its_driver_is_busy(
 
 
 def test_what_is_watched_is_told_once_each_time(broker: RunningBroker) -> None:
-    """A worker calls back, although the descriptor stays readable, as that of a cluster's group does."""
+    """A worker calls back once for each watch, although the descriptor stays readable."""
     told: list[str] = []
     came = threading.Semaphore(0)
 
@@ -121,11 +121,11 @@ def test_what_is_watched_is_told_once_each_time(broker: RunningBroker) -> None:
             broker._router.watch(fd, ready)
             assert came.acquire(timeout=DEADLINE_S)
             turned = threading.Event()
-            broker._post(turned.set)  # the worker's loop has turned since
+            broker._post(turned.set)  # the worker's loop completes a turn before this
             assert turned.wait(DEADLINE_S)
             assert told == ["cairnmq-worker-0"] * number
         broker._router.stop()
-        broker._router.watch(fd, ready)  # no worker is left to call back
+        broker._router.watch(fd, ready)  # no worker can call back
         assert len(told) == 3
     finally:
         os.close(fd)

@@ -1,4 +1,4 @@
-"""The share of each user in the turns of a worker: properties of the scheduler."""
+"""Properties of the scheduler that shares the turns of a worker between users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BACKLOGS = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 6_000_000), m
 
 
 def turn(shares: UserShares, backlogs: dict[str, int]) -> dict[str, int]:
-    """One turn in which each user's connections read as long as they may; what each has read."""
+    """Run one turn in which all connections read as much as they may, and return the bytes read per user."""
     shares.begin_turn()
     read = dict.fromkeys(backlogs, 0)
     waiting = [user for user, left in backlogs.items() if left]
@@ -33,7 +33,7 @@ def turn(shares: UserShares, backlogs: dict[str, int]) -> dict[str, int]:
 
 @given(BACKLOGS, st.dictionaries(st.sampled_from("abcd"), st.integers(1, 5)))
 def test_turns_are_bounded_and_all_is_read(backlogs: dict[str, int], weights: dict[str, int]) -> None:
-    """While several users send, each reads its quantum in a turn, neither more nor less; alone a user has no limit."""
+    """If several users send, each reads its quantum in a turn, and at most one read more; all is read in the end."""
     shares = UserShares(lambda user: weights.get(user, 1))
     while any(backlogs.values()):
         before = dict(backlogs)

@@ -1,4 +1,4 @@
-"""`cairnmq trace`: the life of a message is told whole, in order, and to the end."""
+"""Tests of `cairnmq trace`: it shows the complete lifetime of a message, in order."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_transactions_pieces_a_restart_and_relocation(tmp_path: Path, trace: Dum
     store = opened(tmp_path)
     [phased] = store.transactions.in_doubt()
     phased.commit(NOW_US)
-    for _ in range(90):  # nearly all of it goes, and what is left is copied out
+    for _ in range(90):  # most records are dead, and compaction copies the others
         store.put(one, b"stays", NOW_US)
         filler = store.put(one, bytes(60_000), NOW_US)[0]
         store.kick()
@@ -101,7 +101,7 @@ def test_a_message_that_was_moved_is_one_with_its_copies_on_all_brokers(tmp_path
         make = ["queues", "create", "limited", "--argument", "dead-letter-address=dead"]
         command = [CAIRNMQ, "ctl", "--timeout", "60", "--url", f"127.0.0.1:{running.port}", *make]
         subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S)
-        peer, second = Peer(running.port), Peer(member.port)  # while that runs nobody would say that they live
+        peer, second = Peer(running.port), Peer(member.port)  # after the command, during which heartbeats would stop
         peer.send(peer.sender("dead"), Message(id="other", body=0, durable=True))
         peer.send(peer.sender("limited"), *[Message(id=f"m{n}", body=n, durable=True) for n in range(3)])
         second.send(second.sender("copy"), Message(id="m1", body=1, durable=True))
@@ -125,7 +125,7 @@ def test_a_message_that_was_moved_is_one_with_its_copies_on_all_brokers(tmp_path
             ("copied", None, None), ("transaction committed", None, None), ("transaction committed", None, None),
             ("dequeued", "dead", "accepted"),
         ]  # fmt: skip
-        copy = trace(tmp_path / "data", first["ids"][1], "--json")  # from the copy back to the original
+        copy = trace(tmp_path / "data", first["ids"][1], "--json")  # the copy refers to the original
         assert copy.objects[0]["message"]["ids"] == first["ids"]
         assert "copied" in trace(tmp_path / "data", first["ids"][1]).out
 
@@ -138,17 +138,17 @@ def test_who_acquired_it_is_told_if_it_was_written_down(tmp_path: Path, trace: D
         one = first.receiver("orders", 2, name="one")
         first.take(one, 2)[1].settle(Delivery.RELEASED)
         first.settle_down()
-        first.close()  # the other one comes back, too
+        first.close()  # this also requeues the message that is not settled
         second.take(second.receiver("orders", 2, name="two"), 2)[1].accept()
         second.put(second.sender("behind it"), ["when this is durable, that is"])
-        found = trace(place, "--message-id", "m1", "--json")  # beside the broker
+        found = trace(place, "--message-id", "m1", "--json")  # while the broker runs
         assert running.stop() == 0
     assert [(one["event"], one.get("container"), one.get("link")) for one in found.records] == [
         ("arrived", None, None), ("acquired", "depot", "one"), ("acquired", "shop", "two"), ("dequeued", None, None),
     ]  # fmt: skip
     assert found.objects[0]["message"]["acquisitions_not_written"] == []
     assert "by shop/two" in trace(place, "--message-id", "m1").out
-    with broker(place) as running:  # without the option nobody knows
+    with broker(place) as running:  # acquisitions are not recorded without the option
         third = Peer(running.port, container="late")
         third.take(third.receiver("orders", 1, name="three"), 1)
         third.cut()
@@ -165,11 +165,11 @@ def test_who_acquired_it_is_told_if_it_was_written_down(tmp_path: Path, trace: D
 
 
 def test_acquisitions_are_followed_through_transactions_and_archives(tmp_path: Path, trace: Dump) -> None:
-    """Many records hand out many messages, and those of one message are found among them."""
+    """The acquisitions of one message are found among many records, each with many messages."""
     store = opened(tmp_path, acquisitions=True)
     one = queue(store, "orders")
     ids = [store.put(one, encoded(number), NOW_US)[0] for number in range(300)]
-    for number in range(90):  # what is not archived is in the log
+    for number in range(90):  # records that are not archived are in the log
         store.note_acquired(one, taker("c", f"l{number}"), ids[number : number + 100 : 3], NOW_US + number)
         filler = store.put(one, bytes(60_000), NOW_US)[0]
         store.kick()
