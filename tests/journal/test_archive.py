@@ -1,4 +1,4 @@
-"""Containers that leave the log are archived completely, once, within limits, and without blocking the log."""
+"""Tests of the archive: containers that leave the log are archived completely, once, within limits, without delays."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_size_limit_removes_the_oldest(new: New) -> None:
         assert log.archiver.archive.total_bytes <= 4 * SIZE
     assert archived_slots(log.archive) == [8, 9, 10, 11]
     assert (log.archiver.archive.removed, log.archiver.dropped) == (8, 0)
-    log.reopen(close=True)  # free containers may still have removed contents, older than the rest
+    log.reopen(close=True)  # free containers may still contain the removed history, which is the oldest
     assert archived_slots(log.archive) == [8, 9, 10, 11]
 
 
@@ -93,7 +93,7 @@ def test_the_age_limit_counts_from_the_last_record(new: New, caplog: pytest.LogC
     archive = log.archiver.archive
     log.fill(1)
     clock.advance(90)
-    log.journal.append(2, b"late", time_us=clock.wall_us())  # in slot 1, which was begun long before
+    log.journal.append(2, b"late", time_us=clock.wall_us())  # in slot 1, which was begun 90 s earlier
     log.fill(2)
     log.retire()
     for age_s, left in ((9, [0, 1, 2]), (2, [1, 2]), (88, [1, 2]), (2, [])):

@@ -1,4 +1,4 @@
-"""Whatever happens to the archive, the log goes on, what is missing is told, and what is there is whole."""
+"""Tests of archive faults: the log continues, missing history is reported, and archived containers are complete."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class SmallDisk(MemoryDirectory):
 
 
 def test_the_last_room_on_the_disk_is_the_logs(caplog: pytest.LogCaptureFixture) -> None:
-    """Each container that moves costs the log a new one; where there is no room for that, it is used again."""
+    """A container that moves costs the log a new one; without disk space for it, the container is reused instead."""
     directory = SmallDisk()
     log = ArchivedLog(directory.beside("/archive"), directory)
     directory.free = ROOM_BYTES - 1
@@ -105,7 +105,7 @@ def test_the_last_room_on_the_disk_is_the_logs(caplog: pytest.LogCaptureFixture)
 
 
 class Stuck(MemoryDirectory):
-    """A disk that takes no file until it is let go."""
+    """A disk whose syncs wait for an event."""
 
     def __init__(self) -> None:
         super().__init__("/archive")
@@ -119,7 +119,7 @@ class Stuck(MemoryDirectory):
 
 
 class Threads:
-    """A log whose flusher runs."""
+    """A log with running flusher threads."""
 
     def __init__(self, log: ArchivedLog) -> None:
         self.log = log
@@ -198,7 +198,7 @@ def test_what_waited_at_the_end_is_archived_at_the_next_opening() -> None:
 
 
 def check_cut(disk: MemoryDirectory, other: Directory | None, durable: int, appended: list[tuple[int, bytes]]) -> None:
-    """On the disk as a power cut left it: the archive is whole, and opening makes it complete."""
+    """Check a disk after a power cut: the archive is complete, or becomes so when the log is opened."""
     archive = other or disk.beside("/archive")
     again = ArchivedLog.__new__(ArchivedLog)
     again.directory, again.archive, again.options = disk, archive, {}
@@ -253,7 +253,7 @@ def test_a_power_cut_at_any_step_loses_no_history_on_two_disks(seed: int) -> Non
 
 
 def test_an_archive_that_was_given_up_after_a_power_cut_stays_whole() -> None:
-    """The container has both names then; whoever opens the log next does not know of the archive."""
+    """A power cut may leave a container with both names, and the log is then opened without the archive."""
     log = on_one_disk()
     log.fill(3)
     moments: list[MemoryDirectory] = []

@@ -1,4 +1,4 @@
-"""`append_all` and `append_last` are so many calls of `append`, only cheaper: the same LSNs and bytes on the disk."""
+"""Properties of `append_all` and `append_last`, which have the LSNs and write the bytes of single calls of `append`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_batch_is_so_many_single_appends(batches: list[list[int]], fill: bytes
 @settings(max_examples=60)
 @given(lists(tuples(integers(0, 3000), integers(0, 60_000)), min_size=1, max_size=20))
 def test_a_batch_of_ends_is_so_many_single_appends(runs: list[tuple[int, int]]) -> None:
-    """With other records in between, and more of them than a container holds."""
+    """The batches have other records in between, and more ends than a container holds."""
     one, by_one = new_journal()
     two, by_batch = new_journal()
     for number, (count, payload_bytes) in enumerate(runs):

@@ -1,4 +1,4 @@
-"""A block decodes where it was written, whole and unchanged, and nowhere else."""
+"""Properties of blocks, which decode only in their place, complete and unchanged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def size_of(data: bytes | bytearray) -> int:
 def test_what_was_encoded_is_decoded(
     payloads: list[bytes], lsn: int, incarnation: int, prev_lsn: int, durable_lsn: int, base_lsn: int, behind: bytes
 ) -> None:
-    """Whatever stands behind it."""
+    """The block decodes with any bytes behind it."""
     fields = {"incarnation": incarnation, "prev_lsn": prev_lsn, "durable_lsn": durable_lsn, "base_lsn": base_lsn}
     data = encode(payloads, lsn, **fields)
     found = decode(data + behind, lsn)
@@ -53,9 +53,9 @@ def test_what_was_encoded_is_decoded(
     heads = found.heads()
     assert [bytes(found.payload(head)) for head in heads] == payloads
     for number, head in enumerate(heads):
-        at = found.record_lsn(number) - lsn  # a record's LSN is the address of its head,
+        at = found.record_lsn(number) - lsn  # the LSN of a record is the address of its header
         assert HEAD.unpack_from(data, at) == head
-        at = found.payload_lsn(head) - lsn  # and its payload has one, too
+        at = found.payload_lsn(head) - lsn  # and its payload has an address, too
         assert data[at : at + head.size] == payloads[number]
 
 
@@ -110,7 +110,7 @@ def test_a_newer_format_is_rejected() -> None:
 
 
 def test_records_that_do_not_fit_are_rejected() -> None:
-    """A block whose checksum holds, but whose head can't be true."""
+    """A block is rejected if its checksum is valid, but its record count is impossible."""
     data = encode([b"x"], 512)
     with pytest.raises(BadBlock, match="3 records do not fit"):
         decode(with_crc(data[:12] + struct.pack("<I", 3) + data[16:], size_of(data)), 512)
@@ -131,7 +131,7 @@ def test_a_part_never_decodes(payloads: list[bytes], cut: int) -> None:
 
 @given(payloads=PAYLOADS, lost=st.sets(st.integers(0, 8), min_size=1))
 def test_a_block_with_a_lost_sector_never_decodes(payloads: list[bytes], lost: set[int]) -> None:
-    """Unless that sector held nothing but zeros."""
+    """The block does not decode, unless the lost sectors contained only zeros."""
     data = bytearray(encode(payloads, 512))
     complete = bytes(data)
     for sector in lost:

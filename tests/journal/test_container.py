@@ -1,4 +1,4 @@
-"""A container's head says which slot of which log the file holds, or that it can't be told."""
+"""Tests of the container header, which identifies the log and the slot of a file, or is rejected."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_other_names_are_no_containers(name: str) -> None:
 
 @given(requested=st.integers(-1, 1 << 40))
 def test_the_size_is_at_least_512_kib_and_whole_sectors(requested: int) -> None:
-    """E59"""
+    """E59: the container size is rounded up to complete sectors, and is at least 512 KiB."""
     size = container_size(requested)
     assert size >= 512 * 1024
     assert size % SECTOR_BYTES == 0

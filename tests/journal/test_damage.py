@@ -1,4 +1,4 @@
-"""Damage is corruption where a later block or the mark proves durability, and a torn tail elsewhere."""
+"""Tests of damage: it is corruption if a later block or the mark proves it durable, and a torn tail otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Containers leave the log anywhere, the rest is read in order, and any other missing container is corruption."""
+"""Tests of holes: any containers may leave the log, the rest is read in order, and other gaps are corruption."""
 
 from __future__ import annotations
 

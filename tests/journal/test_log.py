@@ -1,4 +1,4 @@
-"""Appended records get their address at once, are on the disk after a flush, and are read back unchanged."""
+"""Tests of the log: appended records get an LSN at once, are durable after a flush, and are read back unchanged."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_record_keeps_every_field() -> None:
 
 
 def test_a_record_takes_64_kib() -> None:
-    """E18"""
+    """E18: a payload has up to 64 KiB, and a larger one is refused."""
     directory, journal = new_log()
     put(journal, BIG)
     with pytest.raises(JournalError, match="a payload of 65537 bytes, a record takes 65536"):

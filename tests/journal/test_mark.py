@@ -1,4 +1,4 @@
-"""The mark is whole at any time: a torn or lost write leaves the one before it."""
+"""Tests of the durability mark, which is always complete: a torn or lost write leaves the previous one."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_power_cut_while_formatting_leaves_no_mark_or_a_whole_one(sector_bytes
             if there:
                 assert mark.read(left) == FIRST
             else:
-                MarkFile.format(left, FIRST)  # a rest under the other name is in nobody's way
+                MarkFile.format(left, FIRST)  # a leftover file under the other name does no harm
                 assert mark.read(left) == FIRST
 
     directory.on_operation = cut
@@ -100,7 +100,7 @@ def test_a_power_cut_leaves_the_newest_or_the_one_before(writes: int, seed: int,
 
 @given(syncs=st.lists(st.booleans(), max_size=8), seed=st.integers(0, 2**32), sector_bytes=st.sampled_from([512, 4096]))
 def test_marks_that_are_not_synced_never_cost_one_that_was(syncs: list[bool], seed: int, sector_bytes: int) -> None:
-    """Whatever a power cut makes of the sectors that were not synced; a kill leaves the newest of all."""
+    """Unsynced marks never damage a synced one, whatever a power cut does to their sectors; a kill loses none."""
 
     def rot(name: str, sector: int, synced: bytes) -> bytes:
         return b"rot" * sector_bytes
@@ -134,7 +134,7 @@ def test_a_torn_place_leaves_the_other_one(writes: int) -> None:
 
 
 def test_a_failed_write_leaves_the_one_before() -> None:
-    """And the next one goes to the same place, so that there is always a whole one."""
+    """The next write replaces the failed one, so that one copy of the mark is always complete."""
     inner = MemoryDirectory()
     directory = FaultyDirectory(inner)
     file = MarkFile.format(directory, FIRST)

@@ -1,4 +1,4 @@
-"""The writer's account equals what the log holds, and a histogram loses no value."""
+"""Properties of the writer's meters, which equal the content of the log, and of histograms, which count all values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_histogram_counts_every_value_at_its_bound(values: list[float]) -> Non
 @settings(max_examples=30)
 @given(GROUPS)
 def test_what_was_counted_is_what_the_log_holds(groups: list[list[int]]) -> None:
-    """The log's own opening record included; payloads of any size, groups that need several containers too."""
+    """The meters include the opening record, payloads of all sizes, and groups that need several containers."""
     directory, journal = new_log(keep=40)
     begun = journal.writer.meters.written
     assert (begun.flushes, begun.records, begun.own_bytes) == (1, 1, HEAD_BYTES)

@@ -1,5 +1,7 @@
-"""Whatever is appended, in whatever groups, and wherever the power fails: what was acked is there, in order, and
-nothing that was not appended; also after a second cut, and with containers recycled in between."""
+"""Properties of the log after power cuts: all confirmed records exist in order, without others than those appended.
+
+This also holds after a second cut during recovery, and with recycled containers.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,11 @@ STEPS = st.lists(
     max_size=60,
 )
 Held = tuple[MemoryDirectory, int, int, list[tuple[int, bytes]]]
-"""A disk, what is durable there, how many records were appended when it was held, and the base."""
+"""A disk, with its durable LSN, its base LSN, and the records appended until then."""
 
 
 def play(steps: list[Step], directory: MemoryDirectory) -> list[Held]:
-    """Do the steps; the disk after each operation."""
+    """Perform the steps, and return the disk after each operation."""
     held: list[Held] = []
     _, journal = new_log(directory, buffers=3)
     appended: list[tuple[int, bytes]] = []
@@ -66,9 +68,9 @@ def check(disk: MemoryDirectory, durable_lsn: int, base_lsn: int, appended: list
     survived = [(read.lsn, read.payload) for read in found]
     assert report.base_lsn <= max(base_lsn, SIZE * ((report.end_lsn - 1) // SIZE + 1))
     possible = [item for item in appended if item[0] >= report.base_lsn]
-    assert survived == possible[: len(survived)]  # no record without those before it,
+    assert survived == possible[: len(survived)]  # no record exists without those before it
     acked = [item for item in possible if item[0] < durable_lsn]
-    assert survived[: len(acked)] == acked  # and what was acked is there
+    assert survived[: len(acked)] == acked  # all confirmed records exist
     assert journal.next_lsn >= durable_lsn
     for lsn, payload in survived:
         assert journal.stored.read_record(lsn).payload == payload
@@ -85,5 +87,5 @@ def test_power_cut_keeps_what_was_acked(steps: list[Step], seed: int, sector_byt
         moments: list[MemoryDirectory] = []
         cut.on_operation = lambda _, cut=cut, moments=moments: moments.append(cut.after_kill())
         count = check(cut, durable_lsn, base_lsn, appended)
-        for moment in rng.sample(moments, min(len(moments), 3)):  # and the recovery is cut, too
+        for moment in rng.sample(moments, min(len(moments), 3)):  # the recovery is cut, too
             assert check(moment.after_power_cut(rng), durable_lsn, base_lsn, appended) == count

@@ -1,4 +1,4 @@
-"""Reading many records at once gives the result of a single read for each: the payload, or the error."""
+"""Tests of reading many records at once, which gives the payload or the error of a single read for each."""
 
 from __future__ import annotations
 

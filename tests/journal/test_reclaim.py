@@ -1,4 +1,4 @@
-"""The base only rises; the containers below it are reused once it is durable, and no others are."""
+"""Tests of reclaiming: the base only rises, and containers below it are reused once it is durable."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_live_record_is_never_recycled(lifetimes: list[int]) -> None:
 
 
 def test_the_log_shrinks_when_half_is_unused() -> None:
-    """E62"""
+    """E62: free containers beyond half of the log are deleted, except for a minimum and the reserve."""
     directory = MemoryDirectory()
     _, journal = new_log(directory, keep=3)
     lsns = deque([put(journal, BIG)])
@@ -187,7 +187,7 @@ def test_a_trimmed_log_is_whole() -> None:
 
 @pytest.mark.parametrize("keep", [2, 3, 7])
 def test_containers_made_at_first(keep: int) -> None:
-    """E6, E60"""
+    """E6, E60: a new log has the given number of containers, all of full size."""
     directory = MemoryDirectory()
     new_log(directory, keep=keep)
     assert len(containers(directory)) == keep
@@ -206,7 +206,7 @@ def test_there_are_two_containers_at_least(keep: int) -> None:
 
 
 def test_the_number_of_first_containers_is_ignored_if_there_is_a_log() -> None:
-    """E60"""
+    """E60: the number of first containers has no effect on an existing log."""
     directory = MemoryDirectory()
     _, journal = new_log(directory, keep=2)
     journal.close()

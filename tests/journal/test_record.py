@@ -1,4 +1,4 @@
-"""A record head is 64 bytes, and what was packed is what is read."""
+"""Tests of the record header, which has 64 bytes, and is read as it was packed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_every_field_stands_where_the_table_says(head: RecordHead) -> None:
 
 
 def test_types_have_names() -> None:
-    """E16, E33: the papers' record types; a number that is none is shown as it is."""
+    """E16, E33: record types have the names of the papers; an unknown number is shown as such."""
     papers = "start chunk delete enqueue dequeue dtx-start tx-start tx-end tx-prepare tx-commit tx-rollback tx-delete"
     assert [type_name(kind) for kind in RecordType][:12] == papers.split()
     assert type_name(200) == "type-200"

@@ -1,4 +1,4 @@
-"""Unproven blocks are read past the page cache and copied to another container, whatever crash comes in between."""
+"""Tests of openings, which read unproven blocks past the page cache, and copy them, also with crashes in between."""
 
 from __future__ import annotations
 

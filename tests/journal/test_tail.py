@@ -1,4 +1,4 @@
-"""The log followed as it is written, from any place on, also where it has left the log."""
+"""Tests of followers, which read the log from any place while it is written, and detect that a place was reclaimed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def append(journal: Journal, number: int, size_bytes: int) -> int:
 
 
 def given_by(tail: Follower, durable_lsn: int, from_lsn: int = 0) -> list[int]:
-    """The numbers of the records that it gives, at a place or behind it."""
+    """Return the numbers of the records that *tail* reads at or behind *from_lsn*."""
     found = []
     for block in tail.blocks(durable_lsn):
         for number, head in enumerate(block.heads()):
@@ -63,7 +63,7 @@ def test_what_is_used_for_something_else_is_gone_and_not_passed_by() -> None:
     journal.flush()
     assert given_by(tail, journal.writer.durable_lsn) == [0]
     number = 1
-    while journal.extent.current_slot < 12:  # containers of which nothing is needed are used again
+    while journal.extent.current_slot < 12:  # containers without needed records are reused
         append(journal, number, BIG)
         number += 1
         journal.flush()
