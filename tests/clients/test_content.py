@@ -24,7 +24,7 @@ from .conftest import NewPeer, StartBroker
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [0, 1, 255, 256, 511, 512, 513, 64 * KIB - 1, 64 * KIB, 64 * KIB + 1, MIB]
 DURABLE = b"\x00\x53\x70\xc0\x02\x01\x41"
-"""A header section that says durable."""
+"""A header section with the flag *durable*."""
 
 
 def raw(size_bytes: int, *, durable: bool) -> bytes:

@@ -1,7 +1,7 @@
-"""Destinations as JMS clients use them: temporary queues and topics, and producers that name theirs in each message.
+"""Tests of JMS destinations: temporary queues and topics, and producers that name a destination in each message.
 
-qpid-jms makes a temporary one with a sending link to a dynamic target; it says which kind by a capability, and in each
-message by `x-opt-jms-dest`. Producers without a destination of their own use the anonymous relay.
+qpid-jms creates a temporary destination with a sending link to a dynamic target. A capability states its kind, and in
+each message `x-opt-jms-dest` does. Producers without a destination of their own use the anonymous relay.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DELETE_ON_CLOSE = ulong(0x2B)
 
 
 def temporary(peer: Peer, kind: str, lifetime: ulong = DELETE_ON_CLOSE) -> Any:
-    """As qpid-jms makes it."""
+    """Create a temporary destination as qpid-jms does, and return its link."""
     link = peer.session.sender(f"qpid-jms:{kind}-creator:{id(peer)}")
     link.target.capabilities.put_object(symbol(f"temporary-{kind}"))
     link.target.properties.put_object({symbol("lifetime-policy"): Described(lifetime, [])})
@@ -63,7 +63,7 @@ def test_all_consumers_of_a_temporary_topic_get_all(new_peer: NewPeer) -> None:
 
 
 def test_a_temporary_topic_goes_with_its_connection_or_link(new_peer: NewPeer) -> None:
-    """Then who subscribed is told, and nothing can be sent there: it is no other topic by that name."""
+    """The deletion of a temporary topic closes all links to it, and its address names no topic from then on."""
     client, other = new_peer(), new_peer()
     link = temporary(client, "topic")
     address = link.remote_target.address
@@ -122,7 +122,7 @@ def test_a_temporary_queue_gives_each_message_to_one(new_peer: NewPeer) -> None:
 
 @pytest.mark.parametrize("size", [10, 200_000])
 def test_a_message_says_whether_its_address_is_a_queue_or_a_topic(new_peer: NewPeer, size: int) -> None:
-    """JMS has a name space for each: the same name may be both, in messages of one producer."""
+    """A queue and a topic may have the same name, since each message states the kind of its address."""
     peer = new_peer()
     name = "news"
     subscribed, relay = consumer(peer, name, "topic", "subscribed"), peer.sender(None)

@@ -161,7 +161,7 @@ def test_of_many_connections_that_attach_at_once_one_has_the_link(broker: Runnin
 def test_a_link_that_comes_back_in_another_mode_begins_anew(
     broker: RunningBroker, receiver: ResumingReceiver, peer: Peer
 ) -> None:
-    """Its unsettled messages are released at once, not after its timeout; its state is no longer kept."""
+    """Unsettled messages of the link are released at once, not after its timeout; its state is no longer kept."""
     assert [receiver.receive().text for _ in range(3)] == ["m0", "m1", "m2"]
     receiver.cut()
     receiver.unsettled.clear()

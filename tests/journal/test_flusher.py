@@ -1,4 +1,4 @@
-"""The flusher's threads: kicked records become durable, full buffers block appenders, failures are reported once."""
+"""Tests of the flusher threads: kicks make records durable, full buffers block appenders, errors are reported once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cairnmq.journal.write.journal import Journal
 from tests.harness.journal.logs import BIG, SIZE, advance_base, container_of, new_log, put, read_all, reopen
 
 SOON_S = 180
-"""How long a thread may take on a machine that has much else to do; nothing waits that long if all is well."""
+"""A time limit for threads on a busy machine, which no successful test reaches."""
 
 
 class Owner:

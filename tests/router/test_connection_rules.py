@@ -52,7 +52,7 @@ def test_frames_are_no_longer_than_the_client_takes(broker: RunningBroker) -> No
         one.until("flow")
         one.say(transfer(0, 0, MESSAGE[:3] + b"\xb0" + (5000).to_bytes(4) + bytes(5000), settled=True))
         one.say(attach("r", 1, "q", receives=True), flow(1, 1))
-        while len(fields := one.until("transfer").fields) > 5 and fields[5]:  # more of it comes
+        while len(fields := one.until("transfer").fields) > 5 and fields[5]:  # the message is incomplete
             pass
         assert one.longest_bytes <= 512
 

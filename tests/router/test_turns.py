@@ -1,4 +1,4 @@
-"""Links of one connection take turns, those of a higher priority first; long messages delay no others."""
+"""Tests of the turns that links of a connection take: higher priorities first, and no delays by long messages."""
 
 from __future__ import annotations
 

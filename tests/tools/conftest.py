@@ -142,13 +142,13 @@ Dump = Callable[..., Result]
 
 @pytest.fixture
 def dump(command: Dump) -> Dump:
-    """Run `cairnmq dump` with the given arguments, in this process."""
+    """Return a function that runs `cairnmq dump` with the given arguments, in this process."""
     return partial(command, "dump")
 
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Dump:
-    """Run `cairnmq` with the given arguments, in this process."""
+    """Return a function that runs `cairnmq` with the given arguments, in this process."""
 
     def run(*arguments: object) -> Result:
         monkeypatch.setattr(sys, "argv", ["cairnmq", *map(str, arguments)])

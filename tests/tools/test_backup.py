@@ -182,7 +182,7 @@ def test_a_broker_that_starts_meanwhile_keeps_what_is_held(tmp_path: Path) -> No
 
 
 def test_a_store_that_was_killed_is_backed_up(tmp_path: Path) -> None:
-    """Its torn tail was never confirmed, and is not in the backup."""
+    """The torn tail of the store was never confirmed, and is not in the backup."""
     traffic = Traffic(tmp_path / "store")
     traffic.churn(5)
     kept = dict(traffic.live)

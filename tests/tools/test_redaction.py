@@ -1,4 +1,4 @@
-"""Tests of redaction: hidden values are not in the dump, all others are unchanged, and messages stay valid."""
+"""Tests of redaction: hidden values are not in the dump, other values are unchanged, and messages stay valid."""
 
 from __future__ import annotations
 

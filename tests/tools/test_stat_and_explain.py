@@ -290,7 +290,7 @@ def test_the_sight_of_a_store_is_what_a_start_finds(tmp_path: Path) -> None:
 
 
 def test_the_consumer_of_what_pins_the_log_is_named_where_it_is_written_down(tmp_path: Path, command: Dump) -> None:
-    """It is the last consumer since the broker's start; none is named after a restart or without delivery tracking."""
+    """The last consumer since the broker's start is named, and none after a restart or without delivery tracking."""
     place = tmp_path / "data"
 
     def takers() -> list[tuple[str, str] | None]:

@@ -112,7 +112,7 @@ def test_a_salvage_brings_no_queue_back_whose_deletion_is_final(path: Path, tmp_
 
 
 def test_a_queue_that_is_destroyed_while_a_backup_is_made(path: Path, tmp_path: Path) -> None:
-    """Its messages are in the copy of the log, but the queue is not in the later copy of SQL."""
+    """Messages of the queue are in the copy of the log, but the queue is not in the later copy of SQL."""
     store = open_(path)
     removed = False
 
