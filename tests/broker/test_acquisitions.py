@@ -1,4 +1,4 @@
-"""With delivery tracking, the log records exactly which messages clients acquired; everything else is as without it."""
+"""Tests of delivery tracking: the log records exactly the acquisitions of clients, and all else is unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SELECTOR = encode.value(
     {Symbol("s"): Described(Symbol("apache.org:selector-filter:string"), "JMSPriority >= 0")}
 )
 LIMIT_BYTES = 20_000
-"""Of memory: part of the messages is read back."""
+"""A memory limit at which the broker reads some messages back from disk."""
 
 
 class Handed(NamedTuple):
@@ -163,7 +163,7 @@ class Run:
                 b"".join(store.load_piece(one, number) for number in range(store.piece_count(one))) for one in ids
             ]
             for queue_id, ids in store.messages().items()
-            if not names[queue_id].startswith("$link:")  # its name is a digest, its messages belong to other queues
+            if not names[queue_id].startswith("$link:")  # named by a digest; its messages belong to other queues
         }
 
 
@@ -187,7 +187,7 @@ def test_they_wait_for_others_and_at_most_a_second() -> None:
     client.ask(world, 1)
     world.advance(WRITE_AFTER_S / 2)
     assert world.store.journal.writer.meters.written.flushes == flushes
-    assert world.store.next_lsn == world.store.durable_lsn  # nothing is outstanding that a client waits for
+    assert world.store.next_lsn == world.store.durable_lsn  # no client waits for a flush
     world.advance(WRITE_AFTER_S / 2)
     assert world.store.journal.writer.meters.written.flushes == flushes + 1
     client.ask(world, 1)

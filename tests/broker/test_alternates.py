@@ -1,4 +1,4 @@
-"""Unroutable messages of an exchange go to its alternate exchange, however they reach the exchange."""
+"""Tests of alternate exchanges, which receive the unroutable messages of an exchange, however they reach it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEY = "key"
 PIECE_BYTES = 70_000
 PIECES = 10
 Wired = tuple[list[int | None], list[bool]]
-"""Of each exchange: which one is its alternate, and whether a queue is bound to it."""
+"""The number of the alternate, if any, of each exchange; and whether a queue is bound to each exchange."""
 
 
 class Routed(Policed):
@@ -143,7 +143,7 @@ def wirings(draw: st.DrawFn) -> Wired:
     ids=["alternate", "first", "alternate of the alternate", "nobody", "circle", "itself"],
 )
 def test_what_nobody_wants_goes_to_the_alternate(way: str, wired: Wired) -> None:
-    """The search ends also for long chains, for cycles, and if no exchange has a queue."""
+    """The search for a queue ends also for long chains and cycles of exchanges, and if no exchange has a queue."""
     alternates, bound = wired
     routed = Routed(alternates, bound)
     getattr(routed, way)()
@@ -160,7 +160,7 @@ def test_a_message_goes_to_the_first_that_has_a_queue_for_it(way: str, wired: Wi
 
 
 def test_a_long_name_is_no_reason_to_lose_what_died_on_a_queue() -> None:
-    """The queue name is the default routing key and may be too long for a key; a fanout exchange ignores the key."""
+    """A queue name that is too long for a routing key does not prevent dead-lettering to a fanout exchange."""
     policed = Policed()
     name = "q" * 300
     policed.make("dead")

@@ -1,4 +1,4 @@
-"""Slices of background work: the turns of users, and jobs that take longer than a slice (W2)."""
+"""Tests of slices of background work: the turns of users, and jobs that take longer than a slice (W2)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.harness.broker.background_steps import BackgroundSteps
 
 
 class Steps(BackgroundSteps):
-    """Steps, and users whose jobs take a time that the test says."""
+    """Background steps, with users whose jobs have durations set by the test."""
 
     def __init__(self) -> None:
         super().__init__()
         self.done: list[str] = []
 
     def repeat(self, user: str, seconds: float) -> None:
-        """Have *user* do a job of so many seconds, put off again and again."""
+        """Defer a job of *user* that takes *seconds* and defers itself again."""
         self.background.put_off(partial(self._job, user, seconds), user)
 
     def _job(self, user: str, seconds: float) -> None:
@@ -53,7 +53,7 @@ def test_others_do_not_wait_for_the_debt_of_a_user(steps: Steps) -> None:
 
 
 def test_a_debt_has_a_limit(steps: Steps) -> None:
-    """A thread that was preempted for a second has not worked for a second."""
+    """The debt of a job is limited, as its thread may have been preempted for most of the measured time."""
     steps.repeat("anna", 1.0)
     for _ in range(2 * round(MOST_DEBT_S / SLICE_S)):
         steps.step()

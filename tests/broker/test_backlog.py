@@ -1,4 +1,4 @@
-"""A backlog is a list of messages by position, whatever its chunks."""
+"""Tests of the backlog as a list of messages by position, for any sizes of its chunks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def check_moves(done: list[tuple[str, int]], after: int, most: int) -> None:
             del model[: len(taken)]
             assert not model or model[0][1]
         if not model:
-            position += 3  # positions go on beside an empty backlog
+            position += 3  # positions advance while the backlog is empty
         assert found.count == len(model)
         assert found.stored == sum(1 for _, message_id in model if message_id)
     page = found.page(after, most)

@@ -1,4 +1,4 @@
-"""Whatever clients send, and in whatever order, the core refuses it or continues; it never fails."""
+"""Tests of invalid requests in any order: the core rejects them or continues, and never fails."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_subscriptions_name_is_no_longer_than_a_queues(policed: Policed) -> No
 
 
 def test_a_long_key_is_refused_and_matches_nothing(policed: Policed) -> None:
-    """Matching a pattern full of `#` takes time in proportion to the lengths of the key and of the pattern."""
+    """Long keys are refused, as matching takes time in proportion to the lengths of the key and of the pattern."""
     pattern = "#." + "a.#." * 2000 + "#"
     assert attach(policed, to_client=True, address=f"amq.topic/{pattern}").failures == ["amqp:invalid-field"]
     attach(policed, to_client=True, address="amq.topic")
@@ -94,7 +94,7 @@ def test_a_long_key_is_refused_and_matches_nothing(policed: Policed) -> None:
 
 
 def test_a_map_with_keys_of_one_hash_is_refused_if_it_is_large() -> None:
-    """UUIDs have more bits than hashes, and a dictionary with many colliding keys takes quadratic time."""
+    """A large map of UUIDs with one hash is refused, as a dictionary with many colliding keys takes quadratic time."""
     period = (1 << 61) - 1
     for count in (64, 65):
         entries = [encode.value(UUID(int=5 + number * period)) + b"\x40" for number in range(count)]
@@ -188,7 +188,7 @@ def test_a_queue_may_go_while_it_is_read_and_its_messages_expire() -> None:
 
 @pytest.mark.parametrize("consumed", [False, True])
 def test_what_expired_and_can_not_be_moved_is_tried_again(policed: Policed, consumed: bool) -> None:
-    """The retry is delayed, so that the core can do other work; meanwhile the message is not delivered to consumers."""
+    """The move of an expired message is retried after a delay; until then, consumers do not receive the message."""
     policed.make("q", expiry_address="late")
     for number, ttl in ((1, 0), (2, 1), (3, 0)):
         policed.send("q", number, ttl=ttl)

@@ -1,4 +1,4 @@
-"""Long messages that are loaded completely, as they are sent settled, do not fill the memory."""
+"""Tests of long messages that are sent settled: the broker loads them completely without filling the memory."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.harness.broker.world import FakeTerminal, World, message, number_of
 
 QUEUES = 6
 SIZE_BYTES = 3 << 20
-"""More than a piece of the store."""
+"""A message size larger than a piece of the store."""
 LIMIT_BYTES = 8 << 20
 
 
 @pytest.fixture
 def world() -> World:
-    """Each queue has one long message, which is on the disk only."""
+    """Return a world whose queues each have one long message, on disk only."""
     world = World(LIMIT_BYTES)
     for number in range(QUEUES):
         sender = world.open(to_client=False, address=f"q{number}")
@@ -32,7 +32,7 @@ def receive(world: World, number: int, user: str = "anna") -> FakeTerminal:
 
 
 def receive_from(world: World, address: str, user: str = "anna") -> FakeTerminal:
-    """Return a client that requests settled messages of a queue, and does not read."""
+    """Return a client that requests settled messages of a queue, but does not read."""
     client = FakeTerminal()
     client.reads = False
     attach = Open(True, Terminus(address=address), True, object(), user=user)
@@ -104,7 +104,7 @@ def test_link_closed_while_its_message_is_being_recorded_lets_others_start(world
     first, client = receive(world, 0), FakeTerminal()
     world.do(world.broker.drivers.open, Open(True, Terminus(address="q1"), True, object(), user="anna"), client)
     world.do(client.driver.request, 1, False)
-    world.read_one()  # the entries of the queue
+    world.read_one()  # reads the entries of the queue
     load, args = world.readings.popleft()
     load(*args)
     world._actions.append((client.driver.close, ([], True, True)))

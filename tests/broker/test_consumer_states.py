@@ -1,4 +1,4 @@
-"""The state table of a consumer, over all pairs of state and event."""
+"""Tests of the state table of a consumer, over all pairs of state and event."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAIRS = [*product(STATES, ConsumerEvent)]
 
 
 def documented() -> dict[tuple[str, ConsumerEvent], str]:
-    """Return the state that is entered, by pair, as the table in the module's docstring says; empty for none."""
+    """Return the next state by state and event, from the table in the module docstring; empty for no transition."""
     assert consumer_states.__doc__ is not None
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]

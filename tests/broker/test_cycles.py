@@ -1,4 +1,4 @@
-"""Dead-letter cycles (W7): a message that comes back without a client's doing is dropped."""
+"""Tests of dead-letter cycles (W7): a message that returns to a queue without the action of a client is dropped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.harness.broker.policies import Policed, decoded, either
 from tests.harness.broker.world import WorkingClock, World
 
 ROUNDS = 20
-"""Times to live that are waited for: a cycle that goes on has gone round several times by then."""
+"""The number of waits for a time to live, in which a cycle would repeat several times."""
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_expiry_cycle_through_an_exchange_ends_and_other_queues_get_the_message(
 @either
 @pytest.mark.parametrize("state", [REJECTED, MODIFIED], ids=["rejected", "failed"])
 def test_retry_queue_sends_back_what_a_client_has_had(policed: Policed, durable: bool, state: int) -> None:
-    """A retry queue, the usual delay between deliveries, is a cycle too, but a client has the message in each round."""
+    """A message may pass through a retry queue any number of times, as a client receives it in each round."""
     policed.make("wait", message_ttl_ms=10, expiry_address="q")
     policed.make("q", dead_letter_address="wait", max_deliveries=1)
     policed.send("q", "work", durable=durable)
@@ -115,7 +115,7 @@ def test_delivery_limit_cycle_ends(policed: Policed) -> None:
 @pytest.mark.parametrize("size", [10, 200_000])
 @pytest.mark.parametrize("timed", [False, True])
 def test_death_history_of_a_sender_is_removed(policed: Policed, durable: bool, size: int, timed: bool) -> None:
-    """A forged later rejection could keep messages in a cycle, or cause a message to be dropped, so it is removed."""
+    """Senders cannot forge a death history, which could keep a message in a cycle or cause it to be dropped."""
     policed.make("b", message_ttl_ms=10, expiry_address="a")
     policed.make("a", message_ttl_ms=10, expiry_address="b")
     forged = [{"queue": name, "reason": "rejected", "count": 1, "last-time": timestamp(1 << 45)} for name in "ab"]
@@ -155,7 +155,7 @@ def test_cycle_needs_an_earlier_death_and_no_client_since(
     assert not death_history.is_cycle([*deaths, rejected_now], queue, target, reason) or queue == target
 
 
-# ---- many at once ---------------------------------------------------------------------------------------------------
+# ---- many messages at once ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("memory_limit_bytes", [1 << 20, 10_000], ids=["in memory", "on the disk"])
@@ -204,7 +204,7 @@ def sql_held_up(world: World) -> Iterator[None]:
 
 @pytest.mark.parametrize("memory_limit_bytes", [1 << 20, 10_000], ids=["in memory", "on the disk"])
 def test_moves_that_wait_hold_up_nothing_else(memory_limit_bytes: int) -> None:
-    """While the target of expired messages cannot be created, others are delivered, and the core does not poll."""
+    """Other messages are delivered while the target of expired ones cannot be created, and the core does not poll."""
     policed = Policed(memory_limit_bytes, auto_create=("old",))
     world = policed.world
     policed.make("q", expiry_address="old")
@@ -228,7 +228,7 @@ def test_moves_that_wait_hold_up_nothing_else(memory_limit_bytes: int) -> None:
 
 @pytest.mark.parametrize("count", [2, 40])
 def test_an_expiry_that_was_put_off_is_not_the_last_one(count: int) -> None:
-    """Messages that expire later leave an idle queue by themselves, also if one step cannot remove all earlier ones."""
+    """Messages that expire later leave an idle queue even if no single step could remove all earlier expired ones."""
     policed = Policed(clock=WorkingClock(0.0005))
     policed.make("q")
     for number in range(count):

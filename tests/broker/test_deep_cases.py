@@ -1,4 +1,4 @@
-"""Rot in a backlog, several queues in one budget, and messages that no memory is left for."""
+"""Tests of damaged messages in a backlog, of several queues in one memory budget, and of exhausted memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def take_all(world: World, consumer: FakeTerminal) -> list[int]:
 
 @pytest.mark.parametrize("restart", [False, True], ids=["running", "restarted"])
 def test_rot_takes_only_the_message_it_is_in(restart: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """It stays in the store, the log says which and why, and all others come."""
+    """A damaged message stays in the store, the log names it with the reason, and all other messages are delivered."""
     world = World(0)
     fill(world, "q", MESSAGES)
     if restart:
@@ -47,7 +47,7 @@ def test_rot_takes_only_the_message_it_is_in(restart: bool, caplog: pytest.LogCa
     rotten = [1, 2, BATCH_MESSAGES, MESSAGES - 1]
     for number in rotten:
         slot, at = divmod(ids[number], world.store.journal.container_bytes)
-        flip(world.disk, container_of(world.disk, slot), at + 12)  # of the payload's checksum
+        flip(world.disk, container_of(world.disk, slot), at + 12)  # a byte of the payload checksum
     with caplog.at_level(logging.ERROR):
         found = take_all(world, world.open(to_client=True))
     assert found == [number for number in range(MESSAGES) if number not in rotten]
@@ -59,7 +59,7 @@ def test_rot_takes_only_the_message_it_is_in(restart: bool, caplog: pytest.LogCa
 
 
 def test_a_deep_queue_leaves_room_for_others() -> None:
-    """One takes half of the budget, whatever comes; a queue whose consumer keeps up stays in memory."""
+    """A deep queue uses about half of the budget; a queue whose consumer keeps up stays in memory."""
     limit = 1 << 20
     world = World(limit)
     fill(world, "deep", 8000)
@@ -69,17 +69,17 @@ def test_a_deep_queue_leaves_room_for_others() -> None:
     fill(world, "other", 8000)
     assert world.queue("other").memory.held_bytes > limit / 8
     assert world.broker.core.memory.used_bytes <= limit
-    fill(world, "transient", 8000, durable=False)  # takes the rest of the budget
+    fill(world, "transient", 8000, durable=False)  # uses the rest of the budget
     consumer = world.open(to_client=True, address="hot")
     world.do(consumer.driver.request, 1000, False)
     fill(world, "hot", 1000)
-    assert len(consumer.forwarded) == 1000  # without a look at the disk
+    assert len(consumer.forwarded) == 1000  # without reading the disk
     assert not world.readings
     assert world.queue("hot").memory.held_bytes < ALLOWANCE_BYTES
 
 
 def test_what_is_nowhere_else_is_refused_when_the_budget_is_used_up() -> None:
-    """Transient messages, whole and long ones; there is room again when some are taken."""
+    """Transient messages, short and long, are rejected while the budget is used up; durable messages are accepted."""
     limit = 1 << 20
     world = World(limit)
     sender = fill(world, "q", 5000, durable=False)
@@ -97,7 +97,7 @@ def test_what_is_nowhere_else_is_refused_when_the_budget_is_used_up() -> None:
     assert take_all(world, world.open(to_client=True)) == [*sender.confirmed]
     assert world.broker.core.memory.used_bytes == 0
     world.send(sender, *fragments[:2])
-    assert world.broker.core.memory.used_bytes > 50_000  # counted while it grows
+    assert world.broker.core.memory.used_bytes > 50_000  # an incomplete message counts
     world.do(sender.driver.close, [], True, False)
     assert world.broker.core.memory.used_bytes == 0
 
@@ -113,7 +113,7 @@ def test_a_queue_that_goes_gives_its_memory_back() -> None:
 
 
 def test_what_is_in_memory_does_not_keep_out_what_stands_before_it() -> None:
-    """Found by the laws: transient messages behind a backlog had taken all the memory that it needed to be read."""
+    """Transient messages behind a backlog leave the memory that is needed to read it (found by property tests)."""
     world = World(2 << 20)
     fill(world, "q", 1)
     world.kill_and_start()

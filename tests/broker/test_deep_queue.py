@@ -1,4 +1,4 @@
-"""A queue keeps its guarantees however little of it fits into memory.
+"""Tests of queues that do not fit into memory, against a sorted list.
 
 Messages keep their order under any mix of sizes, durable and transient messages, releases and restarts; none is lost
 or duplicated. Memory is accounted exactly and stays within the limit, and browsers see all messages.
@@ -50,7 +50,7 @@ class DeepQueue(RuleBasedStateMachine):
         self.stored: set[int] = set()
         self.sizes: dict[int, int] = {}
         self.out: dict[int, Any] = {}
-        """What the consumer has, unsettled."""
+        """Entries of the consumer's unsettled messages, by number."""
 
     @initialize()
     def begin(self) -> None:
@@ -90,7 +90,7 @@ class DeepQueue(RuleBasedStateMachine):
 
     @rule()
     def drain(self) -> None:
-        """All waiting messages arrive, or as many as fit into memory; the rest of the credit is returned."""
+        """Drain: all waiting messages arrive, or as many as fit into memory, and the remaining credit is returned."""
         self.limit += 10
         spent = self.world.drain(self.consumer, self.limit)
         self.look()
@@ -98,7 +98,7 @@ class DeepQueue(RuleBasedStateMachine):
 
     @rule()
     def drain_and_settle(self) -> None:
-        """A client that settles while it drains gets all waiting messages, whatever fits into memory."""
+        """A client that settles while it drains receives all waiting messages, however few fit into memory."""
         before = len(self.consumer.drains)
         self.limit += 30
         self.world.do(self.consumer.driver.request, self.limit, True)
@@ -139,7 +139,7 @@ class DeepQueue(RuleBasedStateMachine):
 
     @rule(credit=st.integers(1, 30))
     def take_for_good(self, credit: int) -> None:
-        """A presettled consumer receives the first messages in order while the other one has no credit."""
+        """A presettled consumer receives the first messages in order while the other consumer has no credit."""
         self.leave(0)
         taker = self.world.open(to_client=True, presettled=True)
         self.world.do(taker.driver.request, credit, False)
@@ -162,7 +162,7 @@ class DeepQueue(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """After a kill only the durable messages are on the queue."""
+        """Kill and restart the broker; only the durable messages are on the queue."""
         self.waiting = sorted({*self.waiting, *self.out} & self.stored)
         self.out = {}
         self.world.kill_and_start()
@@ -171,7 +171,7 @@ class DeepQueue(RuleBasedStateMachine):
         self.connect()
 
     def teardown(self) -> None:
-        """No message is lost or duplicated: all waiting messages arrive in order."""
+        """Check that all waiting messages arrive in order, without loss or duplicates."""
         if not hasattr(self, "world"):
             return
         self.leave(0)

@@ -1,7 +1,7 @@
 """Properties of addresses with passthrough routing, in one thread, for any actions of senders and receivers.
 
 * An anycast message goes to at most one receiver, a multicast message to each attached receiver, in sending order.
-* A sender gets one outcome per message: of those of several receivers the one with the highest weight (C12, C21, C58).
+* A sender gets one outcome per message, which has the highest weight of all receivers' outcomes (C12, C21, C58).
 * A receiver of a message in parts reads exactly its bytes, or gets an abort (C27, C28, C30).
 * No credit is lost or created (C16), and no memory leaks.
 """
@@ -57,7 +57,7 @@ class Sent:
     def __init__(self, address: str, expected: list[Receiver], settled: bool) -> None:
         self.address = address
         self.expected = expected
-        """Who is to get it: all of these if it is multicast, one of them else."""
+        """The possible receivers: all of them receive a multicast message, one an anycast message."""
         self.settled = settled
         self.content = b""
         self.complete = False
@@ -121,7 +121,7 @@ class Direct(RuleBasedStateMachine):
 
     @initialize(presettled=st.lists(st.booleans(), min_size=4, max_size=4))
     def begin(self, presettled: list[bool]) -> None:
-        """Attach two receivers and a sender per address, as most transitions need them."""
+        """Attach two receivers and a sender per address, which most transitions need."""
         for address, its in (("any", presettled[:2]), ("all", presettled[2:])):
             for one in its:
                 self.attach_receiver(address, one, 10)
@@ -246,7 +246,7 @@ class Direct(RuleBasedStateMachine):
                 if copy.complete:
                     assert sent.complete
                     assert copy.read == sent.content
-            if one.address == "all":  # in the order they were sent, and none left out
+            if one.address == "all":  # in sending order, without gaps
                 sent_here = [number for number, sent in self.sent.items() if one in sent.expected]
                 due = [number for number in sent_here if number in numbers or not self.sent[number].aborted]
                 assert due[: len(numbers)] == numbers
@@ -268,7 +268,7 @@ class Direct(RuleBasedStateMachine):
                     assert told == max(said.values(), key=WEIGHTS.index)
 
     def teardown(self) -> None:
-        """Check that finally each sender has all its credit back, and no memory is in use."""
+        """Settle all messages, and check that the credit of all senders is restored and no memory is in use."""
         for sender in self.senders:
             if sender.growing is not None:
                 self.world.send(sender.terminal, (sender.growing, b"", ABORTED | SETTLED))

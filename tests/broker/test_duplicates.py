@@ -1,6 +1,6 @@
-"""Duplicate detection by message ID across crashes: a broker in one thread on a disk in memory.
+"""Tests of duplicate detection by message ID across crashes, with a broker in one thread on a disk in memory.
 
-The property: after a crash, the ID of each message that was confirmed to its sender is known. A message that was not
+Property: after a crash, the ID of each message that was confirmed to its sender is known. A message that was not
 confirmed may be stored or not, but it is on the queue after it is sent again.
 """
 
@@ -20,7 +20,7 @@ from tests.harness.broker.world import FakeTerminal
 __all__ = ["policed"]
 
 KEY = "k" * 30_000
-"""A block ends between some message and an id that is as long, before long."""
+"""An ID suffix so long that some blocks end between a message and its ID."""
 
 
 def numbered(number: int, *, durable: bool = True) -> bytes:
@@ -38,7 +38,7 @@ def write_full_blocks(policed: Policed) -> None:
 
 
 def resend(policed: Policed, numbers: range) -> list[int]:
-    """Send the messages again and return the numbers of those that are on the queue afterwards."""
+    """Send the messages again, and return the numbers of the messages on the queue afterwards."""
     sender = policed.world.open(to_client=False)
     for number in numbers:
         policed.world.send(sender, (number, numbered(number), 0))
@@ -47,7 +47,7 @@ def resend(policed: Policed, numbers: range) -> list[int]:
 
 
 def test_each_crash_keeps_what_was_confirmed_by_then() -> None:
-    """Some blocks end between a message and its long ID."""
+    """Confirmed IDs survive a crash after any message, also if a block ends between a message and its long ID."""
     for crash_after in range(1, 30):
         life = Policed()
         life.make("q", duplicate_window=1000)
@@ -64,7 +64,7 @@ def test_each_crash_keeps_what_was_confirmed_by_then() -> None:
 
 
 def test_the_id_of_a_message_that_is_not_stored_is_not_remembered_behind_it(policed: Policed) -> None:
-    """A client that sends such a message again would get `accepted` for a message that is not stored."""
+    """After a crash, a resent transient message is stored, instead of being accepted as a duplicate of a lost one."""
     policed.make("q", duplicate_window=10)
     policed.send("q", "gone with the broker", durable=False, id=1)
     assert policed.send("q", "again", durable=False, id=1) == "accepted"
@@ -128,7 +128,7 @@ def test_what_comes_back_is_remembered_as_long_as_the_newest(policed: Policed) -
 
 @pytest.mark.parametrize("overflow", ["reject", "drop", "ring"])
 def test_a_full_queue_knows_what_it_has_taken(policed: Policed, overflow: str) -> None:
-    """A client whose duplicate is rejected would consider the stored message lost."""
+    """A full queue accepts duplicates of stored messages, as a rejection would make clients consider them lost."""
     policed.make("q", duplicate_window=5, max_messages=2, overflow=overflow)
     assert [policed.send("q", number, id=number) for number in (1, 2, 1, 2)] == ["accepted"] * 4
     assert policed.bodies("q") == [1, 2]

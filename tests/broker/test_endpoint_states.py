@@ -1,4 +1,4 @@
-"""The state table of a link endpoint that outlasts its link, over all pairs of state and event."""
+"""Tests of the state table of a link endpoint that outlasts its link, over all pairs of state and event."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAIRS = [*product(STATES, EndpointEvent)]
 
 
 def documented() -> dict[tuple[str, EndpointEvent], str]:
-    """Return the state that is entered, by pair, as the table in the module's docstring says; empty for none."""
+    """Return the next state by state and event, from the table in the module docstring; empty for no transition."""
     assert endpoint_states.__doc__ is not None
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]

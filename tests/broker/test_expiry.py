@@ -1,4 +1,4 @@
-"""`absolute-expiry-time`, beside the time to live: whichever is sooner."""
+"""Tests of `absolute-expiry-time`: a message expires at that time or after its time to live, whichever is sooner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def policed() -> Policed:
 
 
 def at(policed: Policed, seconds: float) -> float:
-    """In seconds since 1970."""
+    """Return the time in *seconds* from now, in seconds since 1970."""
     return policed.world.clock.wall_us() / 1e6 + seconds
 
 
@@ -83,7 +83,7 @@ def test_what_has_expired_on_its_way_is_never_handed_out(policed: Policed) -> No
 def test_it_is_found_wherever_it_stands(
     count: int, expiry: int | None, creation: int | None, subject: str, low: int
 ) -> None:
-    """As the decoder of all properties finds it; the last byte may look like a type."""
+    """The expiry time equals that of the full properties decoder, even if its last byte looks like a type code."""
     expiry = expiry if expiry is None else (expiry & ~0xFF) | low
     times = [None if one is None else Timestamp(one) for one in (expiry, creation)]
     fields = [None, b"user", "to", subject, None, None, None, None, *times, None, None, None][:count]

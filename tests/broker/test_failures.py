@@ -1,8 +1,8 @@
-"""Failed deliveries are counted across restarts and crashes: a broker in one thread on a disk in memory.
+"""Tests of failure counts across restarts and crashes, with a broker in one thread on a disk in memory.
 
-The laws: a message is moved away when it has failed as often as its queue allows, over any number of lives of the
-broker; it is handed out once more at most for each kill that found it in somebody's hands, or its failure not written.
-No count is ever higher than what has failed. Nothing is left of a count when its message is off the queue.
+* A message is dead-lettered after as many failures as its queue allows, over any number of runs of the broker.
+* Each kill while a message is acquired, or its failure not written, causes at most one additional delivery.
+* A count never exceeds the number of failures, and is deleted when its message leaves the queue.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ shapes = pytest.mark.parametrize("shape", SHAPES)
 @shapes
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
 def test_a_limit_holds_over_all_lives(policed: Policed, shape: str, most: int) -> None:
-    """With a restart behind each failure, and releases that do not count."""
+    """The delivery limit holds with a restart before each failure; releases do not count."""
     policed.make("dead")
     policed.make("q", max_deliveries=most, dead_letter_address="dead", **SHAPES[shape])
     policed.send("q", "poison", group_id="a")
@@ -53,7 +53,7 @@ def test_a_limit_holds_over_all_lives(policed: Policed, shape: str, most: int) -
 
 
 def test_what_was_there_is_marked_and_has_not_failed(policed: Policed) -> None:
-    """Somebody may have had it: its header says so, as of all queues. Nothing has failed: it does not count."""
+    """A recovered message is marked as possibly delivered before, on all queues, but this is not a failure."""
     policed.make("q", max_deliveries=2)
     policed.make("plain")
     for name in ("q", "plain"):
@@ -72,7 +72,7 @@ def test_what_was_there_is_marked_and_has_not_failed(policed: Policed) -> None:
 
 @pytest.mark.parametrize("seed", range(amount("CAIRN_FAILURES", 30, 6)))
 def test_messages_fail_as_often_as_they_may_and_no_less(seed: int) -> None:
-    """Random lives: each kill may give a message that was in somebody's hands once more, and nothing else does."""
+    """In random histories, messages are dead-lettered at the limit; only kills and releases add deliveries."""
     draw = Random(seed)
     policed, most, sent = Policed(draw.choice([3000, 1 << 20])), draw.randrange(1, 5), 12
     policed.make("dead")
@@ -116,7 +116,7 @@ def test_messages_fail_as_often_as_they_may_and_no_less(seed: int) -> None:
     assert policed.world.store.messages() == {}
 
 
-# ---- how messages end -----------------------------------------------------------------------------------------------
+# ---- ends of messages -----------------------------------------------------------------------------------------------
 
 
 def accept(policed: Transacting, taker: FakeTerminal) -> None:

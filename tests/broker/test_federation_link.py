@@ -1,4 +1,4 @@
-"""The state table of a federated queue's link, over all pairs of state and event."""
+"""Tests of the state table of the link of a federated queue, over all pairs of state and event."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ACTIONS = {
 
 
 def documented() -> dict[tuple[str, FederationEvent], str]:
-    """The state that is entered, by pair, as the table in the module's docstring says; empty for none."""
+    """Return the next state by state and event, from the table in the module docstring; empty for no transition."""
     assert federation_link.__doc__ is not None
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]

@@ -1,4 +1,4 @@
-"""A queue that follows one of another site (D23): whatever breaks, it is what the source's queue was at some moment."""
+"""Tests of federated queues (D23): despite failures, each copy equals its source at some point in time."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ WHAT = (
 
 @pytest.mark.parametrize("seed", range(amount("CAIRN_FOLLOWED", 20, 4)))
 def test_whatever_breaks_it_is_what_the_source_was(seed: int) -> None:  # D23
-    """The line is cut at any message and any disposition, and either broker is killed, in between whatever is done."""
+    """The copy is consistent when links break at any message or disposition and brokers are killed at any step."""
     random, sites, number, followed = Random(seed), Sites(acquisitions=seed % 2 > 0), 0, False
     for _ in range(60):
         what, count = random.choice(WHAT), random.randrange(1, 6)
@@ -116,7 +116,7 @@ def test_whatever_breaks_it_is_what_the_source_was(seed: int) -> None:  # D23
             assert copy is None or copy in sites.states, f"{copy} is none of {[*sites.states]}"
     if not followed:
         sites.follow()
-    for _ in range(3):  # what went while it was read, and is nowhere any more, is known to the next link
+    for _ in range(3):  # the next link omits messages that were dequeued and reclaimed during a read
         sites.cut()
         sites.connect()
         sites.catch_up()
@@ -160,7 +160,7 @@ def test_the_power_of_the_follower_fails_at_each_operation_of_its_disk(seed: int
 
 
 def test_what_went_while_the_line_was_cut_is_nowhere_missed() -> None:
-    """Contents that are elsewhere in the log than the record that puts the message may be gone: then it is left out."""
+    """A dequeued message is omitted if its content, stored apart from its enqueue record, may be reclaimed."""
     sites = Sites()
     sites.follow()
     sites.connect()
@@ -336,7 +336,7 @@ def test_copy_too_far_behind_reports_it_and_can_be_resynchronized() -> None:
     sites.connect()
     sites.catch_up()
     sites.cut()
-    sites.marks.marks.clear()  # as the store drops it
+    sites.marks.marks.clear()  # the store drops marks in the same way
     for number in range(1, 60):
         sites.send(number, 60000)
         sites.take(1)

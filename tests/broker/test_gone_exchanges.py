@@ -1,4 +1,4 @@
-"""Deletion of exchanges, by request or with their link: subscribers are detached with an error, others are not."""
+"""Tests of deleting exchanges, by request or with their link: only their subscribers are detached, with an error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def attach(policed: Policed, *capabilities: str, connection: object = None, **te
 
 
 def test_who_subscribed_to_another_one_stays(policed: Policed) -> None:
-    """A binding of its queue to the deleted exchange does not matter."""
+    """A subscriber of one exchange stays attached if its queue is also bound to another exchange that is deleted."""
     nodes, done = policed.world.broker.nodes, list[Any]()
     for name in ("one", "other"):
         policed.world.do(nodes.create_exchange, name, "fanout", {}, done.append)
@@ -42,7 +42,7 @@ def test_who_subscribed_to_another_one_stays(policed: Policed) -> None:
 
 
 def test_a_topic_of_a_link_is_not_shared_by_another_ones_name(policed: Policed) -> None:
-    """Two links of one name each have their own temporary topic, which is deleted with its link."""
+    """Two links with the same name each have their own temporary topic, which is deleted with its link."""
     exchanges = policed.world.broker.nodes.exchanges
     before = {*exchanges}
     connection = object()
@@ -97,7 +97,7 @@ def test_a_durable_subscription_does_not_outlive_an_exchange_that_does_not_last(
 
 
 def test_a_subscription_to_an_exchange_that_was_made_anew_gets_what_is_sent_there(policed: Policed) -> None:
-    """A message that was on the subscription before is delivered as well."""
+    """A subscription to a recreated exchange delivers new messages, and those from before the deletion."""
     done = list[Any]()
     for _ in range(2):
         policed.world.do(policed.world.broker.nodes.create_exchange, "news", "fanout", {}, done.append)
@@ -112,7 +112,7 @@ def test_a_subscription_to_an_exchange_that_was_made_anew_gets_what_is_sent_ther
 
 
 def test_a_topic_that_goes_while_somebody_subscribes(policed: Policed) -> None:
-    """The queue that was created meanwhile is deleted, and the link is detached with an error."""
+    """A link whose topic is deleted during the attach is detached with an error, and its new queue is deleted."""
     nodes = policed.world.broker.nodes
     nodes.add_exchange("passing", "fanout", {})
     terminal: Any = FakeTerminal()

@@ -1,4 +1,4 @@
-"""A headers exchange against a small model, for any message properties and binding arguments."""
+"""Tests of headers exchanges against a small model, for any message properties and binding arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SELECTORS: Mapping[str | None, Callable[[Properties], bool]] = {
     "b IS NULL": lambda there: there.get("b") is None,
 }
 Bound = tuple[str, str, Properties]
-"""Queue, key and arguments."""
+"""The queue, key and arguments of a binding."""
 
 
 def same(one: object, other: object) -> bool:
@@ -56,7 +56,7 @@ bindings = st.lists(st.tuples(st.sampled_from(QUEUES), st.sampled_from(["", "k"]
 @example([("q0", "", {"a": 1}), ("q0", "", {"a": 2})], [{"a": 1}, {"a": 2}])
 @example([("q0", "", {"b": None, "x-selector": "a = 'x'"})], [{"a": "x", "b": 1}, {"a": "y", "b": 1}, {"a": "x"}])
 def test_a_message_goes_once_to_each_queue_that_asks_for_it(bound: list[Bound], messages: list[Properties]) -> None:
-    """Of two bindings with the same queue and key, the later one replaces the earlier one."""
+    """A matching message goes once to each queue; a binding with the same queue and key replaces the earlier one."""
     policed = Policed()
     nodes = policed.world.broker.nodes
     exchange = nodes.exchanges["amq.match"]
