@@ -1,4 +1,4 @@
-"""Stored counts of failed deliveries: crashes, limits that are added and removed, and full disks."""
+"""Tests of stored failure counts: crashes, limits that are added and removed, and full disks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["policed"]
 
 
 def test_a_power_cut_at_any_moment_leaves_no_count_too_high() -> None:
-    """Recovered counts are at most the real ones, and those of dequeued messages are removed."""
+    """Recovered counts are at most the real ones, and the counts of dequeued messages are removed."""
     policed = Policed()
     policed.make("q", max_deliveries=9)
     for number in range(4):
         policed.send("q", number)
     warm = policed.open("q", 1)
-    fail(policed, warm)  # the queue of counts exists, and the wiring does not change from here on
+    fail(policed, warm)  # creates the queue of counts, so that the wiring does not change below
     policed.world.do(warm.driver.close, [], False, False)
     disks: list[tuple[MemoryDirectory, Counter[int]]] = []
     failures = Counter({0: 2})
@@ -59,7 +59,7 @@ def test_a_power_cut_at_any_moment_leaves_no_count_too_high() -> None:
 
 
 def test_a_kill_forgets_no_more_than_what_was_not_written_yet(policed: Policed) -> None:
-    """A kill is tried after each of the first actions of the core."""
+    """A kill after any of the first actions of the core loses only a failure that was not written yet."""
     for done in range(6):
         life = Policed()
         life.make("q", max_deliveries=9)
@@ -93,7 +93,7 @@ def test_a_count_without_its_message_goes_at_the_next_start(policed: Policed) ->
 
 
 def test_counts_of_another_log_are_none_of_this_ones(policed: Policed) -> None:
-    """A store that was salvaged or loaded from a dump has the same wiring, but other messages with the same IDs."""
+    """Counts of another log are ignored, as a salvaged or loaded store has other messages with the same IDs."""
     policed.make("q", max_deliveries=3)
     policed.send("q", "a")
     policed.make(COUNTS, x_log="another")
@@ -152,7 +152,7 @@ def test_what_is_not_stored_is_counted_in_memory(policed: Policed) -> None:
 
 
 def test_a_full_disk_counts_in_memory(policed: Policed) -> None:
-    """The first failure after the disk has room again writes the count to the disk."""
+    """Failures count in memory while the disk is full; the first failure afterwards writes the count."""
     policed.make("q", max_deliveries=6)
     policed.send("q", "a")
     taker, world = policed.open("q"), policed.world
@@ -246,7 +246,7 @@ def test_counts_may_be_taken_away(policed: Policed, how: str) -> None:
 
 
 def test_what_ended_is_not_held_while_its_count_waits_for_a_place(policed: Policed) -> None:
-    """The SQL server may be unavailable for hours."""
+    """The entry of a dequeued message is released while the queue of counts is created, which may take hours."""
     policed.make("q", max_deliveries=9)
     policed.send("q", "a")
     taker, world = policed.open("q"), policed.world
@@ -356,7 +356,7 @@ def test_what_a_prepared_transaction_holds_keeps_its_count(policed: Transacting)
 
 
 def test_many_that_fail_together_are_written_together(policed: Policed) -> None:
-    """Counts are recovered, except those of messages that were dequeued meanwhile."""
+    """Counts of many messages that fail together are recovered, and removed when the messages are dequeued."""
     many = 2000
     policed = Policed(60_000)
     policed.make("q", max_deliveries=9)

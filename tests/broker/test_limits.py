@@ -1,4 +1,4 @@
-"""Queue limits in messages and bytes, with each overflow policy, for short messages and for those sent in pieces.
+"""Tests of queue limits in messages and bytes, with each overflow policy, for messages in one or several pieces.
 
 Recovered messages and messages of transactions count like all others.
 """
@@ -17,7 +17,7 @@ from tests.harness.broker.policies import either
 from tests.harness.broker.transacting import Transacting
 
 ROOM = 3
-"""Messages that a queue has room for."""
+"""The number of messages that fit on a queue."""
 SIZES = {"short": 100, "long": 150_000}
 PIECE_BYTES = 70_000
 
@@ -167,7 +167,7 @@ def test_what_a_transaction_puts_counts(size: str, by: str, overflow: str, durab
 @by
 @size
 def test_open_transactions_share_the_room(size: str, by: str) -> None:
-    """The room of a transaction is reserved until it ends; a rollback frees it, a commit uses it."""
+    """Transactions reserve room on a queue until they end; a rollback frees the room, a commit uses it."""
     queue = Limited(size, by, "reject")
     lost, kept = queue.declare(), queue.declare()
     assert [queue.put(number, True, lost) for number in (1, 2)] == ["accepted"] * 2
@@ -195,7 +195,7 @@ def test_what_can_never_be_there_is_refused(size: str, overflow: str) -> None:
 @size
 @pytest.mark.parametrize(("durable", "most_bytes"), [(True, 50), (False, 50), (False, 0)])
 def test_what_is_too_long_is_refused_alike_in_a_transaction(size: str, durable: bool, most_bytes: int) -> None:
-    """A message is rejected in pieces or not, and whether its queue or the broker has no room for it."""
+    """A message that is too long for its queue or the broker is rejected also in a transaction, in pieces or not."""
     queue = Limited(size, "messages", "reject")
     queue.make("small", max_bytes=most_bytes)
     queue.world.broker.core.memory.limit_bytes = 16 << 20 if most_bytes else 10
@@ -258,7 +258,7 @@ def test_a_transaction_holds_no_contents_for_what_a_queue_wants_to_know(size: st
     queue.senders["q"] = queue.world.open(to_client=False, address="curious")
     queue.body_bytes = max(60_000, queue.body_bytes)
     txn_id = queue.declare()
-    for number in range(40):  # more than a transaction of the store holds in memory
+    for number in range(40):  # more than a store transaction holds in memory
         assert queue.put(number, txn_id=txn_id, id=str(number), priority=number % 10) == "accepted"
     posts = queue.world.broker.transactions.find(queue.connection, txn_id).staging.posts
     assert sum(len(post.beginning) for post in posts) < 40 * 200

@@ -1,4 +1,4 @@
-"""Management operations on a whole queue run in slices: purge, delete, move, and pages of unordered queues."""
+"""Tests of management operations that run in slices: purge, delete, move, and pages of unordered queues."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.harness.broker.world import FakeTerminal, WorkingClock, World, messag
 
 MANY = 12_000
 LOOKS = 10
-"""At the clock, in one slice."""
+"""The number of clock readings in one slice."""
 MEMORY_BYTES = 1 << 26
 
 
@@ -92,7 +92,7 @@ def test_purge_and_deletion_of_a_long_queue_leave_others_their_turns(busy: Polic
 
 
 def test_purge_of_a_memory_store_leaves_others_their_turns() -> None:
-    """The purge keeps the given messages, and those that are on another queue as well."""
+    """A purge in slices keeps the given messages, and messages that are also on another queue."""
     store = MemoryStore()
     store.run_inline(lambda lsn: None)
     made: list[Any] = []
@@ -120,7 +120,7 @@ def test_purge_of_a_memory_store_leaves_others_their_turns() -> None:
 def test_pages_of_a_queue_in_no_order_are_looked_for_in_slices(
     busy: Policed, monkeypatch: pytest.MonkeyPatch, *, is_sorted: bool
 ) -> None:
-    """A page equals the result of `in_memory`, without gaps."""
+    """Each page of an unordered queue equals the result of `in_memory`, without gaps."""
     if is_sorted:
         busy.make("q", priorities=True)
         fill(busy.world, "q")
@@ -163,7 +163,7 @@ class RunningClock(ManualClock):
 
 
 def test_longest_step_of_a_purge_is_a_small_part_of_it(tell: Tell) -> None:
-    """The steps are measured in CPU time."""
+    """The longest step of a purge takes less than a third of the CPU time of all steps."""
     world = World(MEMORY_BYTES * 4, clock=RunningClock())
     fill(world, "q", 200_000)
     took_s: list[float] = []

@@ -1,4 +1,4 @@
-"""A model of queues with all policies, for any operations in any order and restarts at any point.
+"""A property test of queues with all policies, for any operations in any order and restarts at any point.
 
 Queues without a dropping policy must contain exactly the messages of the model. For queues that drop messages, the
 model has the messages that may be there. The counters are checked on all queues, and the core never raises.
@@ -38,7 +38,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "brief": {"auto-delete": "no-messages"},
 }
 KEEPING = ("plain", "dead", "deaths", "retried", "urgent", "groups", "blocked", "late")
-"""Queues that lose nothing but to those they move it to."""
+"""Queues that lose messages only by moving them to other queues."""
 names = st.sampled_from(sorted(POLICIES))
 SELECTOR = encode.value(
     {Symbol("s"): Described(Symbol("apache.org:selector-filter:string"), "number > 5 AND JMSType <> 'b'")}
@@ -68,13 +68,13 @@ class Machine(RuleBasedStateMachine):
         self.number = 0
         self.takers: list[Taker] = []
         self.removed: list[Taker] = []
-        """Those that have left; what is forwarded to them still goes back at once."""
+        """Closed consumers; messages that are still forwarded to them are requeued at once."""
         self.expiring: set[int] = set()
         self.moved: set[int] = set()
         self.dropped: set[int] = set()
-        """Messages that may have gone from where they were, for such a reason."""
+        """Messages that may have left their queues by a purge or a deletion."""
         self.there: dict[str, dict[int, bool]] = {name: {} for name in POLICIES}
-        """What may be on each queue, and whether it is durable."""
+        """Messages that may be on each queue, with their durability."""
         for name, arguments in POLICIES.items():
             self.make(name, arguments)
         nodes = self.world.broker.nodes

@@ -1,4 +1,4 @@
-"""Transient messages and the memory limit: an owner who fills a share blocks only their own senders (D9)."""
+"""Tests of the memory limit for transient messages: owners that fill their share block only their senders (D9)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_hog_waits_and_others_send_larger_messages() -> None:  # D9
 
 
 def test_link_is_held_once_for_all_queues_of_an_owner(monkeypatch: pytest.MonkeyPatch) -> None:  # W10
-    """A message to a thousand queues of an owner who fills the share must not hold the link a thousand times."""
+    """A message to many queues of an owner who fills the share holds its link once, not once per queue."""
     world = World(LIMIT_BYTES)
     nodes = world.broker.nodes
     for number in range(20):
@@ -70,7 +70,7 @@ KINDS = ("one queue", "long", "relay", "long by relay")
 
 
 def send_kind(world: World, sender: Any, number: int, kind: str, queue: str, *, durable: bool) -> None:
-    """Send a message of that kind to *queue*."""
+    """Send a message of *kind* to *queue*."""
     body = bytes(200_000 if "long" in kind else SIZE_BYTES)
     content = bytes(Message(body, durable=durable, address=queue).encode())
     parts = [content[at : at + 60_000] for at in range(0, len(content), 60_000)]
@@ -82,7 +82,7 @@ def send_kind(world: World, sender: Any, number: int, kind: str, queue: str, *, 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("limit", ["memory", "quota"])
 def test_senders_of_every_kind_are_held_before_anything_is_rejected(kind: str, limit: str) -> None:  # D9, W10
-    """Senders of transient messages in pieces and anonymous senders are held too, and continue when there is room."""
+    """Senders in pieces and anonymous senders are held instead of rejected, and resume when there is room."""
     quotas = Quotas(defaults=Quota(max_durable_bytes=1 << 20))
     world = World(LIMIT_BYTES if limit == "memory" else 1 << 28, quotas=quotas)
     is_relay, durable = "relay" in kind, limit == "quota"

@@ -1,4 +1,4 @@
-"""Whatever clients send, in pieces, in transactions, and however they leave: when all is taken, nothing is held."""
+"""Tests that no memory or message remains when all is dequeued, whatever clients send and however they leave."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PIECES = (30_000, 70_000)
 
 
 class Client:
-    """A connection."""
+    """A connection with its senders and transactions."""
 
     def __init__(self, life: Life) -> None:
         self.life = life
@@ -44,7 +44,7 @@ class Client:
         self.life.world.send(self.control, (self.life.next(), request, 0))
 
     def send(self, address: str, content: bytes) -> None:
-        """All of it or only some, in a transaction or not."""
+        """Send a message, completely or in part, in a transaction or not."""
         draw, world = self.life.draw, self.life.world
         if address not in self.senders:
             self.senders[address] = world.open(to_client=False, connection=self.connection, address=address)
@@ -69,7 +69,7 @@ class Client:
 
 
 class Life(Transacting):
-    """Queues with policies, durable and not, some of them behind an exchange; clients, and what they do."""
+    """A broker with queues of all policies, some bound to an exchange, and clients that act at random."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -115,17 +115,17 @@ class Life(Transacting):
         self.world.read_all()
 
     def end(self) -> None:
-        """Clients leave, and all that is there is taken."""
+        """Close all clients, and dequeue all messages."""
         for client in self.clients:
             client.leave()
-        for _ in range(2):  # what had a time comes as a dead letter
+        for _ in range(2):  # expired messages arrive as dead letters
             for name in POLICIES:
                 self.take(name, 1000)
             self.world.advance(6)
             self.world.read_all()
 
     def kept(self) -> int:
-        """Ids that are remembered on the disk."""
+        """Return the number of message IDs that are stored for duplicate detection."""
         queues = self.world.broker.nodes.queues.values()
         return sum(queue.messages for queue in queues if queue.name.startswith("$duplicates:"))
 
@@ -171,5 +171,5 @@ def test_finished_transaction_keeps_no_contents(fail: bool) -> None:
     assert client.discharge(txn_id, fail=fail) == ""
     assert len(client.take("q")) == (not fail)
     assert transaction.failure is not None
-    client.world.kill_and_start()  # or the receiver has the message
+    client.world.kill_and_start()  # releases the reference of the receiver
     assert getrefcount(content) == references

@@ -18,7 +18,7 @@ from cairnmq.broker.users.user_accounts import Pace
     steps=st.lists(st.tuples(st.floats(0, 3), st.integers(0, 2000)), max_size=60),
 )
 def test_pace_never_gives_more_than_its_rate(per_second: int, steps: list[tuple[float, int]]) -> None:
-    """A pace grants in any interval at most the tokens of that interval plus the burst of one second."""
+    """A pace grants in any interval at most the tokens of the interval plus the burst of one second."""
     pace = Pace(per_second, 0.0)
     now_s = 0.0
     given_at: list[tuple[float, int]] = []
@@ -36,7 +36,7 @@ def test_pace_never_gives_more_than_its_rate(per_second: int, steps: list[tuple[
 
 @given(per_second=st.integers(1, 10_000), wanted=st.integers(1, 5000))
 def test_pace_gives_all_in_time(per_second: int, wanted: int) -> None:
-    """A client that waits for `wait_s` gets at least one message each time."""
+    """A client that waits for `wait_s` may send at least one message after each wait."""
     pace, now_s, left, rounds = Pace(per_second, 0.0), 0.0, wanted, 0
     while left:
         given = pace.take(left, now_s)
@@ -111,7 +111,7 @@ def test_throttle_keeps_every_credit(actions: list[tuple[str, int, int]]) -> Non
 
 
 def test_throttle_that_released_its_links_is_not_kept() -> None:
-    """A queue gets a new throttle each time that its senders must wait, and links live long."""
+    """A throttle that released its links is freed, as long-lived links meet a new throttle at each wait."""
     throttles = Throttles()
     link: Any = Link()
     throttle = Throttle(throttles)

@@ -1,4 +1,4 @@
-"""Queues with policies, in a broker in one thread: limits, times, dead letters, duplicates, purges and restarts."""
+"""Tests of queue policies in one thread: limits, times, dead letters, duplicates, purges and restarts."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def test_a_blocking_queue_gives_no_credit_until_there_is_room(policed: Policed) 
     assert grants == []
     taker = policed.open("q", 1)
     policed.world.settle(taker, taker.forwarded[0][0], ACCEPTED)
-    assert grants == []  # five of four: still over the limit
+    assert grants == []  # five messages, with a limit of four
     policed.world.do(taker.driver.request, 3, False)
     for tag, _ in taker.forwarded[1:]:
         policed.world.settle(taker, tag, ACCEPTED)
-    assert grants == [3]  # of the six messages, the first three got their credit back at once
+    assert grants == [3]  # the credit of the first three messages was returned at once
 
 
 # ---- duplicates -----------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_dead_letters_may_go_through_an_exchange_or_nowhere(policed: Policed) ->
 
 
 def test_dead_letters_move_by_the_broker_s_own_right(policed: Policed) -> None:
-    """Permission to send there was checked when the queue was created."""
+    """Dead-lettering ignores user permissions; the permission to send was checked when the queue was created."""
     policed.make("q", dead_letter_address="dead")
     policed.send("q", "poison")
     taker = policed.open("q")
@@ -289,7 +289,7 @@ def test_a_deleted_queue_is_gone_and_its_name_free(policed: Policed) -> None:
     policed.world.do(policed.world.broker.nodes.delete_queue, policed.world.queue(), done.append)
     assert done == [None]
     assert taker.failures == other.failures == ["amqp:resource-deleted"]
-    policed.world.settle(taker, taker.forwarded[0][0], ACCEPTED)  # the delivery and the deletion crossed
+    policed.world.settle(taker, taker.forwarded[0][0], ACCEPTED)  # a settlement that crosses the deletion
     policed.restart()
     assert "q" not in policed.world.broker.nodes.queues
     assert not list(policed.world.store.going_queues())

@@ -1,4 +1,4 @@
-"""The policy that the arguments of a queue set, without a queue."""
+"""Tests of queue arguments and the policy that they set, without a queue."""
 
 from __future__ import annotations
 

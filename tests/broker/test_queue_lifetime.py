@@ -1,4 +1,4 @@
-"""The state table of a queue's lifetime, over all pairs of state and event."""
+"""Tests of the state table of the lifetime of a queue, over all pairs of state and event."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BEFORE: dict[QueueLifetime, tuple[LifetimeEvent, ...]] = {
 
 
 def documented() -> dict[tuple[QueueLifetime, LifetimeEvent], str]:
-    """The state that is entered, by pair, as the table in the module's docstring says; empty for none."""
+    """Return the next state by state and event, from the table in the module docstring; empty for no transition."""
     assert queue_lifetime.__doc__ is not None
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]

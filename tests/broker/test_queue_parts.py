@@ -1,4 +1,4 @@
-"""Parts of a queue without a broker: the order of arrival, limits and expiry, in a context of fakes."""
+"""Tests of the parts of a queue, with fakes instead of a broker: order of arrival, limits and expiry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness.broker.queue_site import QueueSite
 
 
 class Sender:
-    """A sender's link, which records the credit that it gets."""
+    """A sender link that records its granted credit."""
 
     def __init__(self) -> None:
         self.granted: list[int] = []
@@ -77,7 +77,7 @@ def test_ring_keeps_the_newest_messages(batches: list[int]) -> None:
 
 @given(st.lists(st.integers(1, 200), max_size=15))
 def test_ring_keeps_the_newest_bytes(sizes: list[int]) -> None:
-    """A message larger than the limit alone is refused before, so all of them fit."""
+    """A ring queue keeps the newest messages that fit; messages larger than its limit are refused earlier."""
     site = QueueSite(max_bytes=300, overflow="ring")
     for position, size in enumerate(sizes, 1):
         site.add([Entry(0, position, bytes(size), 250)])
@@ -164,7 +164,7 @@ def test_limit_that_is_set_later_counts_messages_on_the_queue() -> None:
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=20))
 def test_messages_expire_at_their_times_and_not_before(seconds: list[int]) -> None:
-    """Each message has a time in seconds from now; 0 for none."""
+    """Messages expire at their times, given in seconds from now; 0 stands for no expiry."""
     site = QueueSite()
     now_us = site.clock.wall_us()
     site.queue.begin_timing()

@@ -1,4 +1,4 @@
-"""Consumers that settle nothing are sent as much as the memory budget allows, however they ask for messages."""
+"""Tests of consumers that settle nothing, and receive only as many messages as the memory budget allows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT_BYTES = 8000
 COUNT = 120
 SIZE_BYTES = 600
 ONE_BYTES = SIZE_BYTES + ENTRY_BYTES + 100
-"""An upper limit of the memory of one message."""
+"""An upper bound of the memory of one message."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -30,7 +30,7 @@ def _small() -> Iterator[None]:
 
 @pytest.fixture
 def world() -> World:
-    """A queue that holds many times the memory limit."""
+    """Return a world with a queue of many times the memory limit."""
     world = World(LIMIT_BYTES)
     sender = world.open(to_client=False)
     for number in range(1, COUNT + 1):
@@ -73,7 +73,7 @@ def test_selecting_consumers_read_on_only_with_memory(world: World, clients: int
 
 @pytest.mark.parametrize("clients", [1, 7])
 def test_selecting_consumers_get_all_messages_as_they_settle(world: World, clients: int) -> None:
-    """Messages that no selector matches fill the memory, and don't keep the others from being read."""
+    """Messages that match no selector fill the memory, but don't prevent reading the matching messages."""
     takers = [world.open(to_client=True, filters=filters("colour = 1")) for _ in range(clients)]
     for taker in takers:
         world.do(taker.driver.request, 1000, False)
@@ -96,7 +96,7 @@ def test_drain_with_a_selector_ends_when_the_memory_is_full(world: World) -> Non
 
 
 def test_consumers_without_credit_keep_no_pages(world: World) -> None:
-    """Each of many consumers has credit for one message, and a page with others behind it."""
+    """Consumers that have used their credit keep no pages with further messages in memory."""
     takers = [world.open(to_client=True, filters=filters("colour = 1")) for _ in range(30)]
     for taker in takers:
         world.do(taker.driver.request, 1, False)
@@ -105,7 +105,7 @@ def test_consumers_without_credit_keep_no_pages(world: World) -> None:
 
 
 def test_drain_waits_for_a_read_that_is_under_way(world: World) -> None:
-    """Memory is released just before the drain would end, and the disk is slow."""
+    """A drain waits for a slow read that starts when memory is released."""
     holder, taker = world.open(to_client=True), world.open(to_client=True)
     world.do(holder.driver.request, 1000, False)
     world.read_all()
@@ -123,7 +123,7 @@ def test_drain_waits_for_a_read_that_is_under_way(world: World) -> None:
 
 
 def test_drains_wait_while_others_read_for_their_selectors() -> None:
-    """Only the last message matches, and the memory has room for the pages of few of the consumers."""
+    """Drains wait until the last message, the only match, is read, with memory for few consumers' pages."""
     world = World(LIMIT_BYTES)
     sender = world.open(to_client=False)
     for number in range(1, COUNT + 1):
@@ -139,7 +139,7 @@ def test_drains_wait_while_others_read_for_their_selectors() -> None:
 
 
 def test_message_that_is_released_hides_no_dropped_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is behind the page that is being read for another consumer."""
+    """A message released behind the page that is being read for another consumer does not hide the dropped page."""
     queue = world.queue()
     taker, other = (world.open(to_client=True, filters=filters(f"colour = {colour}")) for colour in (1, 0))
     world.do(other.driver.request, 1000, False)
@@ -177,7 +177,7 @@ def test_messages_in_transactions_count_as_selected() -> None:
 
 
 def test_requeued_messages_hold_no_content_without_memory(world: World) -> None:
-    """A consumer reads through the queue, and declares each message undeliverable to itself."""
+    """Messages requeued as undeliverable to their consumer release their content when memory is full."""
     hostile = world.open(to_client=True, filters=filters("colour >= 0"))
     world.do(hostile.driver.request, 1000, False)
     refused = 0
@@ -197,7 +197,7 @@ def test_requeued_messages_hold_no_content_without_memory(world: World) -> None:
 
 
 def test_reads_for_selectors_leave_memory_to_others(world: World) -> None:
-    """They count as messages of their queue, which takes at most half of the memory."""
+    """Reads for selectors count as messages of their queue, which uses at most half of the memory."""
     for _ in range(30):
         world.do(world.open(to_client=True, filters=filters("colour = 1")).driver.request, 1000, False)
         memory = world.queue().memory

@@ -1,4 +1,4 @@
-"""Links on which clients receive and resume, in one thread: each message is processed once, whatever breaks (G12)."""
+"""Tests of resumable receiver links in one thread: each message is processed once despite failures (G12)."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def test_what_did_not_fail_is_not_moved_away_for_that(lost: bool) -> None:
 
 
 def attach_all(world: World, *requests: Open) -> list[FakeTerminal]:
-    """At once: nothing that any of them asks for is made before all have asked."""
+    """Attach all links in one step, before the broker creates anything for them; return their terminals."""
     terminals: list[Any] = [FakeTerminal() for _ in requests]
 
     def attach() -> None:
@@ -299,7 +299,7 @@ def wished(connection: object, *, address: str = "q", to_client: bool = True, re
 @pytest.mark.parametrize("known", [False, True], ids=["new", "known"])
 @pytest.mark.parametrize("kill", [False, True], ids=["", "killed"])
 def test_of_two_who_attach_at_once_one_has_the_link(addresses: str, known: bool, kill: bool) -> None:
-    """Two connections of one client, for the same queue or for two: the last one gets what is there, alone."""
+    """If two connections attach one link at once, to one queue or to two, only the last one gets the messages."""
     world = world_with(3)
     world.do(world.broker.nodes.create_queue, "p", {}, lambda queue: None)
     sender = world.open(to_client=False, address="p")
@@ -359,7 +359,7 @@ def test_a_queue_that_is_made_anew_begins_the_link_anew(kill: bool) -> None:
 @pytest.mark.parametrize("to_client", [True, False], ids=["receiver", "sender"])
 @pytest.mark.parametrize("again", [False, True], ids=["", "resumed again"])
 def test_a_link_that_is_attached_without_resuming_gives_up_what_was_kept(to_client: bool, again: bool) -> None:
-    """In another settlement mode, say. What its client had goes back to the queue."""
+    """Attaching without resuming, as in another settlement mode, deletes the link state and requeues its messages."""
     world = world_with(2)
     (before,) = attach_all(world, wished(object(), to_client=to_client))
     if not to_client:

@@ -1,4 +1,4 @@
-"""Links on which clients select, and resume: each message is processed once, whatever they select meanwhile (G12)."""
+"""Tests of resumable receivers with changing selectors: each message is processed once (G12)."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def _small() -> Iterator[None]:
 
 
 class Choosy(Receiver):
-    """It selects a colour, or None for all."""
+    """A receiver that selects messages of one color, or all messages."""
 
     def __init__(self, world: World, colour: int | None, *, reads_at_once: bool = True) -> None:
         super().__init__(world, reads_at_once=reads_at_once)
         self.choose(colour)
 
     def choose(self, colour: int | None) -> None:
-        """From the next attach on."""
+        """Select *colour* from the next attach on; None selects all messages."""
         self.chosen = colour
         self.terminus = self.terminus._replace(filters=b"" if colour is None else filters(f"colour = {colour}"))
 
@@ -149,7 +149,7 @@ def test_what_the_client_has_is_resumed_whatever_it_selects_now(kill: bool) -> N
 @pytest.mark.parametrize("kill", [False, True])
 @pytest.mark.parametrize("colour", [1, 2])
 def test_what_never_reached_the_client_is_judged_by_what_it_selects_now(kill: bool, colour: int) -> None:
-    """It lies before all that was looked through, and yet is found."""
+    """A message that the client never received is found, although the earlier search has passed its position."""
     world = world_with(9, 1 << 24)
     receiver = Choosy(world, 1)
     receiver.attach(credit=100)

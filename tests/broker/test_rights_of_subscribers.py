@@ -1,4 +1,4 @@
-"""A subscription consumes its messages whatever distribution mode its client requests: `receive` is needed.
+"""Tests of rights of subscriptions: each consumes and needs `receive`, whatever distribution mode clients request.
 
 `browse` does not suffice. JMS clients request a copy when they subscribe by name, as the AMQP JMS mapping specifies.
 """
@@ -86,7 +86,7 @@ def test_who_looks_at_a_queue_is_to_browse(policed: Policed, durability: int) ->
 
 @pytest.mark.parametrize("asked", FAR.values(), ids=FAR)
 def test_who_subscribes_at_another_container_is_to_receive(policed: Policed, asked: dict[str, Any]) -> None:
-    """Only the remote container knows the node type: a request that looks like a subscription is treated as one."""
+    """A request that looks like a subscription is treated as one, as only the remote container knows the node type."""
     policed.world.broker.remote.link_routes.start((parse_route("far.*=far"),))
     for operation, subscribes, browses in (("browse", REFUSED, []), ("receive", [], REFUSED)):
         allow(policed, operation)
@@ -95,7 +95,7 @@ def test_who_subscribes_at_another_container_is_to_receive(policed: Policed, ask
 
 
 def test_new_rules_ask_for_the_same(policed: Policed) -> None:
-    """New rules also apply to existing links, and management shows which links only browse."""
+    """New rules apply to existing subscriptions too, and management shows which links only browse."""
     broker = policed.world.broker
     policed.make("q")
     broker.remote.link_routes.start((parse_route("far.*=far"),))
@@ -112,7 +112,7 @@ def test_new_rules_ask_for_the_same(policed: Policed) -> None:
 
 
 def test_new_rules_end_links_that_ask_what_there_was(policed: Policed) -> None:
-    """A link without a source may consume from the subscription that it found."""
+    """New rules require `receive` also for a link without a source, which consumes from an existing subscription."""
     broker = policed.world.broker
     policed.world.do(broker.drivers.connection_opened, CLIENT)
     terminus: dict[str, Any] = {"address": "amq.topic/t", **LASTING}

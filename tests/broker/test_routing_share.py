@@ -1,4 +1,4 @@
-"""Messages that go through exchanges have a share of each step; what is beyond it is routed later, and in order."""
+"""Tests of routing: each step routes a share of the messages, and later steps route the rest in order."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MANY = 300
 
 @pytest.fixture
 def busy() -> Policed:
-    """A look at the clock takes a tenth of a slice."""
+    """Return a broker whose clock advances by a tenth of a slice with each reading."""
     return Policed(1 << 24, clock=WorkingClock(0.0002))
 
 
 @pytest.fixture(autouse=True)
 def routed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The keys that were looked up."""
+    """Return the list of keys that topic exchanges look up."""
     keys: list[str] = []
     match = TopicExchange._match
 
@@ -72,7 +72,7 @@ def test_batch_with_new_keys_leaves_others_their_turns(busy: Policed, routed: li
     while busy.world.readings:
         assert len(terminal.confirmed) == len(routed), "what waits is not confirmed"
         assert busy.send("other", steps) == "accepted"
-        if steps == 3:  # what comes meanwhile waits behind the others
+        if steps == 3:  # a message that arrives meanwhile waits behind the others
             busy.world.send(terminal, (MANY, encoded(MANY, way), 0))
         busy.world.read_one()
         most, before = max(most, len(routed) - before), len(routed)
@@ -103,7 +103,7 @@ def test_batch_to_many_queues_leaves_others_their_turns(busy: Policed) -> None:
 
 
 def test_message_for_many_consumers_leaves_others_their_turns(busy: Policed) -> None:
-    """A step dispatches some queues of an owner, and the next message waits until all have the one before."""
+    """A step dispatches some queues of an owner, and each message waits until all queues have the previous one."""
     count, sent = 4 * AT_ONCE, 5
     for number in range(count):
         bind(busy, f"q{number}", "news")
