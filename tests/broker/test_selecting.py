@@ -1,7 +1,6 @@
-"""Selecting consumers, others and browsers on one queue that hardly fits into memory, against a sorted list.
+"""A property test of consumers with and without selectors, and browsers, on a queue that exceeds the memory.
 
-Each gets what it wants, in order of what it could get; nothing is lost, doubled or counted wrongly, whatever is being
-read for whom meanwhile.
+The model is a sorted list. Each receiver gets its matching messages, and none is lost, duplicated or miscounted.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def _small() -> Iterator[None]:
 
 
 class Client:
-    """A receiver, and what it has."""
+    """A receiver, its selector and its unsettled messages."""
 
     def __init__(self, world: World, colour: int | None, **options: Any) -> None:
         self.colour = colour
@@ -46,7 +45,7 @@ class Client:
 
 
 class Selecting(RuleBasedStateMachine):
-    """Three consumers, of which two select."""
+    """A model of one queue with three consumers, two of which have selectors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +125,7 @@ class Selecting(RuleBasedStateMachine):
 
     @rule(colour=st.integers(0, 2), credit=st.integers(1, 30))
     def take_for_good(self, colour: int, credit: int) -> None:
-        """A presettled one that selects takes the first ones, while nobody else wants anything."""
+        """A presettled consumer receives the first matching messages in order while no other consumer has credit."""
         for which in range(3):
             self.leave(which)
         self.world.read_all()
@@ -140,7 +139,7 @@ class Selecting(RuleBasedStateMachine):
         self.world.do(taker.terminal.driver.close, [], False, True)
 
     def teardown(self) -> None:
-        """All that waits comes, to those who want it, and nothing is left."""
+        """Check that all waiting messages are delivered, and that no message and no memory remains."""
         if not hasattr(self, "world"):
             return
         for client in self.clients:
@@ -166,7 +165,7 @@ class Selecting(RuleBasedStateMachine):
             for entry, content in forwarded:
                 number = number_of(content)
                 assert client.wants(number)
-                self.waiting.remove(number)  # it must be there
+                self.waiting.remove(number)  # fails if the message is not on the queue
                 client.out[number] = entry
 
     @invariant()
@@ -190,10 +189,7 @@ class Selecting(RuleBasedStateMachine):
 
     @invariant()
     def nobody_waits_for_what_is_there(self) -> None:
-        """When nothing is being read, who wants more has all of what it wants that is in memory or can be read.
-
-        It waits only while the consumers that select have as much as they may have, and memory is missing.
-        """
+        """Without a read in progress, a consumer with credit waits for a match only at the limit of selected bytes."""
         if not hasattr(self, "world") or self.world.readings:
             return
         for client in self.clients[:2]:
@@ -207,7 +203,7 @@ TestSelecting = Selecting.TestCase
 
 
 def test_what_comes_back_while_its_place_is_read_is_not_lost() -> None:
-    """It was taken out of the batch that is being read for one that stands in line."""
+    """A message that a selecting consumer acquires, and releases while its batch is being read, is not lost."""
     world = World(LIMIT_BYTES)
     sender = world.open(to_client=False)
     for number in range(1, 31):

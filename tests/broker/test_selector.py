@@ -1,4 +1,4 @@
-"""The grammar of selectors, name by name and rule by rule, on messages encoded by proton.
+"""Tests of the selector grammar, by name and by rule, on messages encoded by proton.
 
 A comment cites the sentence of the specification (Jakarta Messaging 3.1, 3.8.1) that a group of cases covers.
 """
@@ -334,7 +334,7 @@ def test_it_takes_the_message(text: str) -> None:
 
 @pytest.mark.parametrize("text", lines(NOT_TRUE))
 def test_it_does_not_take_the_message(text: str) -> None:
-    """The result is false or unknown."""
+    """A selector does not match if its result is false or unknown."""
     assert not Selector(text).matches(CONTENT)
 
 

@@ -1,4 +1,4 @@
-"""The work that selectors may do for a message (W2): within the budget the answer is right, beyond it there is none."""
+"""Tests of the work budget of selectors (W2): results within it are correct, and exceeding it is an error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.harness.broker.slow_selectors import slowly_like
 from tests.harness.broker.world import FakeTerminal, WorkingClock
 
 HEAVY = " OR ".join(["p LIKE '%b_c%'"] * 110)
-"""Of the default length: on 60 KB of text it takes more than it may."""
+"""A selector within the default length limit that exceeds its budget on 60 KB of text."""
 LONG = "a" * 60_000
 
 
@@ -136,7 +136,7 @@ def test_backlog_is_judged_in_time_slices_and_users_take_turns() -> None:
 
 @pytest.fixture
 def small_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The publisher's turn has time for one selector."""
+    """Limit the publisher's turn to the work of one selector."""
     monkeypatch.setattr(exchange, "MOST_STEPS", Selector("number >= 5").least_steps)
 
 
@@ -225,7 +225,7 @@ def test_subscription_that_ends_while_a_message_is_read_holds_no_memory(small_tu
     policed.world.read_all()
     again = open_again()
     policed.world.do(again.driver.request, 10, False)
-    policed.world.read_one()  # its page
+    policed.world.read_one()  # the page of the message
     assert policed.world.readings, "its beginning is read for the selector"
     policed.world.do(again.driver.close, (), False, True)
     policed.world.read_all()
@@ -266,7 +266,7 @@ def test_message_with_many_properties_is_decoded_once_for_all_subscriptions(
 
 
 def attach(policed: Policed, text: str, user: str = "", connection: object = None) -> FakeTerminal:
-    """A receiver of *user*, which is not open yet."""
+    """Request a receiver with a selector for *user*; return its terminal, which may not be open yet."""
     terminal = FakeTerminal()
     asked = Open(True, Terminus(address="q", filters=filters(text)), False, connection, user=user)
     policed.world.do(policed.world.broker.drivers.open, asked, terminal)

@@ -1,4 +1,4 @@
-"""Selectors against a plain reading of the rules, patterns against a slow matcher, and the time that both take."""
+"""Properties of selectors against a plain evaluator, of patterns against a slow matcher, and of their run time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cairnmq.broker.selector.compiler import Selector, SelectorError
 from cairnmq.broker.selector.like import BadPattern, compiled
 from tests.harness.broker.slow_selectors import slowly_like
 
-# ---- expressions, as tuples, and what they mean ---------------------------------------------------------------------
+# ---- expressions as tuples, and their values ------------------------------------------------------------------------
 
 Strategy = st.SearchStrategy[Any]
 NAMES = ("a", "b", "c", "missing")
@@ -61,7 +61,7 @@ conditions: Strategy = st.recursive(
 
 
 def text_of(tree: Any) -> str:
-    """Fully parenthesised."""
+    """Return the text of an expression, fully parenthesized."""
     kind, *rest = tree
     if kind == "name":
         return str(rest[0])
@@ -90,7 +90,7 @@ def kind_of(value: Any) -> str:
 
 
 TRUTH = {True: 1.0, False: 0.0}
-"""Kleene's logic on numbers: AND is the least, OR the greatest, NOT what is missing to 1; unknown is a half."""
+"""Kleene's logic on numbers: AND is the minimum, OR the maximum, NOT the difference from 1; unknown is 0.5."""
 
 
 def truth(tree: Any, named: dict[str, Any]) -> float:
@@ -217,7 +217,7 @@ def test_any_pattern_is_compiled_or_bad(pattern: str) -> None:
 
 
 def steps(work: Callable[[], object]) -> int:
-    """Lines of Python that *work* runs."""
+    """Return the number of Python lines that *work* executes."""
     count = 0
 
     def trace(frame: Any, event: str, arg: Any) -> Any:
@@ -236,7 +236,7 @@ def steps(work: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize("pattern", ["%a" * 40 + "%b", "%a_" * 40 + "b", "%_" * 100 + "b", "%aa_aa%aa_ab%", "_%_a%_b"])
 def test_a_pattern_takes_time_in_proportion_to_the_text(pattern: str) -> None:  # A16
-    """These take a backtracking matcher time with the power of their `%`."""
+    """Matching takes linear time; with backtracking the exponent would be the number of `%`."""
     matches = compiled(pattern)
     short, long = (steps(lambda size=size: matches("a" * size)) for size in (1000, 4000))  # type: ignore[misc]
     assert long <= 4.2 * short + 50
@@ -263,6 +263,6 @@ def test_compiling_takes_time_in_proportion_to_the_text(begin: str, again: str, 
         except SelectorError:
             pass
 
-    compile_it(1)  # the parser is made once
+    compile_it(1)  # creates the parser, once
     short, long = (steps(lambda times=times: compile_it(times)) for times in (200, 800))  # type: ignore[misc]
     assert long <= 4.5 * short + 100

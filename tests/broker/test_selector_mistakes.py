@@ -1,4 +1,4 @@
-"""Invalid selectors are refused with the position of the error and the reason, also those too long or too deep."""
+"""Tests of invalid selectors, which are refused with the position and the reason, also if too long or too deep."""
 
 from __future__ import annotations
 
@@ -101,4 +101,4 @@ def test_the_depth_is_limited(begin: str, middle: str, end: str) -> None:  # A16
     Selector(text(40)).matches(CONTENT)
     with pytest.raises(SelectorError, match=f"nested deeper than {MAX_DEPTH} levels"):
         Selector(text(1000))
-    Selector("(" * 2000 + "a" + ")" * 2000).matches(CONTENT)  # parentheses are no operators
+    Selector("(" * 2000 + "a" + ")" * 2000).matches(CONTENT)  # parentheses do not count as operators

@@ -1,4 +1,4 @@
-"""The content that a client was sent ahead, and does not read, is bounded and counted in the memory budget."""
+"""Tests of content sent ahead to clients that do not read: it is bounded and counts in the memory budget."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOGETHER_BYTES = 4 << 20
 
 
 def filled(size_bytes: int, limit_bytes: int = 64 << 20) -> tuple[World, int]:
-    """Return a broker whose queue holds 4 MiB of messages of that size, and their number."""
+    """Return a broker whose queue holds 4 MiB of messages of *size_bytes*, and the number of messages."""
     world = World(limit_bytes)
     sender = world.open(to_client=False)
     count = TOGETHER_BYTES // (size_bytes + 250)
@@ -41,7 +41,7 @@ def given_bytes(client: FakeTerminal) -> int:
 
 
 def read_on(world: World, client: FakeTerminal) -> None:
-    """The client reads everything."""
+    """Let the client read everything."""
     while client.unsent:
         world.do(client.unsent.pop(0))
         world.read_all()
@@ -78,7 +78,7 @@ def test_bytes_ahead_are_in_the_memory_budget_until_they_are_sent_or_the_link_is
     assert ahead_bytes >= given_bytes(client) > 0
     world.do(client.driver.close, [], False, True)
     assert memory.used_bytes == queue.memory.held_bytes
-    world.do(client.unsent.pop(0))  # the report was on its way
+    world.do(client.unsent.pop(0))  # a report that crosses the close
     assert memory.used_bytes == queue.memory.held_bytes
     other = receiver(world, kind)
     assert memory.used_bytes > queue.memory.held_bytes
@@ -87,7 +87,7 @@ def test_bytes_ahead_are_in_the_memory_budget_until_they_are_sent_or_the_link_is
 
 
 def test_browser_that_waits_holds_no_messages() -> None:
-    """They would not count in the memory budget, as the queue does not hold them."""
+    """A waiting browser holds no messages, as they would not count in the memory budget of the queue."""
     world, _ = filled(60_000)
     world.kill_and_start()
     clients = [receiver(world, "browsing") for _ in range(3)]
@@ -99,7 +99,7 @@ def test_browser_that_waits_holds_no_messages() -> None:
 
 @pytest.mark.parametrize("kind", ["settled", "browsing"])
 def test_drain_returns_credit_after_all_messages(kind: str) -> None:
-    """A drain requests all messages that are available (2.6.7), also those that wait for others to be sent."""
+    """A drain requests all available messages (2.6.7), including those that wait until others are sent."""
     world, count = filled(60_000)
     client = receiver(world, kind)
     world.do(client.driver.request, CREDIT, True)

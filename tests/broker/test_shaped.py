@@ -1,4 +1,4 @@
-"""Queues whose order or choice depends on what is in the messages."""
+"""Tests of sorted and exclusive queues: priorities, last values, groups and single consumers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_higher_priorities_go_first_and_equal_ones_in_order(
     left: list[tuple[int, int]] = []
     for number, (priority, durable) in enumerate(messages):
         answer = policed.send("q", (number, "x" * 200), priority=priority, durable=durable)
-        assert answer == "accepted" or not durable  # for transient ones there may be no memory
+        assert answer == "accepted" or not durable  # transient messages may exceed the memory limit
         if answer == "accepted":
             left.append((-min(priority, 9), number))
     left.sort()
@@ -94,14 +94,14 @@ def test_a_group_stays_with_its_consumer(policed: Policed) -> None:
         policed.send("q", number, group_id=f"g{number % 2}")
     groups = [{body % 2 for body in bodies(taker)} for taker in (one, other)]
     assert groups in ([{0}, {1}], [{1}, {0}])
-    assert (len(bodies(one)), len(bodies(other))) == (3, 10)  # what waits for one holds up nobody
+    assert (len(bodies(one)), len(bodies(other))) == (3, 10)  # messages that wait for `one` don't delay `other`
     policed.world.do(one.driver.request, 100, False)
     assert len(bodies(one)) == 10
     assert bodies(one) == sorted(bodies(one))
     tags = [tag for tag, _ in one.forwarded]
     policed.world.settle(one, tags[0], ACCEPTED)
     policed.world.do(one.driver.close, tags[1:], False, False)
-    assert len(bodies(other)) == 19  # its group is somebody else's now
+    assert len(bodies(other)) == 19  # including the group of the closed consumer
     assert bodies(other)[10:] == sorted(bodies(other)[10:])
 
 

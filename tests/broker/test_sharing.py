@@ -1,4 +1,4 @@
-"""The share of the disk that long messages get beside small ones (F27)."""
+"""Tests of the share of the disk that long messages get beside small messages (F27)."""
 
 from __future__ import annotations
 

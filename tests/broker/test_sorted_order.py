@@ -1,4 +1,4 @@
-"""The order of sorted queues without a broker: priorities, last values, groups, a single consumer."""
+"""Tests of the order of sorted queues without a broker: priorities, last values, groups, a single consumer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def on_queue(site: QueueSite) -> list[int]:
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=30), st.integers(1, 30))
 def test_highest_priority_is_dispatched_first_and_in_order_of_arrival(priorities: list[int], credit: int) -> None:
-    """Priorities above 9 count as 9."""
+    """Messages are dispatched by priority, then in order of arrival; priorities above 9 count as 9."""
     site = QueueSite(priorities=True)
     taker = site.consumer(credit)
     site.add([with_priority(arrival, priority) for arrival, priority in enumerate(priorities)])
@@ -120,7 +120,7 @@ def test_consumer_does_not_get_a_message_that_it_cannot_process() -> None:
 
 @given(st.lists(st.one_of(st.none(), st.sampled_from(["a", "b", "c", 1])), max_size=30))
 def test_newest_message_of_each_value_stays(values: list[str | int | None]) -> None:
-    """A message without the property is never replaced."""
+    """The newest message of each value replaces earlier ones; a message without the property is never replaced."""
     site = QueueSite(last_value_key="key")
     for arrival, value in enumerate(values):
         site.add([Entry(0, arrival, b"", 250) if value is None else with_value(arrival, value)])

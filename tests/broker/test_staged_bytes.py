@@ -1,4 +1,4 @@
-"""Bytes of messages that are still arriving: each is taken off the account that it was charged to."""
+"""Tests of the bytes of incomplete messages, which are deducted from the account that they were charged to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIMITS = Quotas((((frozenset({"anna", "ben"})), {"max_durable_bytes": 10 << 20})
 
 
 def opened(world: World, address: str) -> FakeTerminal:
-    """A sender of anna's."""
+    """Open a sender link of the user anna."""
     terminal = FakeTerminal()
     world.do(world.broker.drivers.open, Open(False, Terminus(address=address), False, None, user="anna"), terminal)
     world.read_all()
@@ -41,7 +41,7 @@ def test_nothing_stays_charged_when_the_queue_goes_meanwhile(
     opened(world, "other")
     users = world.broker.core.users
     anna, ben = users.of("anna"), users.of("ben")
-    ben.connections += 1  # it is kept
+    ben.connections += 1  # keeps the account
     content = message(1, 5 * PIECE_BYTES, True)
     pieces = [content[at : at + PIECE_BYTES] for at in range(0, len(content), PIECE_BYTES)]
     sender = opened(world, "mine")

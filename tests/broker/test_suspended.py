@@ -1,4 +1,4 @@
-"""Resumable links in one thread: each message is stored once, whatever fails and whenever (G12)."""
+"""Tests of resumable sender links in one thread: each message is stored once despite failures (G12)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PIECE_BYTES = 40_000
 
 
 class Sender:
-    """A client that follows part 2, 2.6.13. The handles of its deliveries are their tags."""
+    """A client that resumes deliveries by part 2, 2.6.13, with tags as the delivery handles."""
 
     def __init__(self, world: World, address: str) -> None:
         self.world = world
         self.terminus = Terminus(address=address, durability=2, timeout_s=60)
         self.unsettled: dict[bytes, int] = {}
-        """Tags and numbers of messages that it does not know the fate of."""
+        """Numbers of messages with unknown outcomes, by tag."""
         self.terminal: FakeTerminal | None = None
         self.count = 0
 
@@ -83,7 +83,7 @@ class Sender:
 
 
 def world_of(queues: int) -> World:
-    """Return a world with that many queues bound to a fanout exchange."""
+    """Return a world with *queues* queues bound to a fanout exchange."""
     world = World(1 << 24)
     made: list[Any] = []
     for number in range(queues):
@@ -128,7 +128,7 @@ def test_each_message_is_stored_once(queues: int, steps: list[tuple[str, int]]) 
                 sender.terminal = None
     world.step()
     sender.leave()
-    for _ in range(2):  # the second pass has nothing left to do
+    for _ in range(2):  # the second pass finds no deliveries to resume
         sender.attach()
         sender.resume()
         while sender.terminal is not None and any(tag in sender.terminal.confirmed for tag in sender.unsettled):
@@ -228,7 +228,7 @@ def test_endpoint_forgets_deliveries_of_transactions_that_ended(sender: Sender, 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["", "killed"])
 def test_tag_that_is_used_again_belongs_to_the_later_delivery(sender: Sender, killed: bool) -> None:
-    """The client has settled the first delivery, whose transaction is committed later."""
+    """A reused tag belongs to the later delivery, also if the transaction of the first one is committed afterwards."""
     assert sender.terminal is not None
     endpoint = sender.terminal.driver.end
     first = in_transaction(sender, b"t")

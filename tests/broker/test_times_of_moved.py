@@ -1,4 +1,4 @@
-"""The times of a message that moves to another queue: as a dead letter, as expired, or by an operator."""
+"""Tests of the times of messages that are moved: as dead letters, as expired, or by an operator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def policed() -> Transacting:
 @any_times
 @pytest.mark.parametrize("how", ["rejected", "failed", "in a transaction", "expired"])
 def test_a_dead_letter_stays(policed: Transacting, durable: bool, times: Times, how: str) -> None:
-    """An operator may want to look at it: its own times no longer apply, also after a restart."""
+    """The own times of a dead letter no longer apply, also after a restart, so that operators can inspect it."""
     policed.make("dead")
     expires = {"message_ttl_ms": 20_000} if how == "expired" else {}
     policed.make("q", dead_letter_address="dead", expiry_address="dead", max_deliveries=1, **expires)
@@ -69,7 +69,7 @@ def test_a_dead_letter_stays(policed: Transacting, durable: bool, times: Times, 
 @either
 @pytest.mark.parametrize("in_transaction", [False, True], ids=["plain", "in a transaction"])
 def test_a_queue_where_it_waits_sends_it_back(policed: Transacting, durable: bool, in_transaction: bool) -> None:
-    """Clients build retry delays this way: each time the message waits as long as the queue defines, restart or not."""
+    """A message waits on a retry queue for the full time to live of the queue in each round, also after restarts."""
     policed.make("wait", message_ttl_ms=10_000, expiry_address="q")
     policed.make("q", dead_letter_address="wait")
     policed.send("q", "work", durable=durable, ttl=1000)
@@ -149,7 +149,7 @@ def test_times_count_in_prepared_transactions(policed: Transacting, restart: boo
 
 
 def test_a_message_that_says_it_died_has_the_ttl_that_it_is_sent_with(policed: Transacting) -> None:
-    """A dead letter that a client sends again, with all its annotations, is a new message."""
+    """A dead letter that a client sends again, with all annotations, expires like a new message."""
     policed.send("q", "again", ttl=5, annotations={symbol("x-opt-last-death-reason"): "rejected"})
     policed.world.advance(6)
     assert policed.world.queue().messages == 0

@@ -1,4 +1,4 @@
-"""Topic patterns match as they are defined, and no pattern makes matching slow."""
+"""Tests of topic patterns, which match as defined and in few steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATTERNS = st.lists(WORDS, max_size=6).map(".".join)
 
 @pytest.fixture(params=[0, 200], ids=["blocks", "tree"], autouse=True, scope="module")
 def visits(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Run the tests with both ways of matching: by the tree, and by the blocks behind it, which are small here."""
+    """Run the tests with both matching methods: the tree, and small blocks in its place."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(matching, "MOST_VISITS", request.param)
         patch.setattr(matching, "BLOCK_STATES", 24)
@@ -27,7 +27,7 @@ def visits(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def matches(pattern: list[str], key: list[str]) -> bool:
-    """Return whether *key* matches *pattern*, by the definition, word by word."""
+    """Return whether *key* matches *pattern* by the definition, word by word."""
     if not pattern:
         return not key
     if pattern[0] == "#":
@@ -55,7 +55,7 @@ def test_a_key_is_matched_by_all_patterns_that_fit_it(patterns: list[str], remov
 
 
 def test_a_key_costs_few_steps_whatever_the_patterns_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The steps are visits of tree nodes and words matched by blocks; backtracking would need 2 to the 60 steps."""
+    """Matching visits few tree nodes and block words for any patterns; backtracking would need 2 to the 60 steps."""
     monkeypatch.undo()
     steps = 0
     with_runs, match = matching._with_runs, matching._Block.match

@@ -1,4 +1,4 @@
-"""Brokers tell each other who is there and who has receivers: all come to know the same, however they are joined."""
+"""Tests of the mesh topology: all brokers learn the same brokers and receivers, however they are connected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cairnmq.broker.mesh.topology import Said, Topology, Wrong
 
 
 class World:
-    """Brokers, and links between them that keep the order of what is said."""
+    """Brokers, and links between them that deliver messages in order."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.epochs = 0
@@ -39,7 +39,7 @@ class World:
         self.brokers[link[1]].received(link[0], self.links[link].popleft())
 
     def settle(self, rng: random.Random | None = None) -> None:
-        """Until nothing is on its way; that comes to an end."""
+        """Deliver messages until none is in flight; fail if this takes too many steps."""
         left = 10_000
         while waiting := [link for link, queue in self.links.items() if queue]:
             self.step(rng.choice(waiting) if rng else waiting[0])
@@ -113,7 +113,7 @@ def test_a_broker_that_comes_back_is_believed() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_all_come_to_know_the_same(seed: int) -> None:
-    """Whatever is joined, parted, restarted and received from, in whatever order it is heard."""
+    """Brokers agree after any joins, partings, restarts and changes of receivers, in any order of messages."""
     rng = random.Random(seed)
     names = "abcdef"[: rng.randint(2, 6)]
     world = World(names)
@@ -150,7 +150,7 @@ def test_all_come_to_know_the_same(seed: int) -> None:
         for address in "xyz":
             told = {one for _, targets in world.next_hops(name, address).values() for one in targets}
             assert told == {one for one in reached - {name} if address in receivers[one]}
-    for start in names:  # following the next hops leads there, without a loop
+    for start in names:  # the next hops lead to each goal without a loop
         for goal in world.brokers[start].next_hops:
             at, steps = start, 0
             while at != goal:

@@ -1,4 +1,4 @@
-"""The state table of a client's transaction, over all pairs of state and event."""
+"""Tests of the state table of a client's transaction, over all pairs of state and event."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ACTIONS = {
     State.COMMITTED: Action.APPLY, State.FAILED: Action.UNDO, State.ROLLED_BACK: Action.UNDO,
     State.LOST: Action.GIVE_BACK,
 }  # fmt: skip
-"""The action by the state that is entered; a discharge always stops the acquisition."""
+"""The action upon entry of each state; a discharge always stops the acquisition."""
 DROPS = {Action.UNDO, Action.GIVE_BACK}
 
 
 def documented() -> dict[tuple[State, TransactionEvent], str]:
-    """The state that is entered, by pair, as the table in the module's docstring says; empty for none."""
+    """Return the next state by state and event, from the table in the module docstring; empty for no transition."""
     assert transaction_state.__doc__ is not None
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -36,7 +36,7 @@ def documented() -> dict[tuple[State, TransactionEvent], str]:
 
 
 def in_state(world: World, state: State) -> ClientTransaction:
-    """A transaction in *state*, with one message that it enqueues."""
+    """Return a transaction in *state* that enqueues one message."""
     queue = world.broker.nodes.add_queue("q", {})
     transaction = world.broker.transactions.declare("connection", b"")
     transaction.work.stage([queue], [(1, message(1, 10, False), 0)])

@@ -1,4 +1,4 @@
-"""Transactions against a model: atomic, isolated, in the order of commits, without a trace after a rollback.
+"""Tests of transactions against a model: atomic, isolated, ordered by commit, without effect after a rollback.
 
 Histories mix local and distributed transactions, two queues, durable and transient messages, receivers that settle
 at once, later or never, closed links, and killed brokers.
@@ -45,7 +45,7 @@ STEPS = {
     "cut_the_connection": 0.4,
     "kill": 1,
 }
-"""What is done, and how often."""
+"""The steps of a history and their relative frequencies."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -63,7 +63,7 @@ class Modelled:
         self.xid = xid
         self.puts: list[tuple[str, int]] = []
         self.takes: dict[int, tuple[str, int, bool]] = {}
-        """Number to queue, outcome, and whether it was settled by its receiver."""
+        """Queue, outcome, and whether the receiver settled the message, by message number."""
         self.discharged = False
         self.prepared = False
 
@@ -79,14 +79,14 @@ class History:
         self.xids = count(1)
         self.waiting: dict[str, list[int]] = {name: [] for name in QUEUES}
         self.key: dict[int, int] = {}
-        """The place in its queue."""
+        """The place of each message in its queue, by message number."""
         self.lasting: set[int] = set()
         self.out: dict[str, dict[int, Any]] = {name: {} for name in QUEUES}
-        """What receivers have not settled: number to entry."""
+        """Entries of unsettled messages, by queue and message number."""
         self.open: dict[bytes, Modelled] = {}
-        """By the client's id."""
+        """Open transactions, by transaction ID."""
         self.ended: dict[bytes, Modelled] = {}
-        """Distributed ones that were discharged, by xid."""
+        """Discharged distributed transactions, by xid."""
 
         self.world = World(1 << 30)
         self.connect()
@@ -169,7 +169,7 @@ class History:
         self.out[name].update(zip(expected, (entry for entry, _ in got), strict=True))
 
     def free(self, name: str) -> list[int]:
-        """Return the numbers of unsettled messages of a receiver that no transaction has an outcome for."""
+        """Return the numbers of unsettled messages of a receiver that have no outcome in a transaction."""
         said = {number for one in (*self.open.values(), *self.ended.values()) for number in one.takes}
         return [number for number in self.out[name] if number not in said]
 
@@ -312,7 +312,7 @@ class History:
         (self.commits if commit else self.rolls_back)(one)
 
     def kill(self) -> None:
-        """Kill the broker: only durable messages are recovered, and prepared transactions are as they were."""
+        """Kill the broker; only durable messages and prepared transactions are recovered."""
         for one in self.open.values():
             self.rolls_back(one)
         self.open.clear()

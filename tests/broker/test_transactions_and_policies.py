@@ -1,4 +1,4 @@
-"""Transactions where queues have policies, exchanges lead to several of them, and queues are deleted."""
+"""Tests of transactions with queue policies, exchanges with several queues, and queues that are deleted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_lost_connection_is_a_failure_and_a_broker_that_stops_is_none(
 def test_what_was_acquired_in_a_transaction_has_not_failed_if_the_broker_stops(
     policed: Transacting, stops: bool
 ) -> None:
-    """Links are lost in the order in which they were attached: the coordinator's may be the first."""
+    """A broker stop adds no failure, although links close in attach order and the coordinator's may be first."""
     policed.make("q", max_deliveries=1)
     policed.send("q", "a")
     world, txn_id = policed.world, policed.declare()
@@ -64,7 +64,7 @@ def test_what_was_acquired_in_a_transaction_has_not_failed_if_the_broker_stops(
 
 @pytest.mark.parametrize("how", ["released", "closed", "in a transaction"])
 def test_what_did_not_fail_is_not_moved_away_for_that(policed: Transacting, how: str) -> None:
-    """Though what was there before a restart counts as delivered once, and that is the limit."""
+    """A recovered message that did not fail stays, although its delivery count of one equals the limit."""
     policed.make("dead")
     policed.make("q", max_deliveries=1, dead_letter_address="dead")
     policed.send("q", "good")
@@ -100,7 +100,7 @@ def test_a_rejected_message_is_a_dead_letter_with_the_commit(policed: Transactin
     policed.discharge(kept)
     policed.world.read_all()
     assert policed.bodies("dead") == [1]
-    assert policed.world.queue().messages == 1  # the first one, which its receiver was given again
+    assert policed.world.queue().messages == 1  # the first one, which is dispatched to its receiver again
 
 
 @pytest.mark.parametrize("state", [REJECTED, MODIFIED], ids=["rejected", "failed too often"])
@@ -108,7 +108,7 @@ def test_a_rejected_message_is_a_dead_letter_with_the_commit(policed: Transactin
 def test_a_message_is_moved_in_the_commit_wherever_the_broker_dies(
     policed: Transacting, state: int, address: str
 ) -> None:
-    """At each operation of the disk that the commit takes: the message is on one of the two, with its company."""
+    """A crash at any disk operation of a commit leaves all of its effects, or none."""
     world = policed.world
     for name in ("dead", "company"):
         policed.make(name)
@@ -152,7 +152,7 @@ def test_a_message_that_can_not_be_moved_fails_the_transaction(policed: Transact
     taker = policed.open("q")
     txn_id = policed.declare()
     policed.retire(txn_id, taker, 0, REJECTED)
-    policed.world.wiring.refuse_writing()  # no queue can be made for it
+    policed.world.wiring.refuse_writing()  # the dead-letter queue can't be created
     assert policed.discharge(txn_id) == "amqp:transaction:rollback"
     assert len(taker.forwarded) == 2, "it is given to its receiver again"
 
@@ -297,7 +297,7 @@ def test_what_a_transaction_takes_is_not_purged(policed: Transacting) -> None:
 
 
 def test_there_is_one_transaction_of_a_global_id(policed: Transacting) -> None:
-    """Whoever declares it, as long as the one there is may still be committed; then the next one is another."""
+    """While the transaction of a global ID may still be committed, declaring the ID again is refused to all clients."""
     policed.make("q")
     first = policed.declare(b"xid")
     policed.post(first, "q", "rolled back")

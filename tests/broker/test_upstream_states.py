@@ -1,4 +1,4 @@
-"""The state table of a link to a downstream, over all pairs of state and event."""
+"""Tests of the state table of a link to a downstream, over all pairs of state and event."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cairnmq.broker.federation.upstream_states import TABLE, UpstreamEvent, Upst
 
 
 def documented() -> dict[tuple[UpstreamState, UpstreamEvent], UpstreamState | None]:
-    """The state that is entered, by pair, as the table in the module's docstring says; None for an empty cell."""
+    """Return the next state by state and event, from the table in the module docstring; None for no transition."""
     assert upstream_states.__doc__ is not None
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]

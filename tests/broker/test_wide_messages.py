@@ -1,4 +1,4 @@
-"""Messages for so many queues that their dispatch takes several steps, and links that are held for it meanwhile."""
+"""Tests of messages for so many queues that dispatch takes several steps, during which their links are held."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Site(Policed):
     """Queues, each with a consumer, that get all messages for `ADDRESS`."""
 
     def __init__(self, count: int = COUNT) -> None:
-        super().__init__(1 << 24, clock=WorkingClock(0.0002))  # a look at the clock takes a tenth of a slice
+        super().__init__(1 << 24, clock=WorkingClock(0.0002))  # each clock reading takes a tenth of a slice
         nodes = self.world.broker.nodes
         for number in range(count):
             self.make(f"q{number}")
@@ -31,7 +31,7 @@ class Site(Policed):
         self.consumers = [self.open(f"q{number}", 1000) for number in range(count)]
 
     def numbers(self) -> list[int]:
-        """Return the messages that each consumer got; all got the same."""
+        """Return the numbers of the messages that each consumer received, and check that all received the same."""
         found = [[number_of(content) for _, content in one.forwarded] for one in self.consumers]
         assert all(one == found[0] for one in found)
         return found[0]
@@ -86,7 +86,7 @@ def test_wide_messages_of_one_user_are_dispatched_one_after_the_other(site: Site
 
 
 def test_a_busy_queue_does_not_hold_others_for_ever(site: Site) -> None:
-    """The last queue changes in each step, as other clients use it."""
+    """Dispatch to all queues ends, although other clients change the last queue in each step."""
     publisher = site.world.open(to_client=False, address=ADDRESS)
     other = site.world.open(to_client=False, address=f"q{COUNT - 1}")
     sent = [(number, message(number, 10, False), 0) for number in range(20)]
@@ -104,7 +104,7 @@ def test_a_busy_queue_does_not_hold_others_for_ever(site: Site) -> None:
 
 
 def test_dispatch_does_not_wait_for_all_other_background_work(site: Site) -> None:
-    """Fifty jobs for no user, such as the expiry of messages on as many queues, each use the time of a step."""
+    """Dispatch does not wait for fifty jobs without a user, such as expiry on queues, that each fill a step."""
     background = site.world.broker.core.background
 
     def work() -> None:
@@ -124,7 +124,7 @@ def test_dispatch_does_not_wait_for_all_other_background_work(site: Site) -> Non
 
 
 def test_each_step_dispatches_its_number_of_queues() -> None:
-    """Beside a job that is quick, a step would have time for two turns; they would be for the same queues."""
+    """A step dispatches `AT_ONCE` new queues, also beside a short job that leaves time for a second turn."""
     site = Site(6 * AT_ONCE)
     background = site.world.broker.core.background
 
@@ -145,7 +145,7 @@ def test_each_step_dispatches_its_number_of_queues() -> None:
 @pytest.mark.parametrize("for_good", [True, False], ids=["detached for good", "connection lost"])
 @pytest.mark.parametrize("flags", [0, SETTLED], ids=["", "settled"])
 def test_arrivals_that_wait_when_the_link_is_closed(site: Site, for_good: bool, flags: int) -> None:
-    """A client that may resume sends again what is not settled and was not stored. All else arrives."""
+    """Held messages arrive, except unsettled ones of a link that may be resumed, which its client sends again."""
     terminal = site.attach(object())
     site.send_resumable(terminal, range(30), flags=flags)
     assert terminal.held
@@ -158,7 +158,7 @@ def test_arrivals_that_wait_when_the_link_is_closed(site: Site, for_good: bool, 
 
 @pytest.mark.parametrize("flags", [0, SETTLED], ids=["", "settled"])
 def test_pieces_that_wait_when_the_connection_is_lost(site: Site, flags: int) -> None:
-    """A message arrives completely or not at all. The last one has no end."""
+    """Each message in pieces arrives completely or not at all when the connection is lost."""
     terminal = site.attach(object())
     arrivals: list[Any] = []
     for number in range(10):
@@ -219,7 +219,7 @@ class Transacting:
 
 
 def test_discharge_waits_for_the_rest_of_a_message(site: Site) -> None:
-    """All of it has arrived, and a part of it is held."""
+    """A discharge waits for a message that has arrived completely and is held in part."""
     client, content = Transacting(site), message(10, 10, True)
     arrivals = [((10, content[:5], MORE), b"10", False)]
     site.world.do(client.terminal.driver.receive_resuming_in, client.connection, client.txn_id, arrivals)
@@ -234,7 +234,7 @@ def test_discharge_waits_for_the_rest_of_a_message(site: Site) -> None:
 
 @pytest.mark.parametrize("ends", [True, False], ids=["its end arrives later", "without an end"])
 def test_transaction_fails_if_a_message_is_incomplete_at_the_discharge(site: Site, ends: bool) -> None:
-    """Another message of the transaction is held at the discharge."""
+    """A transaction fails if one message is incomplete at the discharge while another message is held."""
     client = Transacting(site)
     other = site.world.open(to_client=False, address="q0", connection=client.connection)
     content = message(11, 10, True)

@@ -1,4 +1,4 @@
-"""The words of a channel as RFC005 has them: which of them are answered, and when."""
+"""Tests of the operations of a channel (RFC005): which of them are answered, and when."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PIECE_BYTES = 50_000
 
 
 def answers(terminal: FakeTerminal) -> tuple[object, ...]:
-    """All that a driver can say to what a client has posted."""
+    """Return all answers of a driver to the messages of a client."""
     return [*terminal.confirmed], {**terminal.rejected}, [*terminal.handed_back], [*terminal.failures]
 
 
@@ -45,7 +45,7 @@ def test_a_request_is_answered_by_messages_only(presettled: bool) -> None:  # F1
     sender = world.open(to_client=False)
     world.send(sender, *[(number, message(number, 10, True), 0) for number in range(3)])
     assert [number_of(content) for _, content in receiver.forwarded] == [0, 1]
-    left = 1 if presettled else 3  # without a wish for confirmation it is gone with the forwarding
+    left = 1 if presettled else 3  # presettled messages are dequeued when they are forwarded
     assert world.queue().messages == left
     if not presettled:
         for tag, _ in receiver.forwarded:
