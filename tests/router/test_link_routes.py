@@ -295,7 +295,7 @@ def test_what_the_other_container_attaches_by_itself_is_refused(far: Far, broker
 def test_a_receiver_that_stalls_holds_its_sender_and_little_memory(
     peer: Peer, far: Far, broker: RunningBroker
 ) -> None:  # C13, C60
-    """Small and long messages count alike, and other sessions of the client are not affected."""
+    """Other sessions of the client are not affected."""
     link, there = begin(peer, far, "far.slow", sends=True)
     other, other_there = begin(peer, far, "far.fast", sends=True, credit=10)
     there.flow(10_000)
